@@ -1,0 +1,150 @@
+# Everything a developer or a CI job does here is a target of this file; `make` lists them.
+# Needed: Python 3.11+, Go 1.26+ (only to build the control plane that tests run on), make, git.
+# Written to: this folder, and one cache folder ($TONNAGE_CACHE, default ~/.cache/tonnage).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# The order of the steps is the order in which a mistake is cheapest to find; each one that can
+# use several cores does so itself.
+.NOTPARALLEL:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+INSTALLED := $(VENV)/.installed
+
+export TONNAGE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tonnage
+export PIP_CACHE_DIR ?= $(TONNAGE_CACHE)/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_CACHE_DIR ?= $(TONNAGE_CACHE)/uv
+export GOCACHE ?= $(TONNAGE_CACHE)/go-build
+export GOMODCACHE ?= $(TONNAGE_CACHE)/go-mod
+
+STACK ?= .stack
+FLEET ?= mixed
+
+define check_python
+command -v $(PYTHON) >/dev/null || { \
+  echo "$(PYTHON) is not on PATH: install Python 3.11 or newer, or name it: make PYTHON=..." >&2; \
+  exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), Tonnage needs 3.11 or newer:" \
+    "install one and name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+endef
+
+##@ Start here
+
+.PHONY: help
+help: ## Show this list
+	@awk -v bold="$(if $(MAKE_TERMOUT),\033[1m)" -v plain="$(if $(MAKE_TERMOUT),\033[0m)" ' \
+	  BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
+	  /^##@ / { print "\n" bold substr($$0, 5) plain } \
+	  /^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: install
+install: $(INSTALLED) ## Make .venv from the lock file; .venv/bin/tonnage works afterwards
+
+.PHONY: demo
+demo: install binaries ## Show the operator at work on a real control plane with a mixed GPU fleet
+	@$(BIN)/python -m e2e.demo
+
+.PHONY: test
+test: lint type test-unit verify test-integration ## Everything that must pass before a change lands
+
+##@ Checks
+
+.PHONY: lint
+lint: install ## Style, formatting and the import law
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+.PHONY: type
+type: install ## mypy --strict
+	$(BIN)/mypy
+
+.PHONY: test-unit
+test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
+	$(BIN)/pytest tests/unit tests/golden tests/property tests/faults
+
+.PHONY: test-integration
+test-integration: install binaries ## Integration tests and journeys on a real control plane
+	$(BIN)/pytest tests/integration e2e
+
+.PHONY: verify
+verify: install ## Generated files are what their sources generate
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(BIN)/tonnage crds --output-dir "$$folder" >/dev/null; \
+	diff -ru crds "$$folder" || { \
+	  echo "crds/ differs from the models in operator/tonnage/api: run 'make crds' and commit" >&2; \
+	  exit 1; }
+
+##@ Generated files
+
+.PHONY: crds
+crds: install ## Write crds/ from the models in operator/tonnage/api
+	$(BIN)/tonnage crds --output-dir crds
+
+.PHONY: golden
+golden: install ## Rewrite the expected outputs of the golden tests; read the diff before committing
+	TONNAGE_GOLDEN=write $(BIN)/pytest tests/golden
+
+# uv resolves for every platform and Python at once, which pip cannot. It is needed for this alone,
+# so it lives in an environment that is thrown away.
+.PHONY: lock
+lock: ## Bring requirements/ in line with pyproject.toml; to upgrade, remove the lock files first
+	@$(check_python)
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder"; \
+	"$$folder/bin/pip" install --quiet uv; \
+	compile() { "$$folder/bin/uv" pip compile --quiet --universal --generate-hashes \
+	  --python-version 3.11 --no-header pyproject.toml "$$@"; }; \
+	compile --group dev --output-file requirements/dev.lock >/dev/null; \
+	compile --constraints requirements/dev.lock --output-file requirements/run.lock >/dev/null
+
+##@ Control plane
+
+.PHONY: binaries
+binaries: install ## Find or build etcd, the Kubernetes servers, kubectl and KWOK
+	@$(BIN)/python -m e2e.binaries
+
+.PHONY: stack-up
+stack-up: install binaries ## Start a control plane with GPU nodes in STACK (.stack) from e2e/fleets/FLEET.yaml (mixed)
+	@$(BIN)/python -m e2e.stack up --dir $(STACK)
+	@$(BIN)/python -m e2e.fleet apply --kubeconfig $(STACK)/kubeconfig e2e/fleets/$(FLEET).yaml
+
+.PHONY: stack-down
+stack-down: install ## Stop the control plane in STACK
+	@$(BIN)/python -m e2e.stack down --dir $(STACK)
+
+##@ Housekeeping
+
+.PHONY: clean
+clean: ## Remove what make built here; the cache folder stays
+	@for folder in $(STACK) .demo; do \
+	  if [ -x $(BIN)/python ] && [ -d $$folder ]; then \
+	    $(BIN)/python -m e2e.stack down --dir $$folder; \
+	  fi; \
+	done
+	rm -rf $(VENV) $(STACK) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  .import_linter_cache .grimp_cache
+	find operator tests e2e -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An interrupted install leaves no stamp, so the next one starts from an empty environment.
+$(LOCKED): requirements/dev.lock
+	@$(check_python)
+	@echo "Installing the locked dependencies into $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "$(PYTHON) cannot make virtual environments: install its venv and ensurepip modules" \
+	    "(on Debian and Ubuntu the package python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.lock
+	@touch $@
+
+# `pip check` tells when pyproject.toml asks for what the lock file does not hold.
+$(INSTALLED): $(LOCKED) pyproject.toml
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check --quiet || { echo "run 'make lock' and commit its result" >&2; exit 1; }
+	@touch $@
