@@ -1,0 +1,83 @@
+"""Conditions and reasons: the contract with kubectl wait, Argo CD, kstatus and people."""
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import StringConstraints
+
+from tonnage.api.schema import ApiModel
+
+MAX_MESSAGE_BYTES: Final = 1024
+"""Longest message of a condition, so that a status stays small whatever failed."""
+
+
+class ConditionType(StrEnum):
+    """What a condition speaks of. Reconciling and Stalled are present only when true."""
+
+    ACCEPTED = "Accepted"
+    PLACED = "Placed"
+    PROGRESSING = "Progressing"
+    AVAILABLE = "Available"
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Reason(StrEnum):
+    """Why a condition has its status; CamelCase, one word a cause, stable for automation."""
+
+    # Accepted
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    NAME_CONFLICT = "NameConflict"
+    CHILD_REFUSED = "ChildRefused"
+    RESOLVING_MODEL = "ResolvingModel"
+    MODEL_NOT_FOUND = "ModelNotFound"
+    MODEL_ACCESS_DENIED = "ModelAccessDenied"
+    MODEL_SOURCE_UNREACHABLE = "ModelSourceUnreachable"
+    INVALID_MODEL = "InvalidModel"
+    UNSUPPORTED_ARCHITECTURE = "UnsupportedArchitecture"
+    INCOMPATIBLE_PRECISION = "IncompatiblePrecision"
+    # Placed
+    POOL_CHOSEN = "PoolChosen"
+    NO_MATCHING_POOL = "NoMatchingPool"
+    DOES_NOT_FIT = "DoesNotFit"
+    INSUFFICIENT_GPUS = "InsufficientGPUs"
+    SCALED_TO_ZERO = "ScaledToZero"
+    # Progressing, Reconciling
+    ROLLING_OUT = "RollingOut"
+    STARTING = "Starting"
+    WAITING = "Waiting"
+    SETTLED = "Settled"
+    # Available, Ready
+    REPLICAS_READY = "ReplicasReady"
+    CONTAINERS_NOT_READY = "ContainersNotReady"
+    OUT_OF_MEMORY = "OutOfMemory"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CRASH_LOOPING = "CrashLooping"
+    SERVER_EXITED = "ServerExited"
+    UNSCHEDULABLE = "Unschedulable"
+    NOT_PLACED = "NotPlaced"
+    NOT_ACCEPTED = "NotAccepted"
+    # Pools
+    POOL_USABLE = "PoolUsable"
+    NO_NODES = "NoNodes"
+    NO_USABLE_NODES = "NoUsableNodes"
+    UNRECOGNISED = "Unrecognised"
+
+
+class Condition(ApiModel):
+    """A condition as `metav1.Condition` has it."""
+
+    type: Annotated[str, StringConstraints(max_length=316)]
+    """Kind of the condition."""
+    status: Literal["True", "False", "Unknown"]
+    """True, False or Unknown."""
+    observed_generation: int
+    """Generation of the spec that the condition speaks of."""
+    last_transition_time: str
+    """When status changed last, RFC 3339 in UTC."""
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+    """One CamelCase word."""
+    message: Annotated[str, StringConstraints(max_length=32768)]
+    """One sentence for a person, with numbers."""

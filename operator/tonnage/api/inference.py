@@ -1,0 +1,235 @@
+"""The InferenceDeployment's spec: a model and a workload, and how far the user wants a say."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tonnage.api.pod import EnvVar, PodTemplateOverrides
+from tonnage.api.schema import ApiModel, Duration, ExactlyOne, Fraction, PositiveInt, TokenCount
+
+ObjectName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253),
+]
+RepoId = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$", max_length=200)
+]
+
+
+class SecretKeyRef(ApiModel):
+    """One key of a Secret in the namespace of the InferenceDeployment."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Annotated[str, StringConstraints(min_length=1, max_length=253)] = "token"
+    """Key inside the Secret. Default: token."""
+
+
+class HuggingFaceSource(ApiModel):
+    """A repository on the Hugging Face Hub, or on what HF_ENDPOINT names."""
+
+    repo: RepoId
+    """Repository id, for example meta-llama/Llama-3.3-70B-Instruct."""
+    revision: Annotated[str, StringConstraints(min_length=1, max_length=200)] = "main"
+    """Branch, tag or commit; a 40-character commit makes every pod load the same bytes.
+    Default: main."""
+    token_secret_ref: SecretKeyRef | None = None
+    """Secret with an access token, for gated and private repositories. Default: none."""
+
+
+class ConfigMapSource(ApiModel):
+    """The model's facts from a ConfigMap in the namespace of the InferenceDeployment."""
+
+    name: ObjectName
+    """Name of the ConfigMap. Key config.json is required; key model.safetensors.index.json
+    is used for the size of the weights where present."""
+    load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    """What vLLM is told to load: a repository id or a path in the container.
+    Default: spec.model.name."""
+
+
+class InlineSource(ApiModel):
+    """The model's facts written into the object itself."""
+
+    config: Annotated[
+        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    ]
+    """The content of the model's config.json."""
+    weights_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Size of all weight files in bytes. Default: computed from the config."""
+    load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    """What vLLM is told to load: a repository id or a path in the container.
+    Default: spec.model.name."""
+
+
+class ModelFacts(ExactlyOne):
+    """Where the facts of a model on a volume come from. Exactly one of the fields is set."""
+
+    config_map: ConfigMapSource | None = None
+    """A ConfigMap, for example the one that the Job printed by `tonnage inspect` writes."""
+    inline: InlineSource | None = None
+    """The facts themselves."""
+
+
+class PersistentVolumeClaimSource(ApiModel):
+    """Weights on a volume; the operator cannot look inside it, so the facts stand beside it."""
+
+    claim_name: ObjectName
+    """Name of the PersistentVolumeClaim in the namespace of the InferenceDeployment."""
+    path: Annotated[
+        str,
+        StringConstraints(
+            pattern=r"^([A-Za-z0-9_][\w.@+-]*(/[A-Za-z0-9_][\w.@+-]*)*)?$", max_length=512
+        ),
+    ] = ""
+    """Folder of the model below the volume's root. Default: the root."""
+    facts: ModelFacts
+    """config.json and the size of the weights. Print the Job that gathers them with
+    `tonnage inspect --pvc CLAIM --path PATH`."""
+
+
+class ModelSource(ExactlyOne):
+    """Where the model comes from. Exactly one of the fields is set."""
+
+    hugging_face: HuggingFaceSource | None = None
+    """A Hugging Face repository."""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    """A volume that holds the weights."""
+    config_map: ConfigMapSource | None = None
+    """Facts from a ConfigMap, for clusters where the operator reaches no Hub."""
+    inline: InlineSource | None = None
+    """Facts in the object itself."""
+
+
+class Model(ApiModel):
+    """The model to be served."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Served model name, as clients send it in requests. Default: metadata.name."""
+    source: ModelSource
+    """Where the model comes from."""
+
+
+class Workload(ApiModel):
+    """What the model has to serve. It decides the memory for the KV cache."""
+
+    max_model_len: TokenCount
+    """Longest request in tokens, prompt and answer together (vLLM's --max-model-len)."""
+    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Requests to be held at once, over all replicas. Default: 1."""
+    input_tokens: TokenCount = 1000
+    """Prompt tokens of a typical request. Default: 1000."""
+    output_tokens: TokenCount = 200
+    """Generated tokens of a typical request. Default: 200."""
+
+
+class PlacementPolicy(StrEnum):
+    """Which of the feasible pools is taken."""
+
+    LOWEST_COST = "LowestCost"
+    FEWEST_GPUS = "FewestGPUs"
+    HIGHEST_THROUGHPUT = "HighestThroughput"
+
+
+class PoolSelector(ApiModel):
+    """Selects AcceleratorPools by their labels."""
+
+    match_labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """Labels that a pool must carry."""
+
+
+class Fallback(ApiModel):
+    """When a placement whose pool can no longer hold it moves to another pool."""
+
+    after: Duration = "10m"
+    """How long replicas may wait for GPUs of their pool before another is taken. Default: 10m."""
+
+
+class PlacementSpec(ApiModel):
+    """The user's say in the choice of the pool."""
+
+    policy: PlacementPolicy = PlacementPolicy.LOWEST_COST
+    """LowestCost, FewestGPUs or HighestThroughput. Default: LowestCost."""
+    accelerators: Annotated[list[str], Field(max_length=64)] | None = None
+    """Allow-list of accelerator ids, for example mi300x or h100-sxm-80gb. Default: all."""
+    pool_selector: PoolSelector | None = None
+    """Only AcceleratorPools with these labels. Default: all pools."""
+    fallback: Fallback = Fallback()
+    """When to leave a pool that can no longer hold the replicas."""
+    allow: Annotated[list[str], Field(max_length=64)] = []
+    """Names of compatibility rules to be overridden, as printed in status.candidates."""
+
+
+class VllmEngine(ApiModel):
+    """How vLLM is started."""
+
+    version: (
+        Annotated[
+            str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*$", max_length=32)
+        ]
+        | None
+    ) = None
+    """vLLM release, for example v0.32.0. Default: the newest release the operator knows."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    """Image to be used instead of the vendor's. Default: by vendor and version."""
+    extra_args: Annotated[list[str], Field(max_length=64)] = []
+    """Further arguments of `vllm serve`, after those of the operator."""
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    """Further environment variables of the vLLM container."""
+    gpu_memory_utilization: Fraction | None = None
+    """Share of each GPU's memory vLLM may use. Default: vLLM's own default of the version."""
+    max_num_seqs: PositiveInt | None = None
+    """Largest batch (vLLM's --max-num-seqs). Default: vLLM's own."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Tokens of one step (vLLM's --max-num-batched-tokens). Default: vLLM's own."""
+    enforce_eager: bool = False
+    """Run without CUDA or HIP graphs. Default: false."""
+
+
+class Engine(ApiModel):
+    """The inference engine; vLLM is the only one today."""
+
+    vllm: VllmEngine = VllmEngine()
+    """Settings of vLLM."""
+
+
+class RolloutStrategy(StrEnum):
+    """How pods are replaced when their template changes."""
+
+    AUTO = "Auto"
+    SURGE = "Surge"
+    RECREATE = "Recreate"
+
+
+class Rollout(ApiModel):
+    """How a change reaches the pods."""
+
+    strategy: RolloutStrategy = RolloutStrategy.AUTO
+    """Surge starts the new replica first and needs spare GPUs; Recreate frees the GPUs first,
+    one replica at a time; Auto surges when the pool has spare GPUs now. Default: Auto."""
+
+
+class InferenceDeploymentSpec(ApiModel):
+    """What a user declares."""
+
+    model: Model
+    """The model to be served."""
+    workload: Workload
+    """What it has to serve."""
+    replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Copies of the model. Default: as many as the workload needs. 0 stops serving."""
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
+    """Element type of the KV cache (vLLM's --kv-cache-dtype). Default: auto."""
+    quantization: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$", max_length=64)] = (
+        "auto"
+    )
+    """vLLM's --quantization. Default: auto, what the checkpoint says."""
+    placement: PlacementSpec = PlacementSpec()
+    """The choice of the pool."""
+    engine: Engine = Engine()
+    """The inference engine."""
+    rollout: Rollout = Rollout()
+    """How a change reaches the pods."""
+    template: PodTemplateOverrides = PodTemplateOverrides()
+    """What the pods get beside what the operator renders."""

@@ -1,0 +1,70 @@
+"""From what the API server stores to the models, with errors a person can act on."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.schema import ApiModel
+
+Parsed = TypeVar("Parsed", bound=ApiModel)
+
+_MAX_ERRORS: Final = 5
+_MAX_INPUT_CHARS: Final = 60
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+
+
+class InvalidSpecError(ValueError):
+    """A spec the models refuse; the message names each field, its value and what was expected."""
+
+
+def parse_spec(raw: object) -> InferenceDeploymentSpec:
+    """The spec of an InferenceDeployment. Raises InvalidSpecError."""
+    return parse_model(InferenceDeploymentSpec, raw, "spec")
+
+
+def parse_model(model: type[Parsed], raw: object, field: str) -> Parsed:
+    """`raw` as `model`; `field` is where it stands in the object. Raises InvalidSpecError."""
+    try:
+        return model.model_validate(_without_nulls(raw))
+    except ValidationError as error:
+        raise InvalidSpecError(_describe(error, field)) from None
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as 1h30m; `text` has passed the pattern of schema.Duration."""
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def _without_nulls(raw: object) -> object:
+    """Drop null fields, as the API server does before it applies defaults."""
+    if isinstance(raw, Mapping):
+        return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
+    if isinstance(raw, list):
+        return [_without_nulls(value) for value in raw]
+    return raw
+
+
+def _describe(error: ValidationError, field: str) -> str:
+    problems = error.errors(include_url=False)
+    shown = [_describe_one(problem, field) for problem in problems[:_MAX_ERRORS]]
+    if len(problems) > _MAX_ERRORS:
+        shown.append(f"and {len(problems) - _MAX_ERRORS} more")
+    return "; ".join(shown)
+
+
+def _describe_one(problem: Any, field: str) -> str:
+    path = ".".join([field, *(str(part) for part in problem["loc"])])
+    if problem["type"] == "missing":
+        return f"{path}: is required"
+    if problem["type"] == "extra_forbidden":
+        return f"{path}: is not a field of this version"
+    if problem["type"] == "value_error":
+        return f"{path}: {problem['msg'].removeprefix('Value error, ')}"
+    value = repr(problem["input"])
+    if len(value) > _MAX_INPUT_CHARS:
+        value = value[:_MAX_INPUT_CHARS] + "..."
+    return f"{path}: {problem['msg']}, found {value}"

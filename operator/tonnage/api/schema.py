@@ -1,0 +1,77 @@
+"""The base of all API models: camelCase outside, frozen inside, unknown fields refused."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+
+class ApiModel(BaseModel):
+    """A piece of an API object; instances are immutable and compare by value."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        # A field's docstring becomes its OpenAPI description, which `kubectl explain` prints.
+        use_attribute_docstrings=True,
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object as the API server takes it: camelCase keys, unset fields left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class ExactlyOne(ApiModel):
+    """A choice: one field is set and all others are not.
+
+    The same rule stands in the CRD as CEL, so that the API server refuses a wrong choice at once.
+    """
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Write the rule into the schema of each subclass, over its own choices."""
+        super().__pydantic_init_subclass__(**kwargs)
+        names = cls._choices()
+        listed = ", ".join(f"has(self.{name})" for name in names)
+        cls.model_config["json_schema_extra"] = {
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"[{listed}].exists_one(isSet, isSet)",
+                    "message": f"set exactly one of {', '.join(names)}",
+                }
+            ]
+        }
+
+    @classmethod
+    def _choices(cls) -> list[str]:
+        """Aliases of the fields that are choices: those that may be absent."""
+        return [
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if not field.is_required() and field.default is None
+        ]
+
+    @model_validator(mode="after")
+    def _check_exactly_one(self) -> Self:
+        chosen = [name for name, value in self.to_dict().items() if name in self._choices()]
+        if len(chosen) != 1:
+            found = f"found {', '.join(chosen)}" if chosen else "found none"
+            raise ValueError(f"set exactly one of {', '.join(self._choices())}; {found}")
+        return self
+
+
+Duration = Annotated[
+    str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$", max_length=32)
+]
+"""A duration as Kubernetes writes it, for example 90s, 10m, 1h30m."""
+
+Money = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+"""An amount in US dollars as a decimal string: a float would change what the user wrote."""
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+"""A share above 0 and at most 1. A number, not a string, because vLLM's own flag takes one."""
+
+PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1)]
+TokenCount = Annotated[int, Field(ge=1, le=100_000_000)]

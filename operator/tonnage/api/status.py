@@ -1,0 +1,148 @@
+"""The InferenceDeployment's status: what was decided, why, and what runs."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tonnage.api.conditions import Condition
+from tonnage.api.schema import ApiModel
+
+CONDITION_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
+class ModelStatus(ApiModel):
+    """What the operator knows of the model."""
+
+    architecture: str
+    """Architecture from config.json, for example LlamaForCausalLM."""
+    revision: str | None = None
+    """Commit of the repository that the facts were read from."""
+    weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
+    """Size of all weights in GiB."""
+    max_position_embeddings: int
+    """Longest context in tokens that the model was made for."""
+
+
+class MemoryStatus(ApiModel):
+    """Where the bytes of one GPU go, in GiB, as predicted by the memory-fit calculation."""
+
+    device_gi_b: Annotated[float, Field(alias="deviceGiB")]
+    """Memory of the device as the driver reports it to vLLM."""
+    budget_gi_b: Annotated[float, Field(alias="budgetGiB")]
+    """What vLLM may use: device memory times utilization."""
+    weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
+    """This GPU's part of the weights."""
+    activation_gi_b: Annotated[float, Field(alias="activationGiB")]
+    """Largest transient use of one step."""
+    non_torch_gi_b: Annotated[float, Field(alias="nonTorchGiB")]
+    """Memory taken outside torch."""
+    graph_gi_b: Annotated[float, Field(alias="graphGiB")]
+    """CUDA or HIP graphs."""
+    kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
+    """What is left for the KV cache."""
+
+
+class EstimateStatus(ApiModel):
+    """An estimate of speed and price, never a measurement."""
+
+    tokens_per_second: int
+    """Generated tokens a second of all replicas under the workload."""
+    cost_per_million_tokens: str | None = None
+    """US dollars for a million generated tokens."""
+    band_percent: int
+    """Uncertainty of the estimate in percent, both ways."""
+
+
+class PlacementStatus(ApiModel):
+    """One pool that carries replicas."""
+
+    name: str
+    """Name of the placement, unique within the object."""
+    pool: str
+    """AcceleratorPool."""
+    accelerator: str
+    """Accelerator id of the catalogue."""
+    tensor_parallel_size: int
+    """GPUs that one replica's layers are split over."""
+    pipeline_parallel_size: int
+    """Stages that one replica's layers are cut into."""
+    gpus_per_replica: int
+    """GPUs of one replica."""
+    replicas: int
+    """Replicas that were given GPUs on this pool."""
+    ready_replicas: int
+    """Replicas that answer requests."""
+    image: str
+    """Image of the vLLM container."""
+    reason: str
+    """Why this pool: one CamelCase word."""
+    message: str
+    """Why this pool: one sentence with numbers."""
+    memory: MemoryStatus
+    """Where the bytes of one GPU go."""
+    kv_cache_tokens: int
+    """Tokens of context that one replica holds at a time, as predicted."""
+    measured_kv_cache_tokens: int | None = None
+    """The same as vLLM measured it; present where a Prometheus that the operator knows has it."""
+    cost_per_hour: str | None = None
+    """US dollars an hour for all replicas."""
+    estimate: EstimateStatus | None = None
+    """Speed and price; absent where the catalogue lacks figures of the accelerator."""
+
+
+class CandidateStatus(ApiModel):
+    """One pool and what became of it, taken or not."""
+
+    pool: str
+    """AcceleratorPool."""
+    accelerator: str | None = None
+    """Accelerator id; absent where the devices were not recognised."""
+    verdict: Literal["Chosen", "Feasible", "Rejected"]
+    """Chosen, Feasible or Rejected."""
+    tensor_parallel_size: int | None = None
+    """Smallest split that carries the workload; absent where none does."""
+    gpus_per_replica: int | None = None
+    """GPUs of one replica."""
+    replicas: int | None = None
+    """Replicas that the workload needs on this pool."""
+    cost_per_hour: str | None = None
+    """US dollars an hour for these replicas."""
+    reason: str
+    """Why: one CamelCase word."""
+    message: str
+    """Why: one sentence with numbers."""
+
+
+class InferenceDeploymentStatus(ApiModel):
+    """What was decided, why, and what runs."""
+
+    observed_generation: int | None = None
+    """Generation of the spec that this status speaks of."""
+    conditions: Annotated[list[Condition], Field(json_schema_extra=CONDITION_LIST)] = []
+    """Accepted, Placed, Progressing, Available, Ready; Reconciling and Stalled only when true."""
+    replicas: int = 0
+    """Replicas that exist."""
+    desired_replicas: int = 0
+    """Replicas that are wanted: spec.replicas, or what the workload needs."""
+    ready_replicas: int = 0
+    """Replicas that answer requests."""
+    selector: str | None = None
+    """Label selector of the pods, for the scale subresource."""
+    model: ModelStatus | None = None
+    """What the operator knows of the model."""
+    placements: Annotated[
+        list[PlacementStatus],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = []
+    """The pools that carry replicas."""
+    candidates: Annotated[
+        list[CandidateStatus], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = []
+    """Every pool, also those not taken, best first."""
+    omitted_candidates: dict[str, int] = {}
+    """Where there are too many pools to list: how many more, by reason."""

@@ -1,0 +1,87 @@
+"""The generated CRDs: structural, described, and without surprises in what users wrote."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tonnage.api.crd import crd_manifests
+
+CRDS = {body["spec"]["names"]["kind"]: body for body in crd_manifests().values()}
+NOT_STRUCTURAL = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "title", "nullable", "const"}
+
+
+def version_of(kind: str) -> dict[str, Any]:
+    (version,) = CRDS[kind]["spec"]["versions"]
+    assert isinstance(version, dict)
+    return version
+
+
+def walk(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, value in schema.get("properties", {}).items():
+        yield from walk(value, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from walk(schema[key], f"{path}.{key}")
+
+
+def fields(kind: str, part: str) -> list[tuple[str, dict[str, Any]]]:
+    schema = version_of(kind)["schema"]["openAPIV3Schema"]
+    return list(walk(schema["properties"][part], part))
+
+
+ALL_FIELDS = [field for kind in CRDS for part in ("spec", "status") for field in fields(kind, part)]
+
+
+@pytest.mark.parametrize(("path", "schema"), ALL_FIELDS, ids=[path for path, _ in ALL_FIELDS])
+def test_every_field_is_structural_and_described(path: str, schema: dict[str, Any]) -> None:
+    assert not NOT_STRUCTURAL & schema.keys()
+    assert schema["type"] in ("object", "array", "string", "integer", "number", "boolean")
+    is_element = path.endswith((".items", ".additionalProperties"))
+    assert is_element or schema.get("description"), f"kubectl explain {path} would say nothing"
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_no_default_makes_the_api_server_write_objects_into_a_users_spec(kind: str) -> None:
+    defaults = [schema["default"] for _, schema in fields(kind, "spec") if "default" in schema]
+    assert defaults
+    assert all(isinstance(default, str | int | float | bool) for default in defaults)
+
+
+def optional_fields() -> list[tuple[str, str]]:
+    return [
+        (f"{path}.{name}", value["description"])
+        for kind in CRDS
+        for path, schema in fields(kind, "spec")
+        for name, value in schema.get("properties", {}).items()
+        if name not in schema.get("required", ())
+        and value["type"] not in ("object", "array")
+        and "x-kubernetes-validations" not in schema
+    ]
+
+
+@pytest.mark.parametrize(("path", "description"), optional_fields())
+def test_every_optional_field_documents_its_default(path: str, description: str) -> None:
+    assert "Default" in description or "instead of" in description, path
+
+
+def test_users_find_what_they_expect() -> None:
+    names = CRDS["InferenceDeployment"]["spec"]["names"]
+    assert names["shortNames"] == ["infd"]
+    assert names["categories"] == ["tonnage"]
+    version = version_of("InferenceDeployment")
+    assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+    assert version["subresources"]["status"] == {}
+    columns = [column["name"] for column in version["additionalPrinterColumns"]]
+    assert columns[:5] == ["Ready", "Pool", "Accelerator", "TP", "Replicas"]
+    assert CRDS["AcceleratorPool"]["spec"]["scope"] == "Cluster"
+
+
+def test_conditions_are_a_map_so_that_each_has_its_own_owner() -> None:
+    for kind in CRDS:
+        ((_, conditions),) = (
+            field for field in fields(kind, "status") if field[0] == "status.conditions"
+        )
+        assert conditions["x-kubernetes-list-type"] == "map"
+        assert conditions["x-kubernetes-list-map-keys"] == ["type"]

@@ -1,0 +1,124 @@
+"""Specs as the operator and the command line read them."""
+
+from typing import Any
+
+import pytest
+
+from tonnage.api.parse import InvalidSpecError, parse_duration, parse_model, parse_spec
+from tonnage.api.pool import AcceleratorPoolSpec
+
+GOOD: dict[str, Any] = {
+    "model": {"source": {"inline": {"config": {}}}},
+    "workload": {"maxModelLen": 8192},
+}
+
+
+def test_what_is_left_out_gets_its_default() -> None:
+    spec = parse_spec(GOOD)
+    assert spec.workload.concurrency == 1
+    assert spec.placement.policy == "LowestCost"
+    assert spec.placement.fallback.after == "10m"
+    assert spec.replicas is None
+
+
+def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
+    spec = parse_spec(GOOD | {"replicas": None, "engine": {"vllm": {"image": None}}})
+    assert spec == parse_spec(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("change", "want_path", "want_words"),
+    [
+        ({"model": {"source": {}}}, "spec.model.source", "found none"),
+        (
+            {"model": {"source": {"inline": {"config": {}}, "configMap": {"name": "a"}}}},
+            "spec.model.source",
+            "found configMap, inline",
+        ),
+        ({"workload": {"maxModelLen": 0}}, "spec.workload.maxModelLen", "found 0"),
+        ({"workload": {}}, "spec.workload.maxModelLen", "is required"),
+        ({"replicas": -1}, "spec.replicas", "found -1"),
+        ({"placement": {"policy": "Cheapest"}}, "spec.placement.policy", "LowestCost"),
+        ({"placement": {"fallback": {"after": "soon"}}}, "spec.placement.fallback.after", "soon"),
+        ({"gpus": 4}, "spec.gpus", "is not a field of this version"),
+        (
+            {"template": {"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}}},
+            "spec.template.spec.volumes.0",
+            "not a field",
+        ),
+        (
+            {"engine": {"vllm": {"env": [{"name": "A", "value": "1", "valueFrom": {}}]}}},
+            "spec.engine.vllm.env.0",
+            "exactly one of",
+        ),
+        (
+            {"engine": {"vllm": {"gpuMemoryUtilization": 1.5}}},
+            "spec.engine.vllm.gpuMemoryUtilization",
+            "found 1.5",
+        ),
+        (
+            {
+                "model": {
+                    "source": {
+                        "persistentVolumeClaim": {
+                            "claimName": "models",
+                            "path": "../etc",
+                            "facts": {"configMap": {"name": "facts"}},
+                        }
+                    }
+                }
+            },
+            "spec.model.source.persistentVolumeClaim.path",
+            "../etc",
+        ),
+    ],
+)
+def test_a_bad_spec_names_the_field_and_what_was_found(
+    change: dict[str, Any], want_path: str, want_words: str
+) -> None:
+    with pytest.raises(InvalidSpecError) as refused:
+        parse_spec(GOOD | change)
+    assert want_path in str(refused.value)
+    assert want_words in str(refused.value)
+
+
+@pytest.mark.parametrize("raw", [None, 5, "spec", [], {"model": "llama"}])
+def test_what_is_no_spec_at_all_is_refused(raw: object) -> None:
+    with pytest.raises(InvalidSpecError, match=r"^spec"):
+        parse_spec(raw)
+
+
+def test_many_mistakes_do_not_make_an_endless_message() -> None:
+    with pytest.raises(InvalidSpecError, match="and 15 more"):
+        parse_spec(GOOD | {f"field{number}": "x" * 10_000 for number in range(20)})
+
+
+@pytest.mark.parametrize(
+    ("toleration", "want_words"),
+    [
+        ({}, "every key needs operator Exists"),
+        ({"operator": "Equal", "value": "x"}, "every key needs operator Exists"),
+        ({"key": "a", "operator": "Exists", "value": "b"}, "takes no value"),
+        ({"key": "a", "tolerationSeconds": 5}, "needs effect NoExecute"),
+    ],
+)
+def test_a_toleration_that_no_pod_may_have_is_refused_with_the_pool(
+    toleration: dict[str, Any], want_words: str
+) -> None:
+    raw = {"nodeSelector": {"a": "b"}, "tolerations": [toleration]}
+    with pytest.raises(InvalidSpecError, match=rf"tolerations\.0: .*{want_words}"):
+        parse_model(AcceleratorPoolSpec, raw, "spec")
+
+
+def test_the_price_of_a_pool_is_a_decimal_string() -> None:
+    raw = {"nodeSelector": {"a": "b"}, "costPerGPUHour": "1.99"}
+    assert parse_model(AcceleratorPoolSpec, raw, "spec").cost_per_gpu_hour == "1.99"
+    with pytest.raises(InvalidSpecError, match="costPerGPUHour"):
+        parse_model(AcceleratorPoolSpec, raw | {"costPerGPUHour": "cheap"}, "spec")
+
+
+@pytest.mark.parametrize(
+    ("text", "want_seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("250ms", 0.25)]
+)
+def test_durations_are_read_as_kubernetes_writes_them(text: str, want_seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(want_seconds)
