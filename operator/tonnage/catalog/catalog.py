@@ -1,0 +1,92 @@
+"""The catalogue: everything Tonnage knows about the world, looked up by name."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from tonnage.catalog.architectures import Architectures
+from tonnage.catalog.engine import EngineRelease, parse_version
+from tonnage.catalog.model import STRICT, Accelerator, Vendor
+from tonnage.catalog.rules import CompatibilityRule
+
+
+class UnknownAcceleratorError(ValueError):
+    """No accelerator of that id; the message names the nearest ones that exist."""
+
+
+@checked_dataclass(frozen=True, slots=True, config=STRICT)
+class VendorImage:
+    """Repository of a vendor's vLLM image, and the tag suffix of each CUDA variant."""
+
+    repository: str
+    cuda_variants: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Accelerators by id, images by vendor, releases by version (oldest first), and the rules.
+
+    `method_families` lists the names that one quantisation method goes by.
+    """
+
+    accelerators: Mapping[str, Accelerator]
+    images: Mapping[Vendor, VendorImage]
+    releases: Mapping[str, EngineRelease]
+    default_release: str
+    rules: tuple[CompatibilityRule, ...]
+    method_families: tuple[frozenset[str], ...]
+    architectures: Architectures
+
+    def accelerator(self, accelerator_id: str) -> Accelerator:
+        """The accelerator of that id.
+
+        Raises UnknownAcceleratorError.
+        """
+        found = self.accelerators.get(accelerator_id)
+        if found is None:
+            asked = accelerator_id[:64]
+            near = difflib.get_close_matches(asked, self.accelerators, n=3, cutoff=0.4)
+            hint = (
+                f"did you mean: {', '.join(near)}?"
+                if near
+                else f"expected one of {', '.join(sorted(self.accelerators))}"
+            )
+            raise UnknownAcceleratorError(f"accelerator {asked!r} is not in the catalogue; {hint}")
+        return found
+
+    def release(self, version: str | None) -> EngineRelease:
+        """How that vLLM release behaves; None is the default release.
+
+        A version that is not listed behaves like the nearest older one that is, one older than all
+        like the oldest; `note` of the result says so. Raises ValueError for what is no version.
+        """
+        if version is None:
+            return self.releases[self.default_release]
+        numbers = parse_version(version)
+        listed = sorted(self.releases, key=parse_version)
+        older = [known for known in listed if parse_version(known) <= numbers]
+        nearest = self.releases[older[-1] if older else listed[0]]
+        if parse_version(nearest.version) == numbers:
+            return nearest
+        asked = version.removeprefix("v")
+        note = f"vLLM {asked} is not in the catalogue; planned like {nearest.version}"
+        return replace(nearest, version=asked, note=note)
+
+    def image(self, vendor: Vendor, version: str | None, cuda_variant: str | None = None) -> str:
+        """The vendor's image of that release, for example `vllm/vllm-openai:v0.32.0`.
+
+        `cuda_variant` picks a build for older drivers (`cu129`). Raises ValueError for a variant
+        the vendor does not have.
+        """
+        entry = self.images[vendor]
+        tag = "v" + (version or self.default_release).removeprefix("v")
+        if cuda_variant is None:
+            return f"{entry.repository}:{tag}"
+        if cuda_variant not in entry.cuda_variants:
+            known = ", ".join(entry.cuda_variants) or "none"
+            raise ValueError(
+                f"CUDA variant {cuda_variant!r} of {entry.repository}: expected {known}"
+            )
+        return f"{entry.repository}:{tag}{entry.cuda_variants[cuda_variant]}"

@@ -1,0 +1,96 @@
+"""Checkpoints from facts that a user or a Job has written down."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from tonnage.api.inference import ConfigMapSource, InlineSource
+from tonnage.checkpoint.config import parse_config, parse_config_text
+from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.safetensors import (
+    MAX_TENSOR_BYTES,
+    TensorBytes,
+    parse_bytes_by_dtype,
+    parse_index,
+)
+
+CONFIG_KEY: Final = "config.json"
+"""The model's config, as in its repository."""
+
+INDEX_KEY: Final = "model.safetensors.index.json"
+"""The safetensors index, as in the repository; only its total size is used."""
+
+WEIGHTS_BYTES_KEY: Final = "weightsBytes"
+"""Size of all tensors in bytes, decimal; stands above the index."""
+
+BYTES_BY_DTYPE_KEY: Final = "bytesByDtype"
+"""JSON object from safetensors dtype to bytes, written by the Job; stands above both."""
+
+
+def checkpoint_from_inline(source: InlineSource) -> Checkpoint:
+    """Return the model that an object describes itself.
+
+    Raises CheckpointError, UnsupportedArchitectureError.
+    """
+    with _naming("inline config"):
+        shape = parse_config(source.config)
+    return Checkpoint(shape=shape, weights_bytes=source.weights_bytes)
+
+
+def checkpoint_from_config_map(source: ConfigMapSource, data: Mapping[str, str]) -> Checkpoint:
+    """Return the model that a ConfigMap's data describe.
+
+    Key config.json is required; of the keys about sizes the most exact one counts. Raises
+    CheckpointError, UnsupportedArchitectureError; messages name the ConfigMap and the key.
+    """
+    where = f"ConfigMap {source.name}"
+    if CONFIG_KEY not in data:
+        raise CheckpointError(
+            f"{where} has no key {CONFIG_KEY}: put the model's config.json there, or wait for the "
+            "Job of `tonnage inspect` that writes it"
+        )
+    with _naming(f"{where}, key {CONFIG_KEY}"):
+        shape = parse_config_text(data[CONFIG_KEY])
+    tensors = _sizes_by_dtype(where, data)
+    return Checkpoint(
+        shape=shape,
+        weights_bytes=tensors.total_bytes if tensors.by_dtype else _weights_bytes(where, data),
+        bytes_by_dtype=tensors.by_dtype,
+    )
+
+
+def _sizes_by_dtype(where: str, data: Mapping[str, str]) -> TensorBytes:
+    with _naming(f"{where}, key {BYTES_BY_DTYPE_KEY}"):
+        return parse_bytes_by_dtype(data.get(BYTES_BY_DTYPE_KEY, "{}"))
+
+
+def _weights_bytes(where: str, data: Mapping[str, str]) -> int | None:
+    if WEIGHTS_BYTES_KEY in data:
+        with _naming(f"{where}, key {WEIGHTS_BYTES_KEY}"):
+            return _parse_decimal(data[WEIGHTS_BYTES_KEY])
+    if INDEX_KEY in data:
+        with _naming(f"{where}, key {INDEX_KEY}"):
+            return parse_index(data[INDEX_KEY]).total_bytes
+    return None
+
+
+def _parse_decimal(text: str) -> int:
+    digits = text.strip()
+    # Length first: the time int() takes grows with the square of it.
+    if len(digits) <= 16 and digits.isascii() and digits.isdecimal():
+        value = int(digits)
+        if 1 <= value <= MAX_TENSOR_BYTES:
+            return value
+    raise CheckpointError(
+        f"{text[:40]!r} is no number of bytes; expected is a decimal of 1 to {MAX_TENSOR_BYTES}, "
+        "for example 141107412992"
+    )
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Put the place before the message of a CheckpointError; its kind stays."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise type(error)(f"{place}: {error}") from error

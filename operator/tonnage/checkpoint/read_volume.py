@@ -1,0 +1,106 @@
+"""Gather the facts of a model on a mounted volume and write them into a ConfigMap.
+
+This file runs by itself in a pod, with nothing but Python's standard library; the rest of Tonnage
+only reads it as text. Settings come from the environment: MODEL_DIR, CONFIG_MAP, NAMESPACE,
+API_SERVER, and SERVICE_ACCOUNT_DIR with the pod's token and the API server's CA.
+"""
+
+import json
+import os
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+MAX_HEADER_BYTES = 100_000_000  # the safetensors format's own limit
+MAX_CONFIG_BYTES = 900_000  # a ConfigMap holds 1 MiB
+MAX_INDEX_BYTES = 32 * 1024**2
+
+
+def gather_facts(model: Path) -> dict[str, str]:
+    """Return the ConfigMap's data: config.json, and the bytes of all tensors, by dtype."""
+    config = read_limited(model / "config.json", MAX_CONFIG_BYTES).decode()
+    json.loads(config)
+    by_dtype: Counter[str] = Counter()
+    for path in find_weight_files(model):
+        by_dtype.update(measure_tensors(path))
+    if by_dtype:
+        return {
+            "config.json": config,
+            "weightsBytes": str(sum(by_dtype.values())),
+            "bytesByDtype": json.dumps(dict(sorted(by_dtype.items()))),
+        }
+    pickles = sum(path.stat().st_size for path in model.glob("*.bin"))
+    if not pickles:
+        raise ValueError(f"{model} has neither *.safetensors nor *.bin files")
+    return {"config.json": config, "weightsBytes": str(pickles)}
+
+
+def find_weight_files(model: Path) -> list[Path]:
+    """Return the files of the index, else all safetensors files, as vLLM chooses them."""
+    index = model / "model.safetensors.index.json"
+    if not index.exists():
+        return sorted(model.glob("*.safetensors"))
+    names = set(json.loads(read_limited(index, MAX_INDEX_BYTES))["weight_map"].values())
+    return [model / name for name in sorted(names)]
+
+
+def measure_tensors(path: Path) -> Counter[str]:
+    """Return the bytes by dtype from the header of one safetensors file."""
+    by_dtype: Counter[str] = Counter()
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= MAX_HEADER_BYTES:
+            raise ValueError(f"{path} is no safetensors file: its header has {length} bytes")
+        header = json.loads(file.read(length))
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            by_dtype[tensor["dtype"]] += end - begin
+    expected = 8 + length + sum(by_dtype.values())
+    if path.stat().st_size != expected:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, not {expected}: it is cut off")
+    return by_dtype
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """Return a file's content; a file above the limit is an error."""
+    if path.stat().st_size > limit:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, more than {limit}")
+    return path.read_bytes()
+
+
+def write_config_map(data: dict[str, str]) -> None:
+    """Put the data into the ConfigMap, which the manifest has made."""
+    account = Path(os.environ["SERVICE_ACCOUNT_DIR"])
+    place = f"namespaces/{os.environ['NAMESPACE']}/configmaps/{os.environ['CONFIG_MAP']}"
+    request = urllib.request.Request(  # noqa: S310 - the manifest sets the scheme
+        f"{os.environ['API_SERVER']}/api/v1/{place}",
+        data=json.dumps({"data": data}).encode(),
+        method="PATCH",
+        headers={
+            "Authorization": f"Bearer {(account / 'token').read_text().strip()}",
+            "Content-Type": "application/merge-patch+json",
+        },
+    )
+    trust = ssl.create_default_context(cafile=account / "ca.crt")
+    with urllib.request.urlopen(request, timeout=30, context=trust):  # noqa: S310 - as above
+        sys.stdout.write(f"wrote {', '.join(data)} into {place}\n")
+
+
+def main() -> None:
+    """Gather and write; end with one line that names the cause when it cannot be done."""
+    try:
+        write_config_map(gather_facts(Path(os.environ["MODEL_DIR"])))
+    except urllib.error.HTTPError as error:
+        sys.exit(
+            f"the API server answered {error.code}: {error.read(1000).decode(errors='replace')}"
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Sizes of tensors from the headers and the index of a safetensors checkpoint.
+
+A safetensors file starts with 8 bytes, the little-endian length of its header, and the header: a
+JSON object from tensor name to dtype, shape and place in the data that follows. So the first
+kilobytes of a file of gigabytes tell what it holds. Format: huggingface/safetensors, README and
+safetensors/src/tensor.rs, whose checks are repeated here.
+"""
+
+import json
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.checkpoint.model import CheckpointError
+
+LENGTH_BYTES: Final = 8
+"""Size of the header's length at the start of a file."""
+
+MAX_HEADER_BYTES: Final = 100_000_000
+"""The format's own limit (MAX_HEADER_SIZE in tensor.rs)."""
+
+MAX_INDEX_BYTES: Final = 32 * 1024**2
+"""Largest index that is parsed; that of a model of 140,000 tensors has 15 MB."""
+
+MAX_FILES: Final = 1000
+"""Most files of one checkpoint; Llama 3.1 405B, an early extreme, has 191."""
+
+MAX_TENSOR_BYTES: Final = 2**53
+"""Bound of every size: what JSON readers hold exactly, and more than any model has."""
+
+_BITS_BY_DTYPE: Final[Mapping[str, int]] = {
+    # Dtype::bitsize in tensor.rs, safetensors 0.7
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+    "BOOL": 8, "U8": 8, "I8": 8,
+    "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32,
+    "I64": 64, "U64": 64, "F64": 64, "C64": 64,
+}  # fmt: skip
+
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][\w.+-]*(/[A-Za-z0-9_][\w.+-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBytes:
+    """Bytes of tensors by safetensors dtype (`BF16`, `F8_E4M3`, ...), in order of dtype."""
+
+    by_dtype: tuple[tuple[str, int], ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(count for _, count in self.by_dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsIndex:
+    """What `model.safetensors.index.json` tells: the files, and their tensors' bytes if stated."""
+
+    total_bytes: int | None
+    files: tuple[str, ...]
+
+
+def parse_header_length(start: bytes) -> int:
+    """Return the bytes of the JSON header that follows the first 8 bytes of a file.
+
+    Raises CheckpointError for fewer than 8 bytes and for lengths that the format forbids.
+    """
+    if len(start) < LENGTH_BYTES:
+        raise CheckpointError(
+            f"a safetensors file has at least {LENGTH_BYTES} bytes, this one has {len(start)}"
+        )
+    length = int.from_bytes(start[:LENGTH_BYTES], "little")
+    if not 2 <= length <= MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"a safetensors header has 2 to {MAX_HEADER_BYTES} bytes, this file declares {length}: "
+            "it is not a safetensors file"
+        )
+    return length
+
+
+def parse_header(data: bytes) -> TensorBytes:
+    """Return the bytes by dtype of the tensors of one file, from its start.
+
+    `data` holds at least the length and the whole header. Raises CheckpointError when it does not,
+    or when dtype, shape and offsets of the tensors do not agree with each other.
+    """
+    length = parse_header_length(data)
+    if len(data) < LENGTH_BYTES + length:
+        raise CheckpointError(
+            f"the safetensors header ends after {len(data) - LENGTH_BYTES} of {length} bytes"
+        )
+    header = _parse_object(data[LENGTH_BYTES : LENGTH_BYTES + length], "the safetensors header")
+    tensors = [
+        _parse_tensor(name, entry) for name, entry in header.items() if name != "__metadata__"
+    ]
+    _check_no_holes(tensors)
+    return _summed((tensor.dtype, tensor.end - tensor.begin) for tensor in tensors)
+
+
+def parse_index(text: str | bytes) -> SafetensorsIndex:
+    """Return what an index says. Raises CheckpointError when it is malformed or unreasonable."""
+    what = "the safetensors index"
+    if len(text) > MAX_INDEX_BYTES:
+        raise CheckpointError(f"{what} has {len(text)} bytes, more than {MAX_INDEX_BYTES}")
+    index = _parse_object(text, what)
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return SafetensorsIndex(
+        total_bytes=None if total is None else _parse_size(total, f"metadata.total_size of {what}"),
+        files=_parse_file_names(index.get("weight_map", {})),
+    )
+
+
+def parse_bytes_by_dtype(text: str | bytes) -> TensorBytes:
+    """Return sizes that were written down as a JSON object from dtype to bytes.
+
+    Raises CheckpointError for an unknown dtype or a size that is none.
+    """
+    sizes = _parse_object(text, "the sizes by dtype")
+    for dtype in sizes:
+        _bits(dtype, "the sizes by dtype")
+    return _summed((dtype, _parse_size(size, f"size of {dtype}")) for dtype, size in sizes.items())
+
+
+def add_up(parts: Iterable[TensorBytes]) -> TensorBytes:
+    """Return the sizes of all files of a checkpoint together."""
+    return _summed(size for part in parts for size in part.by_dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    name: str
+    dtype: str
+    begin: int
+    end: int
+
+
+def _parse_object(text: str | bytes, what: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{what} is not JSON: {type(error).__name__}") from error
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{what} is a JSON {type(parsed).__name__}, an object was expected")
+    return parsed
+
+
+def _parse_tensor(name: str, entry: object) -> _Tensor:
+    where = f"tensor {name[:80]!r}"
+    if not isinstance(entry, dict):
+        raise CheckpointError(
+            f"{where} is described by {reprlib.repr(entry)}, an object was expected"
+        )
+    dtype, offsets = entry.get("dtype"), entry.get("data_offsets")
+    bits = _bits(dtype, where)
+    elements = _count_elements(entry.get("shape"), where)
+    if not (isinstance(offsets, list) and len(offsets) == 2 and all(map(_is_size, offsets))):
+        raise CheckpointError(
+            f"{where} has data_offsets {reprlib.repr(offsets)}, two sizes were expected"
+        )
+    begin, end = offsets
+    if (end - begin) * 8 != elements * bits:
+        raise CheckpointError(
+            f"{where} takes {end - begin} bytes by its offsets, "
+            f"but {elements} elements of {dtype} take {elements * bits / 8:g}"
+        )
+    return _Tensor(name, str(dtype), begin, end)
+
+
+def _bits(dtype: object, where: str) -> int:
+    bits = _BITS_BY_DTYPE.get(dtype) if isinstance(dtype, str) else None
+    if bits is None:
+        raise CheckpointError(
+            f"{where} has the unknown dtype {reprlib.repr(dtype)}; "
+            f"known are {', '.join(sorted(_BITS_BY_DTYPE))}"
+        )
+    return bits
+
+
+def _count_elements(shape: object, where: str) -> int:
+    if not (isinstance(shape, list) and all(map(_is_size, shape))):
+        raise CheckpointError(
+            f"{where} has shape {reprlib.repr(shape)}, a list of sizes was expected"
+        )
+    elements = 1
+    for size in shape:
+        elements *= size
+        if elements > MAX_TENSOR_BYTES:  # checked at each step: a product of many grows huge
+            raise CheckpointError(
+                f"{where} has shape {reprlib.repr(shape)}, which no machine can hold"
+            )
+    return elements
+
+
+def _check_no_holes(tensors: Iterable[_Tensor]) -> None:
+    """The format wants the tensors to cover the data without hole or overlap."""
+    expected = 0
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.begin, tensor.end)):
+        if tensor.begin != expected:
+            raise CheckpointError(
+                f"tensor {tensor.name[:80]!r} begins at byte {tensor.begin}, "
+                f"but the one before it ends at {expected}"
+            )
+        expected = tensor.end
+
+
+def _parse_file_names(weight_map: object) -> tuple[str, ...]:
+    if not isinstance(weight_map, dict):
+        raise CheckpointError("weight_map of the safetensors index is no object")
+    names = {name for name in weight_map.values() if isinstance(name, str)}
+    if len(names) > MAX_FILES:
+        raise CheckpointError(
+            f"the safetensors index names {len(names)} files, more than {MAX_FILES}"
+        )
+    for name in weight_map.values():
+        # A name becomes part of a path and of a URL: nothing may lead out of the repository.
+        if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+            raise CheckpointError(f"the safetensors index names the file {reprlib.repr(name)}")
+    return tuple(sorted(names))
+
+
+def _parse_size(value: object, what: str) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # some tools write 16060522496.0
+    if isinstance(value, int) and _is_size(value):
+        return value
+    raise CheckpointError(f"{what} is {reprlib.repr(value)}, a number of bytes was expected")
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TENSOR_BYTES
+
+
+def _summed(sizes: Iterable[tuple[str, int]]) -> TensorBytes:
+    by_dtype: Counter[str] = Counter()
+    for dtype, count in sizes:
+        by_dtype[dtype] += count
+    return TensorBytes(tuple(sorted(by_dtype.items())))

@@ -1,0 +1,31 @@
+"""A Hub on loopback, and huggingface_hub without anything of the machine the tests run on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import close_session
+
+from tests.support.hub_server import HubServer
+from tonnage.checkpoint.hub import HubSettings
+
+
+@pytest.fixture(autouse=True)
+def no_account_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Neither a token nor a cache nor an offline switch of whoever runs the tests."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("HF_TOKEN", "hf_TokenOfThisMachine")
+    yield
+    close_session()
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def settings(hub: HubServer, tmp_path: Path) -> HubSettings:
+    return HubSettings(hub.endpoint, tmp_path / "cache", 5.0, 10.0)

@@ -1,0 +1,111 @@
+"""Whatever a config.json holds, the answer is a shape or one of our errors."""
+
+import contextlib
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.checkpoint.config import parse_config, parse_config_text
+from tonnage.checkpoint.model import CheckpointError, ModelShape
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(0, 64)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["full_attention", "linear_attention", "re:.*", "NVFP4", "FP8", "LLLG"])
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+
+VALID: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 4,
+    "vocab_size": 100,
+}
+FIELDS = sorted(
+    {
+        *VALID, "head_dim", "torch_dtype", "tie_word_embeddings", "max_position_embeddings",
+        "sliding_window", "sliding_window_pattern", "use_sliding_window", "max_window_layers",
+        "layer_types", "full_attention_interval", "attention_chunk_size", "num_experts",
+        "num_experts_per_tok", "moe_intermediate_size", "n_routed_experts", "n_shared_experts",
+        "first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers",
+        "moe_layers", "mlp_layer_types", "enable_moe_block", "interleave_moe_layer_step",
+        "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim",
+        "index_n_heads", "index_head_dim", "indexer_types", "linear_num_key_heads",
+        "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+        "linear_conv_kernel_dim", "mamba_ssm_dtype", "global_head_dim",
+        "num_global_key_value_heads", "quantization_config", "vision_config", "text_config",
+        "num_nextn_predict_layers", "is_encoder_decoder", "multi_query", "intermediate_size_mlp",
+    }
+)  # fmt: skip
+QUANTIZATION = st.fixed_dictionaries(
+    {},
+    optional={
+        "quant_method": st.sampled_from(
+            ["fp8", "compressed-tensors", "awq", "gptq", "mxfp4", "modelopt", "quark", "novel"]
+        )
+        | JSON,
+        "quantization": JSON,
+        "quant_algo": JSON,
+        "kv_cache_scheme": JSON,
+        "weight_block_size": JSON,
+        "config_groups": st.dictionaries(
+            st.text(max_size=4),
+            st.fixed_dictionaries(
+                {"weights": st.dictionaries(st.sampled_from(["num_bits", "type"]), JSON)}
+            ),
+        )
+        | JSON,
+        "global_quant_config": JSON,
+        "bits": JSON,
+        "group_size": JSON,
+        "modules_to_not_convert": st.lists(st.text(max_size=20)) | JSON,
+        "ignore": JSON,
+    },
+)
+
+
+def parsed(config: dict[str, Any]) -> ModelShape | None:
+    try:
+        return parse_config(config)
+    except CheckpointError as error:
+        message = str(error)
+    assert 0 < len(message) < 2000
+    return None
+
+
+@given(st.dictionaries(st.text(max_size=10) | st.sampled_from(FIELDS), JSON))
+def test_any_object_gives_a_shape_or_our_error(config: dict[str, Any]) -> None:
+    parsed(config)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=4))
+def test_a_model_with_some_fields_replaced(fields: dict[str, Any]) -> None:
+    shape = parsed({**VALID, **fields})
+    if shape is not None:
+        assert 0 <= shape.sliding_layers + shape.linear_layers <= shape.layers
+        assert shape.attention_heads % shape.kv_heads == 0
+
+
+@given(QUANTIZATION)
+def test_a_model_with_any_quantisation(quantization: dict[str, Any]) -> None:
+    parsed({**VALID, "quantization_config": quantization})
+
+
+@given(st.text() | st.binary() | JSON.map(json.dumps))
+def test_any_text_gives_a_shape_or_our_error(text: str | bytes) -> None:
+    with contextlib.suppress(CheckpointError):
+        assert isinstance(parse_config_text(text), ModelShape)

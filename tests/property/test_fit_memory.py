@@ -1,0 +1,151 @@
+"""Laws of the fit calculation that hold for every model."""
+
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.model import (
+    Checkpoint,
+    DType,
+    Experts,
+    LatentAttention,
+    LinearAttention,
+    ModelShape,
+    Quantization,
+)
+from tonnage.fit.batch import plan_batch
+from tonnage.fit.kv_cache import needed_kv_bytes
+from tonnage.fit.memory import judge_fit
+from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
+from tonnage.fit.parallelism import legal_degrees
+from tonnage.fit.weights import weights_per_gpu
+
+CATALOG = load_catalog()
+RELEASES = st.sampled_from(sorted(CATALOG.releases))
+DEVICES = st.sampled_from(
+    sorted(entry.id for entry in CATALOG.accelerators.values() if entry.memory_bytes)
+)
+
+QUANTIZATIONS = st.none() | st.sampled_from(
+    [
+        Quantization("fp8", 8, block=(128, 128)),
+        Quantization("fp8", 8),
+        Quantization("awq", 4, group_size=128, scale_bits=20, is_float=False),
+        Quantization("mxfp4", 4, group_size=32, scale_bits=8, experts_only=True),
+        Quantization("modelopt", 4, group_size=16, scale_bits=8, kv_cache_bits=8),
+    ]
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> ModelShape:
+    layers = draw(st.integers(1, 100))
+    kv_heads = draw(st.integers(1, 16))
+    shape = ModelShape(
+        architecture="LlamaForCausalLM",
+        model_type="llama",
+        dtype=draw(st.sampled_from(DType)),
+        layers=layers,
+        hidden_size=draw(st.integers(64, 16384)),
+        intermediate_size=draw(st.integers(64, 65536)),
+        attention_heads=kv_heads * draw(st.integers(1, 16)),
+        kv_heads=kv_heads,
+        head_dim=draw(st.sampled_from([64, 80, 128, 256])),
+        vocab_size=draw(st.integers(1, 300_000)),
+        tie_word_embeddings=draw(st.booleans()),
+        max_position_embeddings=draw(st.integers(1024, 262_144)),
+        quantization=draw(QUANTIZATIONS),
+        gated_mlp=draw(st.booleans()),
+    )
+    kind = draw(st.sampled_from(["full", "latent", "window", "linear"]))
+    if kind == "latent":
+        shape = replace(shape, latent_attention=LatentAttention(512, 64, 128, 128, 1536))
+    if kind == "window":
+        sliding = draw(st.integers(1, layers))
+        shape = replace(shape, sliding_layers=sliding, sliding_window=draw(st.integers(1, 8192)))
+    if kind == "linear":
+        linear = LinearAttention(16, 32, 128, 128, 4)
+        count = draw(st.integers(1, layers))
+        shape = replace(shape, linear_layers=count, linear_attention=linear)
+    if draw(st.booleans()):
+        count = draw(st.integers(1, 512))
+        size = draw(st.integers(64, 8192))
+        shape = replace(shape, experts=Experts(draw(st.integers(1, layers)), count, 1, size))
+    return shape
+
+
+def options(version: str, length: int = 4096) -> EngineOptions:
+    return EngineOptions(f"v{version}", length)
+
+
+@given(shapes(), DEVICES, RELEASES)
+def test_more_gpus_never_hold_more_weights_each(
+    shape: ModelShape, device: str, version: str
+) -> None:
+    accelerator, release = CATALOG.accelerator(device), CATALOG.release(version)
+    chosen = options(version)
+    held = [
+        weights_per_gpu(Checkpoint(shape), Parallelism(tensor), chosen, accelerator, release)
+        for tensor in (1, 2, 4, 8)
+    ]
+    assert held == sorted(held, reverse=True)
+
+
+@given(shapes(), RELEASES, st.integers(0, 16))
+def test_legal_degrees_divide_the_heads(shape: ModelShape, version: str, gpus: int) -> None:
+    degrees = legal_degrees(shape, options(version), CATALOG.release(version), gpus)
+    assert all(shape.attention_heads % degree.tensor == 0 for degree in degrees)
+    assert all(degree.gpus <= gpus for degree in degrees)
+    assert list(degrees) == sorted(degrees, key=lambda degree: degree.gpus)
+
+
+@given(shapes(), DEVICES, RELEASES, st.sampled_from([1, 2, 4, 8]))
+def test_more_utilization_never_holds_fewer_tokens(
+    shape: ModelShape, device: str, version: str, tensor: int
+) -> None:
+    accelerator = CATALOG.accelerator(device)
+    assert accelerator.memory_bytes is not None
+    held = []
+    for utilization in (0.5, 0.8, 0.9, 0.92, 1.0):
+        chosen = replace(options(version), gpu_memory_utilization=utilization)
+        verdict = judge_fit(
+            Checkpoint(shape), accelerator, accelerator.memory_bytes, Parallelism(tensor), chosen,
+            4096, CATALOG,
+        )  # fmt: skip
+        held.append(verdict.kv_cache_tokens if isinstance(verdict, MemoryFit) else 0)
+    assert held == sorted(held)
+
+
+@given(shapes(), DEVICES, RELEASES, st.sampled_from([1, 2, 4, 8]), st.integers(1, 200_000))
+def test_what_fits_holds_what_was_asked_for_within_the_budget(
+    shape: ModelShape, device: str, version: str, tensor: int, length: int
+) -> None:
+    accelerator = CATALOG.accelerator(device)
+    assert accelerator.memory_bytes is not None
+    fit = judge_fit(
+        Checkpoint(shape), accelerator, accelerator.memory_bytes, Parallelism(tensor),
+        options(version, length), length, CATALOG,
+    )  # fmt: skip
+    assume(isinstance(fit, MemoryFit))
+    assert isinstance(fit, MemoryFit)
+    assert fit.kv_cache_tokens >= fit.required_tokens == length
+    used = fit.weights_bytes + fit.activation_bytes + fit.non_torch_bytes + fit.graph_bytes
+    assert used + fit.kv_cache_bytes == fit.budget_bytes <= fit.device_bytes
+
+
+@given(shapes(), RELEASES, st.integers(1, 100_000), st.integers(1, 100_000))
+def test_longer_requests_need_no_less_memory(
+    shape: ModelShape, version: str, shorter: int, more: int
+) -> None:
+    accelerator, release = CATALOG.accelerator("mi300x"), CATALOG.release(version)
+    assert accelerator.memory_bytes is not None
+    # The batch does not depend on the length from here on, so only the length differs.
+    chosen = replace(options(version), max_num_batched_tokens=2048)
+    batch = plan_batch(chosen, Parallelism(), accelerator.memory_bytes, accelerator.id, release)
+    needed = [
+        needed_kv_bytes(shape, Parallelism(), replace(chosen, max_model_len=length), batch, length)
+        for length in (shorter, shorter + more)
+    ]
+    assert needed == sorted(needed)

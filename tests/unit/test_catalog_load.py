@@ -1,0 +1,199 @@
+"""The data files load, are complete, and say what the vendors say."""
+
+from decimal import Decimal
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tonnage.catalog import load as catalog_load
+from tonnage.catalog.catalog import UnknownAcceleratorError
+from tonnage.catalog.engine import BatchTier, parse_version
+from tonnage.catalog.load import load_catalog
+from tonnage.catalog.model import Vendor
+from tonnage.catalog.rules import CompatibilityRule, RuleAction
+
+CATALOG = load_catalog()
+
+
+def test_every_accelerator_is_under_its_id() -> None:
+    assert len(CATALOG.accelerators) == 31
+    assert all(key == entry.id for key, entry in CATALOG.accelerators.items())
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "want_bytes"),
+    [
+        ("mi300x", 206_141_652_992),
+        ("mi325x", 274_861_129_728),
+        ("mi355x", 309_220_868_096),
+        ("h100-sxm-80gb", 85_029_615_042),
+        ("h200-sxm-141gb", 150_109_106_995),
+    ],
+)
+def test_memory_is_what_torch_reports(accelerator: str, want_bytes: int) -> None:
+    assert CATALOG.accelerator(accelerator).memory_bytes == want_bytes
+
+
+def test_a_virtual_function_has_less_memory_and_ids_of_its_own() -> None:
+    mi300x = CATALOG.accelerator("mi300x")
+    assert mi300x.memory_bytes_vf == 205_825_570_242
+    assert mi300x.pci_device_ids_vf == ("74b5", "74bd")
+
+
+def test_units_are_bytes_and_operations_a_second() -> None:
+    mi300x = CATALOG.accelerator("mi300x")
+    assert mi300x.memory_bandwidth == pytest.approx(5.3e12)
+    assert mi300x.fp8_flops == pytest.approx(2.615e15)
+    assert mi300x.link_bandwidth == pytest.approx(448e9)
+    assert mi300x.pair_bandwidth == pytest.approx(64e9), "a mesh has less to one peer than to all"
+    h100 = CATALOG.accelerator("h100-sxm-80gb")
+    assert h100.pair_bandwidth == h100.link_bandwidth, "a switch gives one peer everything"
+
+
+def test_only_fnuz_devices_have_the_fnuz_dialect() -> None:
+    fnuz = {a.id for a in CATALOG.accelerators.values() if a.fp8_dialect == "e4m3fnuz"}
+    assert fnuz == {"mi300a", "mi300x", "mi308x", "mi325x"}
+
+
+def test_device_ids_of_instinct_cards_name_one_card_only() -> None:
+    seen: dict[str, str] = {}
+    for accelerator in CATALOG.accelerators.values():
+        if not accelerator.id.startswith("mi"):
+            continue
+        for pci_id in (*accelerator.pci_device_ids, *accelerator.pci_device_ids_vf):
+            assert seen.setdefault(pci_id, accelerator.id) == accelerator.id
+
+
+def test_what_vllm_does_not_run_on_says_why() -> None:
+    unsupported = {
+        a.id: a.unsupported_reason for a in CATALOG.accelerators.values() if not a.supported
+    }
+    assert set(unsupported) == {"mi100", "mi350p", "vr-nvl72-288gb"}
+    assert all(unsupported.values())
+
+
+def test_prices_are_dated_and_sourced() -> None:
+    prices = {a.id: a.price for a in CATALOG.accelerators.values() if a.price}
+    assert prices["mi300x"].usd_per_gpu_hour == Decimal("1.99")
+    assert prices["h100-sxm-80gb"].usd_per_gpu_hour == Decimal("2.99")
+    assert all(price.date.startswith("2026-") and price.source for price in prices.values())
+    assert "mi210" not in prices
+
+
+def test_a_price_names_an_accelerator_that_exists() -> None:
+    text = catalog_load._read("prices.yaml")
+    assert isinstance(text, dict)
+    assert set(text["prices"]) <= set(CATALOG.accelerators)
+
+
+def test_an_unknown_accelerator_names_the_nearest_ones() -> None:
+    with pytest.raises(UnknownAcceleratorError, match=r"'mi300' .*mi300x"):
+        CATALOG.accelerator("mi300")
+    with pytest.raises(UnknownAcceleratorError, match="in the catalogue; expected one of a100-"):
+        CATALOG.accelerator("x" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("version", "want_like", "want_note"),
+    [
+        (None, "0.32.0", False),
+        ("v0.32.0", "0.32.0", False),
+        ("0.27.1", "0.27.1", False),
+        ("v0.40.0", "0.32.0", True),
+        ("v0.28.0", "0.27.1", True),
+        ("v0.4.2", "0.9.0", True),
+        ("0.26.1rc1.dev156+g0eec856cc", "0.21.0", True),
+    ],
+)
+def test_a_release_behaves_like_the_nearest_older_one(
+    version: str | None, want_like: str, want_note: bool
+) -> None:
+    release = CATALOG.release(version)
+    known = CATALOG.releases[want_like]
+    assert release.batch_tiers == known.batch_tiers
+    assert release.graphs_in_budget == known.graphs_in_budget
+    assert (release.note is not None) == want_note
+    if release.note:
+        assert f"planned like {want_like}" in release.note
+
+
+@pytest.mark.parametrize("version", ["", "latest", "v", "x" * 65])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(ValueError, match="vLLM version"):
+        CATALOG.release(version)
+
+
+def test_versions_compare_by_their_numbers() -> None:
+    assert parse_version("v0.9.0") < parse_version("0.27.1rc1") < parse_version("v0.100.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "accelerator", "want"),
+    [
+        ("v0.32.0", "mi300x", (16384, 1024)),
+        ("v0.32.0", "h100-sxm-80gb", (8192, 1024)),
+        ("v0.32.0", "a100-sxm-80gb", (2048, 256)),
+        ("v0.32.0", "l40s", (2048, 256)),
+        ("v0.22.1", "mi300x", (8192, 1024)),
+    ],
+)
+def test_default_batches_go_by_device_memory(
+    version: str, accelerator: str, want: tuple[int, int]
+) -> None:
+    device = CATALOG.accelerator(accelerator)
+    assert device.memory_bytes is not None
+    tier = CATALOG.release(version).batch_tier(device.memory_bytes, device.id)
+    assert (tier.max_num_batched_tokens, tier.max_num_seqs) == want
+
+
+def test_every_release_has_a_tier_for_the_smallest_device() -> None:
+    for release in CATALOG.releases.values():
+        assert isinstance(release.batch_tier(1, "any"), BatchTier)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "version", "variant", "want"),
+    [
+        (Vendor.AMD, None, None, "vllm/vllm-openai-rocm:v0.32.0"),
+        (Vendor.AMD, "v0.27.1", None, "vllm/vllm-openai-rocm:v0.27.1"),
+        (Vendor.NVIDIA, "0.27.1", None, "vllm/vllm-openai:v0.27.1"),
+        (Vendor.NVIDIA, "v0.32.0", "cu129", "vllm/vllm-openai:v0.32.0-cu129"),
+    ],
+)
+def test_images_by_vendor(
+    vendor: Vendor, version: str | None, variant: str | None, want: str
+) -> None:
+    assert CATALOG.image(vendor, version, variant) == want
+
+
+def test_rocm_has_no_cuda_variant() -> None:
+    with pytest.raises(ValueError, match="cu129"):
+        CATALOG.image(Vendor.AMD, None, "cu129")
+
+
+def test_rules_have_evidence_and_unique_names() -> None:
+    names = [rule.name for rule in CATALOG.rules]
+    assert len(set(names)) == len(names)
+    assert all(rule.evidence and rule.message for rule in CATALOG.rules)
+    assert all(rule.overridable for rule in CATALOG.rules if rule.action is RuleAction.WARN)
+
+
+def test_rules_name_accelerators_and_classes_that_exist() -> None:
+    for rule in CATALOG.rules:
+        assert (rule.accelerators or frozenset()) <= set(CATALOG.accelerators)
+        known = CATALOG.architectures.served | set(CATALOG.architectures.unsized)
+        assert (rule.architectures or frozenset()) <= known
+
+
+def test_a_data_file_with_a_misspelt_key_is_refused() -> None:
+    entry = {"name": "A", "action": "warn", "overridable": True, "message": "m", "evidence": "e"}
+    TypeAdapter(CompatibilityRule).validate_python(entry)
+    with pytest.raises(ValidationError, match="vendor"):
+        TypeAdapter(CompatibilityRule).validate_python({**entry, "vendor": ["amd"]})
+
+
+def test_no_architecture_is_both_served_and_removed() -> None:
+    known = CATALOG.architectures
+    assert not known.served & set(known.removed)
+    assert not known.served & known.pooling
+    assert known.no_pipeline <= known.served | set(known.unsized)

@@ -1,0 +1,265 @@
+"""config.json of published models, and what is wrong with broken ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config, parse_config_text
+from tonnage.checkpoint.model import (
+    CheckpointError,
+    DType,
+    Experts,
+    LatentAttention,
+    UnsupportedArchitectureError,
+)
+
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+
+DENSE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 8,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+
+
+def load(name: str) -> dict[str, Any]:
+    content = json.loads((CONFIGS / f"{name}.json").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def test_a_dense_model_with_grouped_query_attention() -> None:
+    shape = parse_config(load("llama-3.3-70b"))
+    assert (shape.layers, shape.hidden_size, shape.intermediate_size) == (80, 8192, 28672)
+    assert (shape.attention_heads, shape.kv_heads, shape.head_dim) == (64, 8, 128)
+    assert shape.dtype is DType.BFLOAT16
+    assert not shape.tie_word_embeddings
+    assert shape.quantization is None
+    assert shape.experts is None
+
+
+def test_latent_attention_and_experts_after_dense_layers() -> None:
+    shape = parse_config(load("deepseek-v3"))
+    assert shape.latent_attention == LatentAttention(512, 64, 128, 128, 1536)
+    assert shape.experts == Experts(58, 256, 8, 2048, shared_intermediate_size=2048)
+    assert shape.nextn_layers == 1
+    assert shape.quantization is not None
+    assert shape.quantization.block == (128, 128)
+
+
+def test_alternating_windows_and_experts_in_mxfp4() -> None:
+    shape = parse_config(load("gpt-oss-120b"))
+    assert (shape.sliding_layers, shape.sliding_window) == (18, 128)
+    assert shape.experts == Experts(36, 128, 4, 2880)
+    assert shape.quantization is not None
+    assert shape.quantization.experts_only
+    assert shape.dtype is DType.BFLOAT16, "gpt-oss names no dtype"
+
+
+def test_a_language_model_inside_a_multimodal_config() -> None:
+    shape = parse_config(load("gemma-3-27b"))
+    assert (shape.layers, shape.sliding_layers, shape.sliding_window) == (62, 52, 1024)
+    assert shape.tie_word_embeddings, "Gemma ties them without saying so"
+    assert shape.vision_parameters > 400_000_000
+
+
+def test_linear_attention_in_three_of_four_layers() -> None:
+    shape = parse_config(load("qwen3.5-397b-a17b"))
+    assert (shape.layers, shape.linear_layers) == (60, 45)
+    assert shape.linear_attention is not None
+    assert shape.linear_attention.state_dtype is DType.FLOAT32
+    assert shape.attention_gate
+
+
+def test_linear_layers_counted_from_the_interval() -> None:
+    config = {
+        **DENSE,
+        "architectures": ["Qwen3NextForCausalLM"],
+        "full_attention_interval": 4,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+    }
+    assert parse_config(config).linear_layers == 6
+
+
+def test_layers_kept_in_16_bits_are_counted_by_layer() -> None:
+    quantization = parse_config(load("llama-3.1-405b-fp8")).quantization
+    assert quantization is not None
+    kept = dict(quantization.unquantized)
+    assert kept["self_attn.q_proj"] == 126, "all of the attention"
+    assert kept["mlp.down_proj"] == 2, "the MLP of the first and the last layer"
+
+
+MOE_RULES: list[tuple[str, dict[str, Any], int]] = [
+    ("every layer", {"num_experts": 8}, 8),
+    ("every second layer", {"num_experts": 8, "decoder_sparse_step": 2}, 4),
+    ("all but listed ones", {"num_experts": 8, "mlp_only_layers": [0, 7]}, 6),
+    ("after dense ones", {"n_routed_experts": 8, "first_k_dense_replace": 3}, 5),
+    ("every second after dense ones",
+     {"n_routed_experts": 8, "first_k_dense_replace": 1, "moe_layer_freq": 2}, 3),
+    ("interleaved", {"num_local_experts": 8, "interleave_moe_layer_step": 2}, 4),
+    ("listed", {"num_local_experts": 8, "moe_layers": [1, 3, 99]}, 2),
+    ("by type", {"n_routed_experts": 8, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 5}, 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "fields", "want_layers"), MOE_RULES)
+def test_layers_with_experts(rule: str, fields: dict[str, Any], want_layers: int) -> None:
+    config = {**DENSE, "num_experts_per_tok": 2, "moe_intermediate_size": 512, **fields}
+    experts = parse_config(config).experts
+    assert experts is not None, rule
+    assert experts.layers == want_layers
+
+
+def test_no_experts_is_a_dense_model() -> None:
+    assert parse_config({**DENSE, "num_experts": 0}).experts is None
+
+
+SHARED: list[tuple[dict[str, Any], int]] = [
+    ({"n_routed_experts": 8, "n_shared_experts": 2}, 1024),
+    ({"num_experts": 8, "shared_expert_intermediate_size": 640}, 640),
+    ({"num_local_experts": 8, "interleave_moe_layer_step": 1}, 4096),
+    ({"num_experts": 8}, 0),
+]
+
+
+@pytest.mark.parametrize(("fields", "want_size"), SHARED)
+def test_what_every_token_passes_beside_its_experts(fields: dict[str, Any], want_size: int) -> None:
+    experts = parse_config({**DENSE, "moe_intermediate_size": 512, **fields}).experts
+    assert experts is not None
+    assert experts.shared_intermediate_size == want_size
+
+
+def test_llama_4_names_its_dense_layers_apart() -> None:
+    shape = parse_config(
+        {**DENSE, "num_local_experts": 8, "interleave_moe_layer_step": 2,
+         "intermediate_size_mlp": 16384}
+    )  # fmt: skip
+    assert shape.intermediate_size == 16384
+    assert shape.experts is not None
+    assert shape.experts.intermediate_size == 4096
+
+
+WINDOWS: list[tuple[str, dict[str, Any], int]] = [
+    ("switched off", {"sliding_window": 512, "use_sliding_window": False}, 0),
+    ("upper layers",
+     {"sliding_window": 512, "use_sliding_window": True, "max_window_layers": 6}, 2),
+    ("every layer of Mistral", {"sliding_window": 512, "model_type": "mistral"}, 8),
+    ("Gemma 2 alternates", {"sliding_window": 512, "model_type": "gemma2"}, 4),
+    ("a pattern", {"sliding_window": 512, "sliding_window_pattern": 4}, 6),
+    ("a pattern spelt out", {"sliding_window": 512, "sliding_window_pattern": "LLLG"}, 6),
+    ("chunks of Llama 4", {"attention_chunk_size": 512, "model_type": "llama4_text"}, 6),
+    ("an unknown family counts as full", {"sliding_window": 512, "model_type": "new"}, 0),
+    ("none", {"sliding_window": None}, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "fields", "want_layers"), WINDOWS)
+def test_layers_with_a_window(what: str, fields: dict[str, Any], want_layers: int) -> None:
+    shape = parse_config({**DENSE, **fields})
+    assert shape.sliding_layers == want_layers, what
+    assert (shape.sliding_window == 512) == (want_layers > 0)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [
+        ("BertModel", {}),
+        ("BertForMaskedLM", {}),
+        ("CLIPModel", {}),
+        ("T5ForConditionalGeneration", {"is_encoder_decoder": True}),
+        ("WhisperForConditionalGeneration", {"is_encoder_decoder": True}),
+        ("MambaForCausalLM", {}),
+        ("NemotronHForCausalLM", {}),
+        ("DeepseekV4ForCausalLM", {}),
+        ("EagleLlamaForCausalLM", {}),
+    ],
+)
+def test_what_is_no_decoder_that_can_be_sized(architecture: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=architecture):
+        parse_config({**DENSE, "architectures": [architecture], **fields})
+
+
+def test_layer_types_that_are_not_known_are_unsupported() -> None:
+    with pytest.raises(UnsupportedArchitectureError, match="mamba"):
+        parse_config({**DENSE, "layer_types": ["mamba"] * 8})
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("a bool is no number", {"num_hidden_layers": True}, "num_hidden_layers is True"),
+    ("zero layers", {"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+    ("too many layers", {"num_hidden_layers": 10**9}, "an integer from 1 to 512"),
+    ("a negative size", {"hidden_size": -1}, "hidden_size is -1"),
+    ("a float", {"vocab_size": 32000.5}, "vocab_size is 32000.5"),
+    ("a string", {"vocab_size": "32000"}, "vocab_size is '32000'"),
+    ("an enormous number", {"vocab_size": 10**5000}, "an integer of 16610 bits"),
+    ("an enormous number in a list", {"architectures": [10**5000]}, "architectures is"),
+    ("a missing size", {"hidden_size": None}, "hidden_size is missing"),
+    ("no architecture", {"architectures": []}, "architectures is missing"),
+    ("a strange architecture", {"architectures": ["a/b"]}, "model class"),
+    ("KV heads that do not divide", {"num_key_value_heads": 5}, "a divisor of 16"),
+    ("more heads than width", {"hidden_size": 8}, "at least 16"),
+    ("an unknown dtype", {"torch_dtype": "int3"}, "torch_dtype is 'int3'"),
+    ("more experts a token than there are",
+     {"num_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok is 5"),
+    ("too short a list of layers", {"layer_types": ["full_attention"]}, "layer_types"),
+    ("windows without their size", {"layer_types": ["sliding_attention"] * 8}, "sliding_window"),
+    ("a quantisation without a method", {"quantization_config": {}}, "quant_method is missing"),
+    ("blocks of one number",
+     {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}},
+     "weight_block_size"),
+    ("a group size below zero",
+     {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": -2}},
+     "group_size is -2"),
+    ("no groups",
+     {"quantization_config": {"quant_method": "compressed-tensors"}}, "config_groups"),
+    ("a config that is no object", {"quantization_config": "fp8"}, "an object"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "fields", "want_message"), WRONG)
+def test_errors_name_field_value_and_expectation(
+    what: str, fields: dict[str, Any], want_message: str
+) -> None:
+    with pytest.raises(CheckpointError) as error:
+        parse_config({**DENSE, **fields})
+    assert want_message in str(error.value), what
+    assert len(str(error.value)) < 500
+
+
+TEXTS: list[tuple[str, str | bytes, str]] = [
+    ("not JSON", "{", "not valid JSON"),
+    ("not an object", "[]", "holds a list"),
+    ("NaN", '{"a": NaN}', "NaN"),
+    ("an infinity", '{"a": -Infinity}', "-Infinity"),
+    ("a key twice", '{"a": 1, "a": 2}', "'a' twice"),
+    ("a key twice, deeper", '{"b": {"a": 1, "a": 2}}', "'a' twice"),
+    ("wrong encoding", b"\xff\xfe{}", "not valid JSON"),
+    ("nested too deeply", "[" * 100_000 + "]" * 100_000, "nested too deeply"),
+    ("a number of thousands of digits", '{"a": ' + "9" * 10_000 + "}", "not valid JSON"),
+    ("too large", " " * (MAX_CONFIG_BYTES + 1), "larger than"),
+]
+
+
+@pytest.mark.parametrize(("what", "text", "want_message"), TEXTS)
+def test_text_that_is_no_config(what: str, text: str | bytes, want_message: str) -> None:
+    with pytest.raises(CheckpointError) as error:
+        parse_config_text(text)
+    assert want_message in str(error.value), what
+
+
+def test_text_and_bytes_give_the_same_shape() -> None:
+    text = json.dumps(DENSE)
+    assert parse_config_text(text) == parse_config_text(text.encode()) == parse_config(DENSE)
+    assert parse_config_text(b"\xef\xbb\xbf" + text.encode()) == parse_config(DENSE)

@@ -1,0 +1,97 @@
+"""Checkpoints from inline facts and from ConfigMaps."""
+
+import json
+
+import pytest
+
+from tests.support.tiny_model import CONFIG
+from tonnage.api.inference import ConfigMapSource, InlineSource
+from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
+from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
+
+CONFIG_JSON = CONFIG.start.decode()
+INDEX_JSON = json.dumps({"metadata": {"total_size": 300}, "weight_map": {"a": "m.safetensors"}})
+SOURCE = ConfigMapSource(name="tiny-facts")
+
+
+def test_inline_facts_are_a_checkpoint() -> None:
+    got = checkpoint_from_inline(InlineSource(config=json.loads(CONFIG_JSON), weights_bytes=7))
+    assert got.shape.hidden_size == 64
+    assert (got.weights_bytes, got.bytes_by_dtype, got.revision) == (7, (), None)
+
+
+def test_inline_facts_that_cannot_be_used_say_where_they_stand() -> None:
+    with pytest.raises(CheckpointError, match=r"^inline config: architectures"):
+        checkpoint_from_inline(InlineSource(config={}))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want_bytes", "want_by_dtype"),
+    [
+        pytest.param({}, None, (), id="the config alone"),
+        pytest.param({"model.safetensors.index.json": INDEX_JSON}, 300, (), id="the index"),
+        pytest.param(
+            {"model.safetensors.index.json": '{"weight_map": {}}'},
+            None,
+            (),
+            id="an index without size",
+        ),
+        pytest.param(
+            {"model.safetensors.index.json": INDEX_JSON, "weightsBytes": " 200\n"},
+            200,
+            (),
+            id="a written size stands above the index",
+        ),
+        pytest.param(
+            {"weightsBytes": "200", "bytesByDtype": '{"F32": 20, "BF16": 80}'},
+            100,
+            (("BF16", 80), ("F32", 20)),
+            id="sizes by dtype stand above both",
+        ),
+    ],
+)
+def test_the_most_exact_size_of_a_config_map_counts(
+    sizes: dict[str, str], want_bytes: int | None, want_by_dtype: tuple[tuple[str, int], ...]
+) -> None:
+    got = checkpoint_from_config_map(SOURCE, {"config.json": CONFIG_JSON, **sizes})
+    assert got.shape.layers == 2
+    assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
+
+
+@pytest.mark.parametrize(
+    ("data", "want_message"),
+    [
+        pytest.param({}, "ConfigMap tiny-facts has no key config.json: put", id="nothing yet"),
+        pytest.param({"config.json": "{"}, "tiny-facts, key config.json: .*JSON", id="no JSON"),
+        pytest.param(
+            {"config.json": CONFIG_JSON, "model.safetensors.index.json": "[]"},
+            "key model.safetensors.index.json: the safetensors index is a JSON list",
+            id="an index that is a list",
+        ),
+        pytest.param(
+            {"config.json": CONFIG_JSON, "bytesByDtype": '{"BF99": 1}'},
+            "key bytesByDtype: .*unknown dtype 'BF99'",
+            id="an unknown dtype",
+        ),
+    ],
+)
+def test_a_config_map_that_cannot_be_used_names_itself_and_the_key(
+    data: dict[str, str], want_message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=want_message):
+        checkpoint_from_config_map(SOURCE, data)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "0", "1.5", "140Gi", "١٢", "9" * 5000, str(2**53 + 1)])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"key weightsBytes: .* is no number of bytes"
+    ) as caught:
+        checkpoint_from_config_map(SOURCE, {"config.json": CONFIG_JSON, "weightsBytes": text})
+    assert len(str(caught.value)) < 300
+
+
+def test_an_architecture_that_is_no_decoder_stays_told_apart() -> None:
+    config = json.dumps({"architectures": ["BertModel"], "model_type": "bert"})
+    with pytest.raises(UnsupportedArchitectureError, match=r"tiny-facts, key config\.json: "):
+        checkpoint_from_config_map(SOURCE, {"config.json": config})

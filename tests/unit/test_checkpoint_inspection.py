@@ -1,0 +1,274 @@
+"""The Job that reads a volume: tight rights, and a program that really runs."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+
+from tests.support.hub_server import HubFile, safetensors_file, safetensors_index
+from tests.support.tiny_model import CONFIG, SHARDS, WEIGHTS
+from tonnage.api.inference import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
+from tonnage.checkpoint.facts import checkpoint_from_config_map
+from tonnage.checkpoint.inspection import read_volume_script, render_inspection
+
+POD_TOKEN = "pod-token"
+
+
+def claim(path: str = "llama") -> PersistentVolumeClaimSource:
+    facts = ModelFacts(config_map=ConfigMapSource(name="facts"))
+    return PersistentVolumeClaimSource(claim_name="models", path=path, facts=facts)
+
+
+def rendered(config_map: str = "facts", path: str = "llama") -> dict[str, dict[str, Any]]:
+    manifests = render_inspection(claim(path), "chat", config_map, "python:3.13-slim")
+    return {manifest["kind"]: manifest for manifest in manifests}
+
+
+def container(manifests: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    (only,) = manifests["Job"]["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+def test_the_job_may_patch_one_config_map_and_nothing_else() -> None:
+    got = rendered()
+    assert got["Role"]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["facts"],
+            "verbs": ["patch"],
+        }
+    ]
+    name = got["Job"]["spec"]["template"]["spec"]["serviceAccountName"]
+    assert got["RoleBinding"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": name, "namespace": "chat"}
+    ]
+    assert got["RoleBinding"]["roleRef"]["name"] == got["Role"]["metadata"]["name"]
+    assert got["ServiceAccount"]["metadata"]["name"] == name
+    assert {manifest["metadata"]["namespace"] for manifest in got.values()} == {"chat"}
+
+
+def test_an_existing_config_map_keeps_its_data_when_the_manifest_is_applied_again() -> None:
+    assert "data" not in rendered()["ConfigMap"]
+
+
+def test_the_volume_is_read_only_and_the_pod_restricted() -> None:
+    got = rendered()
+    pod = got["Job"]["spec"]["template"]["spec"]
+    assert pod["volumes"] == [
+        {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}
+    ]
+    assert container(got)["volumeMounts"] == [
+        {"name": "model", "mountPath": "/volume", "readOnly": True}
+    ]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container(got)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "want"), [("", "/volume"), ("llama", "/volume/llama"), ("a/b", "/volume/a/b")]
+)
+def test_the_path_is_below_the_mount(path: str, want: str) -> None:
+    environment = {
+        entry["name"]: entry.get("value") for entry in container(rendered(path=path))["env"]
+    }
+    assert environment["MODEL_DIR"] == want
+
+
+def test_the_names_are_dns_labels_and_differ_for_each_config_map() -> None:
+    names = [
+        rendered(config_map)["Job"]["metadata"]["name"]
+        for config_map in ("facts", "facts.v2", "facts-v2", "x" * 253, "x" * 252 + "y")
+    ]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 63 and "." not in name and not name.endswith("-") for name in names)
+    assert names[0] == "tonnage-inspect-facts"
+
+
+def test_the_program_needs_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(read_volume_script(), feature_version=(3, 9))
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    } | {
+        node.module.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    assert imported <= sys.stdlib_module_names
+
+
+@dataclass
+class Api:
+    """Plays the API server: keeps what was patched, or answers with `status`."""
+
+    status: int = 200
+    patched: list[tuple[str, str | None, str | None, Any]] = field(default_factory=list)
+    endpoint: str = ""
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    played = Api()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PATCH(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            headers = self.headers.get("Authorization"), self.headers.get("Content-Type")
+            played.patched.append((self.path, *headers, body))
+            self.send_response(played.status)
+            self.end_headers()
+            self.wfile.write(b'{"message": "configmaps \\"facts\\" not found"}')
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the terminal."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    played.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield played
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def run_job(
+    tmp_path: Path, api: Api, files: dict[str, HubFile]
+) -> subprocess.CompletedProcess[str]:
+    """Run the Job's own command with its own environment, in folders that stand for the pod's."""
+    model, account = tmp_path / "volume" / "llama", tmp_path / "account"
+    model.mkdir(parents=True)
+    account.mkdir()
+    (account / "token").write_text(f"{POD_TOKEN}\n")
+    (account / "ca.crt").write_bytes(Path(certifi.where()).read_bytes())
+    for name, file in files.items():
+        with (model / name).open("wb") as opened:
+            opened.write(file.start)
+            opened.truncate(file.size)
+    job = container(rendered())
+    environment = {entry["name"]: entry.get("value", "chat") for entry in job["env"]}
+    environment["MODEL_DIR"] = environment["MODEL_DIR"].replace("/volume", f"{tmp_path}/volume")
+    environment |= {"API_SERVER": api.endpoint, "SERVICE_ACCOUNT_DIR": str(account)}
+    # -I: no package of this environment can be imported, as in a bare image
+    command = [sys.executable, "-I", "-S", *job["command"][1:]]
+    return subprocess.run(
+        command,
+        env={"PATH": os.defpath, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "want_bytes", "want_by_dtype"),
+    [
+        pytest.param(
+            {"model.safetensors": WEIGHTS},
+            128_256,
+            (("BF16", 128_000), ("F32", 256)),
+            id="one file",
+        ),
+        pytest.param(
+            {
+                **SHARDS,
+                "model.safetensors.index.json": safetensors_index(SHARDS),
+                "consolidated.safetensors": WEIGHTS,
+            },
+            2048,
+            (("BF16", 1408), ("F8_E4M3", 640)),
+            id="shards, and a file outside the index",
+        ),
+        pytest.param(
+            {"model.safetensors": safetensors_file({"w": ("BF16", [1000, 1000, 1000])})},
+            2 * 10**9,
+            (("BF16", 2 * 10**9),),
+            id="gigabytes, of which only the header is read",
+        ),
+        pytest.param({"pytorch_model.bin": HubFile(b"", 77)}, 77, (), id="pickles"),
+    ],
+)
+def test_what_the_job_writes_is_a_checkpoint(
+    tmp_path: Path,
+    api: Api,
+    files: dict[str, HubFile],
+    want_bytes: int,
+    want_by_dtype: tuple[tuple[str, int], ...],
+) -> None:
+    ended = run_job(tmp_path, api, {"config.json": CONFIG, **files})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ((path, authorization, content_type, body),) = api.patched
+    assert path == "/api/v1/namespaces/chat/configmaps/facts"
+    assert (authorization, content_type) == (f"Bearer {POD_TOKEN}", "application/merge-patch+json")
+    got = checkpoint_from_config_map(ConfigMapSource(name="facts"), body["data"])
+    assert got.shape.layers == 2
+    assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
+
+
+@pytest.mark.parametrize(
+    ("files", "want_words"),
+    [
+        pytest.param({}, "FileNotFoundError", id="the wrong path"),
+        pytest.param({"config.json": CONFIG}, "neither *.safetensors nor *.bin", id="no weights"),
+        pytest.param({"config.json": HubFile.of("{nope")}, "JSONDecodeError", id="no JSON"),
+        pytest.param(
+            {"config.json": HubFile(b"", 10**6)}, "more than 900000", id="a huge config.json"
+        ),
+        pytest.param(
+            {"config.json": HubFile.of("[" * 99_999)}, "RecursionError", id="JSON without end"
+        ),
+        pytest.param(
+            {"config.json": CONFIG, "model.safetensors": HubFile.of("<!DOCTYPE html>")},
+            "is no safetensors file",
+            id="weights that are a page",
+        ),
+        pytest.param(
+            {"config.json": CONFIG, "model.safetensors": HubFile(WEIGHTS.start, WEIGHTS.size - 9)},
+            "it is cut off",
+            id="weights cut off",
+        ),
+        pytest.param(
+            {"config.json": CONFIG, "model.safetensors.index.json": HubFile.of("[]")},
+            "TypeError",
+            id="an index that is a list",
+        ),
+        pytest.param(
+            {"config.json": CONFIG, "model.safetensors.index.json": safetensors_index(SHARDS)},
+            "model-00001-of-00002.safetensors",
+            id="shards that are missing",
+        ),
+    ],
+)
+def test_a_volume_that_cannot_be_read_is_one_line_and_writes_nothing(
+    tmp_path: Path, api: Api, files: dict[str, HubFile], want_words: str
+) -> None:
+    ended = run_job(tmp_path, api, files)
+    assert ended.returncode == 1
+    assert want_words in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert api.patched == []
+
+
+def test_a_refusal_of_the_api_server_is_told(tmp_path: Path, api: Api) -> None:
+    api.status = 404
+    ended = run_job(tmp_path, api, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
+    assert ended.returncode == 1
+    assert 'answered 404: {"message": "configmaps \\"facts\\" not found"}' in ended.stderr
+    assert POD_TOKEN not in ended.stderr

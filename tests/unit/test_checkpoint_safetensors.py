@@ -1,0 +1,208 @@
+"""Headers and indexes of safetensors files, good and hostile."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tonnage.checkpoint.model import CheckpointError
+from tonnage.checkpoint.safetensors import (
+    MAX_HEADER_BYTES,
+    TensorBytes,
+    add_up,
+    parse_bytes_by_dtype,
+    parse_header,
+    parse_header_length,
+    parse_index,
+)
+
+
+def header(content: object) -> bytes:
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    text = content.encode() if isinstance(content, str) else content
+    assert isinstance(text, bytes)
+    return len(text).to_bytes(8, "little") + text
+
+
+def tensor(dtype: Any, shape: Any, *offsets: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": list(offsets)}
+
+
+def test_a_mixed_precision_file_is_summed_by_dtype() -> None:
+    data = header(
+        {
+            "__metadata__": {"format": "pt"},
+            "b": tensor("F8_E4M3", [128, 256], 32, 32 + 32768),
+            "a": tensor("BF16", [4, 4], 0, 32),
+            "scale": tensor("F32", [], 32800, 32804),
+            "empty": tensor("BF16", [0, 7], 32804, 32804),
+            "packed": tensor("F4", [10], 32804, 32809),
+        }
+    )
+    got = parse_header(data + bytes(50))
+    assert got.by_dtype == (("BF16", 32), ("F32", 4), ("F4", 5), ("F8_E4M3", 32768))
+    assert got.total_bytes == 32809
+
+
+def test_a_file_without_tensors_has_no_bytes() -> None:
+    assert parse_header(header({"__metadata__": {}})).total_bytes == 0
+
+
+def test_the_limit_of_the_format_is_the_limit_here() -> None:
+    assert parse_header_length(MAX_HEADER_BYTES.to_bytes(8, "little")) == MAX_HEADER_BYTES
+    with pytest.raises(CheckpointError, match="declares 100000001"):
+        parse_header_length((MAX_HEADER_BYTES + 1).to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize(
+    ("data", "want_message"),
+    [
+        pytest.param(b"", "at least 8 bytes", id="an empty file"),
+        pytest.param(b"<!DOCTYPE html>", "not a safetensors file", id="an error page"),
+        pytest.param(bytes(8), "declares 0", id="a header of nothing"),
+        pytest.param(header({"a": 1})[:-2], "ends after 6 of 8", id="a header cut off"),
+        pytest.param(header("[1, 2]"), "a JSON list", id="no object"),
+        pytest.param(header("{nope}"), "is not JSON", id="no JSON"),
+        pytest.param(header(b'{"a": "\xff"}'), "UnicodeDecodeError", id="no UTF-8"),
+        pytest.param(header("[" * 100_000), "RecursionError", id="nested without end"),
+        pytest.param(header('{"a": ' + "9" * 5000 + "}"), "is not JSON", id="an endless number"),
+        pytest.param(header({"w": 7}), "'w' is described by 7", id="a tensor that is a number"),
+        pytest.param(
+            header({"w": tensor("Q4_K", [1], 0, 1)}), "unknown dtype 'Q4_K'", id="a GGUF dtype"
+        ),
+        pytest.param(
+            header({"w": tensor(["BF16"], [1], 0, 2)}), "unknown dtype", id="a dtype that is a list"
+        ),
+        pytest.param(
+            header({"w": tensor("BF16", [-1], 0, 2)}), r"shape \[-1\]", id="a negative size"
+        ),
+        pytest.param(
+            header({"w": tensor("BF16", [True], 0, 2)}), r"shape \[True\]", id="a size that is true"
+        ),
+        pytest.param(
+            header({"w": tensor("BF16", 5, 0, 2)}), "shape 5", id="a shape that is a number"
+        ),
+        pytest.param(
+            header({"w": tensor("BF16", [2**40] * 999, 0, 2)}),
+            "no machine can hold",
+            id="a product without end",
+        ),
+        pytest.param(
+            header({"w": tensor("BF16", [3], 0, 4)}),
+            "takes 4 bytes .* 3 elements of BF16 take 6",
+            id="offsets that contradict the shape",
+        ),
+        pytest.param(header({"w": tensor("F4", [3], 0, 1)}), "take 1.5", id="half a byte"),
+        pytest.param(
+            header({"w": tensor("BF16", [1], 2, 0)}), "takes -2 bytes", id="offsets backwards"
+        ),
+        pytest.param(header({"w": tensor("BF16", [1], 0)}), "two sizes", id="one offset"),
+        pytest.param(
+            header({"w": tensor("BF16", [1], 0.0, 2.0)}), "two sizes", id="offsets with fractions"
+        ),
+        pytest.param(
+            header({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [4], 2, 6)}),
+            "'b' begins at byte 2, but the one before it ends at 4",
+            id="tensors on top of each other",
+        ),
+        pytest.param(
+            header({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [4], 8, 12)}),
+            "'b' begins at byte 8",
+            id="a hole between tensors",
+        ),
+    ],
+)
+def test_a_header_that_is_wrong_is_refused(data: bytes, want_message: str) -> None:
+    with pytest.raises(CheckpointError, match=want_message):
+        parse_header(data)
+
+
+def test_a_message_stays_short_whatever_the_file_says() -> None:
+    data = header({"w" * 100_000: tensor("x" * 100_000, [1], 0, 1)})
+    with pytest.raises(CheckpointError) as caught:
+        parse_header(data)
+    assert len(str(caught.value)) < 500
+
+
+def test_files_add_up() -> None:
+    parts = [TensorBytes((("BF16", 10), ("F32", 1))), TensorBytes((("BF16", 5),)), TensorBytes(())]
+    assert add_up(parts) == TensorBytes((("BF16", 15), ("F32", 1)))
+
+
+@pytest.mark.parametrize(
+    ("index", "want_total", "want_files"),
+    [
+        pytest.param(
+            {
+                "metadata": {"total_size": 20},
+                "weight_map": {
+                    "a": "m-2.safetensors",
+                    "b": "m-1.safetensors",
+                    "c": "m-1.safetensors",
+                },
+            },
+            20,
+            ("m-1.safetensors", "m-2.safetensors"),
+            id="as transformers writes it",
+        ),
+        pytest.param({"metadata": {"total_size": 20.0}}, 20, (), id="trimmed, with a float"),
+        pytest.param(
+            {"weight_map": {"a": "sub/m.safetensors"}},
+            None,
+            ("sub/m.safetensors",),
+            id="without metadata",
+        ),
+    ],
+)
+def test_an_index_tells_size_and_files(
+    index: object, want_total: int | None, want_files: tuple[str, ...]
+) -> None:
+    got = parse_index(json.dumps(index))
+    assert (got.total_bytes, got.files) == (want_total, want_files)
+
+
+@pytest.mark.parametrize(
+    ("index", "want_message"),
+    [
+        pytest.param("[]", "a JSON list", id="no object"),
+        pytest.param(
+            '{"metadata": {"total_size": -1}}', "total_size .* is -1", id="a negative size"
+        ),
+        pytest.param('{"metadata": {"total_size": 1e400}}', "total_size .* is inf", id="infinity"),
+        pytest.param('{"metadata": {"total_size": "12"}}', "is '12'", id="a size in quotes"),
+        pytest.param('{"weight_map": []}', "no object", id="a list of names"),
+        pytest.param('{"weight_map": {"a": 1}}', "the file 1", id="a name that is a number"),
+        pytest.param('{"weight_map": {"a": "../../etc/passwd"}}', "etc/passwd", id="a way out"),
+        pytest.param('{"weight_map": {"a": "/etc/passwd"}}', "etc/passwd", id="an absolute path"),
+        pytest.param('{"weight_map": {"a": "x/../../y"}}', "x/..", id="a way out further in"),
+        pytest.param('{"weight_map": {"a": "http://evil/m"}}', "http", id="another server"),
+        pytest.param(
+            json.dumps({"weight_map": {str(n): f"m-{n}.safetensors" for n in range(1001)}}),
+            "1001 files, more than 1000",
+            id="more files than any model has",
+        ),
+        pytest.param(b" " * (32 * 1024**2 + 1), "more than 33554432", id="too large to parse"),
+    ],
+)
+def test_an_index_that_is_wrong_is_refused(index: str | bytes, want_message: str) -> None:
+    with pytest.raises(CheckpointError, match=want_message):
+        parse_index(index)
+
+
+@pytest.mark.parametrize(
+    ("text", "want_message"),
+    [
+        ('{"BF17": 1}', "unknown dtype 'BF17'"),
+        ('{"BF16": "1"}', "size of BF16 is '1'"),
+        ('{"BF16": -1}', "size of BF16 is -1"),
+        ("null", "a JSON NoneType"),
+    ],
+)
+def test_written_sizes_are_checked(text: str, want_message: str) -> None:
+    with pytest.raises(CheckpointError, match=want_message):
+        parse_bytes_by_dtype(text)
+
+
+def test_written_sizes_are_read_back() -> None:
+    assert parse_bytes_by_dtype('{"F32": 1, "BF16": 2}').by_dtype == (("BF16", 2), ("F32", 1))

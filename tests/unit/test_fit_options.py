@@ -1,0 +1,103 @@
+"""From a spec to the options that memory depends on."""
+
+from typing import Any
+
+import pytest
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import EngineOptions
+from tonnage.fit.options import InvalidOptionError, engine_options
+
+CATALOG = load_catalog()
+
+
+def options(*extra_args: str, **fields: Any) -> EngineOptions:
+    vllm = {"extraArgs": list(extra_args), **fields.pop("vllm", {})}
+    spec = InferenceDeploymentSpec.model_validate(
+        {
+            "model": {"source": {"huggingFace": {"repo": "meta-llama/Llama-3.1-8B"}}},
+            "workload": {"maxModelLen": 8192},
+            "engine": {"vllm": vllm},
+            **fields,
+        }
+    )
+    return engine_options(spec, CATALOG)
+
+
+def test_what_is_not_said_is_vllms_default() -> None:
+    assert options() == EngineOptions("v0.32.0", 8192)
+
+
+def test_what_is_said_is_taken() -> None:
+    said = options(
+        kvCacheDtype="fp8",
+        quantization="fp8",
+        vllm={
+            "version": "v0.27.1",
+            "gpuMemoryUtilization": 0.85,
+            "maxNumSeqs": 64,
+            "maxNumBatchedTokens": 4096,
+            "enforceEager": True,
+        },
+    )
+    assert said == EngineOptions("v0.27.1", 8192, 0.85, "fp8", "fp8", 64, 4096, enforce_eager=True)
+
+
+@pytest.mark.parametrize("flag", ["--enable-expert-parallel", "--enable_expert_parallel"])
+def test_expert_parallelism_among_the_extra_arguments(flag: str) -> None:
+    assert options(flag).enable_expert_parallel
+    assert not options().enable_expert_parallel
+
+
+CONTRADICTIONS: list[tuple[list[str], str]] = [
+    (["--tensor-parallel-size", "2"], "spec.placement"),
+    (["--tensor-parallel-size=2"], "spec.placement"),
+    (["--tensor_parallel_size=2"], "spec.placement"),
+    (["-tp", "2"], "spec.placement"),
+    (["--tensor-par", "2"], "spec.placement"),
+    (["--max-model-len", "4096"], "spec.workload.maxModelLen"),
+    (["--kv-cache-dtype=fp8"], "spec.kvCacheDtype"),
+    (["--quantization", "fp8"], "spec.quantization"),
+    (["-q", "fp8"], "spec.quantization"),
+    (["--gpu-memory-utilization", "0.5"], "gpuMemoryUtilization"),
+    (["--max-num-seqs", "5"], "maxNumSeqs"),
+    (["--served-model-name", "x"], "spec.model.name"),
+    (["--data-parallel-size", "2"], "spec.replicas"),
+    (["--config", "/etc/vllm.yaml"], "into the spec"),
+]
+
+
+@pytest.mark.parametrize(("extra_args", "want_field"), CONTRADICTIONS)
+def test_arguments_that_have_a_field_are_refused(extra_args: list[str], want_field: str) -> None:
+    with pytest.raises(InvalidOptionError) as error:
+        options(*extra_args)
+    assert want_field in str(error.value)
+    assert "extraArgs" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "extra_args",
+    [
+        ["--enable-prefix-caching"],
+        ["--quantization-config", "{}"],
+        ["--chat-template", "--max-model-len.jinja"[2:]],
+        ["--model-impl", "transformers"],
+        ["-O3"],
+    ],
+)
+def test_other_arguments_are_the_users_business(extra_args: list[str]) -> None:
+    assert options(*extra_args) == options()
+
+
+def test_a_version_without_numbers_is_refused() -> None:
+    spec = InferenceDeploymentSpec.model_validate(
+        {
+            "model": {"source": {"huggingFace": {"repo": "a/b"}}},
+            "workload": {"maxModelLen": 1},
+        }
+    )
+    vllm = spec.engine.vllm.model_copy(update={"version": "newest"})
+    broken = spec.model_copy(update={"engine": spec.engine.model_copy(update={"vllm": vllm})})
+    with pytest.raises(InvalidOptionError, match=r"spec\.engine\.vllm\.version"):
+        engine_options(broken, CATALOG)
