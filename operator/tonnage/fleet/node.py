@@ -1,0 +1,92 @@
+"""From a raw Node object to what placement needs of it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tonnage.fleet.model import Node, Taint
+from tonnage.fleet.resources import as_mapping, as_sequence, gpu_counts
+from tonnage.fleet.taints import out_of_order
+
+UNNAMED: Final = "(unnamed)"
+"""Name of a node object without a name; such a node is never capacity."""
+
+# The MIG manager of NVIDIA's GPU operator works on the node while its state is one of these.
+_MIG_STATE: Final = "nvidia.com/mig.config.state"
+_MIG_STATES_AT_WORK: Final = frozenset({"pending", "rebooting"})
+
+
+def read_node(obj: Mapping[str, Any]) -> Node:
+    """Read a Node. Never raises: what cannot be read is left out and makes the node unusable."""
+    metadata, spec, status = (as_mapping(obj.get(part)) for part in ("metadata", "spec", "status"))
+    labels, label_problem = _read_labels(metadata.get("labels"))
+    taints = _read_taints(spec.get("taints"))
+    capacity, capacity_problem = gpu_counts(status.get("capacity"))
+    allocatable, allocatable_problem = gpu_counts(status.get("allocatable"))
+    name = metadata.get("name")
+    named = isinstance(name, str) and name != ""
+    return Node(
+        name=str(name) if named else UNNAMED,
+        labels=labels,
+        taints=taints,
+        capacity=capacity,
+        allocatable=allocatable,
+        unusable=_why_unusable(metadata, spec, status, labels, taints)
+        or (None if named else "has no name")
+        or capacity_problem
+        or allocatable_problem
+        or label_problem,
+    )
+
+
+def _read_labels(raw: object) -> tuple[dict[str, str], str | None]:
+    labels, problem = {}, None
+    for key, value in as_mapping(raw).items():
+        if isinstance(key, str) and isinstance(value, str):
+            labels[key] = value
+        else:
+            problem = problem or f"label {str(key)[:80]} is not a string"
+    return labels, problem
+
+
+def _read_taints(raw: object) -> tuple[Taint, ...]:
+    taints = (as_mapping(item) for item in as_sequence(raw))
+    return tuple(
+        Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
+        for taint in taints
+        if "key" in taint
+    )
+
+
+def _why_unusable(
+    metadata: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    labels: Mapping[str, str],
+    taints: tuple[Taint, ...],
+) -> str | None:
+    """Why no pod can start here now, in a few words; None when nothing speaks against it."""
+    if metadata.get("deletionTimestamp"):
+        return "being deleted"
+    if spec.get("unschedulable"):
+        return "cordoned"
+    if not _is_ready(status):
+        return "NotReady"
+    if _operating_system(status, labels) == "windows":
+        return "runs Windows"
+    if labels.get(_MIG_STATE) in _MIG_STATES_AT_WORK:
+        return f"being repartitioned ({_MIG_STATE}: {labels[_MIG_STATE]})"
+    return out_of_order(taints)
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    """Nobody has reported anything: no opinion. In a cluster such a node has a not-ready taint."""
+    conditions = [as_mapping(item) for item in as_sequence(status.get("conditions"))]
+    return not conditions or any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )
+
+
+def _operating_system(status: Mapping[str, Any], labels: Mapping[str, str]) -> object:
+    reported = as_mapping(status.get("nodeInfo")).get("operatingSystem")
+    return labels.get("kubernetes.io/os") or reported

@@ -1,0 +1,81 @@
+"""From a raw Pod object to the GPUs it holds."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
+from tonnage.fleet.model import GpuPod
+from tonnage.fleet.resources import as_mapping, as_sequence, gpu_counts
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
+    """Read a Pod that holds or waits for GPUs; None when it requests none or has finished.
+
+    A pod that is being deleted holds its GPUs until it is gone. Never raises.
+    """
+    metadata, spec, status = (as_mapping(obj.get(part)) for part in ("metadata", "spec", "status"))
+    if _text(status.get("phase")) in _FINISHED:
+        return None
+    requests = _effective_requests(spec)
+    if not requests:
+        return None
+    labels = as_mapping(metadata.get("labels"))
+    owner = _text(labels.get(LABEL_OWNER))
+    namespace = _text(metadata.get("namespace")) or "default"
+    return GpuPod(
+        uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",
+        node=_text(spec.get("nodeName")),
+        requests=requests,
+        owner=(namespace, owner) if owner else None,
+        placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
+    )
+
+
+def _effective_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """What the scheduler sets aside for the pod.
+
+    The larger of all that run together (containers and sidecars) and the largest moment of the
+    start, when an init container runs beside the sidecars started before it. Source: Kubernetes
+    documentation, "Resource sharing within containers" of sidecar containers.
+    """
+    running = _sum(_requests(container) for container in as_sequence(spec.get("containers")))
+    sidecars: dict[str, int] = {}
+    start: dict[str, int] = {}
+    for container in as_sequence(spec.get("initContainers")):
+        requests = _requests(container)
+        if as_mapping(container).get("restartPolicy") == "Always":
+            sidecars = _sum((sidecars, requests))
+        else:
+            start = _largest((start, _sum((sidecars, requests))))
+    effective = _largest((_sum((running, sidecars)), start))
+    return {resource: count for resource, count in effective.items() if count}
+
+
+def _requests(container: object) -> dict[str, int]:
+    """GPUs of one container; the API server copies a limit without a request to the request."""
+    resources = as_mapping(as_mapping(container).get("resources"))
+    limits, _ = gpu_counts(resources.get("limits"))
+    requests, _ = gpu_counts(resources.get("requests"))
+    return limits | requests
+
+
+def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for resource, count in part.items():
+            total[resource] = total.get(resource, 0) + count
+    return total
+
+
+def _largest(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    largest: dict[str, int] = {}
+    for part in parts:
+        for resource, count in part.items():
+            largest[resource] = max(largest.get(resource, 0), count)
+    return largest
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,1 @@
+"""Every pool judged with numbers, one chosen, every reason kept."""

@@ -1,0 +1,94 @@
+"""Why a pool that could run the model was not the one taken."""
+
+from tonnage.api.inference import PlacementPolicy
+from tonnage.placement.messages import format_count, tell_fit
+from tonnage.placement.model import Option
+from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.placement.reasons import FeasibleReason
+
+Comparison = tuple[FeasibleReason, str]
+
+
+def compare(option: Option, chosen: Option, policy: PlacementPolicy, *, kept: bool) -> Comparison:
+    """The first thing in which `option` comes behind `chosen`, in a word and in a sentence.
+
+    `kept`: the choice stands because its replicas run there already.
+    """
+    if kept:
+        reason, told = FeasibleReason.REPLICAS_RUN_ELSEWHERE, _against(option, chosen, policy)
+        return reason, f"{tell_fit(option)}; {told}; replicas stay on {chosen.pool.name}"
+    less_room = _compare_room(option, chosen)
+    reason, told = less_room or _COMPARISONS[policy](option, chosen) or _break_tie(option, chosen)
+    return reason, f"{tell_fit(option)}; {told}"
+
+
+def _compare_room(option: Option, chosen: Option) -> Comparison | None:
+    if chosen.room < chosen.replicas or option.room >= option.replicas:
+        return None
+    told = f"room for {option.room} of {format_count(option.replicas, 'replica')} now"
+    return FeasibleReason.LESS_ROOM, told
+
+
+def _compare_cost(option: Option, chosen: Option) -> Comparison | None:
+    if option.compared_cost is None and chosen.compared_cost is not None:
+        told = f"{NO_PRICE} against {_cost(chosen)}"
+        return FeasibleReason.NO_PRICE_KNOWN, told
+    if option.compared_cost is None or chosen.compared_cost is None:
+        return _compare_gpus(option, chosen)
+    if option.compared_cost > chosen.compared_cost:
+        return FeasibleReason.COSTS_MORE, f"{_cost(option)} against {_cost(chosen)}"
+    return None
+
+
+def _compare_gpus(option: Option, chosen: Option) -> Comparison | None:
+    if option.gpus > chosen.gpus:
+        told = f"{format_count(option.gpus, 'GPU')} against {chosen.gpus}"
+        return FeasibleReason.NEEDS_MORE_GPUS, told
+    return None
+
+
+def _compare_speed(option: Option, chosen: Option) -> Comparison | None:
+    speed, other = option.tokens_per_second, chosen.tokens_per_second
+    if speed is None and other is not None:
+        return FeasibleReason.NO_ESTIMATE, f"no estimate against {_speed(chosen)}"
+    if speed is not None and other is not None and speed < other:
+        return FeasibleReason.SLOWER, f"{_speed(option)} against {_speed(chosen)} (estimates)"
+    return None
+
+
+def _break_tie(option: Option, chosen: Option) -> Comparison:
+    """Equal under the policy: what decided is in ranking.rank."""
+    weight, other = option.pool.weight, chosen.pool.weight
+    if weight != other:
+        told = f"weight {weight} against {other} of {chosen.pool.name}"
+    elif option.compared_cost != chosen.compared_cost:
+        told = f"{_cost(option)} against {_cost(chosen)}"
+    else:
+        told = f"as good as {chosen.pool.name}, which comes first"
+    return FeasibleReason.RANKS_LOWER, told
+
+
+def _against(option: Option, chosen: Option, policy: PlacementPolicy) -> str:
+    if policy is PlacementPolicy.FEWEST_GPUS:
+        return f"{format_count(option.gpus, 'GPU')} against {chosen.gpus}"
+    if policy is PlacementPolicy.HIGHEST_THROUGHPUT:
+        return f"{_speed(option)} against {_speed(chosen)}"
+    return f"{_cost(option)} against {_cost(chosen)}"
+
+
+def _cost(option: Option) -> str:
+    if option.compared_cost is None:
+        return NO_PRICE
+    return f"{format_money(option.compared_cost)}/h"
+
+
+def _speed(option: Option) -> str:
+    speed = option.tokens_per_second
+    return "no estimate" if speed is None else f"about {speed:.0f} tokens/s"
+
+
+_COMPARISONS = {
+    PlacementPolicy.LOWEST_COST: _compare_cost,
+    PlacementPolicy.FEWEST_GPUS: _compare_gpus,
+    PlacementPolicy.HIGHEST_THROUGHPUT: _compare_speed,
+}

@@ -1,0 +1,111 @@
+"""One sentence with numbers for everything that placement decides. GiB appears here only."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
+from tonnage.placement.model import Candidate, Option
+from tonnage.placement.pricing import NO_PRICE, format_money
+
+GIB: Final = 1024**3
+
+_NAMED_POOLS: Final = 4
+_TERMS: Final = {
+    MemoryTerm.WEIGHTS: "the weights need",
+    MemoryTerm.ACTIVATION: "activations need",
+    MemoryTerm.NON_TORCH: "memory outside torch needs",
+    MemoryTerm.GRAPHS: "graphs need",
+}
+
+
+def tell_fit(option: Option) -> str:
+    """That it fits, with which split."""
+    kv_cache = format_gib(option.fit.kv_cache_bytes)
+    return f"fits with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
+
+
+def tell_chosen(option: Option, why: str) -> str:
+    """What was taken, what it costs, `why` in a few words, and what the user should know of it."""
+    replicas = format_count(option.replicas, "replica")
+    gpus = format_count(option.replicas * option.parallelism.gpus, "GPU")
+    if option.cost_per_hour is None:
+        cost = f" ({NO_PRICE})"
+    else:
+        cost = f" at {format_money(option.cost_per_hour)}/h ({option.price_source})"
+    room = f", room for {option.room} now" if option.room < option.replicas else ""
+    return "; ".join([tell_fit(option), f"{replicas} on {gpus}{cost}{room}", why, *option.notes])
+
+
+def tell_no_room(option: Option) -> str:
+    """That it would fit if GPUs were free."""
+    pool = option.pool
+    unusable = [node for node in pool.nodes if node.unusable is not None]
+    if len(unusable) == len(pool.nodes):
+        first = f"{unusable[0].name}: {unusable[0].unusable}"
+        more = f", and {len(unusable) - 1} more" if len(unusable) > 1 else ""
+        return f"{tell_fit(option)}, but has no usable node ({first}{more})"
+    return f"{tell_fit(option)}, but {tell_need(option)}"
+
+
+def tell_need(option: Option) -> str:
+    """How many free GPUs a replica needs, and how many there are."""
+    pool, gpus = option.pool, option.parallelism.gpus
+    place = " on one node" if gpus > 1 else ""
+    scattered = f", at most {pool.largest_free_block} on one node" if pool.free else ""
+    has = f"{pool.name} has {pool.free} free of {pool.total}{scattered}"
+    return f"needs {format_count(gpus, 'free GPU')}{place}; {has}"
+
+
+def tell_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_tokens: int) -> str:
+    """Which part of memory lacks how much, with the split over the most GPUs."""
+    part = _TERMS.get(shortage.term)
+    if part is None:
+        part = f"the KV cache of {required_tokens} tokens needs"
+    needed, left = format_gib(shortage.needed_bytes), format_gib(shortage.available_bytes)
+    device = format_gib(shortage.device_bytes)
+    split = format_split(parallelism)
+    even = "even " if parallelism.gpus > 1 else ""
+    return f"{even}with {split} {part} {needed} GiB a GPU; {left} of its {device} GiB are left"
+
+
+def tell_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_node: int) -> str:
+    """That vLLM refuses every split over the GPUs of one node."""
+    gpus = format_count(largest_node, "GPU")
+    why = f": {cause.message}" if cause else ""
+    return f"no legal split of {shape.attention_heads} attention heads over up to {gpus}{why}"
+
+
+def tell_pools(candidates: Sequence[Candidate]) -> str:
+    """The first few candidates with their messages, and how many more there are."""
+    named = [f"{found.pool.name}: {found.message}" for found in candidates[:_NAMED_POOLS]]
+    if len(candidates) > len(named):
+        named.append(f"and {len(candidates) - len(named)} more")
+    return "; ".join(named)
+
+
+def tell_reasons(candidates: Sequence[Candidate]) -> str:
+    """How many candidates were rejected for which reason, with an example of each."""
+    counted = Counter(found.reason for found in candidates)
+    examples = {found.reason: found for found in reversed(candidates)}
+    return "; ".join(
+        f"{counted[reason]} {reason} ({example.pool.name}: {example.message})"
+        for reason, example in sorted(examples.items())
+    )
+
+
+def format_split(parallelism: Parallelism) -> str:
+    """A split as people write it: TP 4, or TP 8, PP 2."""
+    stages = f", PP {parallelism.pipeline}" if parallelism.pipeline > 1 else ""
+    return f"TP {parallelism.tensor}{stages}"
+
+
+def format_gib(size_bytes: int) -> str:
+    """Bytes in GiB with one decimal."""
+    return f"{size_bytes / GIB:.1f}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,98 @@
+"""What is asked of placement and what it answers."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
+from tonnage.fleet.model import Pool
+from tonnage.throughput.model import ThroughputEstimate
+
+
+class Verdict(StrEnum):
+    """What became of a pool."""
+
+    CHOSEN = "Chosen"
+    FEASIBLE = "Feasible"
+    REJECTED = "Rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One InferenceDeployment's wish. `keep` names the pool and split that its replicas run on
+    now, when that is to be preferred to any move; `held` of them have GPUs there already, also on
+    nodes that take no new pods (cordoned): the kept option's room is never less."""
+
+    owner: tuple[str, str]
+    spec: InferenceDeploymentSpec
+    checkpoint: Checkpoint
+    keep: tuple[str, Parallelism] | None = None
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A pool with a split that fits: what it would take, deliver and cost.
+
+    `replicas` are wanted, `room` can run (now, own GPUs included). `cost_per_hour` is that of all
+    wanted replicas in US dollars, None when nobody knows a price; `price_source` says where the
+    price comes from. `estimate` is that of one replica. Options are compared as if at least one
+    replica were wanted, so that a deployment scaled to zero has its place all the same. `notes`
+    are what the user should know of it, though nothing forbids it.
+    """
+
+    pool: Pool
+    parallelism: Parallelism
+    fit: MemoryFit
+    replicas: int
+    room: int
+    cost_per_hour: Decimal | None
+    price_source: str
+    estimate: ThroughputEstimate | None
+    price_per_gpu_hour: Decimal | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replicas compared by."""
+        return max(1, self.replicas) * self.parallelism.gpus
+
+    @property
+    def compared_cost(self) -> Decimal | None:
+        """US dollars an hour of the replicas compared by."""
+        return None if self.price_per_gpu_hour is None else self.price_per_gpu_hour * self.gpus
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Generated tokens a second of the replicas compared by, None without an estimate."""
+        if self.estimate is None:
+            return None
+        return self.estimate.tokens_per_second * max(1, self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pool's verdict with one CamelCase reason, one sentence with numbers, and the option behind
+    it where there is one. `shortage` is what memory lacks where no split fits."""
+
+    pool: Pool
+    verdict: Verdict
+    reason: str
+    message: str
+    option: Option | None = None
+    shortage: DoesNotFit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Every pool judged, best first; `chosen` is the option taken, None when none was.
+
+    Without a choice `reason` (a Reason of condition Placed) and `message` say why in one sentence.
+    """
+
+    candidates: tuple[Candidate, ...]
+    chosen: Option | None
+    reason: str
+    message: str

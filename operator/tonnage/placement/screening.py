@@ -1,0 +1,66 @@
+"""What stands against a pool before its devices are asked for more than their number and size."""
+
+from dataclasses import dataclass
+
+from tonnage.api.inference import PlacementSpec
+from tonnage.catalog.model import Accelerator
+from tonnage.fit.model import DoesNotFit
+from tonnage.fleet.model import Pool
+from tonnage.placement.reasons import RejectedReason
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pool is out, in a word and in a sentence; `shortage` is what memory lacks."""
+
+    reason: RejectedReason
+    message: str
+    shortage: DoesNotFit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a pool that passed can be planned on: so many GPUs on its largest node, usable now or
+    not, of so many bytes each."""
+
+    accelerator: Accelerator
+    device_bytes: int
+    largest_node: int
+
+
+def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
+    """The pool's devices, or the first thing that stands against it."""
+    return _why_not_wanted(placement, pool) or _plannable_devices(pool)
+
+
+def _why_not_wanted(placement: PlacementSpec, pool: Pool) -> Rejection | None:
+    if placement.pool_selector is not None:
+        for key, value in placement.pool_selector.match_labels.items():
+            if pool.labels.get(key) != value:
+                told = f"spec.placement.poolSelector asks for label {key}={value}"
+                return Rejection(RejectedReason.NOT_SELECTED, told)
+    allowed, accelerator = placement.accelerators, pool.accelerator
+    if allowed is not None and accelerator is not None and accelerator.id not in allowed:
+        told = f"{accelerator.id} is not in spec.placement.accelerators ({', '.join(allowed)})"
+        return Rejection(RejectedReason.NOT_ALLOWED, told)
+    return None
+
+
+def _plannable_devices(pool: Pool) -> Devices | Rejection:
+    if not pool.nodes:
+        told = "no node has the labels of its nodeSelector"
+        return Rejection(RejectedReason.NO_USABLE_NODES, told)
+    if pool.accelerator is None:
+        return Rejection(RejectedReason.UNRECOGNISED, pool.unrecognised or "not recognised")
+    if not pool.accelerator.supported:
+        told = pool.accelerator.unsupported_reason or "not supported by vLLM"
+        return Rejection(RejectedReason.UNSUPPORTED, f"{pool.accelerator.id}: {told}")
+    if pool.device_bytes is None:
+        told = f"the memory that {pool.accelerator.id} shows to vLLM is not known"
+        return Rejection(RejectedReason.UNSUPPORTED, told)
+    largest = max(node.gpus for node in pool.nodes)
+    if largest == 0:
+        first = pool.nodes[0]
+        told = f"none of its {len(pool.nodes)} nodes offers GPUs ({first.name}: {first.unusable})"
+        return Rejection(RejectedReason.NO_USABLE_NODES, told)
+    return Devices(pool.accelerator, pool.device_bytes, largest)

@@ -1,0 +1,129 @@
+"""Whatever pods and reservations there are, no GPU is promised twice."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.gpu_nodes import H100, amd_node, nvidia_node, snapshot_of
+from tonnage.catalog.load import load_catalog
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Pool, Reservation
+from tonnage.fleet.node import read_node
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.pools import build_pools
+
+CATALOG = load_catalog()
+POOL = "nvidia-h100-sxm-80gb"
+NODES = [nvidia_node(f"n{number}") for number in range(4)] + [amd_node("a0")]
+TEAM = read_declared_pool({"metadata": {"name": "team"}, "spec": {"nodeSelector": {"t": "1"}}})
+
+OWNERS = st.sampled_from([("chat", "one"), ("chat", "two"), ("code", "one")])
+PODS = st.lists(
+    st.builds(
+        GpuPod,
+        uid=st.uuids().map(str),
+        node=st.sampled_from([None, "n0", "n1", "n2", "n3", "gone"]),
+        requests=st.integers(0, 9).map(lambda gpus: {"nvidia.com/gpu": gpus}),
+        owner=st.none() | OWNERS,
+        placement=st.just("h100"),
+    ),
+    max_size=12,
+)
+RESERVATIONS = st.lists(
+    st.builds(
+        Reservation,
+        owner=OWNERS,
+        placement=st.just("h100"),
+        pool=st.just(POOL),
+        gpus_per_replica=st.sampled_from([1, 2, 4, 8]),
+        replicas=st.integers(0, 6),
+    ),
+    max_size=6,
+    unique_by=lambda found: (found.owner, found.placement),
+)
+
+
+def h100_pool(snapshot: FleetSnapshot) -> Pool:
+    return next(pool for pool in build_pools(snapshot, CATALOG) if pool.name == POOL)
+
+
+@given(PODS, RESERVATIONS)
+@settings(max_examples=150, deadline=None)
+def test_what_is_promised_never_exceeds_what_is_there(
+    pods: list[GpuPod], reservations: list[Reservation]
+) -> None:
+    pool = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(reservations)))
+    used: Counter[str] = Counter()
+    for pod in pods:
+        used[pod.node or ""] += pod.requests["nvidia.com/gpu"]
+    for node in pool.nodes:
+        assert 0 <= node.free <= max(0, node.allocatable - used[node.name])
+    for gpus in (1, 2, 4, 8):
+        assert pool.room_for(gpus) * gpus <= pool.free
+
+
+@given(PODS, RESERVATIONS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 6))
+@settings(max_examples=150, deadline=None)
+def test_replicas_to_come_take_their_room_as_far_as_there_is_any(
+    pods: list[GpuPod], others: list[Reservation], gpus: int, replicas: int
+) -> None:
+    """One more reservation, smaller than all others so that it is packed last."""
+    others = [found for found in others if found.gpus_per_replica > gpus]
+    mine = Reservation(("late", "comer"), "h100", POOL, gpus, replicas)
+    before = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(others)))
+    after = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=(*others, mine)))
+    placed = min(replicas, before.room_for(gpus))
+    assert before.free - after.free == placed * gpus
+    assert before.room_for(gpus) - after.room_for(gpus) == placed
+
+
+@given(PODS, RESERVATIONS, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_the_order_of_events_does_not_matter(
+    pods: list[GpuPod], reservations: list[Reservation], random: object
+) -> None:
+    nodes, shuffled_pods, shuffled = list(NODES), list(pods), list(reservations)
+    for items in (nodes, shuffled_pods, shuffled):
+        random.shuffle(items)  # type: ignore[attr-defined]  # hypothesis types it as object
+    assert build_pools(
+        snapshot_of(nodes, pods=tuple(shuffled_pods), reservations=tuple(shuffled)), CATALOG
+    ) == build_pools(
+        snapshot_of(NODES, pods=tuple(pods), reservations=tuple(reservations)), CATALOG
+    )
+
+
+@given(st.lists(st.sampled_from(["plain", "team", "cordoned", "cpu"]), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_every_gpu_node_is_in_exactly_one_pool(kinds: list[str]) -> None:
+    makers = {
+        "plain": lambda name: nvidia_node(name),
+        "team": lambda name: nvidia_node(name, H100 | {"t": "1"}),
+        "cordoned": lambda name: nvidia_node(name, cordoned=True),
+        "cpu": lambda name: nvidia_node(name, {}, gpus=0),
+    }
+    nodes = [makers[kind](f"n{number}") for number, kind in enumerate(kinds)]
+    declared: tuple[DeclaredPool, ...] = (TEAM,) if TEAM else ()
+    pools = build_pools(snapshot_of(nodes, declared_pools=declared), CATALOG)
+    found = Counter(node.name for pool in pools for node in pool.nodes)
+    assert set(found.values()) <= {1}
+    assert len(found) == sum(kind != "cpu" for kind in kinds)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    ["name", "labels", "taints", "conditions", "capacity", "allocatable", "containers", "phase"]
+)
+PARTS = st.dictionaries(KEYS, JSON, max_size=4) | JSON
+OBJECTS = st.fixed_dictionaries({}, optional={"metadata": PARTS, "spec": PARTS, "status": PARTS})
+
+
+@given(OBJECTS)
+@settings(max_examples=100, deadline=None)
+def test_no_object_is_too_strange_to_be_read(obj: dict[str, object]) -> None:
+    build_pools(FleetSnapshot((read_node(obj),)), CATALOG)
+    read_gpu_pod(obj)

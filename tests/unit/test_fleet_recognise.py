@@ -1,0 +1,243 @@
+"""Which accelerator a node carries: the labels of every vendor, mode and contradiction."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.gpu_nodes import H100, MI300X, nvidia_labels, raw_node
+from tonnage.catalog.load import load_catalog
+from tonnage.catalog.model import Accelerator, Vendor
+from tonnage.fleet.node import read_node
+from tonnage.fleet.recognise import Recognised, Recogniser, Unrecognised
+
+CATALOG = load_catalog()
+AMD = {"amd.com/gpu": "8"}
+NVIDIA = {"nvidia.com/gpu": "8"}
+
+
+def recognise(labels: dict[str, Any], resources: dict[str, Any]) -> Any:
+    return Recogniser(CATALOG).recognise(read_node(raw_node("n", labels, resources)))
+
+
+@dataclass
+class Card:
+    labels: dict[str, str]
+    want: str
+    resources: dict[str, str] = field(default_factory=lambda: AMD)
+    want_vf: bool = False
+    want_selector: dict[str, tuple[str, ...]] | None = None
+
+
+CARDS = {
+    "MI300X as its node labeller writes": Card(
+        MI300X, "mi300x", want_selector={"amd.com/gpu.device-id": ("74a1", "74a9")}
+    ),
+    "MI300X through a virtual function": Card(
+        MI300X | {"amd.com/gpu.device-id": "74b5"},
+        "mi300x",
+        want_vf=True,
+        want_selector={"amd.com/gpu.device-id": ("74b5", "74bd")},
+    ),
+    "MI308X has MI300X's memory and is none": Card(
+        {"amd.com/gpu.device-id": "74a2", "amd.com/gpu.vram": "192G"}, "mi308x"
+    ),
+    "an id in capitals with 0x": Card({"amd.com/gpu.device-id": "0x74A1"}, "mi300x"),
+    "only a product name": Card({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "mi300x"),
+    "the older prefix alone": Card({"beta.amd.com/gpu.device-id": "74a5"}, "mi325x"),
+    "the older counters alone": Card(
+        {"beta.amd.com/gpu.device-id.74a1": "8", "beta.amd.com/gpu.vram.192G": "8"},
+        "mi300x",
+        want_selector={"beta.amd.com/gpu.device-id.74a1": ("8",)},
+    ),
+    "counters of one card with two ids": Card(
+        {"amd.com/gpu.device-id.74a1": "4", "amd.com/gpu.device-id.74a9": "4"}, "mi300x"
+    ),
+    "a counter of nothing": Card(
+        {"amd.com/gpu.device-id.74a1": "8", "amd.com/gpu.device-id.740f": "0"}, "mi300x"
+    ),
+    "only NFD's rule": Card({"feature.node.kubernetes.io/amd-gpu-mi300x": "true"}, "mi300x"),
+    "NFD's rule and a virtual function": Card(
+        {
+            "feature.node.kubernetes.io/amd-gpu-mi300x": "true",
+            "feature.node.kubernetes.io/amd-vgpu": "true",
+        },
+        "mi300x",
+        want_vf=True,
+    ),
+    "the mixed resource of whole GPUs": Card(MI300X, "mi300x", {"amd.com/spx_nps1": "8"}),
+    "744c with the memory of the XTX": Card(
+        {"amd.com/gpu.device-id": "744c", "amd.com/gpu.vram": "24G"},
+        "rx-7900-xtx",
+        want_selector={"amd.com/gpu.device-id": ("744c",), "amd.com/gpu.vram": ("24G",)},
+    ),
+    "744c with the memory of the XT": Card(
+        {"amd.com/gpu.device-id": "744c", "amd.com/gpu.vram": "20G"}, "rx-7900-xt"
+    ),
+    "H100 as GPU feature discovery writes": Card(H100, "h100-sxm-80gb", NVIDIA),
+    "H100 with MIG mixed, this one whole": Card(
+        H100 | {"nvidia.com/mig.strategy": "mixed"},
+        "h100-sxm-80gb",
+        {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "28"},
+    ),
+    "GKE without GPU feature discovery": Card(
+        {"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"}, "h100-sxm-80gb", NVIDIA
+    ),
+    "GKE's and NVIDIA's labels agree": Card(
+        H100 | {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, "h100-sxm-80gb", NVIDIA
+    ),
+    "Karpenter": Card({"karpenter.k8s.aws/instance-gpu-name": "l40s"}, "l40s", NVIDIA),
+    "CoreWeave": Card({"gpu.nvidia.com/model": "H200"}, "h200-sxm-141gb", NVIDIA),
+}
+
+
+@pytest.mark.parametrize("case", CARDS.values(), ids=CARDS.keys())
+def test_a_card_is_recognised(case: Card) -> None:
+    found = recognise(case.labels, case.resources)
+    assert isinstance(found, Recognised), found
+    assert (found.accelerator.id, found.virtual_function) == (case.want, case.want_vf)
+    if case.want_selector is not None:
+        assert dict(found.selector) == case.want_selector
+
+
+@dataclass
+class Stranger:
+    labels: dict[str, str]
+    want: str
+    resources: dict[str, str] = field(default_factory=lambda: NVIDIA)
+
+
+STRANGERS = {
+    "no label at all": Stranger({}, "no label names the accelerator"),
+    "memory alone": Stranger({"nvidia.com/gpu.memory": "97871"}, "no label names the accelerator"),
+    "AMD memory and compute units alone": Stranger(
+        {"amd.com/gpu.vram": "192G", "amd.com/gpu.cu-count": "304"},
+        "no label names the accelerator",
+        AMD,
+    ),
+    "a product that nobody knows": Stranger(
+        nvidia_labels("NVIDIA-X9000", 81559),
+        "nvidia.com/gpu.product=NVIDIA-X9000 is no accelerator of the catalogue",
+    ),
+    "a product that begins like a known one": Stranger(
+        nvidia_labels("NVIDIA-H100-80GB-HBM3e", 81559), "is no accelerator of the catalogue"
+    ),
+    "an unknown id under a known name": Stranger(
+        MI300X | {"amd.com/gpu.device-id": "74ff"}, "is no accelerator of the catalogue", AMD
+    ),
+    "744c and nothing else": Stranger(
+        {"amd.com/gpu.device-id": "744c"}, "may be rx-7900-xt or rx-7900-xtx", AMD
+    ),
+    "two vendors' labels": Stranger(H100 | MI300X, "labels contradict", AMD),
+    "two vendors' resources": Stranger(
+        H100, "offers amd.com/gpu and nvidia.com/gpu at once", AMD | NVIDIA
+    ),
+    "another vendor's resource": Stranger(H100, "labels contradict", AMD),
+    "two cards of one vendor": Stranger(
+        H100 | {"cloud.google.com/gke-accelerator": "nvidia-l4"},
+        "labels contradict: nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3 is h100-sxm-80gb, "
+        "cloud.google.com/gke-accelerator=nvidia-l4 is l4",
+    ),
+    "two cards in one node": Stranger(
+        {"amd.com/gpu.device-id.74a1": "4", "amd.com/gpu.device-id.740f": "4"},
+        "labels contradict: amd.com/gpu.device-id.740f=4 is mi210, "
+        "amd.com/gpu.device-id.74a1=4 is mi300x",
+        AMD,
+    ),
+    "id and name disagree": Stranger(
+        MI300X | {"amd.com/gpu.product-name": "AMD_Instinct_MI325X_OAM"}, "labels contradict", AMD
+    ),
+    "compute units of another card": Stranger(
+        MI300X | {"amd.com/gpu.cu-count": "80"}, "has 304 compute units", AMD
+    ),
+    "time-slicing": Stranger(
+        nvidia_labels("NVIDIA-L40S-SHARED", 46068), "a share of a GPU is not a whole GPU"
+    ),
+    "time-slicing told by replicas": Stranger(
+        H100 | {"nvidia.com/gpu.replicas": "4"}, "nvidia.com/gpu.replicas=4"
+    ),
+    "MPS": Stranger(
+        H100 | {"nvidia.com/gpu.sharing-strategy": "mps"}, "nvidia.com/gpu.sharing-strategy=mps"
+    ),
+    "shared GPUs under their own name": Stranger(
+        H100, "slices of GPUs, not whole GPUs", {"nvidia.com/gpu.shared": "32"}
+    ),
+    "more devices than GPUs": Stranger(
+        H100, "offers 56 devices but nvidia.com/gpu.count=8", {"nvidia.com/gpu": "56"}
+    ),
+    "MIG single": Stranger(
+        nvidia_labels("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", 9728, count=56),
+        "MIG devices are not whole GPUs",
+        {"nvidia.com/gpu": "56"},
+    ),
+    "MIG mixed, all of it sliced": Stranger(
+        H100,
+        "offers nvidia.com/mig-1g.10gb: slices of GPUs",
+        {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "56"},
+    ),
+    "a vGPU": Stranger(H100 | {"nvidia.com/vgpu.present": "true"}, "a vGPU is not a whole GPU"),
+    "CPX with its label": Stranger(
+        MI300X | {"amd.com/gpu.compute-memory-partition": "cpx_nps4"},
+        "amd.com/gpu.compute-memory-partition=cpx_nps4: the GPUs are partitioned",
+        {"amd.com/gpu": "64"},
+    ),
+    "CPX under its own name": Stranger(
+        MI300X, "offers amd.com/cpx_nps4: slices", {"amd.com/cpx_nps4": "64"}
+    ),
+    "CPX told by the memory of a device": Stranger(
+        {"amd.com/gpu.device-id": "74a1", "amd.com/gpu.vram": "24G"}, "is partitioned", AMD
+    ),
+    "CPX told by the number of devices": Stranger(
+        {"amd.com/gpu.device-id": "74a1"}, "offers 64 devices", {"amd.com/gpu": "64"}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS.values(), ids=STRANGERS.keys())
+def test_what_cannot_be_told_is_not_guessed(case: Stranger) -> None:
+    found = recognise(case.labels, case.resources)
+    assert isinstance(found, Unrecognised), found
+    assert case.want in found.reason
+
+
+def test_labels_without_gpus_are_no_capacity_and_no_error() -> None:
+    assert recognise(MI300X, {}) is None
+    assert recognise(H100, {"nvidia.com/gpu": "0"}) is None
+
+
+def identifying_labels() -> list[tuple[str, str, str]]:
+    """(accelerator, label, value) of everything in the catalogue that a labeller may write."""
+    kinds = ("device-id", "product-name", "gpu.product", "gke-accelerator", "gpu-name", "model")
+    return [
+        (accelerator.id, match.label, value)
+        for accelerator in CATALOG.accelerators.values()
+        for match in accelerator.matches
+        for value in match.values
+        if match.label.endswith(kinds) and value != "744c"
+    ]
+
+
+@pytest.mark.parametrize(("want", "label", "value"), identifying_labels())
+def test_every_identifying_label_of_the_catalogue_names_its_card(
+    want: str, label: str, value: str
+) -> None:
+    vendor = CATALOG.accelerator(want).vendor
+    found = recognise({label: value}, {"amd.com/gpu": "1"} if vendor is Vendor.AMD else NVIDIA)
+    assert isinstance(found, Recognised)
+    assert found.accelerator.id == want
+
+
+def complete_label_sets() -> list[Accelerator]:
+    return [
+        accelerator
+        for accelerator in CATALOG.accelerators.values()
+        if any(match.values for match in accelerator.matches)
+    ]
+
+
+@pytest.mark.parametrize("accelerator", complete_label_sets(), ids=lambda found: found.id)
+def test_a_node_with_all_labels_of_an_accelerator_is_recognised(accelerator: Accelerator) -> None:
+    labels = {match.label: match.values[0] for match in accelerator.matches if match.values}
+    found = recognise(labels, {accelerator.resource: "4"})
+    assert isinstance(found, Recognised), found
+    assert found.accelerator is accelerator

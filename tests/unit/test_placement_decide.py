@@ -1,0 +1,442 @@
+"""Which pool is taken on a mixed fleet, and what is said of every other one."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.gpu_nodes import (
+    H100,
+    H200,
+    L40S,
+    MI300X,
+    amd_node,
+    gpu_pod_body,
+    mixed_fleet,
+    nvidia_labels,
+    nvidia_node,
+)
+from tests.support.placing import (
+    DEEPSEEK_V3,
+    LLAMA_8B,
+    LLAMA_405B_FP8,
+    by_pool,
+    checkpoint_of,
+    decide_on,
+    spec_of,
+)
+from tonnage.api.conditions import Reason
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.model import Quantization
+from tonnage.fit.model import Parallelism
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.model import DeclaredPool, GpuPod
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.placement.model import Decision, Option, Verdict
+from tonnage.placement.request import check_accelerators
+
+MI300X_POOL, MI355X_POOL = "amd-mi300x", "amd-mi355x"
+H100_POOL, H200_POOL = "nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb"
+L40S_POOL = "nvidia-l40s"
+
+
+def chosen(decision: Decision) -> Option:
+    assert decision.chosen is not None, decision.message
+    return decision.chosen
+
+
+def taken(decision: Decision) -> tuple[str, int, int]:
+    """Pool, tensor-parallel size and replicas."""
+    option = chosen(decision)
+    return option.pool.name, option.parallelism.tensor, option.replicas
+
+
+def reason_of(decision: Decision, pool: str) -> tuple[Verdict, str]:
+    candidate = by_pool(decision)[pool]
+    return candidate.verdict, candidate.reason
+
+
+def declared(name: str, selector: dict[str, str], **spec: Any) -> DeclaredPool:
+    labels = spec.pop("labels", {})
+    body = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"nodeSelector": selector, **spec},
+    }
+    pool = read_declared_pool(body)
+    assert pool is not None
+    return pool
+
+
+def full(*names: str, gpus: int = 8, vendor: str = "nvidia") -> tuple[GpuPod, ...]:
+    """Pods of others that hold so many GPUs of each node."""
+    found = (
+        read_gpu_pod(gpu_pod_body(f"other-{name}", node=name, gpus={vendor: gpus}))
+        for name in names
+    )
+    return tuple(pod for pod in found if pod is not None)
+
+
+def priced(cost: str, labels: dict[str, str], name: str) -> tuple[dict[str, Any], DeclaredPool]:
+    """A node of a pool that costs so much."""
+    pool = declared(name, {"pool": name}, costPerGPUHour=cost)
+    return nvidia_node(name, labels | {"pool": name}), pool
+
+
+class TestLlama70B:
+    def test_one_mi300x_carries_it_on_the_mixed_fleet(self) -> None:
+        decision = decide_on(mixed_fleet())
+        assert taken(decision) == (MI300X_POOL, 1, 1)
+        assert decision.reason is Reason.POOL_CHOSEN
+        candidate = by_pool(decision)[MI300X_POOL]
+        assert (candidate.verdict, candidate.reason) == (Verdict.CHOSEN, "LowestCost")
+        assert "1 replica on 1 GPU at 1.99/h (list price of 2026-05-18)" in candidate.message
+
+    def test_h100_is_named_with_tp_4_and_why_it_was_not_taken(self) -> None:
+        candidate = by_pool(decide_on(mixed_fleet()))[H100_POOL]
+        assert (candidate.verdict, candidate.reason) == (Verdict.FEASIBLE, "CostsMore")
+        assert candidate.option is not None
+        assert candidate.option.parallelism == Parallelism(4)
+        assert candidate.message.startswith("fits with TP 4 (32.9 GiB for KV a GPU); ")
+        assert candidate.message.endswith("11.96/h against 1.99/h")
+
+    WITHOUT_AMD: dict[str, list[dict[str, Any]]] = {  # noqa: RUF012 - a table of cases
+        "absent": mixed_fleet(amd=False),
+        "cordoned": mixed_fleet(cordoned=True),
+        "NotReady": mixed_fleet(ready="Unknown"),
+    }
+
+    @pytest.mark.parametrize("nodes", WITHOUT_AMD.values(), ids=WITHOUT_AMD.keys())
+    def test_without_amd_h100_takes_tp_4_where_it_may(self, nodes: list[dict[str, Any]]) -> None:
+        allowed = {"accelerators": ["mi300x", "h100-sxm-80gb"]}
+        assert taken(decide_on(nodes, placement=allowed)) == (H100_POOL, 4, 1)
+
+    @pytest.mark.parametrize("nodes", WITHOUT_AMD.values(), ids=WITHOUT_AMD.keys())
+    def test_two_h200_cost_less_than_four_h100(self, nodes: list[dict[str, Any]]) -> None:
+        decision = decide_on(nodes)
+        assert taken(decision) == (H200_POOL, 2, 1)
+        assert reason_of(decision, H100_POOL) == (Verdict.FEASIBLE, "CostsMore")
+
+    def test_one_h200_leaves_no_room_for_the_weights(self) -> None:
+        decision = decide_on([nvidia_node("h200", H200, gpus=1)])
+        assert decision.reason is Reason.DOES_NOT_FIT
+        assert reason_of(decision, H200_POOL) == (Verdict.REJECTED, "WeightsDoNotFit")
+
+    def test_cordoned_pools_still_tell_their_split(self) -> None:
+        candidate = by_pool(decide_on(mixed_fleet(cordoned=True)))[MI300X_POOL]
+        assert (candidate.verdict, candidate.reason) == (Verdict.REJECTED, "NoUsableNodes")
+        assert candidate.message == (
+            "fits with TP 1 (38.6 GiB for KV a GPU), but has no usable node "
+            "(mi300x-0: cordoned, and 3 more)"
+        )
+
+    def test_more_requests_than_one_replica_holds_make_more_replicas(self) -> None:
+        workload = {"concurrency": 64, "inputTokens": 2000, "outputTokens": 500}
+        option = chosen(decide_on(mixed_fleet(), workload=workload))
+        held = option.fit.kv_cache_tokens // 2500
+        assert 32 <= held < 64
+        assert (option.pool.name, option.parallelism.tensor, option.replicas) == (MI300X_POOL, 1, 2)
+
+    def test_given_replicas_share_the_requests(self) -> None:
+        workload = {"concurrency": 64, "inputTokens": 2000, "outputTokens": 500}
+        one = chosen(decide_on(mixed_fleet(), workload=workload, replicas=1))
+        assert one.fit.required_tokens == 64 * 2500
+        assert one.fit.kv_cache_tokens >= 64 * 2500
+        two = chosen(decide_on(mixed_fleet(), workload=workload, replicas=2))
+        assert two.fit.required_tokens == 32 * 2500
+        assert (two.parallelism.tensor, two.replicas) == (1, 2)
+
+    def test_nobody_gets_hundreds_of_replicas_unasked(self) -> None:
+        workload = {"concurrency": 1_000_000}
+        assert chosen(decide_on(mixed_fleet(), workload=workload)).replicas == 64
+
+
+class TestLargeModels:
+    POLICIES = (
+        ("LowestCost", (MI300X_POOL, 4, 1)),
+        ("FewestGPUs", (MI355X_POOL, 2, 1)),
+    )
+
+    @pytest.mark.parametrize(("policy", "want"), POLICIES)
+    def test_405b_fp8_by_policy(self, policy: str, want: tuple[str, int, int]) -> None:
+        assert taken(decide_on(mixed_fleet(), LLAMA_405B_FP8, placement={"policy": policy})) == want
+
+    def test_405b_fp8_takes_all_of_an_h100_node_where_that_is_fastest(self) -> None:
+        nodes = [nvidia_node("h100"), amd_node("mi300x")]
+        fastest = decide_on(
+            nodes,
+            LLAMA_405B_FP8,
+            workload={"concurrency": 32},
+            placement={"policy": "HighestThroughput"},
+        )
+        assert taken(fastest) == (H100_POOL, 8, 1)
+        cheapest = decide_on(nodes, LLAMA_405B_FP8)
+        assert taken(cheapest) == (MI300X_POOL, 4, 1)
+        assert by_pool(cheapest)[H100_POOL].message.endswith("23.92/h against 7.96/h")
+
+    def test_deepseek_v3_never_runs_on_eight_h100(self) -> None:
+        decision = decide_on([nvidia_node(f"h100-{n}") for n in range(4)], DEEPSEEK_V3)
+        assert decision.chosen is None
+        assert decision.reason is Reason.DOES_NOT_FIT
+        assert "even with TP 8 the weights need 79.6 GiB a GPU" in decision.message
+
+    def test_deepseek_v3_finds_a_place_on_the_mixed_fleet(self) -> None:
+        decision = decide_on(mixed_fleet(), DEEPSEEK_V3)
+        assert taken(decision)[0] == MI300X_POOL
+        assert reason_of(decision, H100_POOL) == (Verdict.REJECTED, "WeightsDoNotFit")
+
+    def test_what_fits_nowhere_tells_each_shortage(self) -> None:
+        nodes = [nvidia_node("h100", H100, gpus=2), nvidia_node("l40s", L40S, gpus=4)]
+        decision = decide_on(nodes, DEEPSEEK_V3)
+        assert decision.reason is Reason.DOES_NOT_FIT
+        for candidate in decision.candidates:
+            assert candidate.reason == "WeightsDoNotFit"
+            assert candidate.shortage is not None
+            assert f"{candidate.shortage.needed_bytes / 2**30:.1f} GiB" in candidate.message
+            assert candidate.pool.name in decision.message
+
+    def test_a_cache_too_small_is_told_as_such(self) -> None:
+        decision = decide_on([nvidia_node("l40s", L40S, gpus=4)], workload={"maxModelLen": 131072})
+        candidate = by_pool(decision)[L40S_POOL]
+        assert candidate.reason == "KVCacheDoesNotFit"
+        assert "the KV cache of 131072 tokens needs" in candidate.message
+
+
+class TestRoom:
+    def test_without_free_gpus_the_shortage_is_in_numbers(self) -> None:
+        nodes = [nvidia_node(f"h100-{n}") for n in range(4)]
+        busy = full("h100-0", "h100-1", "h100-2", "h100-3")
+        decision = decide_on(nodes, pods=busy)
+        assert decision.reason is Reason.INSUFFICIENT_GPUS
+        assert decision.message == (
+            "needs 4 free GPUs on one node; nvidia-h100-sxm-80gb has 0 free of 32"
+        )
+        assert reason_of(decision, H100_POOL) == (Verdict.REJECTED, "InsufficientGPUs")
+        assert by_pool(decision)[H100_POOL].option is not None
+
+    def test_free_gpus_on_different_nodes_are_no_room_for_one_replica(self) -> None:
+        nodes = [nvidia_node("a"), nvidia_node("b")]
+        decision = decide_on(nodes, pods=full("a", "b", gpus=5))
+        assert decision.chosen is None
+        assert decision.message.endswith("has 6 free of 16, at most 3 on one node")
+
+    def test_a_full_pool_makes_way_for_a_dearer_one(self) -> None:
+        busy = full(*(f"mi300x-{n}" for n in range(4)), vendor="amd")
+        decision = decide_on(mixed_fleet(), pods=busy)
+        assert taken(decision)[0] == H200_POOL
+        assert reason_of(decision, MI300X_POOL) == (Verdict.REJECTED, "InsufficientGPUs")
+
+    def test_room_for_all_replicas_beats_room_for_some(self) -> None:
+        busy = full(*(f"mi300x-{n}" for n in range(3)), vendor="amd") + full(
+            "mi300x-3", gpus=7, vendor="amd"
+        )
+        decision = decide_on(mixed_fleet(), pods=busy, replicas=2)
+        assert taken(decision) == (H200_POOL, 2, 2)
+        candidate = by_pool(decision)[MI300X_POOL]
+        assert (candidate.verdict, candidate.reason) == (Verdict.FEASIBLE, "LessRoom")
+        assert candidate.message.endswith("room for 1 of 2 replicas now")
+
+    def test_room_for_some_beats_none_and_says_so(self) -> None:
+        decision = decide_on([amd_node("a", gpus=2)], replicas=3)
+        assert (chosen(decision).replicas, chosen(decision).room) == (3, 2)
+        assert decision.reason is Reason.INSUFFICIENT_GPUS
+        assert "room for 2 now" in decision.message
+
+    def test_nodes_that_exist_and_cannot_be_used_are_waited_for(self) -> None:
+        decision = decide_on([amd_node("a", ready="False")])
+        assert decision.reason is Reason.INSUFFICIENT_GPUS
+        assert "a: NotReady" in decision.message
+
+    def test_no_replicas_have_their_place_at_the_price_of_one(self) -> None:
+        decision = decide_on(mixed_fleet(), replicas=0)
+        assert taken(decision) == (MI300X_POOL, 1, 0)
+        assert decision.reason is Reason.SCALED_TO_ZERO
+        assert by_pool(decision)[H200_POOL].message.endswith("6.00/h against 1.99/h")
+
+    def test_no_replicas_need_no_room(self) -> None:
+        decision = decide_on([amd_node("a")], replicas=0, pods=full("a", vendor="amd"))
+        assert taken(decision) == (MI300X_POOL, 1, 0)
+
+
+class TestFilters:
+    def test_the_allow_list(self) -> None:
+        decision = decide_on(mixed_fleet(), placement={"accelerators": ["l40s"]})
+        assert taken(decision)[0] == L40S_POOL
+        assert reason_of(decision, MI300X_POOL) == (Verdict.REJECTED, "NotAllowed")
+        assert "mi300x is not in spec.placement.accelerators (l40s)" in (
+            by_pool(decision)[MI300X_POOL].message
+        )
+
+    def test_the_pool_selector(self) -> None:
+        nodes = [nvidia_node("a", H100 | {"t": "1"}), amd_node("b")]
+        pool = declared("chat", {"t": "1"}, labels={"team": "chat"})
+        wanted = {"poolSelector": {"matchLabels": {"team": "chat"}}}
+        decision = decide_on(nodes, declared_pools=(pool,), placement=wanted)
+        assert taken(decision) == ("chat", 4, 1)
+        assert reason_of(decision, MI300X_POOL) == (Verdict.REJECTED, "NotSelected")
+
+    def test_discovered_pools_have_the_label_of_their_objects(self) -> None:
+        wanted = {"poolSelector": {"matchLabels": {"tonnage.dev/discovered": "true"}}}
+        assert taken(decide_on(mixed_fleet(), placement=wanted))[0] == MI300X_POOL
+
+    def test_nothing_qualifies(self) -> None:
+        decision = decide_on(mixed_fleet(), placement={"accelerators": ["b200-180gb"]})
+        assert decision.reason is Reason.NO_MATCHING_POOL
+        assert decision.message.startswith("none of 5 pools qualifies: 5 NotAllowed")
+
+    def test_a_cluster_without_gpus(self) -> None:
+        decision = decide_on([])
+        assert decision.candidates == ()
+        assert (decision.reason, decision.message) == (
+            Reason.NO_MATCHING_POOL,
+            "the cluster has no pool of GPUs",
+        )
+
+    def test_unrecognised_and_unsupported_pools_say_why(self) -> None:
+        unknown = nvidia_node("x", nvidia_labels("NVIDIA-X9000", 1))
+        old = amd_node("m", {"amd.com/gpu.device-id": "738c"})
+        decision = decide_on([unknown, old])
+        assert decision.reason is Reason.NO_MATCHING_POOL
+        assert reason_of(decision, "nvidia-unrecognised") == (Verdict.REJECTED, "Unrecognised")
+        assert reason_of(decision, "amd-mi100") == (Verdict.REJECTED, "Unsupported")
+
+    def test_a_precision_that_no_card_has_is_told_as_such(self) -> None:
+        mi210 = amd_node("m", {"amd.com/gpu.device-id": "740f"})
+        decision = decide_on([mi210], checkpoint_of("llama-3.3-70b-fp8-dynamic"))
+        assert decision.reason is Reason.INCOMPATIBLE_PRECISION
+        candidate = by_pool(decision)["amd-mi210"]
+        assert candidate.reason == "Incompatible"
+        assert "(rule " in candidate.message
+
+    def test_a_pool_without_nodes_is_a_candidate_too(self) -> None:
+        pool = declared("empty", {"t": "1"}, accelerator="l40s")
+        decision = decide_on(mixed_fleet(), declared_pools=(pool,))
+        assert reason_of(decision, "empty") == (Verdict.REJECTED, "NoUsableNodes")
+
+    def test_heads_that_no_node_can_share(self) -> None:
+        nodes = [nvidia_node("l40s", L40S, gpus=4)]
+        odd = replace(LLAMA_8B, shape=replace(LLAMA_8B.shape, attention_heads=31, kv_heads=31))
+        assert chosen(decide_on(nodes, odd)).parallelism == Parallelism(1)
+
+
+class TestCost:
+    def test_a_declared_price_stands_above_the_list(self) -> None:
+        cheap, pool = priced("0.10", H100, "cheap")
+        decision = decide_on([cheap, amd_node("a")], declared_pools=(pool,))
+        assert taken(decision)[0] == "cheap"
+        assert "at 0.40/h (price of AcceleratorPool cheap)" in decision.message
+
+    def test_without_a_price_a_pool_comes_after_all_with_one(self) -> None:
+        decision = decide_on(mixed_fleet())
+        assert reason_of(decision, MI355X_POOL) == (Verdict.FEASIBLE, "NoPriceKnown")
+        names = [candidate.pool.name for candidate in decision.candidates]
+        assert names == [MI300X_POOL, H200_POOL, H100_POOL, MI355X_POOL, L40S_POOL]
+
+    def test_among_pools_without_a_price_the_fewest_gpus_count(self) -> None:
+        decision = decide_on(mixed_fleet(), placement={"accelerators": ["mi355x", "l40s"]})
+        assert taken(decision) == (MI355X_POOL, 1, 1)
+        assert "(no price known)" in decision.message
+        assert reason_of(decision, L40S_POOL) == (Verdict.FEASIBLE, "NeedsMoreGPUs")
+
+    def test_of_equal_cost_the_heavier_pool_is_taken(self) -> None:
+        nodes = [nvidia_node(name, H100 | {"pool": name}) for name in ("a", "b")]
+        pools = (declared("a", {"pool": "a"}), declared("b", {"pool": "b"}, weight=200))
+        decision = decide_on(nodes, declared_pools=pools)
+        assert taken(decision)[0] == "b"
+        candidate = by_pool(decision)["a"]
+        assert candidate.reason == "RanksLower"
+        assert candidate.message.endswith("weight 100 against 200 of b")
+
+    def test_of_two_alike_the_name_decides(self) -> None:
+        nodes = [nvidia_node(name, H100 | {"pool": name}) for name in ("a", "b")]
+        pools = (declared("b", {"pool": "b"}), declared("a", {"pool": "a"}))
+        assert taken(decide_on(nodes, declared_pools=pools))[0] == "a"
+
+    def test_money_is_never_rounded_to_nothing(self) -> None:
+        cheap, pool = priced("0.0004", H100, "cheap")
+        decision = decide_on([cheap], declared_pools=(pool,))
+        assert "at 0.0016/h" in decision.message
+
+
+class TestKeepingItsPlace:
+    ON_H100 = (H100_POOL, Parallelism(4))
+
+    def test_replicas_stay_though_another_pool_costs_less(self) -> None:
+        decision = decide_on(mixed_fleet(), keep=self.ON_H100)
+        assert taken(decision) == (H100_POOL, 4, 1)
+        assert reason_of(decision, H100_POOL) == (Verdict.CHOSEN, "KeepsItsPlace")
+        candidate = by_pool(decision)[MI300X_POOL]
+        assert (candidate.verdict, candidate.reason) == (
+            Verdict.FEASIBLE,
+            "ReplicasRunElsewhere",
+        )
+        assert candidate.message.endswith(
+            "1.99/h against 11.96/h; replicas stay on nvidia-h100-sxm-80gb"
+        )
+
+    def test_the_very_split_is_kept_too(self) -> None:
+        decision = decide_on(mixed_fleet(), keep=(H100_POOL, Parallelism(8)))
+        assert taken(decision) == (H100_POOL, 8, 1)
+
+    def test_a_split_that_no_longer_fits_is_left(self) -> None:
+        decision = decide_on(mixed_fleet(), keep=(H100_POOL, Parallelism(2)))
+        assert taken(decision) == (MI300X_POOL, 1, 1)
+
+    def test_a_pool_that_is_no_longer_allowed_is_left(self) -> None:
+        allowed = {"accelerators": ["mi300x"]}
+        decision = decide_on(mixed_fleet(), keep=self.ON_H100, placement=allowed)
+        assert taken(decision)[0] == MI300X_POOL
+
+    def test_a_pool_without_room_is_left(self) -> None:
+        busy = full(*(f"h100-{n}" for n in range(4)))
+        decision = decide_on(mixed_fleet(), keep=self.ON_H100, pods=busy)
+        assert taken(decision)[0] == MI300X_POOL
+
+    def test_replicas_on_cordoned_nodes_stay(self) -> None:
+        nodes = [nvidia_node("h", cordoned=True), amd_node("a")]
+        decision = decide_on(nodes, keep=self.ON_H100, held=1)
+        assert taken(decision) == (H100_POOL, 4, 1)
+        assert chosen(decision).room == 1
+
+    def test_no_replicas_keep_their_place_without_room(self) -> None:
+        busy = full(*(f"h100-{n}" for n in range(4)))
+        decision = decide_on(mixed_fleet(), keep=self.ON_H100, pods=busy, replicas=0)
+        assert taken(decision) == (H100_POOL, 4, 0)
+
+    def test_its_own_gpus_do_not_stand_in_its_way(self) -> None:
+        mine = GpuPod("u", "h100-0", {"nvidia.com/gpu": 8}, ("chat", "llama"), "h100-sxm-80gb")
+        decision = decide_on(
+            [nvidia_node("h100-0")], pods=(mine,), keep=(H100_POOL, Parallelism(8))
+        )
+        assert taken(decision) == (H100_POOL, 8, 1)
+
+
+def test_policies_differ_and_say_in_what() -> None:
+    nodes = [nvidia_node("h100"), nvidia_node("h200", H200), amd_node("mi300x", MI300X)]
+    fewest = decide_on(nodes, placement={"policy": "FewestGPUs"})
+    assert taken(fewest) == (MI300X_POOL, 1, 1)
+    assert by_pool(fewest)[H100_POOL].reason == "NeedsMoreGPUs"
+    assert by_pool(fewest)[H100_POOL].message.endswith("4 GPUs against 1")
+    fastest = decide_on(nodes, placement={"policy": "HighestThroughput"})
+    assert taken(fastest) == (H200_POOL, 8, 1)
+    assert by_pool(fastest)[MI300X_POOL].reason == "Slower"
+    assert "tokens/s (estimates)" in by_pool(fastest)[MI300X_POOL].message
+
+
+def test_an_unknown_accelerator_in_the_allow_list_is_named_with_the_nearest() -> None:
+    spec = spec_of(placement={"accelerators": ["mi300x", "h100-sxm"]})
+    with pytest.raises(ValueError, match=r"spec\.placement\.accelerators\[1\].*h100-sxm-80gb"):
+        check_accelerators(spec, load_catalog())
+
+
+def test_known_accelerators_pass() -> None:
+    check_accelerators(spec_of(placement={"accelerators": ["mi300x"]}), load_catalog())
+    check_accelerators(spec_of(), load_catalog())
+
+
+def test_a_choice_says_what_is_not_known_and_what_is_warned_of() -> None:
+    version = {"engine": {"vllm": {"version": "v99.0.0"}}}
+    decision = decide_on([amd_node("a")], LLAMA_8B, **version)
+    assert "vLLM 99.0.0 is not in the catalogue; planned like" in decision.message
+    mxfp4 = replace(LLAMA_8B.shape, quantization=Quantization("mxfp4", 4, group_size=32))
+    decision = decide_on([amd_node("a")], replace(LLAMA_8B, shape=mxfp4))
+    assert "has no MXFP4 matrix units" in decision.message

@@ -1,0 +1,106 @@
+"""A decision as it stands in status."""
+
+import pytest
+
+from tests.support.gpu_nodes import H100, amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tests.support.placing import decide_on
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.placement.report import MAX_CANDIDATES_BYTES, list_candidates, placement_status
+
+
+def test_a_candidate_is_listed_with_its_numbers() -> None:
+    listed, omitted = list_candidates(decide_on(mixed_fleet()))
+    assert omitted == {}
+    assert [entry.verdict for entry in listed] == ["Chosen"] + ["Feasible"] * 4
+    assert listed[2].to_dict() == {
+        "pool": "nvidia-h100-sxm-80gb",
+        "accelerator": "h100-sxm-80gb",
+        "verdict": "Feasible",
+        "tensorParallelSize": 4,
+        "gpusPerReplica": 4,
+        "replicas": 1,
+        "costPerHour": "11.96",
+        "reason": "CostsMore",
+        "message": "fits with TP 4 (32.9 GiB for KV a GPU); 11.96/h against 1.99/h",
+    }
+
+
+def test_a_pool_that_fits_without_room_states_its_split() -> None:
+    pod = read_gpu_pod(gpu_pod_body("other", node="a", gpus={"amd": "8"}))
+    assert pod is not None
+    (entry,), _ = list_candidates(decide_on([amd_node("a")], pods=(pod,)))
+    assert (entry.verdict, entry.reason, entry.tensor_parallel_size) == (
+        "Rejected",
+        "InsufficientGPUs",
+        1,
+    )
+
+
+def test_a_pool_where_nothing_fits_has_no_split() -> None:
+    (entry,), _ = list_candidates(decide_on([nvidia_node("a", gpus=1)]))
+    assert set(entry.to_dict()) == {"pool", "accelerator", "verdict", "reason", "message"}
+
+
+def test_two_hundred_pools_are_cut_and_counted() -> None:
+    names = [f"pool-{number:03}" for number in range(200)]
+    nodes = [nvidia_node(name, H100 | {"pool": name}) for name in names]
+    pools = tuple(
+        pool
+        for name in names
+        if (
+            pool := read_declared_pool(
+                {"metadata": {"name": name}, "spec": {"nodeSelector": {"pool": name}}}
+            )
+        )
+    )
+    decision = decide_on(nodes, declared_pools=pools)
+    listed, omitted = list_candidates(decision)
+    assert len(listed) == 50
+    assert listed[0].verdict == "Chosen"
+    assert omitted == {"RanksLower": 150}
+    size = sum(len(entry.model_dump_json(by_alias=True)) for entry in listed)
+    assert size < MAX_CANDIDATES_BYTES
+    assert len(list_candidates(decision, limit=3)[0]) == 3
+
+
+def test_a_placement_shows_where_the_memory_goes_and_what_it_costs() -> None:
+    decision = decide_on(mixed_fleet(), workload={"concurrency": 32})
+    assert decision.chosen is not None
+    status = placement_status(
+        decision, decision.chosen, image="vllm:test", replicas=1, ready_replicas=0
+    )
+    entry = status.to_dict()
+    memory, estimate = entry.pop("memory"), entry.pop("estimate")
+    message, tokens = entry.pop("message"), entry.pop("kvCacheTokens")
+    assert entry == {
+        "name": "mi300x",
+        "pool": "amd-mi300x",
+        "accelerator": "mi300x",
+        "tensorParallelSize": 1,
+        "pipelineParallelSize": 1,
+        "gpusPerReplica": 1,
+        "replicas": 1,
+        "readyReplicas": 0,
+        "image": "vllm:test",
+        "reason": "LowestCost",
+        "costPerHour": "1.99",
+    }
+    assert message.startswith("fits with TP 1")
+    assert tokens == decision.chosen.fit.kv_cache_tokens
+    parts = ("weightsGiB", "activationGiB", "nonTorchGiB", "graphGiB", "kvCacheGiB")
+    assert sum(memory[part] for part in parts) == pytest.approx(memory["budgetGiB"], abs=0.3)
+    assert memory["deviceGiB"] == 192.0
+    assert estimate["bandPercent"] == 40
+    per_million = 1.99 / (estimate["tokensPerSecond"] * 3600) * 1e6
+    assert float(estimate["costPerMillionTokens"]) == pytest.approx(per_million, rel=0.02)
+
+
+def test_without_a_price_there_is_no_cost() -> None:
+    decision = decide_on(mixed_fleet(), placement={"accelerators": ["mi355x"]})
+    assert decision.chosen is not None
+    status = placement_status(
+        decision, decision.chosen, image="vllm:test", replicas=1, ready_replicas=1
+    ).to_dict()
+    assert "costPerHour" not in status
+    assert "costPerMillionTokens" not in status["estimate"]
