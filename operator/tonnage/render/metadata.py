@@ -1,0 +1,107 @@
+"""Labels, annotations and owner references of the children."""
+
+import json
+from typing import Any, Final
+
+from tonnage.api.names import (
+    ANNOTATION_PLACED_FOR,
+    ANNOTATION_PLACEMENT,
+    API_VERSION,
+    GROUP,
+    INFERENCE_DEPLOYMENT,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_PLACEMENT,
+    MANAGED_BY,
+)
+from tonnage.api.pod import TemplateMetadata
+from tonnage.placement.model import Option
+from tonnage.render.errors import ForbiddenMetadataError
+from tonnage.render.model import Owner
+from tonnage.render.names import placement_name
+
+_LABEL_NAME: Final = "app.kubernetes.io/name"
+_APPLICATION: Final = "vllm"
+
+_GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
+_FORBIDDEN_GROUPS: Final = {
+    "argocd.argoproj.io": _GITOPS,
+    "toolkit.fluxcd.io": _GITOPS,
+    "kubectl.kubernetes.io": _GITOPS,
+}
+"""Groups of keys, with all groups below them, that users may not write on pods."""
+
+_OWN: Final = "the operator finds its objects by it"
+
+_FORBIDDEN_KEYS: Final = {
+    "app.kubernetes.io/instance": _GITOPS,
+    _LABEL_NAME: "the operator sets it",
+    LABEL_MANAGED_BY: "the operator sets it",
+    "pod-template-hash": "the Deployment controller sets it",
+}
+
+
+def check_metadata(metadata: TemplateMetadata) -> None:
+    """Refuse keys that are not the user's. Raises ForbiddenMetadataError."""
+    for field, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        for key in keys:
+            why = _why_forbidden(key)
+            if why:
+                raise ForbiddenMetadataError(f"spec.template.metadata.{field}", key, why)
+
+
+def owner_reference(owner: Owner) -> dict[str, Any]:
+    """Makes the garbage collector remove the child with its owner, operator up or down."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": INFERENCE_DEPLOYMENT,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+
+
+def owner_labels(owner: Owner) -> dict[str, str]:
+    """Labels of every child."""
+    return {
+        _LABEL_NAME: _APPLICATION,
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_OWNER: owner.name,
+    }
+
+
+def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
+    """Labels of the Deployment and the pods of one placement."""
+    return {**owner_labels(owner), LABEL_PLACEMENT: placement_name(option)}
+
+
+def pod_selector(owner: Owner, option: Option) -> dict[str, str]:
+    """The labels by which a Deployment knows its pods; immutable, hence as few as possible."""
+    return {LABEL_OWNER: owner.name, LABEL_PLACEMENT: placement_name(option)}
+
+
+def placement_annotations(option: Option, placed_for: str) -> dict[str, str]:
+    """What the next reconcile reads back: the place, and a digest of what it was chosen for.
+
+    They stand on the Deployment alone; in the pod template they would roll the pods.
+    """
+    place = {
+        "pool": option.pool.name,
+        "accelerator": placement_name(option),
+        "tensorParallelSize": option.parallelism.tensor,
+        "pipelineParallelSize": option.parallelism.pipeline,
+    }
+    return {
+        ANNOTATION_PLACED_FOR: placed_for,
+        ANNOTATION_PLACEMENT: json.dumps(place, separators=(",", ":")),
+    }
+
+
+def _why_forbidden(key: str) -> str | None:
+    group = key.rpartition("/")[0]
+    if group == GROUP:
+        return _OWN
+    for forbidden, why in _FORBIDDEN_GROUPS.items():
+        if group == forbidden or group.endswith(f".{forbidden}"):
+            return why
+    return _FORBIDDEN_KEYS.get(key)

@@ -1,0 +1,37 @@
+"""Names of children. They follow from the owner alone, so that a crash never makes two."""
+
+import hashlib
+from typing import Final
+
+from tonnage.api.names import MAX_NAME_LENGTH
+from tonnage.placement.model import Option
+from tonnage.render.replica import chosen_accelerator
+
+_DIGEST_LENGTH: Final = 8
+
+
+def placement_name(option: Option) -> str:
+    """Name of a placement within its owner: the accelerator's id.
+
+    Not the pool's name: pods must not roll because a platform team declares, under a name of its
+    own, the pool that their nodes have been in all along.
+    """
+    return chosen_accelerator(option).id
+
+
+def deployment_name(owner_name: str, placement: str) -> str:
+    """Name of the Deployment of one placement: "<owner>-<placement>", at most 63 characters.
+
+    A longer one is cut and ends in a digest of both names, so that two long names that begin alike
+    stay apart.
+    """
+    name = f"{owner_name}-{placement}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(f"{owner_name}/{placement}".encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def service_name(owner_name: str) -> str:
+    """Name of the Service over all placements: the owner's own, which the CRD keeps a DNS label."""
+    return owner_name

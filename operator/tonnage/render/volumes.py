@@ -1,0 +1,101 @@
+"""Volumes of the pod and where they appear: cache, shared memory, the model, the user's own."""
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
+from tonnage.api.pod import TemplateSpec, Volume, VolumeMount
+from tonnage.catalog.model import Vendor
+from tonnage.render.api_form import api_form
+from tonnage.render.defaults import defaults
+from tonnage.render.errors import VolumeError
+from tonnage.render.quantity import canonical, gibibytes
+
+_CACHE: Final = "cache"
+_SHARED_MEMORY: Final = "shm"
+_MODEL: Final = "model"
+_SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where NCCL and RCCL look for it
+
+_VOLUMES: Final = "spec.template.spec.volumes"
+_MOUNTS: Final = "spec.template.spec.volumeMounts"
+
+
+def volumes(spec: InferenceDeploymentSpec, vendor: Vendor, gpus: int) -> list[dict[str, Any]]:
+    """The pod's volumes; a user's volume at the cache's path takes the place of ours."""
+    size = defaults().shared_memory.sizes[vendor]
+    shared_memory = gibibytes(max(size.floor_gib, size.per_gpu_gib * gpus))
+    cache = [] if _brings_cache(spec.template.spec) else [{"name": _CACHE, "emptyDir": {}}]
+    return [
+        *cache,
+        {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
+        *_model_volume(spec.model.source),
+        *(_user_volume(volume) for volume in spec.template.spec.volumes),
+    ]
+
+
+def volume_mounts(spec: InferenceDeploymentSpec) -> list[dict[str, Any]]:
+    """Where the volumes appear in the vLLM container."""
+    cache = {"name": _CACHE, "mountPath": defaults().cache.path}
+    return [
+        *([] if _brings_cache(spec.template.spec) else [cache]),
+        {"name": _SHARED_MEMORY, "mountPath": _SHARED_MEMORY_PATH},
+        *_model_mount(spec.model.source),
+        *(api_form(mount) for mount in spec.template.spec.volume_mounts),
+    ]
+
+
+def check_volumes(template: TemplateSpec) -> None:
+    """Refuse clashes with our volumes and among the user's own. Raises VolumeError."""
+    names = [volume.name for volume in template.volumes]
+    for name in names:
+        if name in (_CACHE, _SHARED_MEMORY, _MODEL):
+            raise VolumeError(_VOLUMES, f"name {name!r} is one of Tonnage's own; rename the volume")
+    _refuse_repetition(_VOLUMES, "name", names)
+    for mount in template.volume_mounts:
+        if mount.name not in names:
+            raise VolumeError(_MOUNTS, f"no volume {mount.name!r} in {_VOLUMES}; add it there")
+    paths = [_path(mount) for mount in template.volume_mounts]
+    for path in paths:
+        if path in (_SHARED_MEMORY_PATH, defaults().model_volume_path):
+            raise VolumeError(_MOUNTS, f"mountPath {path!r} is one of Tonnage's own; use another")
+    _refuse_repetition(_MOUNTS, "mountPath", paths)
+
+
+def _refuse_repetition(field: str, key: str, values: Iterable[str]) -> None:
+    value, count = next(iter(Counter(values).most_common(1)), ("", 0))
+    if count > 1:
+        raise VolumeError(field, f"{key} {value!r} stands there {count} times; keep one")
+
+
+def _brings_cache(template: TemplateSpec) -> bool:
+    return any(_path(mount) == defaults().cache.path for mount in template.volume_mounts)
+
+
+def _path(mount: VolumeMount) -> str:
+    return posixpath.normpath("/" + mount.mount_path.lstrip("/"))
+
+
+def _model_volume(source: ModelSource) -> list[dict[str, Any]]:
+    """Read-only as a volume, not only as a mount: the kubelet then leaves its files' groups alone,
+    and a claim that may only be read by many can be attached to many nodes."""
+    claim = source.persistent_volume_claim
+    if claim is None:
+        return []
+    volume = {"claimName": claim.claim_name, "readOnly": True}
+    return [{"name": _MODEL, "persistentVolumeClaim": volume}]
+
+
+def _model_mount(source: ModelSource) -> list[dict[str, Any]]:
+    if source.persistent_volume_claim is None:
+        return []
+    return [{"name": _MODEL, "mountPath": defaults().model_volume_path, "readOnly": True}]
+
+
+def _user_volume(volume: Volume) -> dict[str, Any]:
+    found = api_form(volume)
+    size = found.get("emptyDir", {}).get("sizeLimit")
+    if size is not None:
+        found["emptyDir"]["sizeLimit"] = canonical(size)
+    return found

@@ -1,0 +1,143 @@
+"""Inputs of render tests: an option of the kind placement makes, from a few words."""
+
+from decimal import Decimal
+from typing import Any
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.parse import parse_model, parse_spec
+from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.model import Checkpoint, DType, ModelShape
+from tonnage.fit.model import MemoryFit, Parallelism
+from tonnage.fleet.model import Pool, PoolNode
+from tonnage.placement.model import Option
+from tonnage.render.deployment import render_deployment
+from tonnage.render.model import Owner, RenderSettings, SurgeMode
+
+GIB = 2**30
+OWNER = Owner("chat", "llama-70b", "8c0f3b9e-5a53-4f0e-9c5b-0d6d2f7f3a10")
+WEIGHTS_70B_BYTES = 141_107_412_992
+
+LLAMA_70B = ModelShape(
+    architecture="LlamaForCausalLM",
+    model_type="llama",
+    dtype=DType.BFLOAT16,
+    layers=80,
+    hidden_size=8192,
+    intermediate_size=28672,
+    attention_heads=64,
+    kv_heads=8,
+    head_dim=128,
+    vocab_size=128256,
+    tie_word_embeddings=False,
+    max_position_embeddings=131072,
+)
+
+SELECTORS = {
+    "mi300x": {"amd.com/gpu.device-id": ("74a1",)},
+    "mi355x": {"amd.com/gpu.device-id": ("75a3",)},
+    "mi210": {"amd.com/gpu.device-id": ("740f",)},
+    "h100-sxm-80gb": {"nvidia.com/gpu.product": ("NVIDIA-H100-80GB-HBM3",)},
+    "gb200-192gb": {"nvidia.com/gpu.product": ("NVIDIA-GB200",)},
+}
+
+
+def make_spec(**fields: Any) -> InferenceDeploymentSpec:
+    """A spec as the API server stores it; a 70B model from the Hub unless said otherwise."""
+    raw: dict[str, Any] = {
+        "model": {"source": {"huggingFace": {"repo": "meta-llama/Llama-3.3-70B-Instruct"}}},
+        "workload": {"maxModelLen": 32768},
+    }
+    return parse_spec({**raw, **fields})
+
+
+def make_checkpoint(weights_bytes: int | None = WEIGHTS_70B_BYTES) -> Checkpoint:
+    """Llama 70B, of whatever size on disk."""
+    return Checkpoint(LLAMA_70B, weights_bytes)
+
+
+def make_option(
+    accelerator: str = "mi300x",
+    *,
+    tensor: int = 1,
+    pipeline: int = 1,
+    pool: str | None = None,
+    declared: dict[str, Any] | None = None,
+    node_selector: dict[str, tuple[str, ...]] | None = None,
+    cost_per_hour: str = "1.99",
+) -> Option:
+    """A pool with one free node of that accelerator, and a split that fits."""
+    device = load_catalog().accelerator(accelerator)
+    parallelism = Parallelism(tensor, pipeline)
+    free = device.gpus_per_node or 1
+    return Option(
+        pool=Pool(
+            name=pool or f"{device.vendor}-{accelerator}",
+            accelerator=device,
+            device_bytes=device.memory_bytes,
+            resource=device.resource,
+            nodes=(PoolNode("node-0", free, free, free, None),),
+            node_selector=node_selector or SELECTORS[accelerator],
+            taints=(),
+            declared=parse_model(AcceleratorPoolSpec, declared, "spec") if declared else None,
+        ),
+        parallelism=parallelism,
+        fit=_make_fit(device.memory_bytes or 0, parallelism),
+        replicas=2,
+        room=2,
+        cost_per_hour=Decimal(cost_per_hour),
+        price_source="test",
+        estimate=None,
+    )
+
+
+def make_deployment(
+    spec: InferenceDeploymentSpec | None = None,
+    option: Option | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    replicas: int = 2,
+    surge: SurgeMode = SurgeMode.SURGE,
+    placed_for: str = "4f6a",
+    settings: RenderSettings | None = None,
+) -> dict[str, Any]:
+    """The Deployment of a 70B model on one MI300X, but for what is said."""
+    return render_deployment(
+        OWNER,
+        spec or make_spec(),
+        checkpoint or make_checkpoint(),
+        option or make_option(),
+        replicas=replicas,
+        surge=surge,
+        placed_for=placed_for,
+        catalog=load_catalog(),
+        settings=settings or RenderSettings(),
+    )
+
+
+def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
+    """The spec of its pods."""
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def container_of(deployment: dict[str, Any]) -> dict[str, Any]:
+    """The container that runs vLLM."""
+    (found,) = pod_of(deployment)["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _make_fit(device_bytes: int, parallelism: Parallelism) -> MemoryFit:
+    return MemoryFit(
+        device_bytes=device_bytes,
+        budget_bytes=device_bytes * 92 // 100,
+        weights_bytes=WEIGHTS_70B_BYTES // parallelism.gpus,
+        activation_bytes=5 * GIB,
+        non_torch_bytes=GIB,
+        graph_bytes=2 * GIB,
+        kv_cache_bytes=36 * GIB,
+        kv_bytes_per_token=327_680 // parallelism.tensor,
+        kv_cache_tokens=118_000,
+        required_tokens=64_000,
+    )

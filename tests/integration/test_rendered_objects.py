@@ -1,0 +1,83 @@
+"""Rendered objects on a real API server: taken as they are, and quiet when applied again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.admin import Admin
+from e2e.rest import ApiError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "render"
+CASES = sorted(path.name for path in GOLDEN.glob("*.output.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_applied_is_stored_as_rendered_and_not_written_again(
+    case: str, admin: Admin, namespace: str
+) -> None:
+    for child in load(case, namespace):
+        assert not differences(apply(admin, child), child)
+        before, after = admin.until("a quiet moment", lambda child=child: apply_again(admin, child))
+        assert after == before, f"{child['kind']} was written although nothing changed"
+
+
+def test_any_deployment_becomes_any_other(admin: Admin, namespace: str) -> None:
+    labels = {"tonnage.dev/placement": "changing"}
+    for case in [*CASES, *reversed(CASES)]:
+        deployment = load(case, namespace)[0]
+        deployment["metadata"]["name"] = "changing"
+        deployment["spec"]["selector"]["matchLabels"] |= labels
+        deployment["spec"]["template"]["metadata"]["labels"] |= labels
+        assert not differences(apply(admin, deployment), deployment)
+
+
+def load(case: str, namespace: str) -> list[dict[str, Any]]:
+    """The golden objects; without their owner, whose absence the garbage collector would notice."""
+    children = list(yaml.safe_load_all((GOLDEN / case).read_text(encoding="utf-8")))
+    for child in children:
+        child["metadata"]["namespace"] = namespace
+        del child["metadata"]["ownerReferences"]
+    return children
+
+
+def apply(admin: Admin, child: dict[str, Any]) -> dict[str, Any]:
+    """Apply as the operator does, but refuse unknown fields; the answer is what is stored."""
+    metadata = child["metadata"]
+    path = admin.resource(child["kind"]).path(metadata["namespace"], metadata["name"])
+    query = {"fieldManager": "tonnage", "force": "true", "fieldValidation": "Strict"}
+    content_type = "application/apply-patch+yaml"
+    return admin.rest.request("PATCH", path, child, query=query, content_type=content_type)
+
+
+def apply_again(admin: Admin, child: dict[str, Any]) -> tuple[str, str] | None:
+    """The resourceVersion before and after; None when a controller wrote in between."""
+    live = admin.get(child["kind"], child["metadata"]["name"])
+    assert live is not None
+    version = live["metadata"]["resourceVersion"]
+    metadata = {**child["metadata"], "resourceVersion": version}
+    try:
+        stored = apply(admin, {**child, "metadata": metadata})
+    except ApiError as error:
+        if error.code == 409:
+            return None
+        raise
+    return version, stored["metadata"]["resourceVersion"]
+
+
+def differences(stored: Any, rendered: Any, path: str = "") -> list[str]:
+    """Where the stored object lacks what was rendered or has something else in its place."""
+    if isinstance(rendered, dict) and isinstance(stored, dict):
+        return [
+            found
+            for key, value in rendered.items()
+            for found in differences(stored.get(key), value, f"{path}.{key}")
+        ]
+    if isinstance(rendered, list) and isinstance(stored, list) and len(stored) == len(rendered):
+        return [
+            found
+            for index, (inner, value) in enumerate(zip(stored, rendered, strict=True))
+            for found in differences(inner, value, f"{path}[{index}]")
+        ]
+    return [] if stored == rendered else [f"{path}: stored {stored!r}, rendered {rendered!r}"]

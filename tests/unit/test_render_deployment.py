@@ -1,0 +1,165 @@
+"""The Deployment and the Service around the pods."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.golden.render.inputs import (
+    OWNER,
+    container_of,
+    make_deployment,
+    make_option,
+    make_spec,
+    pod_of,
+)
+from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_PLACEMENT
+from tonnage.catalog.model import Vendor
+from tonnage.render.defaults import defaults
+from tonnage.render.deployment import render_strategy
+from tonnage.render.model import SurgeMode
+from tonnage.render.names import deployment_name, placement_name, service_name
+from tonnage.render.service import render_service
+
+
+@pytest.mark.parametrize(
+    ("owner", "placement", "want"),
+    [
+        pytest.param("llama", "mi300x", "llama-mi300x", id="short"),
+        pytest.param("a" * 56, "mi300x", "a" * 56 + "-mi300x", id="just fits"),
+        pytest.param(
+            "a" * 57, "mi300x", "a" * 54 + "-f58a051c", id="one too many is cut and digested"
+        ),
+        pytest.param("a" * 53 + "-" + "b" * 9, "x", "a" * 53 + "-b5711f15", id="no double dash"),
+    ],
+)
+def test_deployment_name(owner: str, placement: str, want: str) -> None:
+    found = deployment_name(owner, placement)
+    assert len(found) <= 63
+    assert found == want
+
+
+def test_long_names_that_begin_alike_stay_apart() -> None:
+    names = {deployment_name("a" * 60 + end, "h100-sxm-80gb") for end in ("x", "y", "z")}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"),
+    [
+        (
+            SurgeMode.SURGE,
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        ),
+        (
+            SurgeMode.ONE_BY_ONE,
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        ),
+        (SurgeMode.ALL_AT_ONCE, {"type": "Recreate"}),
+    ],
+)
+def test_strategy(mode: SurgeMode, want: dict[str, Any]) -> None:
+    assert render_strategy(mode) == want
+    assert make_deployment(surge=mode)["spec"]["strategy"] == want
+
+
+@pytest.mark.parametrize("child", [make_deployment(), render_service(OWNER)])
+def test_children_belong_to_their_owner(child: dict[str, Any]) -> None:
+    metadata = child["metadata"]
+    assert metadata["namespace"] == OWNER.namespace
+    assert metadata["labels"]["tonnage.dev/inferencedeployment"] == OWNER.name
+    assert metadata["labels"]["app.kubernetes.io/managed-by"] == "tonnage"
+    (reference,) = metadata["ownerReferences"]
+    assert reference["uid"] == OWNER.uid
+    assert reference["controller"] is True
+    # Setting it would need the right to update the owner's finalizers where admission checks that.
+    assert "blockOwnerDeletion" not in reference
+
+
+def test_selectors_pick_the_pods() -> None:
+    deployment, service = make_deployment(), render_service(OWNER)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["metadata"]["name"] == service_name(OWNER.name) == OWNER.name
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (8000, "http")
+
+
+def test_the_place_is_written_down_on_the_deployment_alone() -> None:
+    option = make_option("h100-sxm-80gb", tensor=4, pipeline=2, pool="nvidia")
+    deployment = make_deployment(option=option, placed_for="digest")
+    annotations = deployment["metadata"]["annotations"]
+    assert annotations[ANNOTATION_PLACED_FOR] == "digest"
+    assert json.loads(annotations[ANNOTATION_PLACEMENT]) == {
+        "pool": "nvidia",
+        "accelerator": "h100-sxm-80gb",
+        "tensorParallelSize": 4,
+        "pipelineParallelSize": 2,
+    }
+    assert "annotations" not in deployment["spec"]["template"]["metadata"]
+    assert placement_name(option) == "h100-sxm-80gb"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(make_deployment(replicas=7), id="replicas"),
+        pytest.param(make_deployment(surge=SurgeMode.ONE_BY_ONE), id="strategy"),
+        pytest.param(make_deployment(placed_for="another"), id="what it was placed for"),
+        pytest.param(make_deployment(option=make_option(pool="renamed")), id="the pool's name"),
+        pytest.param(make_deployment(option=make_option(cost_per_hour="99")), id="prices"),
+        pytest.param(
+            make_deployment(
+                make_spec(
+                    workload={"maxModelLen": 32768, "concurrency": 99, "inputTokens": 5},
+                    placement={"policy": "FewestGPUs", "accelerators": ["mi300x"]},
+                    rollout={"strategy": "Recreate"},
+                    replicas=9,
+                )
+            ),
+            id="workload, policy and rollout",
+        ),
+    ],
+)
+def test_what_needs_no_restart_leaves_the_template_alone(other: dict[str, Any]) -> None:
+    assert other["spec"]["template"] == make_deployment()["spec"]["template"]
+
+
+def test_what_needs_a_restart_changes_the_template() -> None:
+    other = make_deployment(make_spec(workload={"maxModelLen": 65536}))
+    assert other["spec"]["template"] != make_deployment()["spec"]["template"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "want"),
+    [
+        ("h100-sxm-80gb", {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 0}),
+        ("mi300x", {"supplementalGroups": [44, 109]}),
+    ],
+)
+def test_security_is_as_tight_as_the_vendor_allows(accelerator: str, want: dict[str, Any]) -> None:
+    deployment = make_deployment(option=make_option(accelerator))
+    pod = pod_of(deployment)
+    assert pod["securityContext"] == {
+        "fsGroup": 2000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **want,
+    }
+    assert container_of(deployment)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostIPC", "hostNetwork", "hostPID"} & pod.keys()
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert container_of(deployment)["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+@pytest.mark.parametrize("vendor", Vendor)
+def test_every_vendor_has_its_numbers(vendor: Vendor) -> None:
+    found = defaults()
+    assert vendor in found.release.seconds
+    assert vendor in found.shared_memory.sizes
+    assert vendor in found.security.run_as

@@ -1,0 +1,61 @@
+"""Which image a pod runs, and whether its entrypoint can be trusted."""
+
+from typing import Any
+
+import pytest
+
+from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
+
+SERVE = ["vllm", "serve"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "vllm", "pool_image", "want_image", "want_command"),
+    [
+        pytest.param(
+            "mi300x", {"version": "v0.32.0"}, None, "vllm/vllm-openai-rocm:v0.32.0", None, id="AMD"
+        ),
+        pytest.param(
+            "h100-sxm-80gb",
+            {"version": "v0.32.0"},
+            None,
+            "vllm/vllm-openai:v0.32.0",
+            None,
+            id="NVIDIA",
+        ),
+        pytest.param(
+            "mi300x",
+            {"version": "v0.40.0"},
+            None,
+            "vllm/vllm-openai-rocm:v0.40.0",
+            None,
+            id="a release newer than the catalogue",
+        ),
+        pytest.param(
+            "h100-sxm-80gb",
+            {"version": "v0.12.0"},
+            None,
+            "vllm/vllm-openai:v0.12.0",
+            SERVE,
+            id="an old release may have another entrypoint",
+        ),
+        pytest.param("mi300x", {}, "mirror/rocm:1", "mirror/rocm:1", SERVE, id="the pool's"),
+        pytest.param(
+            "mi300x", {"image": "me/x:2"}, "mirror/rocm:1", "me/x:2", SERVE, id="the user's"
+        ),
+    ],
+)
+def test_user_before_pool_before_vendor(
+    accelerator: str,
+    vllm: dict[str, Any],
+    pool_image: str | None,
+    want_image: str,
+    want_command: list[str] | None,
+) -> None:
+    declared = {"nodeSelector": {"a": "b"}, "images": {"vllm": pool_image}} if pool_image else None
+    deployment = make_deployment(
+        make_spec(engine={"vllm": vllm}), make_option(accelerator, declared=declared)
+    )
+    found = container_of(deployment)
+    assert found["image"] == want_image
+    assert found.get("command") == want_command

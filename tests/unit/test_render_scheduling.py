@@ -1,0 +1,79 @@
+"""Which nodes a pod may run on."""
+
+from typing import Any
+
+import pytest
+
+from tests.golden.render.inputs import make_deployment, make_option, make_spec, pod_of
+
+EVERY_GPU_NODE = [
+    {"key": "amd.com/gpu", "operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists"},
+    {"key": "sku", "operator": "Equal", "value": "gpu"},
+]
+
+
+def required_labels(option: Any) -> dict[str, list[str]]:
+    affinity = pod_of(make_deployment(option=option))["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    assert all(expression["operator"] == "In" for expression in term["matchExpressions"])
+    return {found["key"]: found["values"] for found in term["matchExpressions"]}
+
+
+@pytest.mark.parametrize(
+    ("option", "want"),
+    [
+        pytest.param(
+            make_option(node_selector={"team": ("b", "a")}),
+            {"team": ["a", "b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["amd64"]},
+            id="the pool's labels, in a fixed order",
+        ),
+        pytest.param(
+            make_option("gb200-192gb", node_selector={"a": ("b",)}),
+            {"a": ["b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["arm64"]},
+            id="an accelerator beside an ARM processor",
+        ),
+        pytest.param(
+            make_option(node_selector={"kubernetes.io/arch": ("arm64",)}),
+            {"kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["arm64"]},
+            id="the pool says which processor",
+        ),
+    ],
+)
+def test_nodes_are_told_by_labels(option: Any, want: dict[str, list[str]]) -> None:
+    assert required_labels(option) == want
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "want_further"),
+    [
+        pytest.param(None, [], [], id="no more than GPU nodes need"),
+        pytest.param(
+            {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "team", "value": "x"}]},
+            [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+            [
+                {"key": "team", "value": "x"},
+                {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
+            ],
+            id="the pool's, then the user's",
+        ),
+        pytest.param(
+            {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "spot"}]},
+            [{"key": "spot"}, {"key": "amd.com/gpu", "operator": "Exists"}],
+            [{"key": "spot"}],
+            id="each once",
+        ),
+    ],
+)
+def test_tolerations(
+    declared: dict[str, Any] | None, given: list[dict[str, Any]], want_further: list[dict[str, Any]]
+) -> None:
+    spec = make_spec(template={"spec": {"tolerations": given}})
+    found = pod_of(make_deployment(spec, make_option(declared=declared)))["tolerations"]
+    assert found == [*EVERY_GPU_NODE, *want_further]
+
+
+def test_nodes_out_of_order_are_never_tolerated() -> None:
+    tolerated = {found["key"] for found in pod_of(make_deployment())["tolerations"]}
+    assert not tolerated & {"amd-gpu-unhealthy", "amd-dcm"}
