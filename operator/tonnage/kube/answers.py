@@ -1,0 +1,91 @@
+"""What an HTTP answer means: a JSON object, or one of the errors of the protocol."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tonnage.kube.protocol import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    Object,
+    TransientError,
+)
+
+MAX_MESSAGE_CHARACTERS: Final = 2048
+"""Longest server message kept in an error; a webhook can answer with any length."""
+
+MAX_RETRY_AFTER_SECONDS: Final = 300.0
+"""Longest wait that a server can ask for; longer ones would park a key on a wrong header."""
+
+_TRANSIENT: Final = frozenset({408, 410, 425, 429})
+_ERRORS: Final[Mapping[int, type[ApiError]]] = {
+    401: ForbiddenError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+}
+
+
+class ExpiredError(TransientError):
+    """410: the list's continue token is too old; the list has to be read from its start."""
+
+
+def parse_object(what: str, body: bytes) -> Object:
+    """The answer's JSON object. Raises TransientError: only a broken proxy answers otherwise."""
+    try:
+        parsed = json.loads(body)
+    except ValueError as error:
+        raise TransientError(f"{what}: the answer is not JSON: {error}") from error
+    except RecursionError:
+        raise TransientError(f"{what}: the answer is JSON nested too deeply") from None
+    if not isinstance(parsed, dict):
+        raise TransientError(f"{what}: the answer is not a JSON object")
+    return parsed
+
+
+def error_for(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The error that an HTTP status stands for, with the server's own words in its message."""
+    answer = _parse_status(body)
+    message = f"{what}: {status}: {_server_message(answer, body)}"
+    if status == 410:
+        return ExpiredError(message)
+    if status in _TRANSIENT or status >= 500:
+        return TransientError(message, _retry_after(headers.get("Retry-After")))
+    if status == 422 and _uid_differs(answer):
+        return ConflictError(message)
+    return _ERRORS.get(status, InvalidError)(message)
+
+
+def _parse_status(body: bytes) -> Mapping[str, Any]:
+    """The Status object of a failure; empty when something else than an API server answered."""
+    try:
+        status = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _server_message(status: Mapping[str, Any], body: bytes) -> str:
+    message = status.get("message")
+    if not isinstance(message, str):
+        message = body[: 4 * MAX_MESSAGE_CHARACTERS].decode(errors="replace")
+    return message[:MAX_MESSAGE_CHARACTERS]
+
+
+def _uid_differs(status: Mapping[str, Any]) -> bool:
+    """An apply for another uid than the live object's is refused as a change of the field."""
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return isinstance(causes, list) and any(
+        isinstance(cause, dict) and cause.get("field") == "metadata.uid" for cause in causes
+    )
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Seconds; the HTTP date form is no API server's, and is ignored."""
+    if header is None or not header.isdecimal() or len(header) > 9:
+        return None
+    return min(float(header), MAX_RETRY_AFTER_SECONDS)

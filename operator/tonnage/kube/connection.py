@@ -1,0 +1,88 @@
+"""Where the API server is and who we are: the service account in a pod, a kubeconfig elsewhere."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException
+
+from tonnage import __version__
+
+# The client ships no signatures for these.
+_load_service_account: Callable[..., None] = config.load_incluster_config
+_load_kubeconfig: Callable[..., Awaitable[Any]] = config.load_kube_config
+_keep_token_fresh: Callable[..., Coroutine[Any, Any, None]] = config.refresh_token
+
+
+class ConnectionConfigError(Exception):
+    """No usable credentials: the message says which file and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What any HTTP client needs to reach the same API server as the same user."""
+
+    server: str
+    ca_path: str | None
+    insecure: bool
+    certificate_path: str | None
+    private_key_path: str | None
+    authorization: str | None = field(repr=False)
+    """Value of the Authorization header, fresh when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An open client of one API server."""
+
+    client: ApiClient
+
+    async def credentials(self) -> Credentials:
+        """The credentials as they are now; tokens of a pod change about once an hour."""
+        configuration = self.client.configuration
+        return Credentials(
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
+            authorization=await configuration.get_api_key_with_prefix("BearerToken"),
+        )
+
+
+@asynccontextmanager
+async def connect(
+    kubeconfig: str | None = None, context: str | None = None
+) -> AsyncIterator[Connection]:
+    """A client that is closed at the end, its tokens kept fresh meanwhile.
+
+    `kubeconfig` is a path; without it a pod's service account is used, else the kubeconfig that
+    kubectl would use. Raises ConnectionConfigError.
+    """
+    configuration = Configuration()
+    refreshing: asyncio.Task[None] | None = None
+    try:
+        if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            _load_service_account(client_configuration=configuration)
+        else:
+            loader = await _load_kubeconfig(
+                kubeconfig, context, client_configuration=configuration, persist_config=False
+            )
+            refreshing = asyncio.create_task(_keep_token_fresh(loader, configuration))
+    except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        raise ConnectionConfigError(
+            f"no credentials for an API server: {error}; give --kubeconfig, or run in a pod with a "
+            "service account"
+        ) from error
+    try:
+        async with ApiClient(configuration) as client:
+            client.user_agent = f"tonnage/{__version__}"
+            yield Connection(client)
+    finally:
+        if refreshing is not None:
+            refreshing.cancel()

@@ -1,0 +1,19 @@
+"""Every kind of object that Tonnage reads or writes; there is no discovery."""
+
+from typing import Final
+
+from tonnage.api.names import ACCELERATOR_POOL, GROUP, INFERENCE_DEPLOYMENT, VERSION
+from tonnage.kube.protocol import Kind
+
+INFERENCE_DEPLOYMENTS: Final = Kind(GROUP, VERSION, INFERENCE_DEPLOYMENT, "inferencedeployments")
+ACCELERATOR_POOLS: Final = Kind(
+    GROUP, VERSION, ACCELERATOR_POOL, "acceleratorpools", namespaced=False
+)
+DEPLOYMENTS: Final = Kind("apps", "v1", "Deployment", "deployments")
+SERVICES: Final = Kind("", "v1", "Service", "services")
+PODS: Final = Kind("", "v1", "Pod", "pods")
+NODES: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
+CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps")
+SECRETS: Final = Kind("", "v1", "Secret", "secrets")
+LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+EVENTS: Final = Kind("events.k8s.io", "v1", "Event", "events")

@@ -1,0 +1,178 @@
+"""Leader election on a coordination.k8s.io Lease: at most one process works, the others watch.
+
+The algorithm is that of client-go's leaderelection package. Who holds the lease is swapped by
+resourceVersion; whether it has expired is judged by the local monotonic clock alone, from the
+moment at which a change of the record was seen, so clocks of machines need not agree. A holder
+counts its validity from before the request that renewed it, and stops `lease_seconds -
+renew_deadline_seconds` before anybody can take over.
+
+The lease saves work; it is no lock around the cluster. A write on its way when the lease expires
+still arrives, so two leaders for a moment must be harmless.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tonnage.kube.kinds import LEASES
+from tonnage.kube.protocol import ApiError, LeaseApi, NotFoundError, NotLeadingError, Object
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTiming:
+    """Seconds; client-go's defaults. Retries of all replicas are jittered by up to a fifth."""
+
+    lease_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as the elector sees it; tests give their own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class LeaderElector:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self,
+        api: LeaseApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: LeaseTiming = LeaseTiming(),
+        clock: Clock = Clock(),
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._timing = timing
+        self._clock = clock
+        self._jitter = jitter
+        self._record: Object | None = None
+        self._record_seen_at = 0.0
+        self._valid_until: float | None = None
+        self.lost = asyncio.Event()
+
+    def is_leading(self) -> bool:
+        """Whether this process may write now."""
+        return self._valid_until is not None and self._clock.monotonic() < self._valid_until
+
+    def check(self) -> None:
+        """The gate before each write. Raises NotLeadingError."""
+        if not self.is_leading():
+            raise NotLeadingError(
+                f"{self._identity} does not hold lease {self._namespace}/{self._name}"
+            )
+
+    async def acquire(self) -> None:
+        """Wait until this process leads."""
+        while not await self.try_acquire_or_renew():
+            await self._clock.sleep(self._timing.retry_seconds * (1 + 0.2 * self._jitter()))
+        _log.info("leading", extra={"identity": self._identity})
+
+    async def hold(self) -> None:
+        """Renew until the lease is lost; sets `lost` and returns.
+
+        A process that slept past its validity has lost, even when the lease is free again: others
+        may have worked meanwhile.
+        """
+        leading = self.is_leading()
+        while leading:
+            await self._clock.sleep(self._timing.retry_seconds)
+            leading = self.is_leading() and await self.try_acquire_or_renew()
+        self.lost.set()
+        _log.error("lease lost", extra={"identity": self._identity})
+
+    async def release(self) -> None:
+        """Let another replica lead at once; nothing is written from here on. Never raises."""
+        was_leading = self.is_leading()
+        self._valid_until = None
+        if not was_leading or self._record is None:
+            return
+        lease = deepcopy(self._record)
+        lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._api.put_lease(lease)
+        except ApiError as error:
+            _log.warning("lease not released: %s", error)
+
+    async def try_acquire_or_renew(self) -> bool:
+        """One attempt; whether this process leads after it."""
+        started = self._clock.monotonic()
+        try:
+            self._observe(await self._read())
+            if self._is_held_by_another():
+                self._valid_until = None
+                return False
+            self._observe(await self._api.put_lease(self._claim()))
+        except ApiError as error:
+            # Neither gained nor lost: what was valid stays so until its own end.
+            _log.info("lease not renewed: %s", error)
+            return self.is_leading()
+        self._valid_until = started + self._timing.renew_deadline_seconds
+        return self.is_leading()
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._api.get_lease(self._namespace, self._name)
+        except NotFoundError:
+            return None
+
+    def _observe(self, record: Object | None) -> None:
+        if record is None or self._record is None or _version(record) != _version(self._record):
+            self._record_seen_at = self._clock.monotonic()
+        self._record = record
+
+    def _is_held_by_another(self) -> bool:
+        holder = self._spec().get("holderIdentity")
+        if not holder or holder == self._identity:
+            return False
+        return self._clock.monotonic() < self._record_seen_at + self._timing.lease_seconds
+
+    def _claim(self) -> Object:
+        """The record with this process as its holder, conditional on what was read."""
+        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        old = self._spec()
+        renewal = old.get("holderIdentity") == self._identity
+        transitions = old.get("leaseTransitions")
+        transitions = transitions if isinstance(transitions, int) else 0
+        metadata = (self._record or {}).get(
+            "metadata", {"name": self._name, "namespace": self._namespace}
+        )
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {key: val for key, val in metadata.items() if key != "managedFields"},
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": int(self._timing.lease_seconds),
+                "acquireTime": old.get("acquireTime", now) if renewal else now,
+                "renewTime": now,
+                "leaseTransitions": transitions if renewal else transitions + 1,
+            },
+        }
+
+    def _spec(self) -> dict[str, Any]:
+        spec = (self._record or {}).get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+
+def _version(record: Object) -> object:
+    return record["metadata"].get("resourceVersion")

@@ -1,0 +1,123 @@
+"""The few verbs that Tonnage needs of an API server, and the few ways in which they fail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+"""A Kubernetes object as the API server writes it. Dicts live at this edge only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A resource of the API server: where its objects are found."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As it stands in an object."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class ApiError(Exception):
+    """A request that the API server did not carry out."""
+
+
+class NotFoundError(ApiError):
+    """404: there is no such object."""
+
+
+class ConflictError(ApiError):
+    """409: the object is not what the caller believed it was; observe again."""
+
+
+class ForbiddenError(ApiError):
+    """401 or 403: the operator may not do this; its role or the object's quota must change."""
+
+
+class NotLeadingError(ApiError):
+    """Refused before it was sent: this process does not hold the lease, so it must not write."""
+
+
+class InvalidError(ApiError):
+    """400, 413, 415, 422: the API server will never take this object."""
+
+
+class TransientError(ApiError):
+    """429, 5xx, a timeout or a broken connection: the same request may go through later.
+
+    `retry_after` is the server's wish in seconds, None when it has none.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ObjectReader(Protocol):
+    """What reading one object by name needs; files can offer it as well as an API server."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """Read one object live. Raises NotFoundError."""
+        ...
+
+
+class KubeApi(ObjectReader, Protocol):
+    """Every call has a timeout, and raises only the errors above."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """Read all objects with these labels live (paged inside); namespace None means all."""
+        ...
+
+    async def apply(self, kind: Kind, body: Object) -> Object:
+        """Server-side apply as field manager `tonnage`, forced; the answer is the stored object."""
+        ...
+
+    async def apply_status(self, kind: Kind, body: Object) -> Object:
+        """Server-side apply of /status as field manager `tonnage-status`, forced.
+
+        A body with metadata.uid fails with ConflictError when the object was made anew meanwhile,
+        one with metadata.resourceVersion when it changed at all. Raises NotFoundError.
+        """
+        ...
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
+    ) -> None:
+        """Delete exactly this object as read (both are preconditions), children after it.
+
+        An object that is gone already is no error; ConflictError when it changed.
+        """
+        ...
+
+    async def create_event(self, event: Object) -> None:
+        """Write an events.k8s.io/v1 Event."""
+        ...
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        """The end of a container's log. Raises NotFoundError when there is none."""
+        ...
+
+
+class LeaseApi(Protocol):
+    """What leader election needs; the same errors as KubeApi."""
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        """Read a Lease live. Raises NotFoundError."""
+        ...
+
+    async def put_lease(self, lease: Object) -> Object:
+        """Create the Lease, or replace it when it carries a metadata.resourceVersion.
+
+        Raises ConflictError when it exists already, or is no longer the one that was read.
+        """
+        ...

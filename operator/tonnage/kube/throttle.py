@@ -1,0 +1,43 @@
+"""How often something may happen: a token bucket on the monotonic clock."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class TokenBucket:
+    """`burst` at once, then `rate` a second. Waiting callers are served in order."""
+
+    def __init__(
+        self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._burst = float(burst)
+        self._clock = clock
+        self._tokens = float(burst)
+        self._counted_at = clock()
+
+    def try_take(self) -> bool:
+        """Take a token if there is one now."""
+        self._refill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def reserve(self) -> float:
+        """Take a token, of the future if need be; returns the seconds until it is there."""
+        self._refill()
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate)
+
+    async def take(self) -> None:
+        """Take a token and wait until it is there."""
+        seconds = self.reserve()
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._rate)
+        self._counted_at = now

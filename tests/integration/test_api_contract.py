@@ -1,0 +1,57 @@
+"""The client against a real API server: the contract that the fake keeps too."""
+
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from e2e.stack import Stack
+from tests.support.api_contract import ApiContract
+from tests.support.contract_world import World
+from tonnage.kube.client import AioKubeApi, AioLeaseApi
+from tonnage.kube.connection import connect
+from tonnage.kube.protocol import Kind, NotFoundError, Object
+from tonnage.kube.throttle import TokenBucket
+from tonnage.kube.transport import Request, Transport
+
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+
+
+class _User:
+    """kubectl create, kubectl replace and kubectl delete."""
+
+    def __init__(self, api: AioKubeApi, transport: Transport) -> None:
+        self._api = api
+        self._transport = transport
+
+    async def put(self, kind: Kind, body: Object) -> Object:
+        metadata = body["metadata"]
+        namespace, name = metadata.get("namespace"), metadata["name"]
+        try:
+            live = await self._api.get(kind, namespace, name)
+        except NotFoundError:
+            create = Request("create", "POST", kind, namespace, None, body=body)
+            return await self._transport.fetch_object(create, 10)
+        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+        body = body | {"metadata": metadata | version}
+        return await self._transport.fetch_object(
+            Request("update", "PUT", kind, namespace, name, body=body), 10
+        )
+
+    async def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        await self._transport.fetch_object(Request("delete", "DELETE", kind, namespace, name), 10)
+
+
+@pytest.mark.usefixtures("_installed")
+class TestRealApiServer(ApiContract):
+    @pytest.fixture
+    async def world(self, control_plane: Stack) -> AsyncIterator[World]:
+        async with connect(str(control_plane.kubeconfig)) as connection:
+            transport = Transport(connection.client, lambda *_: None)
+            api = AioKubeApi(transport, before_write=lambda: None, bucket=TokenBucket(1000, 1000))
+            namespace = f"contract-{uuid.uuid4().hex[:8]}"
+            await api.apply(
+                NAMESPACES,
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            )
+            yield World(api, AioLeaseApi(transport), _User(api, transport), namespace)

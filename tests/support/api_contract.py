@@ -1,0 +1,312 @@
+"""What every KubeApi must do: one suite, run on the fake and on a real API server."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.support.contract_world import (
+    World,
+    condition,
+    condition_types,
+    config_map,
+    deployment,
+    inference_deployment,
+    service,
+    status_of,
+    version,
+)
+from tonnage.kube.kinds import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    INFERENCE_DEPLOYMENTS,
+    LEASES,
+    SERVICES,
+)
+from tonnage.kube.protocol import ConflictError, NotFoundError, Object
+from tonnage.kube.protocol import Kind as KindOf
+
+
+class ApplyContract:
+    """Server-side apply of whole objects."""
+
+    async def test_applied_object_can_be_read_back(self, world: World) -> None:
+        applied = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        read = await world.api.get(CONFIG_MAPS, world.namespace, "facts")
+        assert (read["apiVersion"], read["kind"], read["data"]) == ("v1", "ConfigMap", {"a": "1"})
+        assert read["metadata"]["uid"] == applied["metadata"]["uid"]
+
+    async def test_text_of_any_script_is_kept(self, world: World) -> None:
+        words = "8 × MI300X – 模型 🚢 \u2028 \x7f"
+        applied = await world.api.apply(CONFIG_MAPS, config_map(world, a=words))
+        assert applied["data"] == {"a": words}
+
+    @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS])
+    async def test_second_equal_apply_changes_nothing(self, world: World, kind: KindOf) -> None:
+        body = {
+            CONFIG_MAPS: config_map(world, a="1"),
+            SERVICES: service(world),
+            DEPLOYMENTS: deployment(world),
+        }[kind]
+        await world.api.apply(kind, body)
+        before = await world.api.get(kind, world.namespace, body["metadata"]["name"])
+        after = await world.api.apply(kind, body)
+        assert _without_status(after) == _without_status(before)
+
+    async def test_field_that_is_no_longer_applied_is_removed(self, world: World) -> None:
+        await world.api.apply(CONFIG_MAPS, config_map(world, a="1", b="2"))
+        after = await world.api.apply(CONFIG_MAPS, config_map(world, b="2"))
+        assert after["data"] == {"b": "2"}
+
+    async def test_environment_variable_no_longer_applied_is_removed(self, world: World) -> None:
+        body = deployment(world)
+        await world.api.apply(DEPLOYMENTS, body)
+        shorter = copy.deepcopy(body)
+        del shorter["spec"]["template"]["spec"]["containers"][0]["env"][0]
+        after = await world.api.apply(DEPLOYMENTS, shorter)
+        (container,) = after["spec"]["template"]["spec"]["containers"]
+        assert container["env"] == [{"name": "B", "value": "2"}]
+
+    async def test_foreign_field_survives_an_apply_that_does_not_name_it(
+        self, world: World
+    ) -> None:
+        live = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        live["data"]["theirs"] = "kept"
+        await world.user.put(CONFIG_MAPS, live)
+        after = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        assert after["data"] == {"a": "1", "theirs": "kept"}
+
+    async def test_foreign_edit_of_an_applied_field_is_reverted(self, world: World) -> None:
+        live = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        live["data"]["a"] = "edited"
+        await world.user.put(CONFIG_MAPS, live)
+        after = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        assert after["data"] == {"a": "1"}
+
+    async def test_only_a_changed_spec_makes_a_new_generation(self, world: World) -> None:
+        first = await world.api.apply(DEPLOYMENTS, deployment(world))
+        same = await world.api.apply(DEPLOYMENTS, deployment(world))
+        changed = await world.api.apply(DEPLOYMENTS, deployment(world, image="other"))
+        generations = [each["metadata"]["generation"] for each in (first, same, changed)]
+        assert generations == [1, 1, 2]
+
+    async def test_apply_for_an_object_made_anew_is_a_conflict(self, world: World) -> None:
+        old = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        await world.user.remove(CONFIG_MAPS, world.namespace, "facts")
+        body = config_map(world, a="2")
+        body["metadata"]["uid"] = old["metadata"]["uid"]
+        with pytest.raises(ConflictError):
+            await world.api.apply(CONFIG_MAPS, body)
+        await world.api.apply(CONFIG_MAPS, config_map(world, a="3"))
+        with pytest.raises(ConflictError):
+            await world.api.apply(CONFIG_MAPS, body)
+
+
+class StatusContract:
+    """Server-side apply of /status."""
+
+    async def test_status_leaves_the_rest_alone(self, world: World) -> None:
+        live = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        body = status_of(live, condition("Ready"))
+        body["spec"] = {"model": {"name": "other"}}
+        after = await world.api.apply_status(INFERENCE_DEPLOYMENTS, body)
+        assert after["spec"] == live["spec"]
+        assert after["metadata"]["generation"] == live["metadata"]["generation"]
+        assert condition_types(after) == ["Ready"]
+
+    async def test_equal_status_changes_nothing(self, world: World) -> None:
+        live = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        body = status_of(live, condition("Ready"))
+        first = await world.api.apply_status(INFERENCE_DEPLOYMENTS, body)
+        second = await world.api.apply_status(INFERENCE_DEPLOYMENTS, body)
+        assert version(second) == version(first)
+
+    async def test_condition_no_longer_reported_is_removed(self, world: World) -> None:
+        live = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        both = status_of(live, condition("Ready"), condition("Stalled"))
+        await world.api.apply_status(INFERENCE_DEPLOYMENTS, both)
+        after = await world.api.apply_status(
+            INFERENCE_DEPLOYMENTS, status_of(live, condition("Ready"))
+        )
+        assert condition_types(after) == ["Ready"]
+
+    async def test_status_of_an_object_made_anew_is_a_conflict(self, world: World) -> None:
+        old = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        await world.user.remove(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
+        await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        stale = status_of(old, condition("Ready"), uid=old["metadata"]["uid"])
+        with pytest.raises(ConflictError):
+            await world.api.apply_status(INFERENCE_DEPLOYMENTS, stale)
+        live = await world.api.get(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
+        assert condition_types(live) == []
+
+    async def test_status_for_an_older_version_is_a_conflict(self, world: World) -> None:
+        live = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        body = status_of(live, condition("Ready"), uid=live["metadata"]["uid"])
+        body["metadata"]["resourceVersion"] = version(live)
+        await world.api.apply_status(INFERENCE_DEPLOYMENTS, body)
+        body["status"]["conditions"] = []
+        with pytest.raises(ConflictError):
+            await world.api.apply_status(INFERENCE_DEPLOYMENTS, body)
+
+    @pytest.mark.parametrize("with_uid", [False, True])
+    async def test_status_of_a_deleted_object_is_not_found(
+        self, world: World, with_uid: bool
+    ) -> None:
+        old = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        await world.user.remove(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
+        uid = old["metadata"]["uid"] if with_uid else None
+        with pytest.raises(NotFoundError):
+            await world.api.apply_status(
+                INFERENCE_DEPLOYMENTS, status_of(old, condition("Ready"), uid=uid)
+            )
+
+    async def test_spec_change_of_the_user_keeps_the_status(self, world: World) -> None:
+        live = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
+        reported = await world.api.apply_status(
+            INFERENCE_DEPLOYMENTS, status_of(live, condition("Ready"))
+        )
+        reported["spec"]["replicas"] = 3
+        after = await world.user.put(INFERENCE_DEPLOYMENTS, reported)
+        assert condition_types(after) == ["Ready"]
+        assert after["metadata"]["generation"] == live["metadata"]["generation"] + 1
+
+
+class ReadContract:
+    """Get and list."""
+
+    async def test_missing_object_is_not_found(self, world: World) -> None:
+        with pytest.raises(NotFoundError):
+            await world.api.get(CONFIG_MAPS, world.namespace, "missing")
+
+    async def test_kind_without_a_definition_is_not_found(self, world: World) -> None:
+        unknown = KindOf("tonnage.dev", "v1alpha1", "Nothing", "nothings")
+        with pytest.raises(NotFoundError):
+            await world.api.get(unknown, world.namespace, "x")
+
+    async def test_list_selects_by_namespace_and_labels(self, world: World) -> None:
+        await world.api.apply(CONFIG_MAPS, config_map(world, "one", a="1"))
+        other = config_map(world, "two", a="1")
+        other["metadata"]["labels"] = {"team": "code"}
+        await world.api.apply(CONFIG_MAPS, other)
+        found = await world.api.list(CONFIG_MAPS, world.namespace, {"team": "chat"})
+        assert [each["metadata"]["name"] for each in found] == ["one"]
+        assert [(each["apiVersion"], each["kind"]) for each in found] == [("v1", "ConfigMap")]
+        everywhere = await world.api.list(CONFIG_MAPS, None, {"team": "code"})
+        assert "two" in [each["metadata"]["name"] for each in everywhere]
+
+    async def test_list_of_an_empty_namespace_is_empty(self, world: World) -> None:
+        assert await world.api.list(SERVICES, world.namespace) == []
+
+
+class DeleteContract:
+    """Deletes happen to exactly the object that was read."""
+
+    async def test_deleted_object_is_gone(self, world: World) -> None:
+        live = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
+        await world.api.delete(
+            CONFIG_MAPS, world.namespace, "facts", live["uid"], live["resourceVersion"]
+        )
+        with pytest.raises(NotFoundError):
+            await world.api.get(CONFIG_MAPS, world.namespace, "facts")
+
+    async def test_missing_object_is_deleted_already(self, world: World) -> None:
+        await world.api.delete(CONFIG_MAPS, world.namespace, "missing", "no-uid", "1")
+
+    async def test_changed_object_is_not_deleted(self, world: World) -> None:
+        read = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
+        await world.api.apply(CONFIG_MAPS, config_map(world, a="2"))
+        with pytest.raises(ConflictError):
+            await world.api.delete(
+                CONFIG_MAPS, world.namespace, "facts", read["uid"], read["resourceVersion"]
+            )
+        assert await world.api.get(CONFIG_MAPS, world.namespace, "facts")
+
+    async def test_object_made_anew_is_not_deleted(self, world: World) -> None:
+        read = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
+        await world.user.remove(CONFIG_MAPS, world.namespace, "facts")
+        again = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
+        with pytest.raises(ConflictError):
+            await world.api.delete(
+                CONFIG_MAPS, world.namespace, "facts", read["uid"], again["resourceVersion"]
+            )
+
+
+class EventContract:
+    """Events are written under a name, and again as a series."""
+
+    async def test_event_becomes_a_series(self, world: World) -> None:
+        event: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "llama.1", "namespace": world.namespace},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "type": "Normal",
+            "reason": "PoolChosen",
+            "action": "Place",
+            "note": "placed on amd-mi300x",
+            "reportingController": "tonnage.dev/operator",
+            "reportingInstance": "operator-0",
+            "regarding": {
+                "apiVersion": INFERENCE_DEPLOYMENTS.api_version,
+                "kind": INFERENCE_DEPLOYMENTS.kind,
+                "name": "llama",
+                "namespace": world.namespace,
+            },
+        }
+        await world.api.create_event(event)
+        again = event | {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}}
+        await world.api.create_event(again)
+        live = await world.api.get(EVENTS, world.namespace, "llama.1")
+        assert live["series"]["count"] == 2
+
+
+class LeaseContract:
+    """Compare-and-swap on a Lease."""
+
+    def lease(self, world: World, holder: str) -> Object:
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": "tonnage", "namespace": world.namespace},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+        }
+
+    async def test_lease_is_created_once(self, world: World) -> None:
+        with pytest.raises(NotFoundError):
+            await world.leases.get_lease(world.namespace, "tonnage")
+        await world.leases.put_lease(self.lease(world, "a"))
+        with pytest.raises(ConflictError):
+            await world.leases.put_lease(self.lease(world, "b"))
+        live = await world.leases.get_lease(world.namespace, "tonnage")
+        assert live["spec"]["holderIdentity"] == "a"
+
+    async def test_lease_is_replaced_only_as_it_was_read(self, world: World) -> None:
+        read = await world.leases.put_lease(self.lease(world, "a"))
+        newer = copy.deepcopy(read)
+        newer["spec"]["holderIdentity"] = "b"
+        await world.leases.put_lease(newer)
+        stale = copy.deepcopy(read)
+        stale["spec"]["holderIdentity"] = "c"
+        with pytest.raises(ConflictError):
+            await world.leases.put_lease(stale)
+        live = await world.leases.get_lease(world.namespace, "tonnage")
+        assert live["spec"]["holderIdentity"] == "b"
+
+
+class ApiContract(
+    ApplyContract, StatusContract, ReadContract, DeleteContract, EventContract, LeaseContract
+):
+    """All of it; a test module subclasses this and gives the fixture `world`."""
+
+
+def _without_status(live: Object) -> Object:
+    """Controllers of the cluster write the status of Deployments at any time."""
+    live = {key: value for key, value in live.items() if key != "status"}
+    if live["kind"] == "Deployment":
+        noise = ("managedFields", "resourceVersion", "annotations")
+        live["metadata"] = {
+            key: value for key, value in live["metadata"].items() if key not in noise
+        }
+    return live

@@ -1,0 +1,376 @@
+"""A whole cluster in memory with the operator in it: what a test of the loop acts on.
+
+The operator is woken as in earnest: by a change of an object or of what belongs to it, by a requeue
+that has come due, and by room for those who wait for it. A wake that is forgotten shows as a state
+that is never reached.
+"""
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from e2e.fleet_nodes import render_nodes
+from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
+from tests.support.fake_api import Crash, FakeApi
+from tests.support.fake_clock import FakeClock
+from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.names import LABEL_OWNER
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    PODS,
+    SERVICES,
+)
+from tonnage.kube.protocol import (
+    ApiError,
+    ConflictError,
+    Kind,
+    NotFoundError,
+    Object,
+    TransientError,
+)
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.ledger import read_reservations
+from tonnage.reconcile.observe import measure_nothing
+from tonnage.reconcile.plan import World
+from tonnage.reconcile.reconciler import Reconciler
+from tonnage.render.model import RenderSettings
+from tonnage.runtime.fleet_state import FleetState
+
+NAMESPACE = "chat"
+WORLD = World(load_catalog(), RenderSettings())
+CONFIGS = Path(__file__).parent.parent / "data" / "configs"
+
+MI300X = {"name": "mi300x", "accelerator": "mi300x"}
+H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
+L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
+
+_MAX_ROUNDS = 60
+
+
+def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
+    """A spec as a user writes it; `workload` is added to, all other fields are replaced."""
+    config = json.loads((CONFIGS / f"{model}.json").read_text("utf-8"))
+    workload = {"maxModelLen": 8192, **spec.pop("workload", {})}
+    return {
+        "model": {"name": model, "source": {"inline": {"config": config}}},
+        "workload": workload,
+        "replicas": 1,
+        **spec,
+    }
+
+
+class Told:
+    """Events, as (type of the condition, reason)."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    async def record(
+        self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
+    ) -> None:
+        self.events.append((action, reason))
+
+
+class Hub:
+    """A Hub that answers what the test says."""
+
+    def __init__(self) -> None:
+        self.answer: ModelAnswer = ModelPending("reading the model's files")
+
+    def lookup(self, source: HuggingFaceSource, token: str | None, wake: object) -> ModelAnswer:
+        return self.answer
+
+
+class Cluster:
+    """Nodes, users, Kubernetes' controllers, and the operator."""
+
+    def __init__(self, *groups: Mapping[str, Any]) -> None:
+        self.api = FakeApi()
+        self.clock = FakeClock()
+        self.told, self.hub = Told(), Hub()
+        self.behaviours: dict[str, Behaviour] = {}
+        self.errors: list[ApiError] = []
+        self.reconciled: list[Key] = []
+        self.start_operator()
+        for group in groups:
+            self.join(**group)
+
+    # The operator
+
+    def start_operator(self) -> None:
+        """A new process: nothing is known but what is stored, and every key is looked at."""
+        self.fleet = FleetState(on_change=lambda: None, on_room=self._wake_waiting)
+        self.reconciler = Reconciler(
+            api=self.api,
+            hub=self.hub,
+            fleet=self.fleet,
+            events=self.told,
+            world=WORLD,
+            measure=measure_nothing,
+            wake=lambda key: self._due.update({key: self.clock.seconds}),
+            now=self.clock.now,
+        )
+        self._seen: dict[Key, object] = {}
+        self._due: dict[Key, float] = {}
+        self._watched: object = None
+        self.watch()
+        self.fleet.prime_reservations(read_reservations(self.api.objects(DEPLOYMENTS)))
+
+    def watch(self) -> None:
+        """The operator's cache learns what is stored."""
+        self.api.now = self.clock.now()
+        stored = [self.api.versions(kind) for kind in (NODES, PODS, ACCELERATOR_POOLS)]
+        if stored == self._watched:
+            return
+        self._watched = stored
+        self.fleet.replace_nodes(self.api.objects(NODES), self.fleet.mark_nodes())
+        self.fleet.replace_pods(self.api.objects(PODS), self.fleet.mark_pods())
+        self.fleet.replace_pools(self.api.objects(ACCELERATOR_POOLS), self.fleet.mark_pools())
+
+    async def reconcile(self, name: str) -> float | None:
+        """One reconcile; the seconds after which the operator wants to look again."""
+        self.watch()
+        key = Key(NAMESPACE, name)
+        self._due.pop(key, None)
+        self._seen[key] = self._sights().get(key)
+        requeue = await self.reconciler.reconcile(key)
+        self.reconciled.append(key)
+        if requeue.seconds is not None:
+            self._due[key] = self.clock.seconds + requeue.seconds
+        return requeue.seconds
+
+    # Time
+
+    async def settle(self, order: Iterable[str] | None = None) -> None:
+        """Let the operator and all controllers work until nobody has anything to do."""
+        for _ in range(_MAX_ROUNDS):
+            before, sights = self._everything(), self._sights()
+            for key in self._keys(order):
+                if self._wants_work(key, sights):
+                    await self._attempt(key)
+            self.step()
+            sights = self._sights()
+            waiting = any(self._wants_work(key, sights) for key in self._keys(order))
+            if not waiting and before == self._everything():
+                return
+        raise AssertionError(f"not settled after {_MAX_ROUNDS} rounds; {self.conditions_of_all()}")
+
+    async def resync(self) -> None:
+        """Look at every key once more, as the operator does every few minutes."""
+        self._seen.clear()
+        await self.settle()
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass, then settle."""
+        self.clock.advance(seconds)
+        await self.settle()
+
+    def step(self) -> None:
+        """Every controller but the operator does one step."""
+        self.api.now = self.clock.now()
+        self.api.collect_garbage()
+        run_deployments(self.api)
+        schedule_pods(self.api)
+        run_pods(self.api, self.behaviours)
+        run_deployments(self.api)
+        self.watch()
+
+    # Users and nodes
+
+    def join(self, **group: Any) -> None:
+        """Nodes of a group as in a file of e2e/fleets."""
+        for node in render_nodes({"groups": [group]}):
+            self.api.put(NODES, node)
+        self.watch()
+
+    def cordon(self, prefix: str, cordoned: bool = True) -> None:
+        """Let the nodes whose names begin so take no new pods, or take them again."""
+        for node in self._nodes(prefix):
+            node["spec"]["unschedulable"] = cordoned
+            self.api.put(NODES, node)
+        self.watch()
+
+    def leave(self, prefix: str) -> None:
+        """The nodes whose names begin so are gone."""
+        for node in self._nodes(prefix):
+            self.api.remove(NODES, None, node["metadata"]["name"])
+        self.watch()
+
+    def relabel(self, prefix: str, labels: Mapping[str, str]) -> None:
+        """The nodes whose names begin so have these labels instead of all others."""
+        for node in self._nodes(prefix):
+            node["metadata"]["labels"] = dict(labels)
+            self.api.put(NODES, node)
+        self.watch()
+
+    def occupy(self, node: str, gpus: int, resource: str = "amd.com/gpu") -> None:
+        """A pod of somebody else holds GPUs."""
+        limits = {resource: str(gpus)}
+        self.api.put(
+            PODS,
+            {
+                "metadata": {"name": f"other-{node}", "namespace": "other"},
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "x", "resources": {"limits": limits}}],
+                },
+                "status": {"phase": "Running"},
+            },
+        )
+        self.watch()
+
+    def free(self, node: str) -> None:
+        """The pod of somebody else is gone."""
+        self.api.remove(PODS, "other", f"other-{node}")
+        self.watch()
+
+    def apply(self, name: str, spec: Object) -> None:
+        """What `kubectl apply` does."""
+        body: Object = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        with suppress(NotFoundError, KeyError):
+            body["status"] = self.api.object(INFERENCE_DEPLOYMENTS, NAMESPACE, name)["status"]
+        self.api.now = self.clock.now()
+        self.api.put(INFERENCE_DEPLOYMENTS, body)
+
+    def delete(self, name: str) -> None:
+        """What `kubectl delete` does; children stay until the garbage collector comes."""
+        self.api.remove(INFERENCE_DEPLOYMENTS, NAMESPACE, name)
+
+    # What is there
+
+    def inference_deployment(self, name: str = "llama") -> Object:
+        return self.api.object(INFERENCE_DEPLOYMENTS, NAMESPACE, name)
+
+    def status(self, name: str = "llama") -> Object:
+        found: Object = self.inference_deployment(name).get("status", {})
+        return found
+
+    def conditions(self, name: str = "llama") -> dict[str, tuple[str, str]]:
+        """Status and reason by type."""
+        found = self.status(name).get("conditions", [])
+        return {one["type"]: (one["status"], one["reason"]) for one in found}
+
+    def message(self, kind: str, name: str = "llama") -> str:
+        """Message of one condition."""
+        found = self.status(name)["conditions"]
+        return str(next(one["message"] for one in found if one["type"] == kind))
+
+    def conditions_of_all(self) -> dict[str, dict[str, tuple[str, str]]]:
+        names = [body["metadata"]["name"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
+        return {name: self.conditions(name) for name in names}
+
+    def deployments(self) -> list[str]:
+        """Names of all Deployments."""
+        return [body["metadata"]["name"] for body in self.api.objects(DEPLOYMENTS)]
+
+    def deployment(self, name: str) -> Object:
+        return self.api.object(DEPLOYMENTS, NAMESPACE, name)
+
+    def pods(self, owner: str = "llama") -> list[Object]:
+        return [
+            pod
+            for pod in self.api.objects(PODS)
+            if pod["metadata"].get("labels", {}).get(LABEL_OWNER) == owner
+        ]
+
+    def end_state(self) -> Object:
+        """Objects and status without what differs from run to run: uids, versions, times."""
+        owners = {
+            body["metadata"]["uid"]: f"{kind.kind}/{body['metadata']['name']}"
+            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS)
+            for body in self.api.objects(kind)
+        }
+        return {
+            f"{kind.kind}/{body['metadata']['name']}": _normalised(body, owners)
+            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES)
+            for body in self.api.objects(kind)
+        } | {
+            f"pods of {owner}": sorted(_pod_summary(pod) for pod in self.pods(owner))
+            for owner in {str(key.name) for key in self._keys(None)}
+        }
+
+    # Inside
+
+    async def _attempt(self, key: Key) -> None:
+        """As the workers do: what may pass by itself is tried again, the rest waits."""
+        try:
+            await self.reconcile(key.name)
+        except Crash:
+            self.start_operator()
+        except (ConflictError, NotFoundError, TransientError) as error:
+            self.errors.append(error)
+            del self._seen[key]
+        except ApiError as error:
+            self.errors.append(error)
+
+    def _wants_work(self, key: Key, sights: Mapping[Key, object]) -> bool:
+        if self._due.get(key, float("inf")) <= self.clock.seconds or key not in self._seen:
+            return True
+        return self._seen[key] != sights.get(key)
+
+    def _sights(self) -> dict[Key, list[str]]:
+        """By key, the versions of all objects whose events wake it."""
+        found: dict[Key, list[str]] = {}
+        for namespace, name, version, _ in self.api.versions(INFERENCE_DEPLOYMENTS):
+            found.setdefault(Key(namespace, name), []).append(version)
+        for kind in (DEPLOYMENTS, SERVICES, PODS):
+            for namespace, _, version, owner in self.api.versions(kind):
+                if owner is not None:
+                    found.setdefault(Key(namespace, owner), []).append(version)
+        return found
+
+    def _wake_waiting(self) -> None:
+        for key in self.fleet.waiting_keys():
+            self._due[key] = self.clock.seconds
+
+    def _keys(self, order: Iterable[str] | None) -> list[Key]:
+        """Every key ever seen, so that a deletion is noticed too."""
+        there = {name for _, name, _, _ in self.api.versions(INFERENCE_DEPLOYMENTS)}
+        known = self._seen.keys() | self.fleet.known_keys()
+        names = sorted(there | {key.name for key in known})
+        wanted = [name for name in order if name in names] if order is not None else names
+        return [Key(NAMESPACE, name) for name in wanted]
+
+    def _everything(self) -> object:
+        kinds = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS, NODES)
+        return [self.api.versions(kind) for kind in kinds]
+
+    def _nodes(self, prefix: str) -> list[Object]:
+        found = self.api.objects(NODES)
+        return [node for node in found if node["metadata"]["name"].startswith(prefix)]
+
+
+def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -> int:
+    """Writes of the operator that changed an object of these kinds."""
+    return sum(1 for call in api.effective_writes() if call.kind in tuple(kinds))
+
+
+def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
+    body = copy.deepcopy(body)
+    metadata = body["metadata"]
+    for name in ("uid", "resourceVersion", "creationTimestamp", "generation"):
+        metadata.pop(name, None)
+    for owner in metadata.get("ownerReferences", []):
+        owner["uid"] = owners.get(owner["uid"], "gone")
+    status = body.get("status", {})
+    status.pop("observedGeneration", None)
+    for condition in status.get("conditions", []):
+        for name in ("lastTransitionTime", "observedGeneration"):
+            condition.pop(name, None)
+    return body
+
+
+def _pod_summary(pod: Object) -> tuple[str, str, str]:
+    owner = pod["metadata"]["ownerReferences"][0]["name"]
+    hash_of_template = pod["metadata"]["labels"]["pod-template-hash"]
+    conditions = pod["status"].get("conditions", [])
+    ready = next((one["status"] for one in conditions if one["type"] == "Ready"), "")
+    return owner, hash_of_template, ready

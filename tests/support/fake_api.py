@@ -1,0 +1,382 @@
+"""An API server in memory, behind the same protocol as the real one.
+
+Held to the real API server by the contract suite in api_contract.py. Every call can be made to
+fail, and the process can be made to die before or after any write.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tests.support.field_ownership import (
+    CUSTOM_MAP_LISTS,
+    MAP_LISTS,
+    Fields,
+    Ownership,
+    flatten,
+    unflatten,
+)
+from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FIELD_MANAGER
+from tonnage.kube.kinds import EVENTS, LEASES, PODS
+from tonnage.kube.protocol import ConflictError, Kind, NotFoundError, Object
+
+Verb = Literal[
+    "get", "list", "apply", "apply_status", "delete", "create_event", "pod_log", "put_lease"
+]
+WRITES: frozenset[str] = frozenset({"apply", "apply_status", "delete", "create_event", "put_lease"})
+
+IDENTITY = frozenset(
+    ("metadata", name)
+    for name in ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+) | {("apiVersion",), ("kind",)}
+"""Leaves that the server owns; no manager does."""
+
+
+class Crash(BaseException):
+    """The process ends here, as if killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, and whether it changed anything."""
+
+    verb: Verb
+    kind: Kind
+    namespace: str | None
+    name: str | None
+    effective: bool = False
+
+
+@dataclass(slots=True)
+class _Stored:
+    object: Object
+    ownership: Ownership = field(default_factory=Ownership)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    error: BaseException
+    after: bool
+    verb: Verb | None = None
+    kind: Kind | None = None
+    write: int | None = None
+    call: int | None = None
+
+    def hits(self, verb: Verb, kind: Kind, write: int, call: int) -> bool:
+        if self.call is not None:
+            return self.call == call
+        if self.write is not None:
+            return verb in WRITES and self.write == write
+        return self.verb in (None, verb) and self.kind in (None, kind)
+
+
+_Place = tuple[str, str, str, str]
+
+
+class FakeApi:
+    """KubeApi and LeaseApi in memory; users and other controllers act through the sync methods."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self.now = now
+        self.calls: list[Call] = []
+        self._objects: dict[_Place, _Stored] = {}
+        self._logs: dict[tuple[str, str, str, bool], str] = {}
+        self._faults: list[_Fault] = []
+        self._version = 0
+        self._uids = 0
+        self._writes = 0
+        self._asked = 0
+
+    # Faults and evidence
+
+    def fail_next(
+        self,
+        verb: Verb | None,
+        error: BaseException,
+        *,
+        kind: Kind | None = None,
+        after: bool = False,
+        times: int = 1,
+    ) -> None:
+        """Let the next such calls fail; with `after` the write is done and its answer is lost."""
+        self._faults += [_Fault(error, after, verb, kind)] * times
+
+    def fault_at_write(self, number: int, error: BaseException, *, after: bool = False) -> None:
+        """Raise at the write of this number, counted from 1 since this object was made."""
+        self._faults.append(_Fault(error, after, write=number))
+
+    def fault_at_call(self, number: int, error: BaseException) -> None:
+        """Raise instead of the call of this number, reads included, counted from 1."""
+        self._faults.append(_Fault(error, after=False, call=number))
+
+    def clear_faults(self) -> None:
+        """Let everything go through again."""
+        self._faults.clear()
+
+    @property
+    def call_count(self) -> int:
+        """Calls asked for so far, whatever became of them."""
+        return self._asked
+
+    @property
+    def write_count(self) -> int:
+        """Writes asked for so far, whether or not they changed anything."""
+        return self._writes
+
+    def effective_writes(self) -> list[Call]:
+        """Writes that changed something."""
+        return [call for call in self.calls if call.effective]
+
+    def counts(self) -> Counter[str]:
+        """Calls by verb."""
+        return Counter(call.verb for call in self.calls)
+
+    # What users and other controllers do
+
+    def put(self, kind: Kind, body: Object, manager: str = "user") -> Object:
+        """Create or replace, as kubectl and the built-in controllers do; status included."""
+        place = _place(kind, body["metadata"].get("namespace"), body["metadata"]["name"])
+        stored = self._objects.setdefault(place, _Stored({}))
+        body = copy.deepcopy(body)
+        body.setdefault("apiVersion", kind.api_version)
+        body.setdefault("kind", kind.kind)
+        live = _fields(kind, stored.object)
+        wanted = _fields(kind, body)
+        stored.ownership.update(live, wanted, manager)
+        self._store(kind, stored, live, wanted, body["metadata"])
+        return copy.deepcopy(stored.object)
+
+    def set_status(self, kind: Kind, namespace: str | None, name: str, status: Object) -> Object:
+        """Replace the status, as the controller of that kind does."""
+        body = self.object(kind, namespace, name)
+        body["status"] = status
+        return self.put(kind, body, manager="other-controller")
+
+    def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
+        """Delete without any precondition, as a user does."""
+        self._objects.pop(_place(kind, namespace, name), None)
+
+    def object(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """A copy of what is stored. Raises NotFoundError."""
+        return copy.deepcopy(self._find(kind, namespace, name).object)
+
+    def objects(self, kind: Kind) -> list[Object]:
+        """Copies of all stored objects of a kind, by namespace and name."""
+        places = sorted(place for place in self._objects if place[:2] == (kind.group, kind.plural))
+        return [copy.deepcopy(self._objects[place].object) for place in places]
+
+    def versions(self, kind: Kind) -> list[tuple[str, str, str, str | None]]:
+        """Namespace, name, uid with resourceVersion, and owner's label, of all of a kind: cheap."""
+        return [
+            (
+                place[2],
+                place[3],
+                f"{metadata['uid']}@{metadata['resourceVersion']}",
+                metadata.get("labels", {}).get(LABEL_OWNER),
+            )
+            for place, stored in sorted(self._objects.items(), key=lambda item: item[0])
+            if place[:2] == (kind.group, kind.plural)
+            for metadata in [stored.object["metadata"]]
+        ]
+
+    def field_managers(self, kind: Kind, namespace: str | None, name: str) -> set[str]:
+        """Managers that own a field of the object."""
+        return self._find(kind, namespace, name).ownership.managers
+
+    def set_log(
+        self, namespace: str, pod: str, container: str, text: str, *, previous: bool = False
+    ) -> None:
+        """Let a container have written this."""
+        self._logs[(namespace, pod, container, previous)] = text
+
+    def collect_garbage(self) -> list[Object]:
+        """Remove objects all of whose owners are gone, until none is left; returns the removed."""
+        removed: list[Object] = []
+        while orphans := [place for place in self._objects if self._is_orphan(place)]:
+            removed += [self._objects.pop(place).object for place in orphans]
+        return removed
+
+    # KubeApi
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        self._before("get", kind)
+        self.calls.append(Call("get", kind, namespace, name))
+        return self.object(kind, namespace, name)
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        where: Callable[[Object], Any] | None = None,
+    ) -> list[Object]:
+        self._before("list", kind)
+        self.calls.append(Call("list", kind, namespace, None))
+        wanted = dict(labels or {}).items()
+        found = [
+            stored.object
+            for place, stored in sorted(self._objects.items(), key=lambda item: item[0])
+            if place[:2] == (kind.group, kind.plural)
+            and namespace in (None, stored.object["metadata"].get("namespace"))
+            and wanted <= stored.object["metadata"].get("labels", {}).items()
+            and (where is None or where(stored.object))
+        ]
+        return copy.deepcopy(found)
+
+    async def apply(self, kind: Kind, body: Object) -> Object:
+        return self._write("apply", kind, body, CHILD_FIELD_MANAGER)
+
+    async def apply_status(self, kind: Kind, body: Object) -> Object:
+        return self._write("apply_status", kind, body, STATUS_FIELD_MANAGER)
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
+    ) -> None:
+        self._before("delete", kind)
+        stored = self._objects.get(_place(kind, namespace, name))
+        if stored:
+            _check_preconditions(stored.object, {"uid": uid, "resourceVersion": resource_version})
+            self.remove(kind, namespace, name)
+        self.calls.append(Call("delete", kind, namespace, name, effective=stored is not None))
+        self._after("delete", kind)
+
+    async def create_event(self, event: Object) -> None:
+        self._write("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        self._before("pod_log", PODS)
+        self.calls.append(Call("pod_log", PODS, namespace, pod))
+        text = self._logs.get((namespace, pod, container, previous))
+        if text is None:
+            raise NotFoundError(f"pod {namespace}/{pod} has no log of container {container}")
+        return text.encode()[-limit_bytes:].decode(errors="replace")
+
+    # LeaseApi
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        return await self.get(LEASES, namespace, name)
+
+    async def put_lease(self, lease: Object) -> Object:
+        self._before("put_lease", LEASES)
+        wanted = lease["metadata"]
+        place = _place(LEASES, wanted["namespace"], wanted["name"])
+        stored = self._objects.get(place)
+        if (stored is None) != ("resourceVersion" not in wanted):
+            raise ConflictError(f"lease {wanted['namespace']}/{wanted['name']} is not as expected")
+        if stored:
+            _check_preconditions(stored.object, wanted)
+        answer = self.put(LEASES, lease, CHILD_FIELD_MANAGER)
+        self.calls.append(Call("put_lease", LEASES, place[2], place[3], effective=True))
+        self._after("put_lease", LEASES)
+        return answer
+
+    # Inside
+
+    def _write(self, verb: Verb, kind: Kind, body: Object, manager: str) -> Object:
+        self._before(verb, kind)
+        metadata = body["metadata"]
+        place = _place(kind, metadata.get("namespace"), metadata["name"])
+        stored = self._objects.get(place)
+        if stored is None and verb == "apply_status":
+            raise NotFoundError(f"{place} not found")
+        if stored is None and "uid" in metadata:
+            raise ConflictError(f"{place} with uid {metadata['uid']} does not exist")
+        if stored:
+            _check_preconditions(stored.object, metadata)
+        stored = stored or _Stored({"apiVersion": kind.api_version, "kind": kind.kind})
+        live = _fields(kind, stored.object)
+        wanted = {
+            path: leaf
+            for path, leaf in _fields(kind, copy.deepcopy(body)).items()
+            if (path[0] == "status") == (verb == "apply_status")
+        }
+        merged = stored.ownership.apply(live, wanted, manager)
+        effective = self._store(kind, stored, live, merged, metadata)
+        self._objects[place] = stored
+        self.calls.append(Call(verb, kind, place[2] or None, place[3], effective))
+        self._after(verb, kind)
+        return copy.deepcopy(stored.object)
+
+    def _store(
+        self, kind: Kind, stored: _Stored, live: Fields, wanted: Fields, named: Mapping[str, Any]
+    ) -> bool:
+        """Bring the object to these leaves; only a change makes a new resourceVersion."""
+        old = stored.object.get("metadata", {})
+        if live == wanted and "uid" in old:
+            return False
+        self._version += 1
+        generation = old.get("generation", 1)
+        if _spec(live) != _spec(wanted) and "uid" in old:
+            generation += 1
+        identity = {
+            "name": named["name"],
+            **({"namespace": named["namespace"]} if kind.namespaced else {}),
+            "uid": old.get("uid") or self._new_uid(),
+            "resourceVersion": str(self._version),
+            "generation": generation,
+            "creationTimestamp": old.get("creationTimestamp")
+            or self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = unflatten(wanted)
+        body["metadata"] = identity | body.get("metadata", {})
+        stored.object = {"apiVersion": kind.api_version, "kind": kind.kind} | body
+        return True
+
+    def _new_uid(self) -> str:
+        self._uids += 1
+        return f"00000000-0000-4000-8000-{self._uids:012d}"
+
+    def _find(self, kind: Kind, namespace: str | None, name: str) -> _Stored:
+        stored = self._objects.get(_place(kind, namespace, name))
+        if stored is None:
+            raise NotFoundError(f'{kind.plural} "{name}" not found')
+        return stored
+
+    def _is_orphan(self, place: _Place) -> bool:
+        owners = self._objects[place].object["metadata"].get("ownerReferences", [])
+        alive = {stored.object["metadata"]["uid"] for stored in self._objects.values()}
+        return bool(owners) and not any(owner["uid"] in alive for owner in owners)
+
+    def _before(self, verb: Verb, kind: Kind) -> None:
+        self._asked += 1
+        if verb in WRITES:
+            self._writes += 1
+        self._raise_fault(verb, kind, after=False)
+
+    def _after(self, verb: Verb, kind: Kind) -> None:
+        self._raise_fault(verb, kind, after=True)
+
+    def _raise_fault(self, verb: Verb, kind: Kind, *, after: bool) -> None:
+        for fault in self._faults:
+            if fault.after == after and fault.hits(verb, kind, self._writes, self._asked):
+                self._faults.remove(fault)
+                raise fault.error
+
+
+def _place(kind: Kind, namespace: str | None, name: str) -> _Place:
+    return (kind.group, kind.plural, (namespace or "") if kind.namespaced else "", name)
+
+
+def _fields(kind: Kind, body: Object) -> Fields:
+    map_lists = CUSTOM_MAP_LISTS if kind.group == GROUP else MAP_LISTS
+    return {
+        path: leaf for path, leaf in flatten(body, map_lists).items() if path[:2] not in IDENTITY
+    }
+
+
+def _spec(fields: Fields) -> Fields:
+    return {path: leaf for path, leaf in fields.items() if path[0] not in ("metadata", "status")}
+
+
+def _check_preconditions(live: Object, wanted: Mapping[str, Any]) -> None:
+    for name in ("uid", "resourceVersion"):
+        if wanted.get(name) not in (None, live["metadata"][name]):
+            raise ConflictError(
+                f"{live['kind']} {live['metadata']['name']}: precondition {name} "
+                f"{wanted[name]} is not {live['metadata'][name]}"
+            )

@@ -1,0 +1,50 @@
+"""A replica of the operator whose loop does next to nothing: for tests of the process around it.
+
+Each reconcile leaves a ConfigMap `<name>-seen`; the ledger and the pools are only told in the log.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from tonnage.kube.kinds import CONFIG_MAPS, INFERENCE_DEPLOYMENTS
+from tonnage.kube.protocol import NotFoundError
+from tonnage.reconcile.key import Key, Requeue
+from tonnage.runtime.log_lines import configure_logging
+from tonnage.runtime.settings import add_arguments, settings_from
+from tonnage.watch.process import run_operator
+from tonnage.watch.work import Surroundings, Work
+
+_log = logging.getLogger("tonnage.replica")
+
+
+def build_work(surroundings: Surroundings) -> Work:
+    api, fleet = surroundings.api, surroundings.fleet
+
+    async def reconcile(key: Key) -> Requeue:
+        try:
+            await api.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
+        except NotFoundError:
+            return Requeue.never()
+        seen = {"name": f"{key.name}-seen", "namespace": key.namespace}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": seen, "data": {"seen": "yes"}}
+        await api.apply(CONFIG_MAPS, body)
+        return Requeue.never()
+
+    async def prime() -> None:
+        _log.info("primed")
+
+    async def on_fleet_change() -> None:
+        nodes = sorted(node.name for node in fleet.snapshot().nodes)
+        _log.info("fleet", extra={"nodes": nodes, "pods": len(fleet.snapshot().pods)})
+
+    return Work(reconcile, prime, on_fleet_change)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = settings_from(parser.parse_args())
+    configure_logging(settings.log_level)
+    sys.exit(asyncio.run(run_operator(settings, build_work)))

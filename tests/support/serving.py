@@ -1,0 +1,20 @@
+"""An InferenceDeployment that serves, as a test of the loop begins with it."""
+
+from tests.support.cluster import Cluster, spec_of
+
+SETTLED = {
+    "Accepted": ("True", "Valid"),
+    "Placed": ("True", "PoolChosen"),
+    "Progressing": ("False", "Settled"),
+    "Available": ("True", "ReplicasReady"),
+    "Ready": ("True", "ReplicasReady"),
+}
+
+
+async def served(*groups: dict[str, object], **spec: object) -> Cluster:
+    """A cluster whose one InferenceDeployment `llama` is ready."""
+    cluster = Cluster(*groups)
+    cluster.apply("llama", spec_of(**spec))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED, cluster.message("Ready")
+    return cluster

@@ -1,0 +1,249 @@
+"""Leader election under fake time: who may write, and when nobody may."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fake_api import FakeApi
+from tests.support.fake_clock import FakeClock
+from tonnage.kube.kinds import LEASES
+from tonnage.kube.lease import Clock, LeaderElector
+from tonnage.kube.protocol import ConflictError, NotLeadingError, Object, TransientError
+
+
+def candidate(api: FakeApi, clock: FakeClock, identity: str) -> LeaderElector:
+    return LeaderElector(
+        api,
+        namespace="tonnage-system",
+        name="tonnage",
+        identity=identity,
+        clock=Clock(clock.monotonic, clock.now, clock.sleep),
+        jitter=lambda: 0.0,
+    )
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def lease(api: FakeApi) -> Object:
+    return api.object(LEASES, "tonnage-system", "tonnage")
+
+
+async def test_first_candidate_leads_and_second_does_not(api: FakeApi, clock: FakeClock) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    assert await first.try_acquire_or_renew()
+    assert not await second.try_acquire_or_renew()
+    first.check()
+    with pytest.raises(NotLeadingError, match="b does not hold lease tonnage-system/tonnage"):
+        second.check()
+    spec = lease(api)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("a", 15)
+    assert spec["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+async def test_candidate_that_never_tried_may_not_write(api: FakeApi, clock: FakeClock) -> None:
+    with pytest.raises(NotLeadingError):
+        candidate(api, clock, "a").check()
+
+
+async def test_dead_holder_is_replaced_only_after_the_lease_expired(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.advance(14.9)
+    assert not await second.try_acquire_or_renew()
+    clock.advance(0.2)
+    assert await second.try_acquire_or_renew()
+    spec = lease(api)["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 2)
+
+
+async def test_expiry_counts_from_when_a_candidate_saw_the_record(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    await candidate(api, clock, "a").try_acquire_or_renew()
+    clock.advance(3600)  # the record is old by its own clock, which may be anybody's
+    late = candidate(api, clock, "b")
+    assert not await late.try_acquire_or_renew()
+    clock.advance(15)
+    assert await late.try_acquire_or_renew()
+
+
+async def test_renewing_holder_is_never_replaced(api: FakeApi, clock: FakeClock) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    acquired = lease(api)["spec"]["acquireTime"]
+    for _ in range(30):
+        clock.advance(2)
+        assert await first.try_acquire_or_renew()
+        assert not await second.try_acquire_or_renew()
+    spec = lease(api)["spec"]
+    assert (spec["leaseTransitions"], spec["acquireTime"]) == (1, acquired)
+
+
+async def test_frozen_holder_may_not_write_before_anybody_can_take_over(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.advance(10)  # stopped, swapped out, or blocked: it does not even know
+    assert not first.is_leading()
+    assert not await second.try_acquire_or_renew()
+
+
+async def test_wall_clock_jump_changes_nothing(api: FakeApi, clock: FakeClock) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.wall = clock.wall.replace(year=2036)
+    assert first.is_leading()
+    assert not await second.try_acquire_or_renew()
+
+
+async def test_validity_counts_from_before_a_slow_renewal(api: FakeApi, clock: FakeClock) -> None:
+    class SlowApi(FakeApi):
+        async def put_lease(self, lease: Object) -> Object:
+            clock.advance(4)
+            return await super().put_lease(lease)
+
+    holder = candidate(SlowApi(), clock, "a")
+    await holder.try_acquire_or_renew()
+    clock.advance(5.9)
+    assert holder.is_leading()
+    clock.advance(0.2)
+    assert not holder.is_leading()
+
+
+async def test_candidate_that_lost_the_swap_does_not_lead(api: FakeApi, clock: FakeClock) -> None:
+    api.fail_next("put_lease", ConflictError("somebody was faster"))
+    assert not await candidate(api, clock, "a").try_acquire_or_renew()
+
+
+async def test_holder_survives_failed_renewals_until_its_deadline(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    api.fail_next("get", TransientError("no answer"), times=3)
+    for _ in range(3):
+        clock.advance(2)
+        assert await holder.try_acquire_or_renew()
+    clock.advance(2)
+    assert await holder.try_acquire_or_renew()
+    clock.advance(9)
+    assert holder.is_leading()
+
+
+async def test_renewal_whose_answer_was_lost_is_repeated(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    clock.advance(2)
+    api.fail_next("put_lease", TransientError("reply lost"), after=True)
+    assert await holder.try_acquire_or_renew()
+    clock.advance(2)
+    assert await holder.try_acquire_or_renew()
+
+
+async def test_holder_that_sees_another_one_stops_at_once(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    taken = lease(api)
+    taken["spec"]["holderIdentity"] = "somebody else"
+    api.put(LEASES, taken)
+    assert not await holder.try_acquire_or_renew()
+    assert not holder.is_leading()
+
+
+async def test_hold_ends_when_the_api_server_stays_away(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    began = clock.seconds
+    api.fail_next("get", TransientError("no answer"), times=100)
+    await holder.hold()
+    assert holder.lost.is_set()
+    assert clock.seconds - began == 10
+
+
+async def test_holder_that_overslept_has_lost_even_a_free_lease(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    async def oversleep(_: float) -> None:
+        await clock.sleep(12)
+
+    holder = LeaderElector(
+        api,
+        namespace="tonnage-system",
+        name="tonnage",
+        identity="a",
+        clock=Clock(clock.monotonic, clock.now, oversleep),
+    )
+    await holder.try_acquire_or_renew()
+    await asyncio.wait_for(holder.hold(), 1)
+    assert holder.lost.is_set()
+    assert not holder.is_leading()
+
+
+async def test_released_lease_is_taken_at_once(api: FakeApi, clock: FakeClock) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    assert not await second.try_acquire_or_renew()
+    await first.release()
+    assert not first.is_leading()
+    assert await second.try_acquire_or_renew()
+
+
+async def test_release_of_a_lost_lease_does_not_touch_it(api: FakeApi, clock: FakeClock) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    await second.try_acquire_or_renew()
+    clock.advance(16)
+    await second.try_acquire_or_renew()
+    await first.release()
+    assert lease(api)["spec"]["holderIdentity"] == "b"
+
+
+async def test_release_does_not_free_the_lease_of_another(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    taken = lease(api)
+    taken["spec"]["holderIdentity"] = "b"
+    api.put(LEASES, taken)
+    await holder.try_acquire_or_renew()
+    await holder.release()
+    assert lease(api)["spec"]["holderIdentity"] == "b"
+
+
+async def test_failed_release_is_silent(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    api.fail_next("put_lease", TransientError("no answer"))
+    await holder.release()
+    assert not holder.is_leading()
+
+
+async def test_acquire_waits_for_the_holder_to_die(api: FakeApi, clock: FakeClock) -> None:
+    await candidate(api, clock, "a").try_acquire_or_renew()
+    second = candidate(api, clock, "b")
+    began = clock.seconds
+    await asyncio.wait_for(second.acquire(), 5)
+    assert 15 <= clock.seconds - began <= 17
+
+
+async def test_labels_that_others_put_on_the_lease_are_kept(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    labelled = lease(api)
+    labelled["metadata"]["labels"] = {"team": "platform"}
+    api.put(LEASES, labelled)
+    await holder.try_acquire_or_renew()
+    assert lease(api)["metadata"]["labels"] == {"team": "platform"}
