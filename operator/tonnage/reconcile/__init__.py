@@ -1,0 +1,1 @@
+"""The loop: observe, plan, execute, report."""

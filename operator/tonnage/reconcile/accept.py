@@ -1,0 +1,89 @@
+"""Can this spec be planned at all? Before any pool is looked at."""
+
+from dataclasses import dataclass
+
+from tonnage.api.conditions import Reason
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.parse import InvalidSpecError
+from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.options import InvalidOptionError, engine_options
+from tonnage.kube.protocol import ApiError
+from tonnage.placement.request import check_accelerators
+from tonnage.reconcile.observe import Observation
+from tonnage.render.errors import RenderError
+from tonnage.render.template import check_template
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The spec is valid and the model's facts are known."""
+
+    spec: InferenceDeploymentSpec
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing can be planned, and whatever runs is left alone.
+
+    `pending` tells waiting from failure; `retry_after_seconds` is None when only a change of the
+    spec can help.
+    """
+
+    reason: Reason
+    message: str
+    pending: bool = False
+    retry_after_seconds: float | None = None
+
+
+def refuse_name(taken: str, *, retry_after_seconds: float) -> Refused:
+    """The refusal when `taken`, an object of somebody else, has the name of a child."""
+    message = (
+        f"{taken} exists and is not controlled by this InferenceDeployment; it is left alone."
+        " Delete or rename it, or give the InferenceDeployment another name"
+    )
+    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=retry_after_seconds)
+
+
+def refuse_child(error: ApiError, *, retry_after_seconds: float | None) -> Refused:
+    """The refusal when the API server or its admission will not have a child as it was rendered."""
+    message = f"the API server refuses a child: {error}"
+    return Refused(Reason.CHILD_REFUSED, message, retry_after_seconds=retry_after_seconds)
+
+
+def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
+    """The first thing that stands in the way, or what is to be planned."""
+    spec, model = observation.spec, observation.model
+    if isinstance(spec, InvalidSpecError):
+        return Refused(Reason.INVALID_SPEC, str(spec))
+    try:
+        check_template(spec)
+        check_accelerators(spec, catalog)
+        engine_options(spec, catalog)
+    except (RenderError, UnknownAcceleratorError, InvalidOptionError) as error:
+        return Refused(Reason.INVALID_SPEC, str(error))
+    match model:
+        case Checkpoint():
+            return _accept_length(spec, model)
+        case ModelUnavailable():
+            return Refused(
+                model.reason, model.message, retry_after_seconds=model.retry_after_seconds
+            )
+        case ModelPending():
+            return Refused(Reason.RESOLVING_MODEL, model.message, pending=True)
+        case None:
+            raise AssertionError("a valid spec was observed without its model")
+
+
+def _accept_length(spec: InferenceDeploymentSpec, checkpoint: Checkpoint) -> Accepted | Refused:
+    """vLLM refuses a longer context than the model was made for (config/model.py)."""
+    wanted, longest = spec.workload.max_model_len, checkpoint.shape.max_position_embeddings
+    if wanted > longest:
+        message = (
+            f"spec.workload.maxModelLen: {wanted} tokens is more than the {longest} tokens"
+            " that the model was made for; vLLM refuses to start"
+        )
+        return Refused(Reason.INVALID_SPEC, message)
+    return Accepted(spec, checkpoint)

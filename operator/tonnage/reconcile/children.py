@@ -1,0 +1,222 @@
+"""What exists of an InferenceDeployment: its Deployments, its Service, its pods."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from tonnage.api.names import (
+    ANNOTATION_PLACED_FOR,
+    ANNOTATION_PLACEMENT,
+    ANNOTATION_TEMPLATE,
+    LABEL_PLACEMENT,
+    VLLM_CONTAINER,
+)
+from tonnage.fit.model import Parallelism
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.kube.protocol import Object
+
+_ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod whose containers are never started again."""
+
+
+_TEMPLATE_LABEL: Final = "pod-template-hash"
+"""The Deployment controller's own mark of a template, on its ReplicaSets and their pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An object that the InferenceDeployment controls, as read from the API server."""
+
+    name: str
+    uid: str
+    resource_version: str
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDeployment:
+    """A Deployment of ours: the placement it was rendered for, and how far it has come.
+
+    `settled` means that the Deployment controller has seen the current template and that all pods
+    run it; `placed_for` and `template` are digests that the operator left on it. `refused` is why
+    the API server lets no pod be made (a quota, an admission, a ServiceAccount that is not there).
+    """
+
+    child: Child
+    created: datetime
+    pool: str
+    parallelism: Parallelism
+    placed_for: str
+    template: str
+    wanted: int
+    existing: int
+    ready: int
+    settled: bool
+    refused: str | None = None
+
+    @property
+    def placement(self) -> str:
+        """Name of the placement."""
+        return str((self.child.body["metadata"].get("labels") or {}).get(LABEL_PLACEMENT, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended: its exit code, the kubelet's reason and the termination message."""
+
+    exit_code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPod:
+    """A pod of one placement, with the state of its vLLM container.
+
+    `gpus` are those that the pod asks for, of all kinds; `template` tells pods of one template from
+    those of another. `waiting` is (reason, message) of a container that does not run; `end` how it
+    ended last, `ended_before` whether it has been started again since (its log is then the previous
+    one).
+    """
+
+    name: str
+    placement: str
+    created: datetime
+    node: str | None
+    ready: bool
+    deleting: bool
+    restarts: int
+    gpus: int = 0
+    template: str = ""
+    waiting: tuple[str, str] | None = None
+    end: ContainerEnd | None = None
+    ended_before: bool = False
+    unschedulable: str | None = None
+
+
+def is_controlled_by(body: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object's controller is the InferenceDeployment with this uid."""
+    owners = body.get("metadata", {}).get("ownerReferences") or []
+    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
+
+
+def read_child(body: Object) -> Child:
+    """The identity of a child, with the preconditions of its deletion."""
+    metadata = body["metadata"]
+    return Child(metadata["name"], metadata["uid"], metadata["resourceVersion"], body)
+
+
+def read_deployments(bodies: Iterable[Object], uid: str) -> tuple[ChildDeployment, ...]:
+    """Our Deployments among `bodies`; what another owner controls is none of ours."""
+    ours = (body for body in bodies if is_controlled_by(body, uid))
+    return tuple(sorted(map(read_deployment, ours), key=lambda found: found.child.name))
+
+
+def read_pods(bodies: Iterable[Object]) -> tuple[ChildPod, ...]:
+    """The pods among `bodies`, oldest first.
+
+    Left out are those that have ended for good (evicted, refused by the kubelet): they hold nothing
+    and serve nobody, another one is made in their place, and they may stand there for weeks.
+    """
+    alive = (body for body in bodies if body.get("status", {}).get("phase") not in _ENDED)
+    return tuple(sorted(map(_read_pod, alive), key=lambda pod: (pod.created, pod.name)))
+
+
+def parse_time(text: str) -> datetime:
+    """A time as the API server writes it."""
+    return datetime.fromisoformat(text)
+
+
+def read_deployment(body: Object) -> ChildDeployment:
+    """A Deployment that the operator rendered."""
+    metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
+    annotations = metadata.get("annotations") or {}
+    placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
+    wanted = spec.get("replicas", 1)
+    existing = status.get("replicas", 0)
+    return ChildDeployment(
+        child=read_child(body),
+        created=parse_time(metadata["creationTimestamp"]),
+        pool=str(placement.get("pool", "")),
+        parallelism=Parallelism(
+            _degree(placement.get("tensorParallelSize")),
+            _degree(placement.get("pipelineParallelSize")),
+        ),
+        placed_for=annotations.get(ANNOTATION_PLACED_FOR, ""),
+        template=annotations.get(ANNOTATION_TEMPLATE, ""),
+        wanted=wanted,
+        existing=existing,
+        ready=status.get("readyReplicas", 0),
+        settled=status.get("observedGeneration") == metadata.get("generation")
+        and existing == status.get("updatedReplicas", 0) == wanted,
+        refused=_read_refusal(status.get("conditions") or []),
+    )
+
+
+def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:
+    return next(
+        (
+            found.get("message") or found.get("reason", "")
+            for found in conditions
+            if found.get("type") == "ReplicaFailure" and found.get("status") == "True"
+        ),
+        None,
+    )
+
+
+def _read_placement(text: str) -> dict[str, Any]:
+    """The placement annotation; one that somebody edited into nonsense counts as absent."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _degree(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def _read_pod(body: Object) -> ChildPod:
+    metadata, status, requests = body["metadata"], body.get("status", {}), read_gpu_pod(body)
+    labels = metadata.get("labels") or {}
+    conditions = {found["type"]: found for found in status.get("conditions") or []}
+    container: Mapping[str, Any] = next(
+        (
+            found
+            for found in status.get("containerStatuses") or []
+            if found.get("name") == VLLM_CONTAINER
+        ),
+        {},
+    )
+    state, last_state = container.get("state") or {}, container.get("lastState") or {}
+    waiting = state.get("waiting")
+    end = state.get("terminated") or last_state.get("terminated")
+    scheduled = conditions.get("PodScheduled", {})
+    return ChildPod(
+        name=metadata["name"],
+        placement=labels.get(LABEL_PLACEMENT, ""),
+        created=parse_time(metadata["creationTimestamp"]),
+        node=body["spec"].get("nodeName"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting="deletionTimestamp" in metadata,
+        restarts=container.get("restartCount", 0),
+        gpus=sum(requests.requests.values()) if requests else 0,
+        template=labels.get(_TEMPLATE_LABEL, ""),
+        waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
+        end=_read_end(end) if end else None,
+        ended_before="terminated" not in state,
+        unschedulable=scheduled.get("message", "")
+        if scheduled.get("reason") == "Unschedulable"
+        else None,
+    )
+
+
+def _read_end(terminated: Mapping[str, Any]) -> ContainerEnd:
+    return ContainerEnd(
+        exit_code=terminated.get("exitCode", 0),
+        reason=terminated.get("reason", ""),
+        message=terminated.get("message", ""),
+    )

@@ -1,0 +1,116 @@
+"""Why a pod does not serve: one cause, in the words of whoever knows best."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.conditions import Reason
+from tonnage.reconcile.children import ChildDeployment, ChildPod, ContainerEnd
+from tonnage.telemetry.startup_log import find_cause
+
+_IMAGE_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+_BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*": (ErrImagePull: )?')
+_NAMED_POD: Final = re.compile(r'^pods "[^"]*" is ')
+"""Each try has a name of its own, which nobody will ever see again."""
+
+_UNTOLD: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailure:
+    """Why a pod does not serve, or cannot be made; `words` are those of the API server, the
+    scheduler, the kubelet or vLLM itself."""
+
+    subject: str
+    reason: Reason
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.words}"
+
+
+def needs_log(pod: ChildPod) -> bool:
+    """Whether the cause of a failure is to be looked for in the container's log."""
+    return not pod.ready and not pod.deleting and pod.end is not None
+
+
+def find_failure(pods: Iterable[ChildPod], logs: Mapping[str, str]) -> PodFailure | None:
+    """The failure to be told first; `logs` has the end of a failed container's log by pod.
+
+    Out of memory comes before all else: it needs a decision, the others may pass.
+    """
+    failures = [
+        failure
+        for pod in pods
+        if not pod.ready
+        and not pod.deleting
+        and (failure := _diagnose(pod, logs.get(pod.name, ""))) is not None
+    ]
+    return min(failures, key=lambda failure: _ORDER.index(failure.reason), default=None)
+
+
+_ORDER: Final = (
+    Reason.OUT_OF_MEMORY,
+    Reason.SERVER_EXITED,
+    Reason.CRASH_LOOPING,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.CONTAINERS_NOT_READY,
+    Reason.UNSCHEDULABLE,
+)
+
+
+def find_refusal(deployments: Iterable[ChildDeployment]) -> PodFailure | None:
+    """That the API server lets the pods of a Deployment not even be made."""
+    return next(
+        (
+            PodFailure(
+                f"Deployment {found.child.name}",
+                Reason.CHILD_REFUSED,
+                _NAMED_POD.sub("its pods are ", found.refused),
+            )
+            for found in deployments
+            if found.refused is not None
+        ),
+        None,
+    )
+
+
+def _diagnose(pod: ChildPod, log: str) -> PodFailure | None:
+    reason_and_words = _tell(pod, log)
+    return PodFailure(f"pod {pod.name}", *reason_and_words) if reason_and_words else None
+
+
+def _tell(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
+    waiting, message = pod.waiting or ("", "")
+    if waiting in _IMAGE_REASONS:
+        # The kubelet fails and backs off in turn; what it says first is the same cause.
+        return Reason.IMAGE_PULL_FAILED, _BACK_OFF.sub("", message) or waiting
+    if pod.end is not None:
+        return _tell_end(pod.end, log)
+    if waiting == "CrashLoopBackOff":
+        return Reason.CRASH_LOOPING, message or waiting
+    if waiting in _UNTOLD:
+        return Reason.CONTAINERS_NOT_READY, f"{waiting}: {message}"
+    if pod.unschedulable is not None:
+        return Reason.UNSCHEDULABLE, pod.unschedulable or "unschedulable"
+    return None
+
+
+def _tell_end(end: ContainerEnd, log: str) -> tuple[Reason, str]:
+    """A server never ends by itself: whatever its exit code, it has failed.
+
+    How often it did is not told: a message that counts is a write and an event at each restart.
+    """
+    cause = find_cause(log) or find_cause(end.message)
+    words = cause.words if cause else f"exit code {end.exit_code} ({end.reason or 'no reason'})"
+    if end.reason == "OOMKilled":
+        words = f"the kernel killed it: host memory limit exceeded; {words}"
+        return Reason.OUT_OF_MEMORY, words
+    if cause is not None and cause.reason is not None:
+        return cause.reason, words
+    if end.exit_code == 0:
+        return Reason.SERVER_EXITED, f"the server ended with exit code 0: {words}"
+    return Reason.CRASH_LOOPING, f"exit code {end.exit_code}: {words}"

@@ -1,0 +1,31 @@
+"""Which object needs work, and when it needs it again."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """An InferenceDeployment by namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """When a key is to be reconciled again without any event; None: only on an event."""
+
+    seconds: float | None = None
+
+    @classmethod
+    def never(cls) -> "Requeue":
+        """Nothing is left to wait for."""
+        return cls(None)
+
+    @classmethod
+    def after(cls, seconds: float) -> "Requeue":
+        """Look again then, if no event came before."""
+        return cls(seconds)

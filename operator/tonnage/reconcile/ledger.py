@@ -1,0 +1,39 @@
+"""What is reserved follows from what exists: the Deployments of ours, wherever they are."""
+
+from collections.abc import Iterable
+
+from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.fleet.model import Reservation
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.children import ChildDeployment, read_deployment
+
+
+def reserve_for(owner: tuple[str, str], deployment: ChildDeployment) -> Reservation:
+    """What a Deployment holds or will hold for its InferenceDeployment (namespace, name)."""
+    return Reservation(
+        owner=owner,
+        placement=deployment.placement,
+        pool=deployment.pool,
+        gpus_per_replica=deployment.parallelism.gpus,
+        replicas=deployment.wanted,
+    )
+
+
+def read_reservations(deployments: Iterable[Object]) -> list[Reservation]:
+    """The whole ledger from the Deployments of all namespaces, for a leader that just began."""
+    return [
+        reserve_for((body["metadata"]["namespace"], owner), read_deployment(body))
+        for body in deployments
+        if (owner := _owner_name(body)) is not None
+    ]
+
+
+def _owner_name(body: Object) -> str | None:
+    """Name of the InferenceDeployment that controls it; the label alone could be anybody's."""
+    metadata = body["metadata"]
+    controlled = any(
+        found.get("controller") and found.get("kind") == INFERENCE_DEPLOYMENT
+        for found in metadata.get("ownerReferences") or []
+    )
+    name = (metadata.get("labels") or {}).get(LABEL_OWNER)
+    return name if controlled and isinstance(name, str) else None

@@ -1,0 +1,135 @@
+"""What is true now: the object, its children and its model, read live in this very reconcile."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.checkpoint.lookup import ModelAnswer
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.protocol import ApiError, KubeApi, NotFoundError, Object
+from tonnage.reconcile.children import (
+    Child,
+    ChildDeployment,
+    ChildPod,
+    is_controlled_by,
+    parse_time,
+    read_child,
+    read_deployments,
+    read_pods,
+)
+from tonnage.reconcile.failures import needs_log
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.model_source import HubLookup, read_model
+from tonnage.telemetry.prometheus import MeasuredCache
+
+LOG_TAIL_BYTES: Final = 64 * 1024
+"""End of a failed container's log that is read: vLLM's cause stands up to 10 KB before its end."""
+
+_LOGS_PER_RECONCILE: Final = 3
+
+
+Measure = Callable[[str, list[str]], Awaitable[MeasuredCache | None]]
+"""Asks what vLLM measured in these pods of a namespace; None is no opinion."""
+
+
+async def measure_nothing(namespace: str, pods: list[str]) -> None:
+    """The answer where no Prometheus is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One InferenceDeployment and all that exists of it.
+
+    `spec` and `model` are what became of reading them: the thing itself, or why it is missing.
+    `logs` has the end of the log of failed containers, by pod; `measured` what vLLM measured of the
+    ready ones, None where nobody knows.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    generation: int
+    created: datetime
+    spec: InferenceDeploymentSpec | InvalidSpecError
+    model: ModelAnswer | None
+    previous_status: dict[str, Any]
+    deployments: tuple[ChildDeployment, ...] = ()
+    service: Child | None = None
+    pods: tuple[ChildPod, ...] = ()
+    logs: dict[str, str] = field(default_factory=dict)
+    measured: MeasuredCache | None = None
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Namespace and name, as fleet and placement know it."""
+        return (self.key.namespace, self.key.name)
+
+
+async def observe(
+    api: KubeApi, ask_hub: HubLookup, measure: Measure, key: Key
+) -> Observation | None:
+    """Read everything about one object; None when it is gone or about to be.
+
+    Raises ApiError when the API server cannot be asked.
+    """
+    try:
+        body = await api.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
+    except NotFoundError:
+        return None
+    metadata = body["metadata"]
+    if "deletionTimestamp" in metadata:
+        return None
+    spec = _read_spec(body)
+    labels = {LABEL_OWNER: key.name}
+    services = await api.list(SERVICES, key.namespace, labels)
+    pods = read_pods(await api.list(PODS, key.namespace, labels))
+    return Observation(
+        key=key,
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        generation=metadata["generation"],
+        created=parse_time(metadata["creationTimestamp"]),
+        spec=spec,
+        model=None
+        if isinstance(spec, InvalidSpecError)
+        else await read_model(api, ask_hub, key.namespace, spec.model.source),
+        previous_status=body.get("status") or {},
+        deployments=read_deployments(
+            await api.list(DEPLOYMENTS, key.namespace, labels), metadata["uid"]
+        ),
+        service=next(
+            (read_child(found) for found in services if is_controlled_by(found, metadata["uid"])),
+            None,
+        ),
+        pods=pods,
+        logs=await _read_logs(api, key.namespace, pods),
+        measured=await measure(key.namespace, [pod.name for pod in pods if pod.ready]),
+    )
+
+
+def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
+    try:
+        return parse_spec(body.get("spec"))
+    except InvalidSpecError as error:
+        return error
+
+
+async def _read_logs(api: KubeApi, namespace: str, pods: tuple[ChildPod, ...]) -> dict[str, str]:
+    """The logs of the newest failed pods; a log that is not there explains nothing."""
+    failed = [pod for pod in reversed(pods) if needs_log(pod)]
+    logs = {}
+    for pod in failed[:_LOGS_PER_RECONCILE]:
+        with suppress(ApiError):
+            logs[pod.name] = await api.pod_log(
+                namespace,
+                pod.name,
+                VLLM_CONTAINER,
+                previous=pod.ended_before,
+                limit_bytes=LOG_TAIL_BYTES,
+            )
+    return logs

@@ -1,0 +1,227 @@
+"""What one reconcile came to: the findings behind the conditions, told in sentences."""
+
+from dataclasses import dataclass
+
+from tonnage.api.conditions import ConditionType, Reason
+from tonnage.fit.weights import stored_bytes
+from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
+from tonnage.reconcile.findings import Finding, format_time
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.remember import Remembered
+from tonnage.render.names import placement_name
+
+GIB = 2**30
+
+_PERSISTENT = frozenset(
+    {
+        Reason.OUT_OF_MEMORY,
+        Reason.SERVER_EXITED,
+        Reason.CRASH_LOOPING,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CHILD_REFUSED,
+    }
+)
+"""Failures that do not pass by themselves: they make the object Stalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The plan so far: was the spec accepted, where do the replicas belong, and on what.
+
+    `target` is the Deployment that already is what was rendered; None while it has to be applied.
+    """
+
+    accepted: Accepted | Refused | Remembered
+    placing: Placed | Held | Unplaced | None = None
+    target: ChildDeployment | None = None
+    image: str = ""
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that the workload or the user wants; 0 while that is not known."""
+        if isinstance(self.accepted, Remembered):
+            return self.accepted.status.desired_replicas
+        return self.placing.option.replicas if isinstance(self.placing, Placed) else 0
+
+
+def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
+    """All conditions of the object, in the order in which a person reads them."""
+    accepted = _find_accepted(outlook.accepted)
+    placed = _find_placed(outlook)
+    failure = _find_failure(observation, outlook)
+    available = _find_available(observation, outlook, placed, failure)
+    ready = _find_ready(observation, outlook, (accepted, placed), failure)
+    progressing = _find_progressing(outlook, ready, accepted, placed, failure)
+    return [
+        accepted,
+        placed,
+        progressing,
+        available,
+        ready,
+        Finding(
+            ConditionType.RECONCILING,
+            progressing.holds,
+            progressing.reason,
+            progressing.message,
+        ),
+        _find_stalled(outlook, ready, accepted, placed, failure),
+    ]
+
+
+def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
+    if isinstance(accepted, Remembered):
+        return accepted.accepted
+    if isinstance(accepted, Refused):
+        holds = None if accepted.pending else False
+        return Finding(ConditionType.ACCEPTED, holds, accepted.reason, accepted.message)
+    shape = accepted.checkpoint.shape
+    size = accepted.checkpoint.weights_bytes or stored_bytes(shape)
+    return Finding(
+        ConditionType.ACCEPTED,
+        True,
+        Reason.VALID,
+        f"{shape.architecture}, {size / GIB:.1f} GiB of weights,"
+        f" {shape.max_position_embeddings} tokens of context",
+    )
+
+
+def _find_placed(outlook: Outlook) -> Finding:
+    if isinstance(outlook.accepted, Remembered):
+        return outlook.accepted.placed
+    match outlook.placing:
+        case None:
+            return Finding(
+                ConditionType.PLACED,
+                None,
+                Reason.NOT_ACCEPTED,
+                "no pool was judged: the spec is not accepted",
+            )
+        case Unplaced(decision):
+            return Finding(ConditionType.PLACED, False, decision.reason, decision.message)
+        case Held(_, current, why, until):
+            # A time, not the seconds to it: they would be another status at every look.
+            leaves = (
+                "those that run there stay"
+                if until is None
+                else f"another pool is taken at {format_time(until)}"
+                " (spec.placement.fallback.after)"
+            )
+            told = f"pool {current.pool} cannot take the replicas: {why}; {leaves}"
+            return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
+        case Placed(decision, option, granted):
+            return _tell_placed(decision.message, option.pool.name, granted, option.replicas)
+
+
+def _tell_placed(message: str, pool: str, granted: int, wanted: int) -> Finding:
+    if wanted == 0:
+        told = "spec.replicas is 0: nothing is to be served"
+        return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, told)
+    if granted < wanted:
+        told = f"pool {pool} has room for {granted} of {wanted} replicas; {message}"
+        return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
+    return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
+
+
+def _find_failure(observation: Observation, outlook: Outlook) -> PodFailure | None:
+    """The failure of the placement and template that are to serve; those of old ones leave."""
+    placements = (
+        {placement_name(outlook.placing.option)} if isinstance(outlook.placing, Placed) else None
+    )
+    pods = [pod for pod in observation.pods if placements is None or pod.placement in placements]
+    newest = {pod.placement: pod.template for pod in pods}  # pods are sorted, the oldest first
+    serving = [pod for pod in pods if pod.template == newest[pod.placement]]
+    return find_failure(serving, observation.logs) or find_refusal(
+        found
+        for found in observation.deployments
+        if placements is None or found.placement in placements
+    )
+
+
+def _find_available(
+    observation: Observation, outlook: Outlook, placed: Finding, failure: PodFailure | None
+) -> Finding:
+    ready = sum(found.ready for found in observation.deployments)
+    kind = ConditionType.AVAILABLE
+    if ready > 0:
+        total = max(outlook.wanted, sum(found.wanted for found in observation.deployments))
+        return Finding(kind, True, Reason.REPLICAS_READY, f"{ready} of {total} replicas answer")
+    if failure is not None:
+        return Finding(kind, False, failure.reason, str(failure))
+    if not observation.deployments and placed.holds is not True:
+        return Finding(kind, False, Reason.NOT_PLACED, "no replica exists")
+    if isinstance(outlook.placing, Placed) and outlook.wanted == 0:
+        return Finding(kind, False, Reason.SCALED_TO_ZERO, placed.message)
+    return Finding(kind, False, Reason.CONTAINERS_NOT_READY, "no replica answers yet")
+
+
+def _find_ready(
+    observation: Observation,
+    outlook: Outlook,
+    earlier: tuple[Finding, Finding],
+    failure: PodFailure | None,
+) -> Finding:
+    """True for all wanted replicas of this very spec, else the first cause in the same words."""
+    kind = ConditionType.READY
+    for finding in earlier:
+        if finding.holds is not True:
+            return Finding(kind, False, finding.reason, finding.message)
+    if failure is not None:
+        return Finding(kind, False, failure.reason, str(failure))
+    target, wanted = outlook.target, outlook.wanted
+    if target is None or not target.settled or len(observation.deployments) > 1:
+        updated = f"{target.ready if target else 0} of {wanted} replicas"
+        return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
+    if target.ready < wanted:
+        told = f"{target.ready} of {wanted} replicas are ready; loading a model takes minutes"
+        return Finding(kind, False, Reason.CONTAINERS_NOT_READY, told)
+    if wanted == 0:
+        return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)
+    return Finding(kind, True, Reason.REPLICAS_READY, f"{wanted} of {wanted} replicas are ready")
+
+
+def _find_progressing(
+    outlook: Outlook,
+    ready: Finding,
+    accepted: Finding,
+    placed: Finding,
+    failure: PodFailure | None,
+) -> Finding:
+    kind = ConditionType.PROGRESSING
+    if accepted.holds is None:
+        return Finding(kind, True, accepted.reason, accepted.message)
+    if ready.holds:
+        return Finding(kind, False, Reason.SETTLED, "nothing is left to do")
+    if _is_moving(outlook) and (failure is None or failure.reason not in _PERSISTENT):
+        return Finding(kind, True, ready.reason, ready.message)
+    return Finding(kind, False, Reason.WAITING, f"waiting: {ready.message}")
+
+
+def _is_moving(outlook: Outlook) -> bool:
+    """Whether replicas come or go; one that has all it was granted only waits for more GPUs."""
+    if isinstance(outlook.accepted, Remembered):
+        return True
+    if not isinstance(outlook.placing, Placed):
+        return False
+    target, granted = outlook.target, outlook.placing.granted
+    has_all = target is not None and target.settled and target.ready >= granted
+    return not has_all or granted == outlook.wanted
+
+
+def _find_stalled(
+    outlook: Outlook,
+    ready: Finding,
+    accepted: Finding,
+    placed: Finding,
+    failure: PodFailure | None,
+) -> Finding:
+    """Without a change by somebody nothing will get better."""
+    waits_for_gpus = placed.reason == Reason.INSUFFICIENT_GPUS
+    holds = (
+        accepted.holds is False
+        or (placed.holds is False and not waits_for_gpus)
+        or (failure is not None and failure.reason in _PERSISTENT)
+    )
+    return Finding(ConditionType.STALLED, holds, ready.reason, ready.message)

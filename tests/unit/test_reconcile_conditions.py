@@ -1,0 +1,399 @@
+"""What one reconcile came to, in conditions: every combination that somebody automates against."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.support.gpu_nodes import amd_node, nvidia_node
+from tests.support.placing import LLAMA_8B, decide_on, spec_of
+from tonnage.api.conditions import MAX_MESSAGE_BYTES, ConditionType, Reason
+from tonnage.fit.model import Parallelism
+from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.findings import Finding, make_conditions, truncate
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.outlook import Outlook, find_all
+from tonnage.reconcile.place import Held, Placed, Unplaced
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=5)
+
+SPEC = spec_of(replicas=2)
+DECISION = decide_on([amd_node("a")], LLAMA_8B, replicas=2)
+NOTHING_FITS = decide_on([nvidia_node("a")], replicas=1, workload={"maxModelLen": 100_000_000})
+NO_GPUS = decide_on([amd_node("a", cordoned=True)], LLAMA_8B, replicas=1)
+ACCEPTED = Accepted(SPEC, LLAMA_8B)
+
+
+def placed(granted: int = 2, replicas: int = 2) -> Placed:
+    assert DECISION.chosen is not None
+    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas), granted, None)
+
+
+def deployment(
+    ready: int = 2, wanted: int = 2, settled: bool = True, placement: str = "mi300x"
+) -> ChildDeployment:
+    labels = {"tonnage.dev/placement": placement}
+    body = {"metadata": {"name": f"llama-{placement}", "labels": labels}, "spec": {}}
+    return ChildDeployment(
+        child=Child(f"llama-{placement}", "u1", "1", body),
+        created=NOW,
+        pool="amd-mi300x",
+        parallelism=Parallelism(1, 1),
+        placed_for="",
+        template="",
+        wanted=wanted,
+        existing=wanted,
+        ready=ready,
+        settled=settled,
+    )
+
+
+def pod(placement: str = "mi300x", **state: Any) -> ChildPod:
+    values = {"node": "a", "ready": False, "deleting": False, "restarts": 3, "gpus": 1} | state
+    return ChildPod(name="llama-0", placement=placement, created=NOW, **values)
+
+
+LOOPING = pod(end=ContainerEnd(1, "Error", "ValueError: too few heads"))
+OUT_OF_MEMORY = pod(end=ContainerEnd(1, "Error", "torch.OutOfMemoryError: CUDA out of memory"))
+
+
+def conditions_of(outlook: Outlook, *, pods: Any = (), deployments: Any = ()) -> dict[str, Any]:
+    """Status and reason by type, of those that are listed."""
+    observation = Observation(
+        key=Key("chat", "llama"),
+        uid="u0",
+        resource_version="1",
+        generation=1,
+        created=NOW,
+        spec=SPEC,
+        model=LLAMA_8B,
+        previous_status={},
+        deployments=tuple(deployments),
+        pods=tuple(pods),
+    )
+    found = make_conditions(find_all(observation, outlook), [], 1, NOW)
+    return {str(one.type): (one.status, one.reason) for one in found}
+
+
+READY, LOADING, ROLLING = deployment(), deployment(ready=1), deployment(settled=False)
+OLD = deployment(ready=1, wanted=1, placement="l40s")
+
+
+@pytest.mark.parametrize(
+    ("outlook", "pods", "deployments", "want"),
+    [
+        pytest.param(
+            Outlook(ACCEPTED, placed(), READY),
+            [],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("False", "Settled"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("True", "ReplicasReady"),
+            },
+            id="all is well",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), None),
+            [],
+            [],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "RollingOut"),
+                "Available": ("False", "ContainersNotReady"),
+                "Ready": ("False", "RollingOut"),
+                "Reconciling": ("True", "RollingOut"),
+            },
+            id="the first moment",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), LOADING),
+            [],
+            [LOADING],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "ContainersNotReady"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "ContainersNotReady"),
+                "Reconciling": ("True", "ContainersNotReady"),
+            },
+            id="part of the replicas loads",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), ROLLING),
+            [],
+            [ROLLING],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "RollingOut"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "RollingOut"),
+                "Reconciling": ("True", "RollingOut"),
+            },
+            id="all ready, some of an old template",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), None),
+            [],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "RollingOut"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "RollingOut"),
+                "Reconciling": ("True", "RollingOut"),
+            },
+            id="all ready, and a change is on its way",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), READY),
+            [],
+            [READY, OLD],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "RollingOut"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "RollingOut"),
+                "Reconciling": ("True", "RollingOut"),
+            },
+            id="an old placement is left",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), READY),
+            [LOOPING],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "CrashLooping"),
+                "Stalled": ("True", "CrashLooping"),
+            },
+            id="one pod loops while the Deployment still counts it",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), deployment(ready=0)),
+            [LOOPING, replace(OUT_OF_MEMORY, name="llama-1")],
+            [deployment(ready=0)],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("False", "OutOfMemory"),
+                "Ready": ("False", "OutOfMemory"),
+                "Stalled": ("True", "OutOfMemory"),
+            },
+            id="out of memory is told before anything else",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), LOADING),
+            [pod(node=None, unschedulable="0/5 nodes are available")],
+            [LOADING],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("True", "Unschedulable"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "Unschedulable"),
+                "Reconciling": ("True", "Unschedulable"),
+            },
+            id="an unschedulable pod may pass",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(), READY),
+            [replace(LOOPING, placement="l40s")],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "PoolChosen"),
+                "Progressing": ("False", "Settled"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("True", "ReplicasReady"),
+            },
+            id="the failure of a placement that leaves",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(granted=1), deployment(ready=1, wanted=1)),
+            [],
+            [deployment(ready=1, wanted=1)],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("False", "InsufficientGPUs"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "InsufficientGPUs"),
+            },
+            id="partly granted, and that part is ready",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(granted=1), deployment(ready=0, wanted=1)),
+            [],
+            [deployment(ready=0, wanted=1)],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("False", "InsufficientGPUs"),
+                "Progressing": ("True", "InsufficientGPUs"),
+                "Available": ("False", "ContainersNotReady"),
+                "Ready": ("False", "InsufficientGPUs"),
+                "Reconciling": ("True", "InsufficientGPUs"),
+            },
+            id="partly granted, and that part loads",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, Held(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
+            [],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("False", "InsufficientGPUs"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "InsufficientGPUs"),
+            },
+            id="held",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, Unplaced(NOTHING_FITS)),
+            [],
+            [],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("False", "DoesNotFit"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("False", "NotPlaced"),
+                "Ready": ("False", "DoesNotFit"),
+                "Stalled": ("True", "DoesNotFit"),
+            },
+            id="fits nowhere",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, Unplaced(NO_GPUS)),
+            [],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("False", "InsufficientGPUs"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "InsufficientGPUs"),
+            },
+            id="no GPUs, and something old goes on serving",
+        ),
+        pytest.param(
+            Outlook(Refused(Reason.INVALID_SPEC, "spec.x: no")),
+            [],
+            [READY],
+            {
+                "Accepted": ("False", "InvalidSpec"),
+                "Placed": ("Unknown", "NotAccepted"),
+                "Progressing": ("False", "Waiting"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "InvalidSpec"),
+                "Stalled": ("True", "InvalidSpec"),
+            },
+            id="refused while something old serves",
+        ),
+        pytest.param(
+            Outlook(Refused(Reason.RESOLVING_MODEL, "reading", pending=True)),
+            [],
+            [],
+            {
+                "Accepted": ("Unknown", "ResolvingModel"),
+                "Placed": ("Unknown", "NotAccepted"),
+                "Progressing": ("True", "ResolvingModel"),
+                "Available": ("False", "NotPlaced"),
+                "Ready": ("False", "ResolvingModel"),
+                "Reconciling": ("True", "ResolvingModel"),
+            },
+            id="the model is on its way",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(0, 0), deployment(ready=0, wanted=0)),
+            [],
+            [deployment(ready=0, wanted=0)],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "ScaledToZero"),
+                "Progressing": ("False", "Settled"),
+                "Available": ("False", "ScaledToZero"),
+                "Ready": ("True", "ScaledToZero"),
+            },
+            id="scaled to zero",
+        ),
+        pytest.param(
+            Outlook(ACCEPTED, placed(0, 0), None),
+            [],
+            [READY],
+            {
+                "Accepted": ("True", "Valid"),
+                "Placed": ("True", "ScaledToZero"),
+                "Progressing": ("True", "RollingOut"),
+                "Available": ("True", "ReplicasReady"),
+                "Ready": ("False", "RollingOut"),
+                "Reconciling": ("True", "RollingOut"),
+            },
+            id="on the way to zero",
+        ),
+    ],
+)
+def test_conditions(outlook: Outlook, pods: Any, deployments: Any, want: dict[str, Any]) -> None:
+    assert conditions_of(outlook, pods=pods, deployments=deployments) == want
+
+
+def finding(holds: bool | None, kind: ConditionType = ConditionType.READY) -> Finding:
+    return Finding(kind, holds, "Because", "it is so")
+
+
+def test_the_time_of_a_condition_changes_only_when_its_status_does() -> None:
+    first = make_conditions([finding(False)], [], 1, NOW)
+    same = make_conditions([finding(False)], [one.to_dict() for one in first], 2, LATER)
+    turned = make_conditions([finding(True)], [one.to_dict() for one in same], 2, LATER)
+    assert first[0].last_transition_time == "2026-01-01T12:00:00Z"
+    assert (same[0].last_transition_time, same[0].observed_generation) == (
+        "2026-01-01T12:00:00Z",
+        2,
+    )
+    assert turned[0].last_transition_time == "2026-01-01T12:05:00Z"
+
+
+@pytest.mark.parametrize("kind", [ConditionType.RECONCILING, ConditionType.STALLED])
+@pytest.mark.parametrize(("holds", "want_count"), [(True, 1), (False, 0), (None, 0)])
+def test_abnormal_conditions_are_listed_only_while_they_hold(
+    kind: ConditionType, holds: bool | None, want_count: int
+) -> None:
+    assert len(make_conditions([finding(holds, kind)], [], 1, NOW)) == want_count
+
+
+@pytest.mark.parametrize("character", ["a", "é", "模", "😀"])
+@pytest.mark.parametrize("extra", range(-3, 5))
+def test_a_long_message_is_cut_between_characters(character: str, extra: int) -> None:
+    message = "x" * (MAX_MESSAGE_BYTES - 4) + character * 2 + "y" * max(0, extra)
+    cut = truncate(message)
+    assert len(cut.encode()) <= MAX_MESSAGE_BYTES
+    assert cut == message or (cut.endswith("...") and message.startswith(cut[:-3]))
+    assert (cut == message) == (len(message.encode()) <= MAX_MESSAGE_BYTES)
+
+
+def test_a_pod_of_a_template_that_was_mended_is_no_failure_of_the_new_one() -> None:
+    old, new = replace(LOOPING, template="old"), replace(pod(), template="new")
+    found = conditions_of(
+        Outlook(ACCEPTED, placed(), ROLLING), pods=[old, new], deployments=[ROLLING]
+    )
+    assert found["Ready"] == ("False", "RollingOut")
+    assert "Stalled" not in found
+    again = conditions_of(
+        Outlook(ACCEPTED, placed(), ROLLING), pods=[new, old], deployments=[ROLLING]
+    )
+    assert again["Stalled"] == ("True", "CrashLooping")

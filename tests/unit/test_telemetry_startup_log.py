@@ -1,0 +1,123 @@
+from pathlib import Path
+
+import pytest
+
+from tonnage.api.conditions import Reason
+from tonnage.telemetry.startup_log import MAX_WORDS, find_cause
+
+LOGS = Path(__file__).parent.parent / "data" / "logs"
+
+
+def read_log(name: str) -> str:
+    return (LOGS / f"{name}.log").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("log", "want_reason", "want_words"),
+    [
+        (
+            "max-model-len-over-kv-cache",
+            Reason.OUT_OF_MEMORY,
+            "ValueError: To serve at least one request with the model's max seq len (1000000)",
+        ),
+        (
+            "kv-space-over-memory",
+            Reason.OUT_OF_MEMORY,
+            "ValueError: Available memory on node 0 (15.6/18.34 GiB) on kv cache allocation is",
+        ),
+        (
+            "truncated-weights",
+            None,
+            "safetensors._safetensors_rust.SafetensorError: Error while deserializing header",
+        ),
+        ("tensor-parallel-size", None, "Total number of attention heads (8) must be divisible by"),
+        ("max-model-len-over-model", None, "User-specified max_model_len (4096) is greater than"),
+        ("missing-path", None, "huggingface_hub.errors.HFValidationError: Repo id must be in the"),
+        ("port-in-use", None, "OSError: [Errno 98] Address already in use"),
+        ("unknown-flag", None, "vllm: error: unrecognized arguments: --no-such-flag 3"),
+        (
+            "engine-killed",
+            None,
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered",
+        ),
+    ],
+)
+def test_a_failed_start_is_told_by_its_most_telling_line(
+    log: str, want_reason: Reason | None, want_words: str
+) -> None:
+    cause = find_cause(read_log(log))
+    assert cause is not None
+    assert cause.reason == want_reason
+    assert cause.words.startswith(want_words)
+    assert len(cause.words) <= MAX_WORDS
+
+
+@pytest.mark.parametrize(
+    ("line", "want_words"),
+    [
+        pytest.param(
+            "(Worker_TP0 pid=41) ERROR 11-21 02:36:51 [gpu_worker.py:80] torch.OutOfMemoryError:"
+            " CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            id="of a tensor-parallel worker on NVIDIA",
+        ),
+        pytest.param(
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.",
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.",
+            id="on AMD",
+        ),
+        pytest.param(
+            "ValueError: Free memory on device cuda:0 (12.1/79.2 GiB) on startup is less than"
+            " desired GPU memory utilization (0.92, 72.9 GiB).",
+            "ValueError: Free memory on device cuda:0 (12.1/79.2 GiB) on startup is less than"
+            " desired GPU memory utilization (0.92, 72.9 GiB).",
+            id="of a device that somebody else uses",
+        ),
+        pytest.param(
+            "ValueError: No available memory for the cache blocks. Try increasing"
+            " `gpu_memory_utilization` when initializing the engine.",
+            "ValueError: No available memory for the cache blocks. Try increasing"
+            " `gpu_memory_utilization` when initializing the engine.",
+            id="of weights that leave no room",
+        ),
+    ],
+)
+def test_out_of_memory_is_known_in_all_of_its_words(line: str, want_words: str) -> None:
+    log = f"INFO: starting\n{line}\nRuntimeError: Engine core initialization failed.\n"
+    cause = find_cause(log)
+    assert cause is not None
+    assert (cause.reason, cause.words) == (Reason.OUT_OF_MEMORY, want_words)
+
+
+def test_a_log_without_any_error_has_no_cause() -> None:
+    assert find_cause("INFO:     Application startup complete.\nINFO:     Shutting down\n") is None
+    assert find_cause("") is None
+
+
+def test_a_line_that_only_points_elsewhere_is_told_when_there_is_no_other() -> None:
+    cause = find_cause("RuntimeError: Engine core initialization failed. See root cause above.")
+    assert cause is not None
+    assert cause.words.startswith("RuntimeError: Engine core initialization failed")
+
+
+def test_the_traceback_of_a_cause_is_not_the_cause() -> None:
+    log = '    raise ValueError("x")\n  File "a.py", line 1, in f\nValueError: too few heads\n'
+    cause = find_cause(log)
+    assert cause is not None
+    assert cause.words == "ValueError: too few heads"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "x" * 10_000_000,
+        "ValueError: " + "y" * 1_000_000,
+        "Free memory on device " * 50_000,
+        "\x00\x1b[31m\u2028ValueError: a\u0085b",
+        "a." * 500_000 + "Error",
+    ],
+    ids=["one long line", "long words", "almost a rule", "control characters", "almost an error"],
+)
+def test_a_hostile_log_takes_no_time_and_gives_few_words(log: str) -> None:
+    cause = find_cause(log[-64 * 1024 :])
+    assert cause is None or len(cause.words) <= MAX_WORDS
