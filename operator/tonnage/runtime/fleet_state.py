@@ -1,0 +1,201 @@
+"""The fleet as the operator knows it: nodes, pods with GPUs, declared pools, and the ledger.
+
+The one cache of the operator. Nothing in it has to survive: nodes, pods and pools are told by the
+watch and corrected by lists, the ledger of reservations is read from the child Deployments when
+this process begins to lead. Each method that takes in a change tells whether it matters to
+placement, so that heartbeats wake nobody.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from tonnage.api.parse import InvalidSpecError
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Reservation
+from tonnage.fleet.node import read_node
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.key import Key
+from tonnage.runtime.seen_objects import SeenObjects
+
+_log = logging.getLogger(__name__)
+
+
+class FleetState:
+    """Keeps the latest of everything that placement looks at; for one event loop.
+
+    `on_change` is called when anything of a snapshot changed, `on_room` when GPUs may have become
+    free for those who wait.
+    """
+
+    def __init__(self, on_change: Callable[[], None], on_room: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._on_room = on_room
+        self._nodes: SeenObjects[Node] = SeenObjects()
+        self._pods: SeenObjects[GpuPod] = SeenObjects()
+        self._pools: SeenObjects[DeclaredPool] = SeenObjects()
+        self._reservations: dict[Key, tuple[Reservation, ...]] = {}
+        self._waiting: dict[Key, datetime] = {}
+        self._snapshot: FleetSnapshot | None = None
+
+    def snapshot(self) -> FleetSnapshot:
+        """All of it at this moment; made anew only after a change."""
+        if self._snapshot is None:
+            self._snapshot = FleetSnapshot(
+                nodes=tuple(self._nodes),
+                pods=tuple(self._pods),
+                reservations=tuple(
+                    reservation
+                    for _, reservations in sorted(self._reservations.items())
+                    for reservation in reservations
+                ),
+                declared_pools=tuple(self._pools),
+            )
+        return self._snapshot
+
+    # Nodes
+
+    def observe_node(self, obj: Object) -> None:
+        """A Node is so now."""
+        name, uid = _identity(obj)
+        self._learn(self._nodes.observe(name, uid, read_node(obj)))
+
+    def forget_node(self, obj: Object) -> None:
+        """The Node is gone; one of the same name and another uid is not."""
+        self._learn(self._nodes.forget(*_identity(obj)))
+
+    def mark_nodes(self) -> int:
+        """To be taken before Nodes are listed, for replace_nodes."""
+        return self._nodes.mark()
+
+    def replace_nodes(self, objects: Iterable[Object], since: int) -> None:
+        """All Nodes, listed after the mark."""
+        listed = ((*_identity(obj), read_node(obj)) for obj in objects)
+        self._learn(self._nodes.replace(listed, since))
+
+    # Pods: known by uid, since only their number and place count.
+
+    def observe_pod(self, obj: Object) -> None:
+        """A Pod is so now."""
+        _, uid = _identity(obj)
+        pod = read_gpu_pod(obj)
+        if pod is None:
+            self._learn(self._pods.forget(uid, uid))
+        else:
+            self._learn(self._pods.observe(uid, uid, pod))
+
+    def forget_pod(self, obj: Object) -> None:
+        """The Pod is gone."""
+        _, uid = _identity(obj)
+        self._learn(self._pods.forget(uid, uid))
+
+    def mark_pods(self) -> int:
+        """To be taken before Pods are listed, for replace_pods."""
+        return self._pods.mark()
+
+    def replace_pods(self, objects: Iterable[Object], since: int) -> None:
+        """All Pods, listed after the mark; those that hold no GPU may be left out."""
+        pods = ((_identity(obj)[1], read_gpu_pod(obj)) for obj in objects)
+        listed = ((uid, uid, pod) for uid, pod in pods if pod is not None)
+        self._learn(self._pods.replace(listed, since))
+
+    # Declared pools
+
+    def observe_pool(self, obj: Object) -> bool:
+        """An AcceleratorPool is so now; whether what is declared changed."""
+        name, uid = _identity(obj)
+        pool = _read_pool(obj)
+        if pool is None:
+            changed = self._pools.forget(name, uid)
+        else:
+            changed = self._pools.observe(name, uid, pool)
+        self._learn(changed)
+        return changed
+
+    def forget_pool(self, obj: Object) -> bool:
+        """The AcceleratorPool is gone; whether what is declared changed.
+
+        One of the same name and another uid is not. The end of a discovered one is told too: where
+        somebody deleted it, it is to be made again.
+        """
+        changed = self._pools.forget(*_identity(obj))
+        self._learn(changed=True, room=changed)
+        return changed
+
+    def mark_pools(self) -> int:
+        """To be taken before AcceleratorPools are listed, for replace_pools."""
+        return self._pools.mark()
+
+    def replace_pools(self, objects: Iterable[Object], since: int) -> None:
+        """All AcceleratorPools, listed after the mark."""
+        pools = ((*_identity(obj), _read_pool(obj)) for obj in objects)
+        listed = ((name, uid, pool) for name, uid, pool in pools if pool is not None)
+        self._learn(self._pools.replace(listed, since))
+
+    # The ledger, and who waits
+
+    def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
+        """What this object's replicas hold or will hold, in place of what was said before."""
+        before = self._reservations.get(key, ())
+        wanted = tuple(reservations)
+        if wanted == before:
+            return
+        if wanted:
+            self._reservations[key] = wanted
+        else:
+            del self._reservations[key]
+        # What only grows takes room; waking those who wait would be in vain.
+        self._learn(changed=True, room=not set(before) <= set(wanted))
+
+    def release(self, key: Key) -> None:
+        """The object is gone: nothing is reserved for it, and it waits for nothing."""
+        self.stop_waiting(key)
+        self.reserve(key, ())
+
+    def prime_reservations(self, reservations: Iterable[Reservation]) -> None:
+        """The whole ledger, read from what exists; replaces what was there."""
+        self._reservations = {}
+        for reservation in reservations:
+            key = Key(*reservation.owner)
+            self._reservations[key] = (*self._reservations.get(key, ()), reservation)
+        self._learn(changed=True)
+
+    def wait_for_capacity(self, key: Key, since: datetime) -> None:
+        """The key wants work when GPUs may have become free; `since` is its creation."""
+        self._waiting[key] = since
+
+    def stop_waiting(self, key: Key) -> None:
+        """The key has all the GPUs it wants."""
+        self._waiting.pop(key, None)
+
+    def waiting_keys(self) -> list[Key]:
+        """Who waits, oldest first."""
+        return sorted(self._waiting, key=lambda key: (self._waiting[key], key))
+
+    def known_keys(self) -> set[Key]:
+        """Keys with a reservation or a wish, also of objects whose deletion nobody told."""
+        return self._reservations.keys() | self._waiting.keys()
+
+    def _learn(self, changed: bool, room: bool = True) -> None:
+        if not changed:
+            return
+        self._snapshot = None
+        self._on_change()
+        if room:
+            self._on_room()
+
+
+def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata["name"], metadata["uid"]
+
+
+def _read_pool(obj: Object) -> DeclaredPool | None:
+    """A pool whose spec cannot be read counts as not declared; its status tells its owner."""
+    try:
+        return read_declared_pool(obj)
+    except InvalidSpecError as error:
+        _log.warning("AcceleratorPool ignored: %s", error)
+        return None

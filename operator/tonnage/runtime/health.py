@@ -1,0 +1,54 @@
+"""Whether this process is alive and ready, judged by what it does, not by the fact that it runs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+MEASURE_SECONDS: Final = 1.0
+MAX_LAG_SECONDS: Final = 10.0
+"""An event loop this late is held up by a call that blocks; a restart is the only cure."""
+
+
+class Health:
+    """Liveness from the event loop's lag and the oldest reconcile, readiness from named checks."""
+
+    def __init__(
+        self,
+        *,
+        oldest_in_flight: Callable[[], float],
+        max_in_flight_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._oldest_in_flight = oldest_in_flight
+        self._max_in_flight_seconds = max_in_flight_seconds
+        self._clock = clock
+        self._expected_at = clock()
+        self._waiting_for: dict[str, bool] = {}
+
+    def wait_for(self, what: str) -> None:
+        """Ready only after this."""
+        self._waiting_for[what] = True
+
+    def reached(self, what: str) -> None:
+        """This is no longer waited for."""
+        self._waiting_for.pop(what, None)
+
+    def missing(self) -> list[str]:
+        """What is still waited for; empty when ready. Standby replicas are ready too."""
+        return sorted(self._waiting_for)
+
+    def troubles(self) -> list[str]:
+        """Why a restart is due; empty when alive."""
+        troubles = []
+        if (lag := self._clock() - self._expected_at) > MAX_LAG_SECONDS:
+            troubles.append(f"the event loop is {lag:.0f} s late")
+        if (oldest := self._oldest_in_flight()) > self._max_in_flight_seconds:
+            troubles.append(f"a reconcile has been running for {oldest:.0f} s")
+        return troubles
+
+    async def measure_lag(self) -> None:
+        """Keep the lag measured, for ever."""
+        while True:
+            self._expected_at = self._clock() + MEASURE_SECONDS
+            await asyncio.sleep(MEASURE_SECONDS)

@@ -1,0 +1,101 @@
+"""Which key is next: the rules of the work queue, without waiting.
+
+Invariants: a key is never handed out twice at once; a key added while it is being processed is
+handed out again afterwards; no key that was added is lost. The rules are those of client-go's
+workqueue, save one: a key that is handed out takes its own delayed additions with it, because
+whatever they were to bring about is read live now.
+"""
+
+import heapq
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+class Urgency(Enum):
+    """Events and due delays come first; resyncs fill the time between."""
+
+    EVENT = auto()
+    RESYNC = auto()
+
+
+class KeySchedule(Generic[K]):
+    """Keys that are ready, delayed, or being processed."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Ordered sets: key -> when it became ready.
+        self._ready: dict[Urgency, dict[K, float]] = {Urgency.EVENT: {}, Urgency.RESYNC: {}}
+        self._processing: set[K] = set()
+        self._dirty: dict[K, Urgency] = {}
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._entries = 0
+
+    @property
+    def depth(self) -> int:
+        """Keys that are ready now."""
+        return sum(len(keys) for keys in self._ready.values())
+
+    def add(self, key: K, urgency: Urgency = Urgency.EVENT) -> bool:
+        """Make a key ready, once; whether it was not ready before."""
+        if key in self._processing:
+            known = key in self._dirty
+            if self._dirty.get(key) is not Urgency.EVENT:
+                self._dirty[key] = urgency
+            return not known
+        events, resyncs = self._ready[Urgency.EVENT], self._ready[Urgency.RESYNC]
+        if key in events or (key in resyncs and urgency is Urgency.RESYNC):
+            return False
+        since = resyncs.pop(key, None)
+        self._ready[urgency][key] = self._clock() if since is None else since
+        return since is None
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Make a key ready later; of several delays the earliest counts."""
+        due = self._clock() + max(0.0, seconds)
+        if key in self._due and self._due[key] <= due:
+            return
+        self._due[key] = due
+        self._entries += 1  # equal times are compared by age, never by key
+        heapq.heappush(self._heap, (due, self._entries, key))
+
+    def take(self) -> tuple[K, float] | None:
+        """The next key and the seconds it was ready, None when no key is."""
+        self._promote_due()
+        for keys in self._ready.values():
+            if keys:
+                key = next(iter(keys))
+                since = keys.pop(key)
+                self._processing.add(key)
+                self._due.pop(key, None)
+                return key, self._clock() - since
+        return None
+
+    def done(self, key: K) -> None:
+        """Let a key be handed out again; one that was added meanwhile is ready now."""
+        self._processing.discard(key)
+        urgency = self._dirty.pop(key, None)
+        if urgency is not None:
+            self.add(key, urgency)
+
+    def seconds_to_next_due(self) -> float | None:
+        """Seconds until a delayed key becomes ready, None when none is delayed."""
+        self._drop_outdated()
+        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+    def _promote_due(self) -> None:
+        now = self._clock()
+        self._drop_outdated()
+        while self._heap and self._heap[0][0] <= now:
+            _, _, key = heapq.heappop(self._heap)
+            del self._due[key]
+            self.add(key)
+            self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """A delay that was overtaken stays in the heap until it comes to its top."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)

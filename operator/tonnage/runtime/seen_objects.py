@@ -1,0 +1,68 @@
+"""What a watch has told of one kind, kept true by lists.
+
+A watch can miss deletions (after a 410 the survivors are told again, the dead are not), so that a
+list replaces what is known now and then. An event that came after the list was begun is newer than
+the list and stands.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SeenObjects(Generic[T]):
+    """Objects by identity, each with its uid and what is needed of it."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, tuple[str, T]] = {}
+        self._told_at: dict[str, int] = {}
+        self._events = 0
+
+    def __iter__(self) -> Iterator[T]:
+        """What is known, by identity."""
+        return (value for _, (_, value) in sorted(self._objects.items()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def mark(self) -> int:
+        """The moment before a list is asked for."""
+        return self._events
+
+    def observe(self, identity: str, uid: str, value: T) -> bool:
+        """An event told of the object; whether what is known changed."""
+        self._tell(identity)
+        return self._put(identity, uid, value)
+
+    def forget(self, identity: str, uid: str) -> bool:
+        """An event told that the object of this uid is gone; whether it was known."""
+        if self._objects.get(identity, (uid, None))[0] != uid:
+            return False  # one of the same name is already there in its place
+        self._tell(identity)
+        return self._objects.pop(identity, None) is not None
+
+    def replace(self, listed: Iterable[tuple[str, str, T]], since: int) -> bool:
+        """A list begun at the mark `since` is complete; whether what is known changed."""
+        newer = {identity for identity, moment in self._told_at.items() if moment > since}
+        self._told_at = {identity: self._told_at[identity] for identity in newer}
+        changed = False
+        present = set(newer)
+        for identity, uid, value in listed:
+            present.add(identity)
+            if identity not in newer:
+                changed |= self._put(identity, uid, value)
+        for gone in self._objects.keys() - present:
+            del self._objects[gone]
+            changed = True
+        return changed
+
+    def _put(self, identity: str, uid: str, value: T) -> bool:
+        if self._objects.get(identity) == (uid, value):
+            return False
+        self._objects[identity] = (uid, value)
+        return True
+
+    def _tell(self, identity: str) -> None:
+        self._events += 1
+        self._told_at[identity] = self._events

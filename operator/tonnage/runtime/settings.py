@@ -1,0 +1,138 @@
+"""What an operator can set, as flags or environment variables; few, because each is a promise."""
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+_ENVIRONMENT_PREFIX: Final = "TONNAGE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Defaults are those of a cluster of some hundred nodes and objects."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str = "tonnage-system"
+    listen: str = "0.0.0.0:8080"
+    workers: int = 8
+    kube_api_qps: float = 50.0
+    kube_api_burst: int = 100
+    reconcile_deadline_seconds: float = 120.0
+    drain_seconds: float = 20.0
+    hf_endpoint: str | None = None
+    hf_cache_directory: str | None = None
+    prometheus_url: str | None = None
+    log_level: str = "info"
+
+    @property
+    def listen_host(self) -> str:
+        """Host part of the listen address."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def listen_port(self) -> int:
+        """Port of the listen address."""
+        return int(self.listen.rpartition(":")[2])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, to be told at start; there are no secrets among settings."""
+        return asdict(self)
+
+
+_HELP: Final[Mapping[str, str]] = {
+    "kubeconfig": "kubeconfig file; default: the pod's service account, else as kubectl does",
+    "context": "context of the kubeconfig; default: its current one",
+    "namespace": "namespace of the Lease; in a cluster that of the operator",
+    "listen": "host:port of /healthz, /readyz and /metrics",
+    "workers": "InferenceDeployments reconciled at once",
+    "kube_api_qps": "requests a second to the API server, in the long run",
+    "kube_api_burst": "requests to the API server at once",
+    "reconcile_deadline_seconds": "longest time that one reconcile may take",
+    "drain_seconds": "time that running reconciles get to end when the operator stops",
+    "hf_endpoint": "address of the Hugging Face Hub or of its mirror; default: the public one",
+    "hf_cache_directory": "where facts read from the Hub are kept; default: nowhere",
+    "prometheus_url": "Prometheus that scrapes vLLM, asked what it measured; default: none",
+    "log_level": "debug, info, warning or error",
+}
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Add a flag for each setting; its default is its environment variable, then its own."""
+    for field in fields(Settings):
+        variable = _ENVIRONMENT_PREFIX + field.name.upper()
+        own = _own_defaults(environment).get(field.name, field.default)
+        parser.add_argument(
+            "--" + field.name.replace("_", "-"),
+            type=_PARSERS.get(field.name, str),
+            # argparse parses a default that is text, so that a bad variable is told like a flag.
+            default=environment.get(variable, own),
+            help=f"{_HELP[field.name]} (env {variable}{_tell_default(own)})",
+        )
+
+
+def _tell_default(own: object) -> str:
+    return "" if own is None else f", default {own}"
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """The settings among the parsed arguments."""
+    return Settings(**{field.name: getattr(arguments, field.name) for field in fields(Settings)})
+
+
+def process_identity() -> str:
+    """This process among all replicas and restarts: the pod's name and its start."""
+    return f"{socket.gethostname()}_{os.urandom(4).hex()}"
+
+
+def _own_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the surroundings say without a setting of ours."""
+    defaults = {}
+    if environment.get("POD_NAMESPACE"):
+        defaults["namespace"] = environment["POD_NAMESPACE"]
+    if environment.get("HF_ENDPOINT"):
+        defaults["hf_endpoint"] = environment["HF_ENDPOINT"]
+    return defaults
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def _positive_float(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not host:port, for example 0.0.0.0:8080")
+    return text
+
+
+def _level(text: str) -> str:
+    if text.lower() not in ("debug", "info", "warning", "error"):
+        raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
+    return text.lower()
+
+
+_PARSERS: Final[Mapping[str, Any]] = {
+    "listen": _address,
+    "workers": _positive_int,
+    "kube_api_qps": _positive_float,
+    "kube_api_burst": _positive_int,
+    "reconcile_deadline_seconds": _positive_float,
+    "drain_seconds": _positive_float,
+    "log_level": _level,
+}

@@ -1,0 +1,140 @@
+"""The queue that all events, delays and retries go through; see key_schedule for its rules."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from tonnage.kube.throttle import TokenBucket
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 300.0
+"""A key that keeps failing is tried 0.2 s, 0.4 s, 0.8 s, ... apart, and every 5 minutes at last."""
+
+_MAX_DOUBLINGS: Final = 32
+
+K = TypeVar("K")
+
+
+class QueueObserver(Protocol):
+    """Told what the queue does, for metrics."""
+
+    def key_added(self) -> None:
+        """A key became wanted that was not."""
+        ...
+
+    def key_retried(self) -> None:
+        """A key failed and comes back."""
+        ...
+
+    def key_waited(self, seconds: float) -> None:
+        """A key was handed out after being ready for so long."""
+        ...
+
+
+class WorkQueue(Generic[K]):
+    """Keys for workers of one event loop. All methods but `get` return at once."""
+
+    def __init__(
+        self,
+        observer: QueueObserver,
+        *,
+        retries: TokenBucket,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._observer = observer
+        self._retries = retries
+        self._jitter = jitter
+        self._schedule: KeySchedule[K] = KeySchedule(clock)
+        self._failures: dict[K, int] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def depth(self) -> int:
+        """Keys that are ready now."""
+        return self._schedule.depth
+
+    def add(self, key: K, urgency: Urgency = Urgency.EVENT) -> None:
+        """The key needs work now."""
+        if self._schedule.add(key, urgency):
+            self._observer.key_added()
+        self._wake_one()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """The key needs work later; the earliest of several delays counts."""
+        self._schedule.add_after(key, seconds)
+        self._wake_one()
+
+    def retry(self, key: K, at_least_seconds: float = 0.0) -> float:
+        """The key failed: bring it back after a growing delay, returned in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        backoff = min(
+            FIRST_RETRY_SECONDS * 2.0 ** min(failures, _MAX_DOUBLINGS), LAST_RETRY_SECONDS
+        )
+        spread = backoff * (0.5 + 0.5 * self._jitter())
+        seconds = max(spread, at_least_seconds) + self._retries.reserve()
+        self._observer.key_retried()
+        self.add_after(key, seconds)
+        return seconds
+
+    def forget(self, key: K) -> None:
+        """The key did not fail: its next retry is a first one."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K | None:
+        """The next key, to be given back with `done`; None once the queue is closed."""
+        while not self._closed:
+            taken = self._schedule.take()
+            if taken is not None:
+                key, seconds = taken
+                self._observer.key_waited(seconds)
+                self._wake_one()
+                return key
+            await self._wait()
+        return None
+
+    def done(self, key: K) -> None:
+        """The key's work is over, whatever its outcome."""
+        self._schedule.done(key)
+        self._wake_one()
+
+    def close(self) -> None:
+        """Hand out no more keys; those being processed can still be given back."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiters:
+            self._wake_one()
+
+    async def _wait(self) -> None:
+        self._arm_timer()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake_one()  # this one was woken for a key; let another take it
+            raise
+
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _arm_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        seconds = self._schedule.seconds_to_next_due()
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._wake_one)

@@ -1,0 +1,221 @@
+"""The life of the process: connect, wait for our kinds, watch, lead, stop in order.
+
+kopf runs inside of it. Whatever ends kopf ends the process, and only an end that was asked for
+has exit code 0: a restart is the cure for everything else.
+"""
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from typing import Final
+
+import kopf
+
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from tonnage.kube.connection import ConnectionConfigError, connect
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.runtime.background import Background
+from tonnage.runtime.controller import drain
+from tonnage.runtime.periodic import repeat
+from tonnage.runtime.server import build_app, serve
+from tonnage.runtime.settings import Settings
+from tonnage.watch.application import build_registry, build_settings
+from tonnage.watch.lists import relist_fleet, resync
+from tonnage.watch.parts import Parts, assemble
+from tonnage.watch.start_up import until_it_works
+from tonnage.watch.work import BuildWork
+
+_log = logging.getLogger(__name__)
+
+FLEET_LIST_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 600.0
+TELL_SECONDS: Final = 300.0
+
+RELIST_SETTLE_SECONDS: Final = 5.0
+FLEET_SETTLE_SECONDS: Final = 1.5
+"""A node that comes up changes several times; the change is told once it has settled."""
+
+_KINDS: Final = "the kinds of tonnage.dev"
+_FLEET: Final = "nodes, pods and pools"
+
+
+class LeaseLostError(Exception):
+    """Another replica leads, or could: only a new process may compete again."""
+
+
+async def run_operator(settings: Settings, build_work: BuildWork) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code, 0 only for an end that was asked for."""
+    _log.info("starting", extra={"settings": settings.to_dict()})
+    try:
+        async with connect(settings.kubeconfig, settings.context) as connection:
+            return await Operator(assemble(settings, connection, build_work)).run()
+    except ConnectionConfigError as error:
+        _log.error("not started: %s", error)
+        return 1
+
+
+class Operator:
+    """One replica; runs once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._background = Background(on_failure=self._end)
+        self._open = AsyncExitStack()
+        self._end_wanted = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._fleet_known = asyncio.Event()
+        self._working: asyncio.Task[None] | None = None
+        self._was_asked = False
+
+    async def run(self) -> int:
+        """Live; returns the exit code."""
+        parts = self._parts
+        self._take_signals()
+        parts.health.wait_for(_KINDS)
+        parts.health.wait_for(_FLEET)
+        try:
+            self._background.start("event loop lag", parts.health.measure_lag())
+            app = build_app(parts.health, parts.registry)
+            host, port = parts.settings.listen_host, parts.settings.listen_port
+            await self._open.enter_async_context(serve(app, host, port))
+            await self._wait_for_kinds()
+            if not self._end_wanted.is_set():
+                await self._watch()
+        except Exception:  # noqa: BLE001 - whatever ended the watch ends the process, and is told
+            _log.exception("watching failed")
+            return 1
+        finally:
+            await self.stop()
+        _log.info("stopped", extra={"asked": self._was_asked})
+        return 0 if self._was_asked and self._background.failure is None else 1
+
+    async def start(self) -> None:
+        """Begin to learn and to compete; events are taken in from now on."""
+        self._background.start("signals", self._take_signals_back())
+        self._background.start("fleet", self._keep_fleet())
+        self._background.start("leadership", self._lead())
+
+    async def stop(self) -> None:
+        """Finish what is in work, let another replica lead, and be silent. Can be called again."""
+        parts = self._parts
+        parts.queue.close()
+        if self._working is not None:
+            in_time = await drain(self._working, parts.queue, parts.settings.drain_seconds)
+            self._working = None
+            _log.info("drained", extra={"in_time": in_time})
+        await self._background.stop()
+        await parts.elector.release()
+        await self._open.aclose()
+
+    async def _watch(self) -> None:
+        await kopf.operator(
+            registry=build_registry(
+                route=self._parts.router.route,
+                login=self._parts.connection.credentials,
+                start=self.start,
+                stop=self.stop,
+            ),
+            settings=build_settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._end_wanted,
+            ready_flag=self._ready,
+        )
+
+    async def _wait_for_kinds(self) -> None:
+        """A kind that is defined later than kopf starts would never be watched."""
+        until = asyncio.create_task(self._end_wanted.wait())
+        waiting = asyncio.create_task(until_it_works(_KINDS, self._list_kinds))
+        await asyncio.wait({until, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        until.cancel()
+        if waiting.done():
+            await waiting
+            self._parts.health.reached(_KINDS)
+        waiting.cancel()
+
+    async def _list_kinds(self) -> None:
+        for kind in (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS):
+            await self._parts.api.list(kind)
+        for kind in (DEPLOYMENTS, SERVICES):
+            await self._parts.api.list(kind, labels={LABEL_MANAGED_BY: MANAGED_BY})
+
+    async def _keep_fleet(self) -> None:
+        await until_it_works(_FLEET, self._relist_fleet)
+        self._fleet_known.set()
+        self._parts.health.reached(_FLEET)
+        await repeat(
+            "listing the fleet",
+            self._relist_fleet,
+            FLEET_LIST_SECONDS,
+            wake=self._parts.signs.relist,
+            settle_seconds=RELIST_SETTLE_SECONDS,
+        )
+
+    async def _lead(self) -> None:
+        parts, start = self._parts, self._background.start
+        await parts.elector.acquire()
+        start("lease", self._hold())
+        await self._fleet_known.wait()
+        await until_it_works("reservations", parts.work.prime)
+        self._working = start("workers", parts.controller.run())
+        parts.signs.changed.set()
+        start("resync", repeat("resync", self._resync, RESYNC_SECONDS, wake=_set_event()))
+        start(
+            "fleet changes",
+            repeat(
+                "telling of the fleet",
+                parts.work.on_fleet_change,
+                TELL_SECONDS,
+                wake=parts.signs.changed,
+                settle_seconds=FLEET_SETTLE_SECONDS,
+            ),
+        )
+        start(
+            "room",
+            repeat(
+                "waking who waits for GPUs",
+                self._wake_waiting,
+                TELL_SECONDS,
+                wake=parts.signs.room,
+                settle_seconds=FLEET_SETTLE_SECONDS,
+            ),
+        )
+
+    async def _hold(self) -> None:
+        await self._parts.elector.hold()
+        raise LeaseLostError("the lease was lost")
+
+    async def _relist_fleet(self) -> None:
+        await relist_fleet(self._parts.api, self._parts.fleet)
+
+    async def _resync(self) -> None:
+        await resync(self._parts.api, self._parts.fleet, self._parts.queue)
+
+    async def _wake_waiting(self) -> None:
+        for key in self._parts.fleet.waiting_keys():
+            self._parts.queue.add(key)
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end_as_asked)
+
+    async def _take_signals_back(self) -> None:
+        """kopf takes the signals before it says that it is ready; it would not tell us of them."""
+        await self._ready.wait()
+        self._take_signals()
+
+    def _end_as_asked(self) -> None:
+        self._was_asked = True
+        self._end()
+
+    def _end(self) -> None:
+        self._parts.queue.close()
+        self._end_wanted.set()
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event

@@ -1,0 +1,90 @@
+"""Whatever happens in whatever order: no key is in work twice, and none is lost."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.support.fake_clock import FakeClock
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+
+KEYS = st.sampled_from("abcd")
+
+
+class KeyScheduleMachine(RuleBasedStateMachine):
+    """The model: `wanted` since when, `delayed` until when, `working` on what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic)
+        self.wanted: set[str] = set()
+        self.delayed: dict[str, float] = {}
+        self.working: set[str] = set()
+
+    @rule(key=KEYS, urgency=st.sampled_from(Urgency))
+    def add(self, key: str, urgency: Urgency) -> None:
+        assert self.schedule.add(key, urgency) == (key not in self.wanted)
+        self.wanted.add(key)
+
+    @rule(key=KEYS, seconds=st.integers(min_value=-1, max_value=5))
+    def add_after(self, key: str, seconds: int) -> None:
+        self.schedule.add_after(key, seconds)
+        due = self.clock.seconds + max(0, seconds)
+        self.delayed[key] = min(due, self.delayed.get(key, due))
+
+    @rule(seconds=st.integers(min_value=0, max_value=5))
+    def pass_time(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def take(self) -> None:
+        self._let_due_ones_be_wanted()
+        taken = self.schedule.take()
+        if taken is None:
+            assert not self.wanted - self.working
+            return
+        key, waited = taken
+        assert waited >= 0
+        assert key in self.wanted
+        assert key not in self.working
+        self.wanted.remove(key)
+        self.delayed.pop(key, None)
+        self.working.add(key)
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        self.schedule.done(key)
+        self.working.remove(key)
+
+    @invariant()
+    def next_due_is_the_earliest_delay(self) -> None:
+        seconds = self.schedule.seconds_to_next_due()
+        dues = [due - self.clock.seconds for due in self.delayed.values()]
+        assert seconds == (max(0.0, min(dues)) if dues else None)
+
+    @invariant()
+    def depth_counts_what_is_ready(self) -> None:
+        assert self.schedule.depth == len(self.wanted - self.working)
+
+    def teardown(self) -> None:
+        """Everything that was ever asked for comes out in the end."""
+        for key in self.working:
+            self.schedule.done(key)
+        self.clock.advance(100)
+        self._let_due_ones_be_wanted()
+        left = set()
+        while (taken := self.schedule.take()) is not None:
+            left.add(taken[0])
+        assert left == self.wanted
+
+    def _let_due_ones_be_wanted(self) -> None:
+        due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
+        for key in due:
+            del self.delayed[key]
+        self.wanted |= due
+
+
+TestKeySchedule = KeyScheduleMachine.TestCase
+TestKeySchedule.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,76 @@
+"""Settings from flags, variables and the surroundings, in this order."""
+
+import argparse
+from collections.abc import Mapping
+
+import pytest
+
+from tonnage.runtime.settings import Settings, add_arguments, process_identity, settings_from
+
+
+def parse(*arguments: str, environment: Mapping[str, str] | None = None) -> Settings:
+    parser = argparse.ArgumentParser(prog="tonnage run")
+    add_arguments(parser, environment or {})
+    return settings_from(parser.parse_args(arguments))
+
+
+def test_defaults_are_the_settings_own() -> None:
+    assert parse() == Settings()
+
+
+def test_flag_comes_before_variable_and_variable_before_surroundings() -> None:
+    surroundings = {"POD_NAMESPACE": "pod", "HF_ENDPOINT": "https://mirror.example"}
+    assert parse(environment=surroundings).namespace == "pod"
+    assert parse(environment=surroundings).hf_endpoint == "https://mirror.example"
+    variables = surroundings | {"TONNAGE_NAMESPACE": "variable", "TONNAGE_WORKERS": "3"}
+    assert parse(environment=variables).namespace == "variable"
+    assert parse(environment=variables).workers == 3
+    assert parse("--namespace", "flag", environment=variables).namespace == "flag"
+
+
+@pytest.mark.parametrize(
+    ("address", "want"),
+    [("0.0.0.0:8080", ("0.0.0.0", 8080)), ("[::]:9", ("::", 9)), ("localhost:0", ("localhost", 0))],
+)
+def test_listen_address_has_host_and_port(address: str, want: tuple[str, int]) -> None:
+    settings = parse("--listen", address)
+    assert (settings.listen_host, settings.listen_port) == want
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "want"),
+    [
+        ("--listen", "8080", "is not host:port"),
+        ("--listen", "host:99999", "is not host:port"),
+        ("--workers", "0", "is not at least 1"),
+        ("--kube-api-qps", "nan", "is not above 0"),
+        ("--drain-seconds", "-1", "is not above 0"),
+        ("--log-level", "loud", "is not debug, info, warning or error"),
+    ],
+)
+def test_bad_value_is_refused_with_its_flag(
+    flag: str, value: str, want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(flag, value)
+    error = capsys.readouterr().err
+    assert flag in error
+    assert want in error
+
+
+def test_bad_variable_is_refused_like_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(environment={"TONNAGE_WORKERS": "many"})
+    assert "--workers" in capsys.readouterr().err
+
+
+def test_every_flag_explains_itself() -> None:
+    parser = argparse.ArgumentParser(prog="tonnage run")
+    add_arguments(parser, {})
+    text = parser.format_help()
+    assert "TONNAGE_KUBE_API_QPS" in text
+    assert "default 50.0" in text
+
+
+def test_two_processes_have_two_identities() -> None:
+    assert process_identity() != process_identity()

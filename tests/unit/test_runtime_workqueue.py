@@ -1,0 +1,190 @@
+"""The work queue: order, delays, retries, and workers that wait."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fake_clock import FakeClock
+from tonnage.kube.throttle import TokenBucket
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.workqueue import WorkQueue
+
+
+class Seen:
+    """A QueueObserver that remembers."""
+
+    def __init__(self) -> None:
+        self.added = 0
+        self.retried = 0
+        self.waited: list[float] = []
+
+    def key_added(self) -> None:
+        self.added += 1
+
+    def key_retried(self) -> None:
+        self.retried += 1
+
+    def key_waited(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+def queue_of(
+    clock: FakeClock | None = None, seen: Seen | None = None, burst: int = 1000
+) -> WorkQueue[str]:
+    clock = clock or FakeClock()
+    return WorkQueue(
+        seen or Seen(),
+        retries=TokenBucket(1, burst, clock.monotonic),
+        clock=clock.monotonic,
+        jitter=lambda: 1.0,
+    )
+
+
+def test_events_come_before_resyncs_each_in_order() -> None:
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
+    schedule.add("r1", Urgency.RESYNC)
+    schedule.add("r2", Urgency.RESYNC)
+    schedule.add("e1")
+    schedule.add("e2")
+    assert [schedule.take() for _ in range(5)] == [
+        ("e1", 0),
+        ("e2", 0),
+        ("r1", 0),
+        ("r2", 0),
+        None,
+    ]
+
+
+def test_event_makes_a_resync_urgent() -> None:
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
+    schedule.add("r", Urgency.RESYNC)
+    schedule.add("e")
+    schedule.add("r")
+    assert [schedule.take(), schedule.take(), schedule.take()] == [("e", 0), ("r", 0), None]
+
+
+def test_event_during_a_resync_of_the_same_key_stays_urgent() -> None:
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
+    schedule.add("k")
+    schedule.take()
+    schedule.add("k")
+    schedule.add("k", Urgency.RESYNC)
+    schedule.add("r", Urgency.RESYNC)
+    schedule.done("k")
+    assert schedule.take() == ("k", 0)
+
+
+def test_key_tells_how_long_it_was_ready() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic)
+    schedule.add("k", Urgency.RESYNC)
+    clock.advance(3)
+    schedule.add("k")
+    clock.advance(4)
+    assert schedule.take() == ("k", 7)
+
+
+async def test_failing_key_comes_back_ever_later_and_at_least_every_five_minutes() -> None:
+    queue = queue_of()
+    delays = [queue.retry("k") for _ in range(14)]
+    assert delays[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
+    assert delays[-1] == 300
+    assert [queue.retry("k") for _ in range(100)] == [300] * 100
+
+
+async def test_key_that_succeeded_begins_anew() -> None:
+    queue = queue_of()
+    queue.retry("k")
+    queue.retry("k")
+    queue.forget("k")
+    assert queue.retry("k") == pytest.approx(0.2)
+
+
+async def test_wish_of_the_server_is_the_least_delay() -> None:
+    assert queue_of().retry("k", at_least_seconds=30) == 30
+
+
+async def test_retries_of_all_keys_share_one_bucket() -> None:
+    queue = queue_of(burst=2)
+    assert [queue.retry(key) for key in "abcd"] == pytest.approx([0.2, 0.2, 1.2, 2.2])
+
+
+async def test_jitter_shortens_by_at_most_half() -> None:
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(
+        Seen(), retries=TokenBucket(1, 9), clock=clock.monotonic, jitter=lambda: 0.0
+    )
+    assert queue.retry("k") == pytest.approx(0.1)
+
+
+async def test_waiting_worker_gets_a_key_that_comes() -> None:
+    queue = queue_of()
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("k")
+    assert await asyncio.wait_for(worker, 1) == "k"
+
+
+async def test_two_keys_wake_two_workers() -> None:
+    queue = queue_of()
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    queue.add("b")
+    done, waiting = await asyncio.wait(workers, timeout=0.05)
+    assert {task.result() for task in done} == {"a", "b"}
+    for task in waiting:
+        task.cancel()
+
+
+async def test_key_is_not_lost_when_the_worker_woken_for_it_is_cancelled() -> None:
+    queue = queue_of()
+    first, second = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.add("k")
+    first.cancel()
+    assert await asyncio.wait_for(second, 1) == "k"
+
+
+async def test_key_dirtied_in_work_goes_to_a_waiting_worker_when_done() -> None:
+    queue = queue_of()
+    queue.add("k")
+    assert await queue.get() == "k"
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("k")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done("k")
+    assert await asyncio.wait_for(waiting, 1) == "k"
+
+
+async def test_delayed_key_wakes_a_waiting_worker() -> None:
+    seen = Seen()
+    queue: WorkQueue[str] = WorkQueue(seen, retries=TokenBucket(1, 9))
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add_after("late", 60)
+    queue.add_after("soon", 0.01)
+    assert await asyncio.wait_for(worker, 1) == "soon"
+
+
+async def test_closed_queue_sends_workers_home() -> None:
+    queue = queue_of()
+    workers = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.close()
+    assert await asyncio.wait_for(asyncio.gather(*workers), 1) == [None, None]
+    queue.add("k")
+    assert await queue.get() is None
+
+
+async def test_observer_is_told_once_for_each_wanted_key() -> None:
+    seen, clock = Seen(), FakeClock()
+    queue = queue_of(clock, seen)
+    queue.add("k")
+    queue.add("k")
+    clock.advance(2)
+    await queue.get()
+    queue.retry("k")
+    assert (seen.added, seen.waited, seen.retried, queue.depth) == (1, [2], 1, 0)
