@@ -1,0 +1,219 @@
+# ruff: noqa: A005 - the module has its subcommand's name; nothing imports `inspect` from here
+"""`tonnage inspect`: what a model is, from a Hub, from files, or by a Job from a volume."""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from rich.table import Table
+
+from tonnage.api.inference import (
+    ConfigMapSource,
+    HuggingFaceSource,
+    ModelFacts,
+    PersistentVolumeClaimSource,
+)
+from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text
+from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint, saved_token
+from tonnage.checkpoint.inspection import DEFAULT_IMAGE, render_inspection
+from tonnage.checkpoint.lookup import ModelLookupError
+from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.safetensors import MAX_INDEX_BYTES, parse_index
+from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.output import make_console, make_table
+
+Parsed = TypeVar("Parsed")
+
+_GIB: Final = 1024**3
+_FLAG_OF_FIELD: Final = {
+    "repo": "--repo",
+    "revision": "--revision",
+    "claim_name": "--pvc",
+    "path": "--path",
+    "name": "--config-map",
+}
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE: Final = re.compile(r"[\w./:@+-]{1,512}", re.ASCII)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One of three places where a model can be, and what belongs to each."""
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--repo", help="repository on the Hugging Face Hub (honours HF_ENDPOINT)")
+    place.add_argument("--config", type=Path, metavar="FILE", help="config.json of a model")
+    place.add_argument("--pvc", metavar="CLAIM", help="volume; prints a Job that reads it")
+    parser.add_argument(
+        "--revision", default="main", help="with --repo: branch, tag or commit (default: main)"
+    )
+    parser.add_argument(
+        "--index", type=Path, metavar="FILE", help="with --config: model.safetensors.index.json"
+    )
+    parser.add_argument(
+        "--path", default="", help="with --pvc: folder of the model (default: the volume's root)"
+    )
+    parser.add_argument(
+        "--namespace",
+        default="default",
+        help="with --pvc: namespace of the claim (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--config-map", metavar="NAME", help="with --pvc: where to write (default: from the names)"
+    )
+    parser.add_argument(
+        "--image",
+        default=DEFAULT_IMAGE,
+        help="with --pvc: image with python3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json"],
+        default="table",
+        help="with --repo and --config",
+    )
+    parser.epilog = (
+        "The token for private and gated repositories is HF_TOKEN, or what `hf auth login` saved."
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the facts, or the manifests that gather them."""
+    if options.pvc is not None:
+        sys.stdout.write(_render_job(options))
+        return ExitCode.DONE
+    checkpoint = _from_hub(options) if options.repo is not None else _from_files(options)
+    if options.output == "json":
+        facts = {**asdict(checkpoint), "bytes_by_dtype": dict(checkpoint.bytes_by_dtype)}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        make_console().print(_tabulate(checkpoint))
+    return ExitCode.DONE
+
+
+def _from_hub(options: argparse.Namespace) -> Checkpoint:
+    try:
+        source = HuggingFaceSource(repo=options.repo, revision=options.revision)
+        return fetch_checkpoint(source, saved_token(), HubSettings())
+    except ValidationError as error:
+        raise InputError(_first_error(error)) from None
+    except ModelLookupError as error:
+        raise InputError(error.message) from None
+
+
+def _from_files(options: argparse.Namespace) -> Checkpoint:
+    shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
+    if options.index is None:
+        return Checkpoint(shape=shape)
+    index = _parse(parse_index, options.index, MAX_INDEX_BYTES)
+    return Checkpoint(shape=shape, weights_bytes=index.total_bytes)
+
+
+def _parse(parse: Callable[[bytes], Parsed], path: Path, limit_bytes: int) -> Parsed:
+    content = _read(path, limit_bytes)
+    try:
+        return parse(content)
+    except CheckpointError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > limit_bytes:
+        raise InputError(f"{path} is larger than {limit_bytes} bytes; is it the right file?")
+    return content
+
+
+def _tabulate(checkpoint: Checkpoint) -> Table:
+    table = make_table("FACT", "VALUE")
+    facts = {**asdict(checkpoint.shape), "revision": checkpoint.revision}
+    for name, value in _flatten(facts):
+        table.add_row(name, str(value))
+    for dtype, size in checkpoint.bytes_by_dtype:
+        table.add_row(f"tensors in {dtype}", _size(size))
+    weights = checkpoint.weights_bytes
+    table.add_row("weights", "unknown" if weights is None else _size(weights))
+    return table
+
+
+def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The facts that a model has; those of a part as part.name."""
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:.2f} GiB ({size_bytes} bytes)"
+
+
+def _render_job(options: argparse.Namespace) -> str:
+    """The manifests as YAML, with what to do with them as comments above."""
+    config_map = options.config_map or _default_config_map(options.pvc, options.path)
+    claim = _parse_claim(options, config_map)
+    for flag, value, pattern in (
+        ("--namespace", options.namespace, _NAMESPACE),
+        ("--image", options.image, _IMAGE),
+    ):
+        if not pattern.fullmatch(value):
+            raise InputError(f"{flag} {value[:80]!r} does not match {pattern.pattern}")
+    manifests = render_inspection(claim, options.namespace, config_map, options.image)
+    return _usage(claim) + yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+def _parse_claim(options: argparse.Namespace, config_map: str) -> PersistentVolumeClaimSource:
+    """What an InferenceDeployment will say, so that its own rules check the names."""
+    try:
+        return PersistentVolumeClaimSource(
+            claim_name=options.pvc,
+            path=options.path,
+            facts=ModelFacts(config_map=ConfigMapSource(name=config_map)),
+        )
+    except ValidationError as error:
+        raise InputError(_first_error(error)) from None
+
+
+def _default_config_map(claim: str, path: str) -> str:
+    """`models` and `llama/70B` make `models-llama-70b`."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{claim}-{path}".lower()).strip("-")
+
+
+def _usage(claim: PersistentVolumeClaimSource) -> str:
+    model = {"model": {"source": {"persistentVolumeClaim": claim.to_dict()}}}
+    spec = yaml.safe_dump({"spec": model}, sort_keys=False)
+    lines = ["Apply this with kubectl; then an InferenceDeployment can say:", *spec.splitlines()]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    flag = _FLAG_OF_FIELD[str(first["loc"][-1])]
+    return f"{flag} {str(first['input'])[:80]!r}: {first['msg']}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as blocks, and no anchors: people read this before they apply it."""
+
+    def ignore_aliases(self, _: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
+
+
+_Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,57 @@
+"""Answers for people (tables) and for programs (JSON, YAML), on standard output."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+TABLE: Final = "table"
+_WIDTH_OF_A_FILE: Final = 160
+"""Columns when the output is no terminal; rich would take 80 and cut what stands in a log."""
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """The form of the answer."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=(TABLE, "json", "yaml"),
+        default=TABLE,
+        help="form of the answer (default: table)",
+    )
+
+
+def write_data(form: str, data: Sequence[Mapping[str, Any]]) -> None:
+    """Print data for programs, as JSON or YAML."""
+    if form == "json":
+        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    else:
+        yaml.dump(list(data), sys.stdout, _NoAliases, sort_keys=False, width=100)
+
+
+def make_console() -> Console:
+    """A console that is as wide as the terminal, or wide enough for a log."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
+    return console
+
+
+def make_table(*headings: str, right: Sequence[str] = ()) -> Table:
+    """An empty table as kubectl draws them: no lines; `right` are the columns with numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return table
+
+
+class _NoAliases(yaml.SafeDumper):
+    """Equal values are written out; `*id001` helps nobody who reads a plan."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True

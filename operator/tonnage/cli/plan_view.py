@@ -1,0 +1,91 @@
+"""A plan as people read it: the verdict, every pool with its reason, the memory of one GPU."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+
+from tonnage.api.conditions import Condition, ConditionType
+from tonnage.api.status import CandidateStatus, MemoryStatus, PlacementStatus
+from tonnage.cli.output import make_table
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.plan import Plan
+
+_COLOURS = {"Chosen": "green", "Feasible": "default", "Rejected": "dim"}
+
+
+def show_plan(console: Console, key: Key, plan: Plan) -> None:
+    """Print one object's plan."""
+    console.print(f"[bold]{escape(str(key))}[/bold]")
+    for condition in plan.status.conditions:
+        if condition.type in (ConditionType.ACCEPTED, ConditionType.PLACED):
+            console.print(f"  {_sentence(condition)}", soft_wrap=True)
+    for placement in plan.status.placements:
+        _show_placement(console, placement)
+    if plan.status.candidates:
+        _show_candidates(console, plan.status.candidates)
+    for reason, count in plan.status.omitted_candidates.items():
+        console.print(f"  and {count} more pools: {escape(reason)}")
+    for action in plan.actions:
+        console.print(f"  would {escape(str(action))}")
+    console.print()
+
+
+def _sentence(condition: Condition) -> str:
+    colour = "green" if condition.status == "True" else "red"
+    verdict = f"{condition.type}={condition.status}"
+    return f"[{colour}]{verdict}[/{colour}] {condition.reason}: {escape(condition.message)}"
+
+
+def _show_placement(console: Console, placement: PlacementStatus) -> None:
+    memory = placement.memory
+    console.print(
+        f"  Memory of one GPU in GiB: {_terms(memory)} = {memory.budget_gi_b:.1f} of "
+        f"{memory.device_gi_b:.1f}; a replica holds {placement.kv_cache_tokens:,} tokens",
+        soft_wrap=True,
+    )
+    if placement.estimate is not None:
+        estimate = placement.estimate
+        cost = estimate.cost_per_million_tokens
+        console.print(
+            f"  Estimate (±{estimate.band_percent} %): {estimate.tokens_per_second:,} tokens/s"
+            + (f", ${cost} per million tokens" if cost else "")
+        )
+
+
+def _terms(memory: MemoryStatus) -> str:
+    terms = {
+        "weights": memory.weights_gi_b,
+        "activation": memory.activation_gi_b,
+        "non-torch": memory.non_torch_gi_b,
+        "graphs": memory.graph_gi_b,
+        "KV cache": memory.kv_cache_gi_b,
+    }
+    return " + ".join(f"{name} {gib:.1f}" for name, gib in terms.items())
+
+
+def _show_candidates(console: Console, candidates: list[CandidateStatus]) -> None:
+    numbers = ("TP", "GPUS", "REPLICAS", "$/H")
+    table = make_table("POOL", "ACCELERATOR", "VERDICT", *numbers, "REASON", right=numbers)
+    for candidate in candidates:
+        table.add_row(
+            escape(candidate.pool),
+            candidate.accelerator or "-",
+            candidate.verdict,
+            *(_number(value) for value in _figures(candidate)),
+            f"{candidate.reason}: {escape(candidate.message)}",
+            style=_COLOURS[candidate.verdict],
+        )
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _figures(candidate: CandidateStatus) -> tuple[int | str | None, ...]:
+    return (
+        candidate.tensor_parallel_size,
+        candidate.gpus_per_replica,
+        candidate.replicas,
+        candidate.cost_per_hour,
+    )
+
+
+def _number(value: int | str | None) -> str:
+    return "-" if value is None else str(value)

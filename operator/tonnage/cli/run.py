@@ -1,0 +1,23 @@
+"""`tonnage run`: the operator itself, in a cluster or beside one."""
+
+import argparse
+import asyncio
+from functools import partial
+
+from tonnage.runtime import settings as operator_settings
+from tonnage.runtime.log_lines import configure_logging
+from tonnage.runtime.settings import settings_from
+from tonnage.watch.loop import build_loop
+from tonnage.watch.process import run_operator
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The operator's settings."""
+    operator_settings.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT; any other end has an exit code other than 0."""
+    settings = settings_from(options)
+    configure_logging(settings.log_level)
+    return asyncio.run(run_operator(settings, partial(build_loop, settings)))

@@ -1,0 +1,69 @@
+"""Bounds on YAML that nobody vouches for, checked before anything is built from it.
+
+libyaml composes on the C stack, where 200,000 opening brackets end the process with a fault that
+no `except` sees; and nine lines of aliases can stand for a billion values. The stream of parser
+events is flat, so both are found there at the price of one more pass.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+import yaml
+
+MAX_DEPTH: Final = 100
+"""Deepest nesting; the objects of Kubernetes itself stay below 30."""
+MAX_VALUES: Final = 2_000_000
+"""Most values of one stream, an alias counted as what it stands for."""
+
+
+class OutOfBoundsError(Exception):
+    """Too deep, too large or endless: says which, and in which line."""
+
+
+def check_bounds(events: Iterable[yaml.Event]) -> None:
+    """Read all events of a stream. Raises OutOfBoundsError, and what the parser raises."""
+    count = _Count()
+    for event in events:
+        count.add(event)
+
+
+class _Count:
+    """How many values the stream stands for so far, and how deep it is.
+
+    `sizes` holds the values seen in the stream (first) and in each collection that is open,
+    `open_anchors` the anchors of these; `anchored` the size of what each closed anchor names.
+    """
+
+    def __init__(self) -> None:
+        self.sizes = [0]
+        self.open_anchors: list[str | None] = [None]
+        self.anchored: dict[str | None, int] = {}
+
+    def add(self, event: yaml.Event) -> None:
+        match event:
+            case yaml.CollectionStartEvent():
+                self.sizes.append(1)
+                self.open_anchors.append(event.anchor)
+            case yaml.CollectionEndEvent():
+                self._close(self.sizes.pop(), self.open_anchors.pop())
+            case yaml.ScalarEvent():
+                self._close(1, event.anchor)
+            case yaml.AliasEvent() if event.anchor in self.open_anchors:
+                _refuse(event, f"*{event.anchor} contains itself")
+            case yaml.AliasEvent():
+                # One that names nothing is left to the parser, which says so.
+                self._close(self.anchored.get(event.anchor, 1), None)
+        if len(self.sizes) > MAX_DEPTH:
+            _refuse(event, f"the value is nested deeper than {MAX_DEPTH} levels")
+        if self.sizes[-1] > MAX_VALUES:
+            _refuse(event, f"up to here the file stands for more than {MAX_VALUES:,} values")
+
+    def _close(self, size: int, anchor: str | None) -> None:
+        self.sizes[-1] += size
+        if anchor is not None:
+            self.anchored[anchor] = size
+
+
+def _refuse(event: yaml.Event, problem: str) -> NoReturn:
+    line = event.start_mark.line + 1 if event.start_mark else 0
+    raise OutOfBoundsError(f"line {line}: {problem}")

@@ -1,0 +1,134 @@
+"""`tonnage pools`: what the operator would see, told from files."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.gpu_nodes import amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tonnage.cli.main import main
+
+
+def write(tmp_path, name, items, kind="List"):
+    path = tmp_path / name
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": kind, "items": items}))
+    return str(path)
+
+
+def pod(name, **how):
+    return {"kind": "Pod", **gpu_pod_body(name, **how)}
+
+
+def pools_of(capsys, *argv):
+    code = main(["pools", *argv, "-o", "json"])
+    return code, {pool["name"]: pool for pool in json.loads(capsys.readouterr().out)}
+
+
+def test_the_mixed_fleet_is_five_pools(tmp_path, capsys):
+    code, pools = pools_of(capsys, "--nodes", write(tmp_path, "nodes.json", mixed_fleet()))
+    assert code == 0
+    assert {name: pool["gpus"]["free"] for name, pool in pools.items()} == {
+        "amd-mi300x": 32,
+        "amd-mi355x": 8,
+        "nvidia-h100-sxm-80gb": 32,
+        "nvidia-h200-sxm-141gb": 16,
+        "nvidia-l40s": 8,
+    }
+
+
+def test_pods_take_gpus_on_their_node(tmp_path, capsys):
+    nodes = write(tmp_path, "nodes.json", [amd_node("a"), amd_node("b")])
+    pods = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "5"})])
+    _, pools = pools_of(capsys, "--nodes", nodes, "--pods", pods)
+    assert pools["amd-mi300x"]["gpus"] == {
+        "total": 16,
+        "allocatable": 16,
+        "free": 11,
+        "largestFreeBlock": 8,
+    }
+
+
+def test_a_cluster_without_pods_is_all_free(tmp_path, capsys):
+    nodes = write(tmp_path, "nodes.json", [amd_node("a")])
+    _, pools = pools_of(capsys, "--nodes", nodes, "--pods", write(tmp_path, "pods.json", []))
+    assert pools["amd-mi300x"]["gpus"]["free"] == 8
+
+
+def test_a_declared_pool_comes_instead_of_a_discovered_one(tmp_path, capsys):
+    labels = {"amd.com/gpu.family": "AI"}
+    pool = {
+        "kind": "AcceleratorPool",
+        "metadata": {"name": "mine"},
+        "spec": {"nodeSelector": labels, "accelerator": "mi300x"},
+    }
+    nodes = write(tmp_path, "nodes.json", [amd_node("a")])
+    _, pools = pools_of(capsys, "--nodes", nodes, "--pools", write(tmp_path, "p.json", [pool]))
+    assert {name: pool["discovered"] for name, pool in pools.items()} == {"mine": False}
+
+
+def test_the_table_shows_each_pool_and_what_stands_in_the_way(tmp_path, capsys):
+    nodes = [amd_node("a"), nvidia_node("sick", cordoned=True), nvidia_node("well")]
+    assert main(["pools", "--nodes", write(tmp_path, "nodes.json", nodes)]) == 0
+    heading, mi300x, h100, problem = capsys.readouterr().out.splitlines()
+    assert heading.split() == [
+        *(
+            "POOL",
+            "ACCELERATOR",
+            "MEMORY",
+            "NODES",
+            "GPUS",
+            "USABLE",
+            "FREE",
+            "LARGEST",
+            "IN",
+            "USE",
+        )
+    ]
+    assert mi300x.split() == ["amd-mi300x", "mi300x", "192.0", "GiB", "1", "8", "8", "8", "8"]
+    assert h100.split()[4:] == ["2", "16", "8", "8", "8"]
+    assert problem.strip() == "nvidia-h100-sxm-80gb: node sick is not used: cordoned"
+
+
+def test_the_bar_grows_with_what_is_in_use(tmp_path, capsys):
+    nodes = write(tmp_path, "nodes.json", [amd_node("a")])
+    pods = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "4"})])
+    main(["pools", "--nodes", nodes, "--pods", pods])
+    assert capsys.readouterr().out.count("█") == 12
+
+
+def test_yaml_is_what_json_is(tmp_path, capsys):
+    nodes = write(tmp_path, "nodes.json", [amd_node("a")])
+    main(["pools", "--nodes", nodes, "-o", "json"])
+    as_json = json.loads(capsys.readouterr().out)
+    main(["pools", "--nodes", nodes, "-o", "yaml"])
+    assert yaml.safe_load(capsys.readouterr().out) == as_json
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param([], "No node offers GPUs.", id="no nodes"),
+        pytest.param([amd_node("a", cordoned=True)], "none of 1 nodes is usable", id="cordoned"),
+        pytest.param([amd_node("a", labels={})], "amd-unrecognised: ", id="not recognised"),
+        pytest.param([{"kind": "Node"}], "No node offers GPUs.", id="an empty node"),
+    ],
+)
+def test_a_fleet_that_can_carry_nothing_ends_with_3(tmp_path, capsys, nodes, want):
+    assert main(["pools", "--nodes", write(tmp_path, "nodes.json", nodes)]) == 3
+    assert want in capsys.readouterr().out
+
+
+def test_a_file_of_other_objects_is_refused(tmp_path, capsys):
+    path = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "4"}), {"a": 1}])
+    assert main(["pools", "--nodes", path]) == 2
+    want = f"tonnage pools: {path} holds no Node; found Pod, objects without a kind\n"
+    assert capsys.readouterr().err == want
+
+
+def test_a_bad_pool_is_named_with_its_field(tmp_path, capsys):
+    pool = {"kind": "AcceleratorPool", "metadata": {"name": "mine"}, "spec": {"weight": -1}}
+    nodes = write(tmp_path, "nodes.json", [amd_node("a")])
+    assert main(["pools", "--nodes", nodes, "--pools", write(tmp_path, "p.json", [pool])]) == 2
+    printed = capsys.readouterr().err
+    assert "AcceleratorPool mine: spec.nodeSelector: is required" in printed
+    assert "spec.weight" in printed
