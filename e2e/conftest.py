@@ -1,0 +1,5 @@
+"""Make the harness's fixtures known to the tests of this folder."""
+
+from e2e.fixtures import admin, control_plane, namespace
+
+__all__ = ["admin", "control_plane", "namespace"]

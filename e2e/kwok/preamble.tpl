@@ -1,0 +1,10 @@
+{{- $labels := or .metadata.labels (dict) -}}
+{{- $annotations := or .metadata.annotations (dict) -}}
+{{- $behaviour := or (index $labels "e2e.tonnage.dev/behaviour") (index $annotations "e2e.tonnage.dev/behaviour") "healthy" -}}
+{{- $log := or (index $annotations "e2e.tonnage.dev/log") $behaviour -}}
+{{- $tail := or (index (@tails@) $log) "" -}}
+{{- $root := . -}}
+{{- $now := Now -}}
+{{- $unready := printf "containers with unready status: [%s]" (index .spec.containers 0).name -}}
+{{- $wasReady := false -}}
+{{- range .status.conditions }}{{ if and (eq .type "Ready") (eq .status "True") }}{{ $wasReady = true }}{{ end }}{{ end -}}
