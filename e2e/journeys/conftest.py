@@ -1,0 +1,94 @@
+"""One operator for all journeys; a namespace, a fleet and a user for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.fleet import apply_fleet, load_fleet
+from e2e.journeys.user import User
+from e2e.operator_process import OperatorProcess, install
+from e2e.stack import Stack
+from tests.support.hub_server import HubServer
+
+UseFleet = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def installed(admin: Admin) -> Admin:
+    """The cluster with CRDs, ServiceAccount and RBAC as they are shipped."""
+    install(admin)
+    return admin
+
+
+@pytest.fixture(scope="session")
+def hub() -> Iterator[HubServer]:
+    """The Hugging Face Hub of the journeys: on loopback, with whatever a journey puts there."""
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_operator(
+    control_plane: Stack,
+    installed: Admin,
+    hub: HubServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    """The operator that all journeys share, so that none of them pays for its start."""
+    folder = tmp_path_factory.mktemp("operator")
+    environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "hub")}
+    process = OperatorProcess(control_plane, folder, environment=environment)
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def operator(shared_operator: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The running operator; a journey that ended it leaves it running again."""
+    if not shared_operator.running:
+        shared_operator.start()
+    yield shared_operator
+    if not shared_operator.running:
+        shared_operator.start()
+
+
+@pytest.fixture
+def fleet(control_plane: Stack, installed: Admin) -> UseFleet:
+    """Make the cluster's nodes those of a shipped fleet, and no others."""
+
+    def use(name: str) -> None:
+        apply_fleet(control_plane.access, load_fleet(name), prune=True)
+
+    return use
+
+
+@pytest.fixture
+def user(operator: OperatorProcess, installed: Admin, namespace: str) -> Iterator[User]:
+    """A user in a namespace of their own; afterwards nothing of theirs may have been touched."""
+    someone = User(installed, namespace)
+    yield someone
+    someone.assert_untouched()
+    _clear(installed)
+
+
+def _clear(admin: Admin) -> None:
+    """Take away what the journey left, and wait until its pods hold no GPU any more."""
+    for found in admin.items("infd", everywhere=True):
+        metadata = found["metadata"]
+        admin.delete("infd", metadata["name"], metadata["namespace"], timeout=None)
+    admin.until(
+        "the pods of this journey to be gone",
+        lambda: not admin.items("pods", everywhere=True),
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def operator_folder(tmp_path: Path) -> Path:
+    """A folder for an operator of the journey's own."""
+    return tmp_path / "operator"

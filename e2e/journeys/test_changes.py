@@ -1,0 +1,194 @@
+"""Journeys 4, 5 and 8: specs that change, bad specs, and children that somebody else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.failure import HarnessError
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, argument, condition, container, has
+from e2e.models import inference, inline_source
+from e2e.rest import ApiError, Json
+
+
+def pod_names(user: User, name: str) -> set[str]:
+    """The pods that are to stay; one that is on its way out may still be listed."""
+    pods = [found["metadata"] for found in user.children("pods", name)]
+    return {metadata["name"] for metadata in pods if "deletionTimestamp" not in metadata}
+
+
+def test_more_memory_plans_anew_and_rolls(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    spec = {"accelerators": ["mi300x"]}
+    user.apply(inference("llama-70b", max_model_len=8192, placement=spec))
+    assert user.wait_ready("llama-70b")["placements"][0]["tensorParallelSize"] == 1
+    first = pod_names(user, "llama-70b")
+    user.apply(inference("llama-70b", max_model_len=131072, placement=spec))
+    assert user.wait_ready("llama-70b")["placements"][0]["tensorParallelSize"] == 2
+    (found,) = user.children("deployments", "llama-70b")
+    assert argument(found, "--max-model-len") == "131072"
+    assert not first & pod_names(user, "llama-70b")
+
+
+def test_a_change_that_needs_no_restart_restarts_nothing(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    user.apply(inference("llama-70b"))
+    user.wait_ready("llama-70b")
+    first = pod_names(user, "llama-70b")
+    workload = {"maxModelLen": 32768, "concurrency": 4, "outputTokens": 300}
+    user.apply(inference("llama-70b", workload=workload, rollout={"strategy": "Recreate"}))
+    user.wait_ready("llama-70b")
+    assert pod_names(user, "llama-70b") == first
+    (found,) = user.children("deployments", "llama-70b")
+    assert found["metadata"]["generation"] == 1
+
+
+def test_a_rollout_on_a_full_pool_does_not_wait_for_a_gpu_that_never_comes(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    spec: Json = {"placement": {"accelerators": ["mi300x"]}, "replicas": 2}
+    user.apply(inference("llama-405b", "llama-3.1-405b-fp8", **spec))
+    user.wait_ready("llama-405b")
+    first = pod_names(user, "llama-405b")
+    user.apply(inference("llama-405b", "llama-3.1-405b-fp8", max_model_len=16384, **spec))
+    user.wait_ready("llama-405b", timeout=60)
+    assert not first & pod_names(user, "llama-405b")
+
+
+REFUSED_BY_THE_API_SERVER: dict[str, tuple[Json, str]] = {
+    "no source": ({"model": {"source": {}}}, "exactly one of"),
+    "two sources": (
+        {"model": {"source": {"configMap": {"name": "a"}, **inline_source("llama-3.1-8b")}}},
+        "exactly one of",
+    ),
+    "negative replicas": ({"replicas": -1}, "spec.replicas"),
+    "unknown policy": ({"placement": {"policy": "Cheapest"}}, "LowestCost"),
+    "no length": ({"workload": {}}, "maxModelLen"),
+    "a length of nothing": ({"workload": {"maxModelLen": 0}}, "maxModelLen"),
+    "utilization above one": (
+        {"engine": {"vllm": {"gpuMemoryUtilization": 1.2}}},
+        "gpuMemoryUtilization",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_THE_API_SERVER)
+def test_the_api_server_refuses_a_bad_spec_with_a_clear_message(user: User, case: str) -> None:
+    spec, words = REFUSED_BY_THE_API_SERVER[case]
+    with pytest.raises(ApiError, match=words):
+        user.apply(inference("bad", **spec))
+
+
+def test_the_api_server_refuses_a_name_that_cannot_be_a_label(user: User) -> None:
+    with pytest.raises(ApiError, match="DNS label"):
+        user.apply(inference("llama-3.3"))
+
+
+def broken_config(**changes: object) -> Json:
+    source = inline_source("llama-3.1-8b")
+    source["inline"]["config"] |= changes
+    source["inline"].pop("weightsBytes", None)
+    return {"model": {"source": source}}
+
+
+REFUSED_BY_THE_OPERATOR: dict[str, tuple[Json, str]] = {
+    "an accelerator nobody makes": ({"placement": {"accelerators": ["mi3000"]}}, "InvalidSpec"),
+    "longer than the model": ({"workload": {"maxModelLen": 999999}}, "InvalidSpec"),
+    "a flag that the operator sets": (
+        {"engine": {"vllm": {"extraArgs": ["--tensor-parallel-size=2"]}}},
+        "InvalidSpec",
+    ),
+    "a config without layers": (broken_config(num_hidden_layers=-3), "InvalidModel"),
+    "a dtype nobody knows": (broken_config(torch_dtype="float13", dtype="float13"), "InvalidModel"),
+    "not a decoder": (
+        broken_config(architectures=["BertModel"], model_type="bert"),
+        "UnsupportedArchitecture",
+    ),
+    "a ConfigMap that is not there": (
+        {"model": {"source": {"configMap": {"name": "missing"}}}},
+        "ModelNotFound",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_THE_OPERATOR)
+def test_the_operator_says_what_is_wrong_leaves_children_alone_and_recovers(
+    fleet: UseFleet, user: User, case: str
+) -> None:
+    fleet("tiny")
+    changes, reason = REFUSED_BY_THE_OPERATOR[case]
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    first = pod_names(user, "llama")
+    user.apply(inference("llama", "llama-3.1-8b", **changes))
+    status = user.wait("llama", has("Accepted", "False", reason))
+    assert condition(status, "Accepted")["message"]
+    assert condition(status, "Ready")["status"] == "False"
+    assert pod_names(user, "llama") == first
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    assert pod_names(user, "llama") == first
+
+
+def test_a_child_that_was_edited_scaled_or_deleted_is_repaired(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    (found,) = user.children("deployments", "llama")
+    name, image = found["metadata"]["name"], container(found)["image"]
+
+    user.admin.kubectl("-n", user.namespace, "set", "image", f"deploy/{name}", "vllm=nginx")
+    user.admin.wait_for("deployments", name, lambda one: container(one)["image"] == image)
+    user.admin.kubectl("-n", user.namespace, "scale", f"deploy/{name}", "--replicas=3")
+    user.admin.wait_for("deployments", name, lambda one: one["spec"]["replicas"] == 1)
+    user.admin.delete("deployments", name, timeout=None)
+    uid = found["metadata"]["uid"]
+    user.admin.wait_for("deployments", name, lambda one: one["metadata"]["uid"] != uid)
+    user.admin.delete("services", "llama", timeout=None)
+    user.admin.wait_for("services", "llama", lambda one: "deletionTimestamp" not in one["metadata"])
+    user.wait_ready("llama")
+
+
+def test_a_foreign_object_of_the_same_name_is_left_alone_and_reported(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    (found,) = user.children("deployments", "llama")
+    name = found["metadata"]["name"]
+    user.admin.delete("infd", "llama")
+    user.forget("llama")
+    user.admin.wait_gone("deployments", name)
+    pod = {"containers": [{"name": "web", "image": "nginx"}]}
+    foreign = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod},
+        },
+    }
+    (before,) = user.admin.apply(foreign)
+    user.apply(inference("llama", "llama-3.1-8b"))
+    status = user.wait("llama", has("Accepted", "False", "NameConflict"))
+    assert name in condition(status, "Accepted")["message"]
+    after = user.admin.get("deployments", name)
+    assert after is not None
+    assert after["spec"] == before["spec"]
+    assert "ownerReferences" not in after["metadata"]
+    user.admin.delete("deployments", name)
+    user.wait_ready("llama", timeout=60)
+
+
+def test_ten_megabytes_of_yaml_are_refused_and_stop_nothing(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    source = inline_source("llama-3.1-8b")
+    source["inline"]["config"]["padding"] = "x" * 10_000_000
+    with pytest.raises((ApiError, HarnessError)):
+        user.apply(inference("huge", model={"source": source}))
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")

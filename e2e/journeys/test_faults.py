@@ -1,0 +1,124 @@
+"""Journeys 7, 9 and 10: the operator is down or killed, and servers that do not serve."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from functools import partial
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+
+
+def test_deleting_with_the_operator_down_removes_all_children(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    operator.kill()
+    user.admin.delete("infd", "llama")
+    user.forget("llama")
+    for kind in ("deployments", "replicasets", "services", "pods"):
+        user.admin.until(
+            f"all {kind} of the deleted object to be gone",
+            partial(has_none, user, kind),
+            timeout=60,
+        )
+
+
+def has_none(user: User, kind: str) -> bool:
+    return not user.children(kind, "llama")
+
+
+def everything(admin: Admin, namespace: str) -> dict[str, list[str]]:
+    """The names of all children in a namespace; pods are counted, their names are random."""
+    found = {
+        kind: sorted(item["metadata"]["name"] for item in admin.items(kind, namespace))
+        for kind in ("deployments", "services")
+    }
+    owners = [
+        item["metadata"]["labels"]["tonnage.dev/inferencedeployment"]
+        for item in admin.items("pods", namespace)
+    ]
+    return {**found, "pods": sorted(owners)}
+
+
+def summary(user: User, names: Iterable[str]) -> dict[str, object]:
+    """Where each object ended up, as far as an end state is comparable."""
+    found: dict[str, object] = {}
+    for name in names:
+        status = user.status(name)
+        placements = [
+            (entry["accelerator"], entry["tensorParallelSize"], entry["replicas"])
+            for entry in status["placements"]
+        ]
+        found[name] = (placements, condition(status, "Ready")["status"])
+    return found
+
+
+def test_killed_at_random_moments_it_ends_in_the_same_state_with_nothing_twice(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet("mixed")
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    names = [f"llama-{number:02}" for number in range(20)]
+    for first in range(0, len(names), 5):
+        user.admin.until("the operator to lead", lambda: operator.leads)
+        for name in names[first : first + 5]:
+            user.apply(inference(name, chance.choice(["llama-3.1-8b", "llama-3.3-70b"])))
+        time.sleep(chance.uniform(0, 0.3))  # any moment of the work will do, and no other is meant
+        operator.kill()
+        operator.start()
+    for name in names:
+        user.wait_ready(name, timeout=60)
+    disturbed = everything(user.admin, user.namespace)
+    assert len(disturbed["deployments"]) == len(names), f"seed {seed}"
+    assert disturbed["services"] == names, f"seed {seed}"
+    assert disturbed["pods"] == names, f"seed {seed}"
+    before = summary(user, names)
+    operator.kill()
+    operator.start()
+    for name in names:
+        user.wait_ready(name)
+    assert summary(user, names) == before, f"seed {seed}"
+    assert everything(user.admin, user.namespace) == disturbed, f"seed {seed}"
+
+
+FAILURES = {
+    "out-of-memory": ("OutOfMemory", "KV cache"),
+    "exit-zero": ("ServerExited", "exit code 0"),
+    "crash-loop": ("CrashLooping", "exit code 1"),
+    "image-pull-failure": ("ImagePullFailed", "image"),
+}
+
+
+@pytest.mark.parametrize("behaviour", FAILURES)
+def test_a_server_that_does_not_serve_is_told_in_its_own_words_and_recovers(
+    fleet: UseFleet, user: User, behaviour: str
+) -> None:
+    reason, words = FAILURES[behaviour]
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b", behaviour=behaviour))
+    status = user.wait("llama", has("Ready", "False", reason), timeout=60)
+    assert words in condition(status, "Ready")["message"]
+    assert condition(status, "Available")["reason"] == reason
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama", timeout=60)
+
+
+def test_a_server_that_never_gets_ready_is_not_ready_and_not_stalled(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b", behaviour="never-ready"))
+    status = user.wait("llama", has("Ready", "False", "ContainersNotReady"))
+    assert condition(status, "Progressing")["status"] == "True"
+    assert condition(status, "Stalled") == {}

@@ -1,0 +1,87 @@
+"""Journeys 11 and 12: kubectl as people use it, and an operator that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+
+from e2e.admin import WRITES
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, has
+from e2e.models import inference
+from e2e.operator_process import USER
+
+_QUIET_SECONDS = 60
+
+
+def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    inside = ["-n", user.namespace]
+    user.apply(inference("llama", "llama-3.1-8b"))
+    ready = "--for=condition=Ready"
+    user.admin.kubectl(*inside, "wait", ready, "infd/llama", "--timeout=60s")
+    user.forget("llama")
+    user.admin.kubectl(*inside, "scale", "infd/llama", "--replicas=2")
+    status = user.wait("llama", lambda found: has("Ready")(found) and found["replicas"] == 2)
+    assert status["readyReplicas"] == 2
+    assert len(user.children("pods", "llama")) == 2
+
+    header, row = user.admin.kubectl(*inside, "get", "infd").splitlines()
+    assert header.split() == [
+        "NAME", "READY", "POOL", "ACCELERATOR", "TP", "REPLICAS", "REASON", "AGE",
+    ]  # fmt: skip
+    assert row.split()[:2] == ["llama", "True"]
+    assert "MESSAGE" in user.admin.kubectl(*inside, "get", "infd", "-o", "wide")
+    assert "llama" in user.admin.kubectl(*inside, "get", "tonnage")
+    explained = user.admin.kubectl("explain", "infd.spec.placement")
+    for field in ("policy", "accelerators", "fallback"):
+        assert field in explained
+    assert "mi300x" in user.admin.kubectl("get", "apool")
+
+
+def test_scaling_to_zero_serves_nothing_and_comes_back(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    user.apply(inference("llama", "llama-3.1-8b", replicas=0))
+    user.wait("llama", has("Available", "False", "ScaledToZero"))
+    user.admin.until("its pod to be gone", lambda: not user.children("pods", "llama"))
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+
+
+def test_nothing_to_do_means_no_write(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    names = [f"llama-{number:03}" for number in range(60)] + [f"none-{n:03}" for n in range(40)]
+    for name in names:
+        replicas = 0 if name.startswith("none") else 1
+        user.apply(inference(name, "llama-3.1-8b", replicas=replicas))
+    for name in names:
+        user.wait_ready(name, timeout=120)
+    _await_quiet(user)
+    mark = user.admin.audit_mark()
+    time.sleep(_QUIET_SECONDS)  # the journey is a minute in which nothing happens
+    writes = [
+        f"{event['verb']} {event['requestURI']}"
+        for event in user.admin.requests(USER, verbs=WRITES, since=mark)
+        if event["objectRef"]["resource"] != "leases"
+    ]
+    assert writes == []
+
+
+def _await_quiet(user: User) -> None:
+    """Wait until the last reports of the start have been written: two seconds without a write."""
+    mark = user.admin.audit_mark()
+    since = time.monotonic()
+
+    def quiet() -> bool:
+        nonlocal mark, since
+        writes = [
+            event
+            for event in user.admin.requests(USER, verbs=WRITES, since=mark)
+            if event["objectRef"]["resource"] != "leases"
+        ]
+        if writes:
+            mark, since = user.admin.audit_mark(), time.monotonic()
+        return time.monotonic() - since > 2
+
+    user.admin.until("the operator to come to rest", quiet, timeout=60)

@@ -1,0 +1,160 @@
+"""Journeys 1 to 3 and 6: the right pool, and the reasons for every other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.fleet import apply_fleet
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, argument, candidate, condition, container, has
+from e2e.models import inference
+from e2e.rest import Json
+from e2e.stack import Stack
+
+
+def deployment(user: User, name: str) -> Json:
+    (found,) = user.children("deployments", name)
+    return found
+
+
+def test_a_70b_model_runs_whole_on_one_mi300x_and_status_says_why_not_on_h100(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("mixed")
+    user.apply(inference("llama-70b"))
+    status = user.wait_ready("llama-70b")
+    (placement,) = status["placements"]
+    assert placement["accelerator"] == "mi300x"
+    assert placement["tensorParallelSize"] == 1
+    found = deployment(user, "llama-70b")
+    assert "rocm" in container(found)["image"]
+    assert container(found)["resources"]["limits"]["amd.com/gpu"] == "1"
+    assert argument(found, "--tensor-parallel-size") == "1"
+    h100 = candidate(status, "h100-sxm-80gb")
+    assert h100["verdict"] == "Feasible"
+    assert h100["tensorParallelSize"] == 4
+    assert h100["reason"] == "CostsMore"
+    assert any(character.isdigit() for character in h100["message"])
+    assert len(status["candidates"]) == 5
+    assert all(entry["reason"] and entry["message"] for entry in status["candidates"])
+
+
+def test_its_pods_run_on_nodes_of_the_chosen_pool(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    user.apply(inference("llama-70b"))
+    user.wait_ready("llama-70b")
+    (pod,) = user.children("pods", "llama-70b")
+    node = user.admin.get("nodes", pod["spec"]["nodeName"])
+    assert node is not None
+    assert node["metadata"]["labels"]["amd.com/gpu.device-id"] == "74a1"
+
+
+def absent(admin: Admin, names: list[str]) -> None:
+    for name in names:
+        admin.delete("nodes", name)
+
+
+def cordoned(admin: Admin, names: list[str]) -> None:
+    for name in names:
+        admin.kubectl("cordon", name)
+
+
+def not_ready(admin: Admin, names: list[str]) -> None:
+    for name in names:
+        admin.kubectl("label", "node", name, "e2e.tonnage.dev/ready=false")
+    for name in names:
+        admin.wait_for(
+            "nodes",
+            name,
+            lambda node: any(
+                found["type"] == "Ready" and found["status"] != "True"
+                for found in node["status"]["conditions"]
+            ),
+            timeout=60,
+        )
+
+
+@pytest.mark.parametrize("loss", [absent, cordoned, not_ready], ids=lambda loss: loss.__name__)
+def test_without_amd_nodes_a_70b_model_runs_on_four_h100(
+    fleet: UseFleet, user: User, loss: Callable[[Admin, list[str]], None]
+) -> None:
+    fleet("mixed")
+    # Two H200 would cost less than four H100; here the choice is between AMD and H100.
+    allowed = {"accelerators": ["mi300x", "mi355x", "h100-sxm-80gb"]}
+    nodes = [found["metadata"] for found in user.admin.items("nodes")]
+    loss(user.admin, [node["name"] for node in nodes if "amd.com/gpu.device-id" in node["labels"]])
+    user.apply(inference("llama-70b", placement=allowed))
+    status = user.wait_ready("llama-70b")
+    (placement,) = status["placements"]
+    assert (placement["accelerator"], placement["tensorParallelSize"]) == ("h100-sxm-80gb", 4)
+    found = deployment(user, "llama-70b")
+    assert container(found)["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert "rocm" not in container(found)["image"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "tensor_parallel_size"), [("h100-sxm-80gb", 8), ("mi300x", 4)]
+)
+def test_405b_in_fp8_takes_eight_h100_or_four_mi300x(
+    fleet: UseFleet, user: User, accelerator: str, tensor_parallel_size: int
+) -> None:
+    fleet("mixed")
+    user.apply(
+        inference("llama-405b", "llama-3.1-405b-fp8", placement={"accelerators": [accelerator]})
+    )
+    (placement,) = user.wait_ready("llama-405b")["placements"]
+    assert placement["tensorParallelSize"] == tensor_parallel_size
+
+
+def test_the_policy_decides_between_money_and_gpus(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    allowed = ["mi300x", "h100-sxm-80gb"]
+    for name, policy in (("cheap", "LowestCost"), ("few", "FewestGPUs")):
+        spec = {"policy": policy, "accelerators": allowed}
+        user.apply(inference(name, "llama-3.1-405b-fp8", placement=spec))
+        (placement,) = user.wait_ready(name)["placements"]
+        assert (placement["accelerator"], placement["gpusPerReplica"]) == ("mi300x", 4)
+        assert placement["reason"] == policy
+
+
+def test_deepseek_v3_never_lands_on_eight_h100(fleet: UseFleet, user: User) -> None:
+    fleet("mixed")
+    user.apply(inference("deepseek", "deepseek-v3", max_model_len=16384))
+    status = user.wait_ready("deepseek")
+    assert status["placements"][0]["accelerator"] != "h100-sxm-80gb"
+    h100 = candidate(status, "h100-sxm-80gb")
+    assert (h100["verdict"], h100["reason"]) == ("Rejected", "WeightsDoNotFit")
+
+
+def test_a_model_that_fits_nowhere_says_what_each_pool_lacks(fleet: UseFleet, user: User) -> None:
+    fleet("nvidia-only")
+    spec = {"accelerators": ["h100-sxm-80gb", "l40s"]}
+    user.apply(inference("deepseek", "deepseek-v3", max_model_len=16384, placement=spec))
+    status = user.wait("deepseek", has("Placed", "False", "DoesNotFit"))
+    assert condition(status, "Ready")["reason"] == "DoesNotFit"
+    assert condition(status, "Stalled")["status"] == "True"
+    rejected = [entry for entry in status["candidates"] if entry["reason"] != "NotAllowed"]
+    assert rejected
+    assert all("GiB" in entry["message"] for entry in rejected)
+    assert user.children("deployments", "deepseek") == []
+
+
+def test_without_free_gpus_it_waits_and_runs_within_ten_seconds_of_nodes_joining(
+    control_plane: Stack, fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    spec = {"accelerators": ["mi300x"]}
+    user.apply(inference("first", "llama-3.1-405b-fp8", placement=spec))
+    user.apply(inference("second", "llama-3.1-405b-fp8", placement=spec))
+    user.wait_ready("first")
+    user.wait_ready("second")
+    user.apply(inference("third", "llama-3.1-405b-fp8", placement=spec))
+    status = user.wait("third", has("Placed", "False", "InsufficientGPUs"))
+    assert "4" in condition(status, "Placed")["message"]
+    assert user.children("deployments", "third") == []
+    more = {"groups": [{"name": "more", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8}]}
+    apply_fleet(control_plane.access, more)
+    user.wait_ready("third", timeout=10)

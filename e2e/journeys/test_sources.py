@@ -1,0 +1,142 @@
+"""Where models come from: the Hub, a ConfigMap, a volume; and what is said when they do not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, container, has
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.rest import Json
+from tests.support.hub_server import HubServer
+from tests.support.tiny_model import CONFIG, SHARDS, TOKEN, WEIGHTS
+
+TINY = {"maxModelLen": 2048}
+
+
+def from_hub(repo: str, **more: object) -> Json:
+    return {"model": {"source": {"huggingFace": {"repo": repo, **more}}}, "workload": TINY}
+
+
+def secret(name: str, token: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "data": {"token": base64.b64encode(token.encode()).decode()},
+    }
+
+
+def test_a_model_of_the_hub_runs_and_status_names_its_commit(
+    fleet: UseFleet, user: User, hub: HubServer
+) -> None:
+    fleet("tiny")
+    hub.add_repo("acme/tiny", {"config.json": CONFIG, "model.safetensors": WEIGHTS})
+    user.apply(inference("tiny", **from_hub("acme/tiny")))
+    status = user.wait_ready("tiny")
+    assert status["model"]["revision"] == hub.repos["acme/tiny"].commit
+    assert status["model"]["architecture"] == "LlamaForCausalLM"
+    (deployment,) = user.children("deployments", "tiny")
+    assert container(deployment)["args"][0] == "acme/tiny"
+
+
+def test_a_gated_model_needs_a_token_and_nobody_sees_it(
+    fleet: UseFleet, user: User, hub: HubServer, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    files = {"config.json": CONFIG, **SHARDS}
+    hub.add_repo("acme/gated", files, gated=True, readers=(TOKEN,))
+    user.apply(inference("gated", **from_hub("acme/gated")))
+    status = user.wait("gated", has("Accepted", "False", "ModelAccessDenied"))
+    assert "acme/gated" in condition(status, "Accepted")["message"]
+    user.admin.apply(secret("hf", TOKEN))
+    user.apply(inference("gated", **from_hub("acme/gated", tokenSecretRef={"name": "hf"})))
+    user.wait_ready("gated")
+    (deployment,) = user.children("deployments", "gated")
+    (variable,) = (found for found in container(deployment)["env"] if found["name"] == "HF_TOKEN")
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "token"}
+    seen = json.dumps([user.get("gated"), deployment, user.admin.items("events")])
+    assert TOKEN not in seen
+    assert TOKEN not in operator.log.read_text("utf-8")
+
+
+def test_a_model_that_nobody_has_is_told_apart_from_one_behind_a_gate(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    user.apply(inference("missing", **from_hub("acme/no-such-model")))
+    status = user.wait("missing", has("Accepted", "False"))
+    assert condition(status, "Accepted")["reason"] in ("ModelNotFound", "ModelAccessDenied")
+    assert "acme/no-such-model" in condition(status, "Accepted")["message"]
+
+
+def test_a_config_map_may_come_after_the_object_that_names_it(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    source = {"configMap": {"name": "facts", "loadFrom": "acme/tiny"}}
+    user.apply(inference("later", model={"source": source}, workload=TINY))
+    user.wait("later", has("Accepted", "False", "ModelNotFound"))
+    user.admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "facts"},
+            "data": {"config.json": CONFIG.start.decode()},
+        }
+    )
+    user.wait_ready("later", timeout=40)
+
+
+def bound_claim(user: User, name: str) -> list[Json]:
+    """A claim and the volume that is bound to it."""
+    size = {"storage": "200Gi"}
+    common = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    metadata = {"name": f"{user.namespace}-{name}"}
+    volume = {
+        **common,
+        "capacity": size,
+        "hostPath": {"path": "/models"},
+        "claimRef": {"name": name, "namespace": user.namespace},
+    }
+    claim = {**common, "resources": {"requests": size}, "volumeName": metadata["name"]}
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": volume},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": claim,
+        },
+    ]
+
+
+def test_weights_on_a_volume_are_mounted_and_a_job_is_printed_that_gathers_their_facts(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    user.admin.apply(bound_claim(user, "models"))
+    inspect = ["inspect", "--pvc=models", "--path=llama", "--config-map=facts"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "tonnage", *inspect, f"--namespace={user.namespace}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    user.admin.kubectl("apply", "--validate=strict", "-f", "-", text=printed)
+    (job,) = user.admin.items("jobs")
+    user.admin.delete("jobs", job["metadata"]["name"], timeout=None)  # no container runs here
+    facts = {"data": {"config.json": CONFIG.start.decode(), "weightsBytes": str(WEIGHTS.size)}}
+    user.admin.patch("configmaps", "facts", facts)
+    source = {"claimName": "models", "path": "llama", "facts": {"configMap": {"name": "facts"}}}
+    user.apply(
+        inference("volume", model={"source": {"persistentVolumeClaim": source}}, workload=TINY)
+    )
+    user.wait_ready("volume")
+    (deployment,) = user.children("deployments", "volume")
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    claims = [found.get("persistentVolumeClaim", {}).get("claimName") for found in volumes]
+    assert "models" in claims
+    assert container(deployment)["args"][0].endswith("/llama")

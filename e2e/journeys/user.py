@@ -1,0 +1,116 @@
+"""A user of the cluster: applies InferenceDeployments and looks at what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from e2e.admin import Admin
+from e2e.rest import Json
+
+Predicate = Callable[[Json], object]
+
+
+class User:
+    """Works in one namespace and remembers what each object was when it was applied last."""
+
+    def __init__(self, admin: Admin, namespace: str) -> None:
+        self.admin = admin
+        self.namespace = namespace
+        self._applied: dict[str, Json] = {}
+
+    def apply(self, manifest: Json) -> Json:
+        """Apply an InferenceDeployment and remember what the API server stored."""
+        (stored,) = self.admin.apply(manifest)
+        self._applied[stored["metadata"]["name"]] = _users_part(stored)
+        return stored
+
+    def forget(self, name: str) -> None:
+        """The object was deleted, or is changed by other means from here on."""
+        self._applied.pop(name, None)
+
+    def get(self, name: str) -> Json:
+        """The object as it is now."""
+        found = self.admin.get("infd", name)
+        assert found is not None, f"InferenceDeployment {name} is gone"
+        return found
+
+    def status(self, name: str) -> Json:
+        """Its status, empty before the first report."""
+        status: Json = self.get(name).get("status") or {}
+        return status
+
+    def wait(self, name: str, predicate: Predicate, *, timeout: float = 30, why: str = "") -> Json:
+        """Wait until the status is of the current spec and satisfies `predicate`; return it."""
+
+        def holds(found: Json) -> bool:
+            status = found.get("status") or {}
+            current = status.get("observedGeneration") == found["metadata"]["generation"]
+            return bool(current and predicate(status))
+
+        found = self.admin.wait_for("infd", name, holds, timeout=timeout, why=why)
+        status: Json = found["status"]
+        return status
+
+    def wait_ready(self, name: str, *, timeout: float = 30) -> Json:
+        """Wait until the object is Ready and return its status."""
+        return self.wait(name, has("Ready"), timeout=timeout, why=f"{name} to be Ready")
+
+    def children(self, kind: str, name: str) -> list[Json]:
+        """The Deployments, Services or pods of an object."""
+        return self.admin.items(kind, selector=f"tonnage.dev/inferencedeployment={name}")
+
+    def assert_untouched(self) -> None:
+        """Spec, labels, annotations and finalizers are byte for byte what the user applied."""
+        for name, before in self._applied.items():
+            found = self.admin.get("infd", name)
+            if found is not None:
+                assert _users_part(found) == before, f"the operator changed {name}"
+
+
+def has(kind: str, status: str = "True", reason: str | None = None) -> Predicate:
+    """A predicate on a status: its condition has this status and, where given, this reason."""
+
+    def holds(found: Json) -> bool:
+        actual = condition(found, kind)
+        return actual.get("status") == status and reason in (None, actual.get("reason"))
+
+    return holds
+
+
+def condition(status: Json, kind: str) -> Json:
+    """A condition of a status, empty where there is none."""
+    conditions = status.get("conditions") or []
+    return next((found for found in conditions if found["type"] == kind), {})
+
+
+def candidate(status: Json, accelerator: str) -> Json:
+    """What status says of the pool with this accelerator."""
+    found = [entry for entry in status["candidates"] if entry.get("accelerator") == accelerator]
+    assert len(found) == 1, f"{accelerator}: {len(found)} candidates in {status['candidates']}"
+    return dict(found[0])
+
+
+def container(deployment: Json) -> Json:
+    """The vLLM container of a Deployment."""
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def argument(deployment: Json, flag: str) -> str:
+    """The value of one of vLLM's flags."""
+    (found,) = (
+        given.removeprefix(f"{flag}=")
+        for given in container(deployment)["args"]
+        if given.startswith(f"{flag}=")
+    )
+    return str(found)
+
+
+def _users_part(found: Json) -> Json:
+    metadata = found["metadata"]
+    kept: dict[str, Any] = {
+        key: metadata.get(key) for key in ("labels", "annotations", "finalizers")
+    }
+    return deepcopy({"spec": found["spec"], **kept})

@@ -1,0 +1,147 @@
+"""The operator as a process of its own, under its own ServiceAccount with the shipped RBAC."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.admin import Admin
+from e2e.failure import HarnessError
+from e2e.ports import PortLease
+from e2e.processes import spawn_bound
+from e2e.stack import Stack, service_account_kubeconfig
+
+ROOT = Path(__file__).parent.parent
+NAMESPACE = "tonnage-system"
+SERVICE_ACCOUNT = "tonnage"
+USER = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
+
+_START_TIMEOUT = 60.0
+_STOP_TIMEOUT = 30.0
+_POLL_INTERVAL = 0.05
+_SHOWN_BYTES = 4_000
+# All that an installation needs but the operator's own Deployment: it runs beside the cluster here.
+_INSTALLED_KINDS = {
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+}
+
+
+def install(admin: Admin) -> None:
+    """Apply the CRDs and the shipped ServiceAccount and RBAC, as a platform team would."""
+    for path in sorted((ROOT / "crds").glob("tonnage.dev_*.yaml")):
+        admin.apply(path)
+    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(ROOT / "manifests" / "base")))
+    objects = [found for found in documents if found["kind"] in _INSTALLED_KINDS]
+    admin.apply(sorted(objects, key=lambda found: str(found["kind"]) != "Namespace"))
+    admin.wait_for("serviceaccounts", SERVICE_ACCOUNT, lambda _: True, NAMESPACE)
+
+
+class OperatorProcess:
+    """`tonnage run` beside a stack; started, stopped and killed by its own process id."""
+
+    def __init__(
+        self, stack: Stack, folder: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "operator.log"
+        self._kubeconfig = folder / "operator.kubeconfig"
+        self._stack = stack
+        self._lease = PortLease(["operator"])
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
+        self._environment |= environment or {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where /healthz, /readyz and /metrics answer."""
+        return f"127.0.0.1:{self._lease.ports['operator']}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it and return when it is ready."""
+        if not self._kubeconfig.exists():
+            service_account_kubeconfig(self._stack, NAMESPACE, SERVICE_ACCOUNT, self._kubeconfig)
+        command = [sys.executable, "-P", "-m", "tonnage", "run", f"--listen={self.address}"]
+        command += [f"--kubeconfig={self._kubeconfig}", f"--namespace={NAMESPACE}"]
+        self._process = spawn_bound(command, self.log, self._environment)
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not self._answers("/readyz"):
+            if not self.running:
+                raise HarnessError(f"the operator ended with {self._process.returncode}: {self}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise HarnessError(f"the operator was not ready in {_START_TIMEOUT:.0f} s: {self}")
+            time.sleep(_POLL_INTERVAL)
+
+    def stop(self) -> int:
+        """End it as a kubelet does, with SIGTERM, and return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it as a power cut does, with SIGKILL."""
+        return self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it and give its port back."""
+        if self.running:
+            self.stop()
+        self._lease.release()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it holds the lease; one that was killed keeps it from the next for 15 s."""
+        return 'leader_election_master_status{name="tonnage"} 1.0' in self.metrics()
+
+    def metrics(self) -> str:
+        """The text of /metrics."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The structured lines of its log."""
+        lines = self.log.read_text("utf-8", errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            raise HarnessError("the operator was never started")
+        self._process.send_signal(number)
+        try:
+            return self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_STOP_TIMEOUT)
+            raise HarnessError(
+                f"the operator did not end within {_STOP_TIMEOUT:.0f} s of {number.name}: {self}"
+            ) from None
+
+    def _answers(self, path: str) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def __str__(self) -> str:
+        text = self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
+        return f"log {self.log} ends\n{text[-_SHOWN_BYTES:]}"
