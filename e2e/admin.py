@@ -260,7 +260,7 @@ class Admin:
             return (list(last),) if predicate(last) else None
 
         what = why or f"the {kind} of {self._in(namespace)} to satisfy the predicate"
-        state = lambda: "\n".join(map(_brief, last)) or f"no {kind}"  # noqa: E731
+        state = lambda: "\n".join(map(_brief, last)) or f"no {kind}"  # noqa: E731 - one line, used once
         return self.until(what, probe, timeout=timeout, describe=state)[0]
 
     def describe(self, kind: str, name: str, namespace: str | None = None) -> str:

@@ -190,7 +190,7 @@ class Supervisor:
         last = "no answer"
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(server.health, timeout=5, context=context):  # noqa: S310
+                with urllib.request.urlopen(server.health, timeout=5, context=context):  # noqa: S310 - loopback
                     return
             except urllib.error.HTTPError as error:
                 last = f"{error.code} {error.read().decode('utf-8', 'replace')[-300:]}"

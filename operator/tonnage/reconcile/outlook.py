@@ -54,7 +54,7 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
     failure = _find_failure(observation, outlook)
     available = _find_available(observation, outlook, placed, failure)
     ready = _find_ready(observation, outlook, (accepted, placed), failure)
-    progressing = _find_progressing(outlook, ready, accepted, placed, failure)
+    progressing = _find_progressing(outlook, ready, accepted, failure)
     return [
         accepted,
         placed,
@@ -67,7 +67,7 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
             progressing.reason,
             progressing.message,
         ),
-        _find_stalled(outlook, ready, accepted, placed, failure),
+        _find_stalled(ready, accepted, placed, failure),
     ]
 
 
@@ -186,7 +186,6 @@ def _find_progressing(
     outlook: Outlook,
     ready: Finding,
     accepted: Finding,
-    placed: Finding,
     failure: PodFailure | None,
 ) -> Finding:
     kind = ConditionType.PROGRESSING
@@ -211,7 +210,6 @@ def _is_moving(outlook: Outlook) -> bool:
 
 
 def _find_stalled(
-    outlook: Outlook,
     ready: Finding,
     accepted: Finding,
     placed: Finding,
