@@ -30,7 +30,7 @@ ACCEPTED = Accepted(SPEC, LLAMA_8B)
 
 def placed(granted: int = 2, replicas: int = 2) -> Placed:
     assert DECISION.chosen is not None
-    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas), granted, None)
+    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas), granted)
 
 
 def deployment(

@@ -46,7 +46,6 @@ class Placed:
     decision: Decision
     option: Option
     granted: int
-    current: ChildDeployment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def place(
             return held
     if chosen is None:
         return Unplaced(decision)
-    return Placed(decision, chosen, min(chosen.replicas, chosen.room), current)
+    return Placed(decision, chosen, min(chosen.replicas, chosen.room))
 
 
 def placed_for(spec: InferenceDeploymentSpec) -> str:
