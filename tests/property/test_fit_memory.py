@@ -114,7 +114,7 @@ def test_more_utilization_never_holds_fewer_tokens(
             Checkpoint(shape), accelerator, accelerator.memory_bytes, Parallelism(tensor), chosen,
             4096, CATALOG,
         )  # fmt: skip
-        held.append(verdict.kv_cache_tokens if isinstance(verdict, MemoryFit) else 0)
+        held.append(verdict.account.kv_cache_tokens if isinstance(verdict, MemoryFit) else 0)
     assert held == sorted(held)
 
 
@@ -130,9 +130,14 @@ def test_what_fits_holds_what_was_asked_for_within_the_budget(
     )  # fmt: skip
     assume(isinstance(fit, MemoryFit))
     assert isinstance(fit, MemoryFit)
-    assert fit.kv_cache_tokens >= fit.required_tokens == length
-    used = fit.weights_bytes + fit.activation_bytes + fit.non_torch_bytes + fit.graph_bytes
-    assert used + fit.kv_cache_bytes == fit.budget_bytes <= fit.device_bytes
+    assert fit.account.kv_cache_tokens >= fit.required_tokens == length
+    used = (
+        fit.account.weights_bytes
+        + fit.account.activation_bytes
+        + fit.account.non_torch_bytes
+        + fit.account.graph_bytes
+    )
+    assert used + fit.account.kv_cache_bytes == fit.account.budget_bytes <= fit.account.device_bytes
 
 
 @given(shapes(), RELEASES, st.integers(1, 100_000), st.integers(1, 100_000))

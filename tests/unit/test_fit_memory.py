@@ -93,31 +93,35 @@ def test_known_models_on_known_devices(
 def test_llama_70b_leaves_over_a_hundred_thousand_tokens_on_one_mi300x() -> None:
     verdict = judge(load("llama-3.3-70b", LLAMA_70B_BYTES), "mi300x", 1)
     assert isinstance(verdict, MemoryFit)
-    assert verdict.weights_bytes == pytest.approx(LLAMA_70B_BYTES, rel=0.001)
-    assert verdict.kv_bytes_per_token == 327_680
-    assert 118_000 <= verdict.kv_cache_tokens <= 135_000
+    assert verdict.account.weights_bytes == pytest.approx(LLAMA_70B_BYTES, rel=0.001)
+    assert verdict.account.kv_bytes_per_token == 327_680
+    assert 118_000 <= verdict.account.kv_cache_tokens <= 135_000
 
 
 def test_llama_70b_over_four_h100_leaves_half_of_each_for_the_cache() -> None:
     verdict = judge(load("llama-3.3-70b", LLAMA_70B_BYTES), "h100-sxm-80gb", 4)
     assert isinstance(verdict, MemoryFit)
-    overheads = verdict.activation_bytes + verdict.non_torch_bytes + verdict.graph_bytes
-    assert verdict.kv_cache_bytes + overheads == pytest.approx(43e9, rel=0.01)
-    assert verdict.kv_cache_bytes > 34e9
+    overheads = (
+        verdict.account.activation_bytes
+        + verdict.account.non_torch_bytes
+        + verdict.account.graph_bytes
+    )
+    assert verdict.account.kv_cache_bytes + overheads == pytest.approx(43e9, rel=0.01)
+    assert verdict.account.kv_cache_bytes > 34e9
 
 
 def test_the_terms_add_up_to_the_budget() -> None:
     verdict = judge(load("llama-3.3-70b"), "mi300x", 1)
     assert isinstance(verdict, MemoryFit)
     terms = (
-        verdict.weights_bytes
-        + verdict.activation_bytes
-        + verdict.non_torch_bytes
-        + verdict.graph_bytes
-        + verdict.kv_cache_bytes
+        verdict.account.weights_bytes
+        + verdict.account.activation_bytes
+        + verdict.account.non_torch_bytes
+        + verdict.account.graph_bytes
+        + verdict.account.kv_cache_bytes
     )
-    assert terms == verdict.budget_bytes
-    assert verdict.budget_bytes == pytest.approx(0.92 * verdict.device_bytes)
+    assert terms == verdict.account.budget_bytes
+    assert verdict.account.budget_bytes == pytest.approx(0.92 * verdict.account.device_bytes)
 
 
 BROKEN: list[tuple[str, str, int, int, MemoryTerm]] = [
@@ -142,9 +146,9 @@ def test_more_tokens_than_the_cache_holds_do_not_fit() -> None:
     checkpoint = load("llama-3.3-70b", LLAMA_70B_BYTES)
     fitting = judge(checkpoint, "mi300x", 1)
     assert isinstance(fitting, MemoryFit)
-    enough = judge(checkpoint, "mi300x", 1, required=fitting.kv_cache_tokens)
+    enough = judge(checkpoint, "mi300x", 1, required=fitting.account.kv_cache_tokens)
     assert isinstance(enough, MemoryFit)
-    too_many = judge(checkpoint, "mi300x", 1, required=fitting.kv_cache_tokens + 1)
+    too_many = judge(checkpoint, "mi300x", 1, required=fitting.account.kv_cache_tokens + 1)
     assert isinstance(too_many, DoesNotFit)
     assert too_many.term is MemoryTerm.KV_CACHE
 
@@ -162,21 +166,21 @@ def test_fewer_sequences_leave_more_for_the_cache() -> None:
     few = judge(checkpoint, "h100-sxm-80gb", 1, options=replace(OPTIONS, max_num_seqs=64))
     assert isinstance(many, MemoryFit)
     assert isinstance(few, MemoryFit)
-    assert few.activation_bytes < many.activation_bytes
+    assert few.account.activation_bytes < many.account.activation_bytes
 
 
 def test_eager_mode_has_no_graphs() -> None:
     verdict = judge(load("llama-3.1-8b"), "mi300x", 1, options=replace(OPTIONS, enforce_eager=True))
     assert isinstance(verdict, MemoryFit)
-    assert verdict.graph_bytes == 0
+    assert verdict.account.graph_bytes == 0
 
 
 def test_older_releases_kept_graphs_outside_a_smaller_budget() -> None:
     options = replace(OPTIONS, vllm_version="v0.11.0")
     verdict = judge(load("llama-3.1-8b"), "mi300x", 1, options=options)
     assert isinstance(verdict, MemoryFit)
-    assert verdict.graph_bytes == 0
-    assert verdict.budget_bytes == pytest.approx(0.9 * verdict.device_bytes)
+    assert verdict.account.graph_bytes == 0
+    assert verdict.account.budget_bytes == pytest.approx(0.9 * verdict.account.device_bytes)
 
 
 def test_a_vision_tower_raises_the_activation_peak() -> None:
@@ -185,7 +189,7 @@ def test_a_vision_tower_raises_the_activation_peak() -> None:
     seeing, reading = judge(gemma, "mi300x", 1), judge(blind, "mi300x", 1)
     assert isinstance(seeing, MemoryFit)
     assert isinstance(reading, MemoryFit)
-    assert seeing.activation_bytes > reading.activation_bytes + 2 * 1024**3
+    assert seeing.account.activation_bytes > reading.account.activation_bytes + 2 * 1024**3
 
 
 def test_a_pipeline_shares_out_layers() -> None:
@@ -196,5 +200,5 @@ def test_a_pipeline_shares_out_layers() -> None:
         checkpoint, h100, h100.memory_bytes, Parallelism(2, 2), OPTIONS, 8192, CATALOG
     )
     assert isinstance(verdict, MemoryFit)
-    assert verdict.weights_bytes == pytest.approx(LLAMA_70B_BYTES / 4, rel=0.02)
-    assert verdict.kv_bytes_per_token == 327_680 // 4
+    assert verdict.account.weights_bytes == pytest.approx(LLAMA_70B_BYTES / 4, rel=0.02)
+    assert verdict.account.kv_bytes_per_token == 327_680 // 4

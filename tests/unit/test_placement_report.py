@@ -87,7 +87,7 @@ def test_a_placement_shows_where_the_memory_goes_and_what_it_costs() -> None:
         "costPerHour": "1.99",
     }
     assert message.startswith("fits with TP 1")
-    assert tokens == decision.chosen.fit.kv_cache_tokens
+    assert tokens == decision.chosen.fit.account.kv_cache_tokens
     parts = ("weightsGiB", "activationGiB", "nonTorchGiB", "graphGiB", "kvCacheGiB")
     assert sum(memory[part] for part in parts) == pytest.approx(memory["budgetGiB"], abs=0.3)
     assert memory["deviceGiB"] == 192.0

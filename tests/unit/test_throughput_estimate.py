@@ -13,7 +13,7 @@ from tests.support.placing import (
     checkpoint_of,
 )
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
+from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
 from tonnage.fit.weights import weights_per_gpu
 from tonnage.throughput.estimate import estimate_throughput
 from tonnage.throughput.figures import load_throughput_data
@@ -23,6 +23,24 @@ from tonnage.throughput.work import token_work
 OPTIONS = EngineOptions(vllm_version="v0.32.0", max_model_len=8192)
 KV_BYTES_PER_TOKEN_405B = 516_096
 """bfloat16, over all GPUs."""
+
+
+def holding(
+    device_bytes: int, weights_bytes: int, kv_bytes_per_token: int, kv_cache_tokens: int
+) -> MemoryAccount:
+    """An account of which only what decides the speed is filled in."""
+    return MemoryAccount(
+        device_bytes=device_bytes,
+        budget_bytes=0,
+        weights_bytes=weights_bytes,
+        activation_bytes=0,
+        non_torch_bytes=0,
+        graph_bytes=0,
+        kv_cache_bytes=0,
+        request_kv_bytes=0,
+        kv_bytes_per_token=kv_bytes_per_token,
+        kv_cache_tokens=kv_cache_tokens,
+    )
 
 
 def estimate(
@@ -37,19 +55,15 @@ def estimate(
 ) -> ThroughputEstimate | None:
     accelerator = CATALOG.accelerator(accelerator_id)
     release = CATALOG.release(options.vllm_version)
-    fit = MemoryFit(
-        device_bytes=accelerator.memory_bytes or 0,
-        budget_bytes=0,
-        weights_bytes=weights_per_gpu(checkpoint, parallelism, options, accelerator, release),
-        activation_bytes=0,
-        non_torch_bytes=0,
-        graph_bytes=0,
-        kv_cache_bytes=0,
-        kv_bytes_per_token=kv_bytes_per_token // parallelism.gpus,
-        kv_cache_tokens=kv_cache_tokens,
-        required_tokens=0,
+    account = holding(
+        accelerator.memory_bytes or 0,
+        weights_per_gpu(checkpoint, parallelism, options, accelerator, release),
+        kv_bytes_per_token // parallelism.gpus,
+        kv_cache_tokens,
     )
-    return estimate_throughput(checkpoint, accelerator, parallelism, options, fit, demand, CATALOG)
+    return estimate_throughput(
+        checkpoint, accelerator, parallelism, options, account, demand, CATALOG
+    )
 
 
 @dataclass
@@ -129,10 +143,10 @@ def test_a_mesh_is_slower_between_two_gpus_than_a_switch_would_be() -> None:
     found = {}
     for name, accelerator in (("mesh", mesh), ("switch", switched)):
         for tensor in (2, 8):
-            fit = MemoryFit(mesh.memory_bytes or 0, 0, 70 * 10**9, 0, 0, 0, 0, 163840, 10**9, 0)
+            account = holding(mesh.memory_bytes or 0, 70 * 10**9, 163_840, 10**9)
             demand = Demand(2000, 200, 64)
             result = estimate_throughput(
-                LLAMA_70B, accelerator, Parallelism(tensor), OPTIONS, fit, demand, CATALOG
+                LLAMA_70B, accelerator, Parallelism(tensor), OPTIONS, account, demand, CATALOG
             )
             assert result is not None
             found[name, tensor] = result.tokens_per_second
@@ -142,11 +156,11 @@ def test_a_mesh_is_slower_between_two_gpus_than_a_switch_would_be() -> None:
 
 def test_few_requests_touch_few_experts() -> None:
     work = token_work(DEEPSEEK_V3.shape, DEEPSEEK_V3.shape.quantization)
-    fit = MemoryFit(0, 0, 700 * 10**9, 0, 0, 0, 0, 0, 0, 0)
-    read = [work.weight_bytes(fit, 1, batch) for batch in (1, 8, 64, 1024)]
+    account = holding(0, 700 * 10**9, 0, 0)
+    read = [work.weight_bytes(account, 1, batch) for batch in (1, 8, 64, 1024)]
     assert read == sorted(read)
-    assert read[0] < 0.1 * fit.weights_bytes
-    assert read[-1] > 0.99 * (fit.weights_bytes - work.embedding_bytes)
+    assert read[0] < 0.1 * account.weights_bytes
+    assert read[-1] > 0.99 * (account.weights_bytes - work.embedding_bytes)
 
 
 def test_the_batch_is_what_the_cache_holds_and_vllm_schedules() -> None:

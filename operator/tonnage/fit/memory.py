@@ -5,18 +5,23 @@ total x utilization - weights - activation peak - non-torch memory - graphs = KV
 """
 
 import math
-from collections.abc import Sequence
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.batch import plan_batch
-from tonnage.fit.kv_cache import kv_bytes_per_token, kv_cache_tokens, needed_kv_bytes
+from tonnage.fit.kv_cache import (
+    kv_bytes_per_token,
+    kv_cache_tokens,
+    needed_kv_bytes,
+    request_kv_bytes,
+)
 from tonnage.fit.model import (
     DoesNotFit,
     EngineOptions,
     FitVerdict,
+    MemoryAccount,
     MemoryFit,
     MemoryTerm,
     Parallelism,
@@ -52,19 +57,8 @@ def judge_fit(
     activation = activation_bytes(shape, parallelism, batch, release)
     non_torch = non_torch_bytes(parallelism, vendor, release)
     graphs = graph_bytes(parallelism, options, vendor, release)
-    needed_kv = needed_kv_bytes(shape, parallelism, options, batch, required_tokens)
-    terms = (
-        (MemoryTerm.WEIGHTS, weights),
-        (MemoryTerm.ACTIVATION, activation),
-        (MemoryTerm.NON_TORCH, non_torch),
-        (MemoryTerm.GRAPHS, graphs),
-        (MemoryTerm.KV_CACHE, needed_kv),
-    )
-    lacking = _first_lacking(terms, budget, device_bytes)
-    if lacking is not None:
-        return lacking
     kv_cache = budget - weights - activation - non_torch - graphs
-    return MemoryFit(
+    account = MemoryAccount(
         device_bytes=device_bytes,
         budget_bytes=budget,
         weights_bytes=weights,
@@ -72,10 +66,14 @@ def judge_fit(
         non_torch_bytes=non_torch,
         graph_bytes=graphs,
         kv_cache_bytes=kv_cache,
+        request_kv_bytes=request_kv_bytes(
+            shape, parallelism, options, batch, options.max_model_len
+        ),
         kv_bytes_per_token=kv_bytes_per_token(shape, parallelism, options),
-        kv_cache_tokens=kv_cache_tokens(shape, parallelism, options, batch, kv_cache),
-        required_tokens=required_tokens,
+        kv_cache_tokens=kv_cache_tokens(shape, parallelism, options, batch, max(0, kv_cache)),
     )
+    needed_kv = needed_kv_bytes(shape, parallelism, options, batch, required_tokens)
+    return _first_lacking(account, needed_kv) or MemoryFit(account, required_tokens)
 
 
 def _budget_bytes(device_bytes: int, options: EngineOptions, release: EngineRelease) -> int:
@@ -84,13 +82,17 @@ def _budget_bytes(device_bytes: int, options: EngineOptions, release: EngineRele
     return math.ceil(device_bytes * utilization)
 
 
-def _first_lacking(
-    terms: Sequence[tuple[MemoryTerm, int]], budget: int, device_bytes: int
-) -> DoesNotFit | None:
+def _first_lacking(account: MemoryAccount, needed_kv: int) -> DoesNotFit | None:
     """The first term for which nothing or too little of the budget is left."""
-    left = budget
-    for term, needed in terms:
+    left = account.budget_bytes
+    for term, needed in (
+        (MemoryTerm.WEIGHTS, account.weights_bytes),
+        (MemoryTerm.ACTIVATION, account.activation_bytes),
+        (MemoryTerm.NON_TORCH, account.non_torch_bytes),
+        (MemoryTerm.GRAPHS, account.graph_bytes),
+        (MemoryTerm.KV_CACHE, needed_kv),
+    ):
         if needed > left:
-            return DoesNotFit(term, needed, left, device_bytes)
+            return DoesNotFit(term, needed, left, account)
         left -= needed
     return None

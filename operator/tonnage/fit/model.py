@@ -6,7 +6,14 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The vLLM options memory depends on; None means vLLM's default of the version and device."""
+    """The vLLM options memory depends on; None means vLLM's default of the version and device.
+
+    `speculative_tokens` are drafted in a step by the model's own layers for multi-token prediction,
+    0 without them. `kv_cache_memory_bytes` sets the KV cache's memory instead of what is left of
+    the budget. `cpu_offload_bytes` of the weights stay in the host's memory.
+    `data_parallel_encoder` keeps a whole vision tower on every GPU (--mm-encoder-tp-mode data),
+    `language_model_only` loads none. `offline` are the defaults of the LLM class, not the server's.
+    """
 
     vllm_version: str
     max_model_len: int
@@ -17,6 +24,17 @@ class EngineOptions:
     max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
+    dtype: str = "auto"
+    speculative_tokens: int = 0
+    kv_cache_memory_bytes: int | None = None
+    cpu_offload_bytes: int = 0
+    enable_chunked_prefill: bool | None = None
+    enable_prefix_caching: bool | None = None
+    hybrid_kv_cache: bool = True
+    block_size: int | None = None
+    data_parallel_encoder: bool = False
+    language_model_only: bool = False
+    offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +61,15 @@ class MemoryTerm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFit:
-    """It fits: where the bytes of one GPU go, and what is left for the KV cache.
+class MemoryAccount:
+    """Where the bytes of one GPU go, whether they suffice or not.
 
     `device_bytes` x utilization = `budget_bytes` = weights + activation + non_torch + graphs +
-    kv_cache. `kv_bytes_per_token` is what one token of context costs on one GPU (sliding-window
-    layers left out), `kv_cache_tokens` how many tokens one replica holds at a time,
-    `required_tokens` how many were asked for.
+    kv_cache, which is negative when the others exceed the budget. `graph_bytes` are 0 where the
+    release takes graphs out of what utilization leaves free. `request_kv_bytes` is what one request
+    of `max_model_len` holds, `kv_bytes_per_token` what one more token of context costs (sliding
+    windows and fixed states left out), `kv_cache_tokens` how many tokens one replica holds at a
+    time in requests of `max_model_len`. `band_bytes` is the uncertainty of `kv_cache_bytes`.
     """
 
     device_bytes: int
@@ -59,9 +79,22 @@ class MemoryFit:
     non_torch_bytes: int
     graph_bytes: int
     kv_cache_bytes: int
+    request_kv_bytes: int
     kv_bytes_per_token: int
     kv_cache_tokens: int
+    band_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFit:
+    """It fits: the KV cache holds the `required_tokens` that were asked for.
+
+    `tight` when what is left beyond them lies within the account's uncertainty.
+    """
+
+    account: MemoryAccount
     required_tokens: int
+    tight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +104,7 @@ class DoesNotFit:
     term: MemoryTerm
     needed_bytes: int
     available_bytes: int
-    device_bytes: int
+    account: MemoryAccount
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _TERMS: Final = {
 
 def tell_fit(option: Option) -> str:
     """That it fits, with which split."""
-    kv_cache = format_gib(option.fit.kv_cache_bytes)
+    kv_cache = format_gib(option.fit.account.kv_cache_bytes)
     return f"fits with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
 
 
@@ -64,7 +64,7 @@ def tell_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_token
     if part is None:
         part = f"the KV cache of {required_tokens} tokens needs"
     needed, left = format_gib(shortage.needed_bytes), format_gib(shortage.available_bytes)
-    device = format_gib(shortage.device_bytes)
+    device = format_gib(shortage.account.device_bytes)
     split = format_split(parallelism)
     even = "even " if parallelism.gpus > 1 else ""
     return f"{even}with {split} {part} {needed} GiB a GPU; {left} of its {device} GiB are left"

@@ -56,7 +56,7 @@ def placement_status(
         reason=found.reason,
         message=found.message,
         memory=_memory_status(option.fit),
-        kv_cache_tokens=option.fit.kv_cache_tokens,
+        kv_cache_tokens=option.fit.account.kv_cache_tokens,
         cost_per_hour=_money(option.cost_per_hour),
         estimate=_estimate_status(option),
     )
@@ -85,13 +85,13 @@ def _candidate_status(candidate: Candidate) -> CandidateStatus:
 
 def _memory_status(fit: MemoryFit) -> MemoryStatus:
     return MemoryStatus(
-        device_gi_b=_gib(fit.device_bytes),
-        budget_gi_b=_gib(fit.budget_bytes),
-        weights_gi_b=_gib(fit.weights_bytes),
-        activation_gi_b=_gib(fit.activation_bytes),
-        non_torch_gi_b=_gib(fit.non_torch_bytes),
-        graph_gi_b=_gib(fit.graph_bytes),
-        kv_cache_gi_b=_gib(fit.kv_cache_bytes),
+        device_gi_b=_gib(fit.account.device_bytes),
+        budget_gi_b=_gib(fit.account.budget_bytes),
+        weights_gi_b=_gib(fit.account.weights_bytes),
+        activation_gi_b=_gib(fit.account.activation_bytes),
+        non_torch_gi_b=_gib(fit.account.non_torch_bytes),
+        graph_gi_b=_gib(fit.account.graph_bytes),
+        kv_cache_gi_b=_gib(fit.account.kv_cache_bytes),
     )
 
 

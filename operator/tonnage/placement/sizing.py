@@ -107,7 +107,7 @@ def _size(
     share = -(-workload.concurrency // max(1, replicas))
     demand = Demand(workload.input_tokens, workload.output_tokens, share)
     estimate = estimate_throughput(
-        request.checkpoint, devices.accelerator, parallelism, options, fit, demand, catalog
+        request.checkpoint, devices.accelerator, parallelism, options, fit.account, demand, catalog
     )
     return Size(parallelism, fit, replicas, estimate, _notes(request, devices, options, catalog))
 
@@ -147,7 +147,7 @@ def wanted_replicas(spec: InferenceDeploymentSpec, fit: MemoryFit) -> int:
     """`spec.replicas`, else as many as hold all requests of the workload at once."""
     if spec.replicas is not None:
         return spec.replicas
-    held = max(1, fit.kv_cache_tokens // _request_tokens(spec.workload))
+    held = max(1, fit.account.kv_cache_tokens // _request_tokens(spec.workload))
     return min(MAX_REPLICAS, -(-spec.workload.concurrency // held))
 
 

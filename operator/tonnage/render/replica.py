@@ -58,5 +58,5 @@ class Replica:
         Where nobody has measured the files it is what the memory calculation puts on all GPUs.
         """
         step = defaults().model_size_step_gib * GIB
-        weights = self.checkpoint.weights_bytes or self.option.fit.weights_bytes * self.gpus
+        weights = self.checkpoint.weights_bytes or self.option.fit.account.weights_bytes * self.gpus
         return math.ceil(weights / step) * step // GIB

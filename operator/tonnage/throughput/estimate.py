@@ -19,7 +19,7 @@ from typing import Final
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint, Quantization
-from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
+from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
 from tonnage.fit.precision import loaded_quantization
 from tonnage.throughput.figures import load_throughput_data
 from tonnage.throughput.model import Demand, ThroughputEstimate
@@ -45,7 +45,7 @@ def estimate_throughput(
     accelerator: Accelerator,
     parallelism: Parallelism,
     options: EngineOptions,
-    fit: MemoryFit,
+    account: MemoryAccount,
     demand: Demand,
     catalog: Catalog,
 ) -> ThroughputEstimate | None:
@@ -58,14 +58,14 @@ def estimate_throughput(
     speed = _speed(loaded, accelerator, parallelism)
     if speed is None:
         return None
-    tier = release.batch_tier(fit.device_bytes, accelerator.id)
-    batch = _batch(fit, demand, options.max_num_seqs or tier.max_num_seqs)
+    tier = release.batch_tier(account.device_bytes, accelerator.id)
+    batch = _batch(account, demand, options.max_num_seqs or tier.max_num_seqs)
     work, stages = token_work(checkpoint.shape, loaded), parallelism.pipeline
     context = demand.input_tokens + demand.output_tokens / 2
-    step = _decode_step(work, fit, parallelism, speed, batch / stages, context)
+    step = _decode_step(work, account, parallelism, speed, batch / stages, context)
     prefill = _work_seconds(work, parallelism, speed, demand.input_tokens, demand.input_tokens / 2)
     round_seconds = stages * step + batch * prefill / demand.output_tokens
-    first_read = work.weight_bytes(fit, parallelism.gpus, demand.input_tokens) / speed.read
+    first_read = work.weight_bytes(account, parallelism.gpus, demand.input_tokens) / speed.read
     layers = checkpoint.shape.layers * speed.layer_seconds
     return ThroughputEstimate(
         tokens_per_second=batch / round_seconds,
@@ -76,9 +76,9 @@ def estimate_throughput(
     )
 
 
-def _batch(fit: MemoryFit, demand: Demand, max_num_seqs: int) -> int:
+def _batch(account: MemoryAccount, demand: Demand, max_num_seqs: int) -> int:
     """Requests held at once: as many as there are, as the KV cache holds, as vLLM schedules."""
-    held = fit.kv_cache_tokens // (demand.input_tokens + demand.output_tokens)
+    held = account.kv_cache_tokens // (demand.input_tokens + demand.output_tokens)
     return max(1, min(demand.concurrency, held, max_num_seqs))
 
 
@@ -121,14 +121,16 @@ def _compute_peak(
 
 def _decode_step(
     work: TokenWork,
-    fit: MemoryFit,
+    account: MemoryAccount,
     parallelism: Parallelism,
     speed: _Speed,
     batch: float,
     context: float,
 ) -> float:
     """Seconds in which one pipeline stage advances `batch` requests by a token."""
-    read = work.weight_bytes(fit, parallelism.gpus, batch) + work.kv_bytes(fit, batch, context)
+    read = work.weight_bytes(account, parallelism.gpus, batch) + work.kv_bytes(
+        account, batch, context
+    )
     layers = work.shape.layers / parallelism.pipeline
     return (
         read / speed.read

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tonnage.checkpoint.model import ModelShape, Quantization
-from tonnage.fit.model import MemoryFit
+from tonnage.fit.model import MemoryAccount
 from tonnage.fit.tensors import WeightPart
 from tonnage.fit.weights import count_parameters
 
@@ -38,16 +38,16 @@ class TokenWork:
         attention = 4 * shape.attention_heads * shape.head_dim * reach
         return tokens * (2 * self.active_parameters + attention)
 
-    def weight_bytes(self, fit: MemoryFit, gpus: int, tokens: float) -> float:
+    def weight_bytes(self, account: MemoryAccount, gpus: int, tokens: float) -> float:
         """Weights that one of the replica's GPUs reads in a step of so many tokens.
 
         The router's choice is taken as even: (1 - routed) ** tokens of the experts stay idle.
         """
         idle: float = (1 - self.routed) ** tokens
         unread = (self.embedding_bytes + self.expert_bytes * idle) / gpus
-        return max(fit.weights_bytes - unread, 0.0)
+        return max(account.weights_bytes - unread, 0.0)
 
-    def kv_bytes(self, fit: MemoryFit, requests: float, context_tokens: float) -> float:
+    def kv_bytes(self, account: MemoryAccount, requests: float, context_tokens: float) -> float:
         """KV cache that one GPU reads in a step that advances so many requests."""
         if self.full_layers <= 0:
             return 0.0
@@ -55,7 +55,7 @@ class TokenWork:
         if self.shape.sliding_window is not None:
             sliding = min(context_tokens, self.shape.sliding_window)
             tokens += self.shape.sliding_layers / self.full_layers * sliding
-        return requests * tokens * fit.kv_bytes_per_token
+        return requests * tokens * account.kv_bytes_per_token
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, DType, ModelShape
-from tonnage.fit.model import MemoryFit, Parallelism
+from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool, PoolNode
 from tonnage.placement.model import Option
 from tonnage.render.deployment import render_deployment
@@ -129,7 +129,7 @@ def container_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_fit(device_bytes: int, parallelism: Parallelism) -> MemoryFit:
-    return MemoryFit(
+    account = MemoryAccount(
         device_bytes=device_bytes,
         budget_bytes=device_bytes * 92 // 100,
         weights_bytes=WEIGHTS_70B_BYTES // parallelism.gpus,
@@ -137,7 +137,8 @@ def _make_fit(device_bytes: int, parallelism: Parallelism) -> MemoryFit:
         non_torch_bytes=GIB,
         graph_bytes=2 * GIB,
         kv_cache_bytes=36 * GIB,
+        request_kv_bytes=10 * GIB // parallelism.tensor,
         kv_bytes_per_token=327_680 // parallelism.tensor,
         kv_cache_tokens=118_000,
-        required_tokens=64_000,
     )
+    return MemoryFit(account, required_tokens=64_000)
