@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.checkpoint.config import parse_config, parse_config_text
-from tonnage.checkpoint.model import CheckpointError, ModelShape
+from tonnage.checkpoint.model import Attention, CheckpointError, ModelShape
 
 SCALARS = (
     st.none()
@@ -96,8 +96,12 @@ def test_any_object_gives_a_shape_or_our_error(config: dict[str, Any]) -> None:
 def test_a_model_with_some_fields_replaced(fields: dict[str, Any]) -> None:
     shape = parsed({**VALID, **fields})
     if shape is not None:
-        assert 0 <= shape.sliding_layers + shape.linear_layers <= shape.layers
-        assert shape.attention_heads % shape.kv_heads == 0
+        assert sum(shape.layer_counts.values()) == shape.layers == len(shape.layer_order)
+        assert all(
+            mixer.heads % mixer.kv_heads == 0
+            for mixer in shape.mixer_counts
+            if isinstance(mixer, Attention)
+        )
 
 
 @given(QUANTIZATION)

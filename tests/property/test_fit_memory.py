@@ -5,13 +5,18 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.support.shapes import layer
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import (
+    Attention,
     Checkpoint,
     DType,
     Experts,
+    FeedForward,
     LatentAttention,
     LinearAttention,
+    Mixer,
+    Mlp,
     ModelShape,
     Quantization,
 )
@@ -40,40 +45,48 @@ QUANTIZATIONS = st.none() | st.sampled_from(
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> ModelShape:
-    layers = draw(st.integers(1, 100))
+def mixers(draw: st.DrawFn) -> Mixer:
     kv_heads = draw(st.integers(1, 16))
-    shape = ModelShape(
+    head_dim = draw(st.sampled_from([64, 80, 128, 256]))
+    heads = kv_heads * draw(st.integers(1, 16))
+    window = draw(st.none() | st.integers(1, 8192))
+    return draw(
+        st.sampled_from(
+            [
+                Attention(heads, kv_heads, head_dim, head_dim, window=window),
+                LatentAttention(heads, 512, 64, 128, 128, 1536),
+                LinearAttention(16, 32, 128, 128, 4),
+            ]
+        )
+    )
+
+
+@st.composite
+def feed_forwards(draw: st.DrawFn) -> FeedForward:
+    if draw(st.booleans()):
+        return Experts(draw(st.integers(1, 512)), 1, draw(st.integers(64, 8192)))
+    return Mlp(draw(st.integers(64, 65536)), gated=draw(st.booleans()))
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> ModelShape:
+    hidden_size = draw(st.integers(64, 16384))
+    kinds = draw(
+        st.lists(st.builds(layer, mixers(), feed_forwards()), min_size=1, max_size=2, unique=True)
+    )
+    order = draw(st.lists(st.integers(0, len(kinds) - 1), min_size=1, max_size=100))
+    return ModelShape(
         architecture="LlamaForCausalLM",
         model_type="llama",
         dtype=draw(st.sampled_from(DType)),
-        layers=layers,
-        hidden_size=draw(st.integers(64, 16384)),
-        intermediate_size=draw(st.integers(64, 65536)),
-        attention_heads=kv_heads * draw(st.integers(1, 16)),
-        kv_heads=kv_heads,
-        head_dim=draw(st.sampled_from([64, 80, 128, 256])),
+        hidden_size=hidden_size,
         vocab_size=draw(st.integers(1, 300_000)),
         tie_word_embeddings=draw(st.booleans()),
         max_position_embeddings=draw(st.integers(1024, 262_144)),
+        layer_kinds=tuple(kinds),
+        layer_order=tuple(order),
         quantization=draw(QUANTIZATIONS),
-        gated_mlp=draw(st.booleans()),
     )
-    kind = draw(st.sampled_from(["full", "latent", "window", "linear"]))
-    if kind == "latent":
-        shape = replace(shape, latent_attention=LatentAttention(512, 64, 128, 128, 1536))
-    if kind == "window":
-        sliding = draw(st.integers(1, layers))
-        shape = replace(shape, sliding_layers=sliding, sliding_window=draw(st.integers(1, 8192)))
-    if kind == "linear":
-        linear = LinearAttention(16, 32, 128, 128, 4)
-        count = draw(st.integers(1, layers))
-        shape = replace(shape, linear_layers=count, linear_attention=linear)
-    if draw(st.booleans()):
-        count = draw(st.integers(1, 512))
-        size = draw(st.integers(64, 8192))
-        shape = replace(shape, experts=Experts(draw(st.integers(1, layers)), count, 1, size))
-    return shape
 
 
 def options(version: str, length: int = 4096) -> EngineOptions:

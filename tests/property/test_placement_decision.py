@@ -88,12 +88,12 @@ def test_what_is_chosen_fits_and_has_room(
     chosen = decide(request, fleet_of(kinds), CATALOG).chosen
     if chosen is None:
         return
-    assert chosen.fit.kv_cache_tokens >= chosen.fit.required_tokens
+    assert chosen.fit.account.kv_cache_tokens >= chosen.fit.required_tokens
     assert chosen.fit.required_tokens >= request.spec.workload.max_model_len
     assert chosen.replicas == 0 or 0 < chosen.room <= chosen.pool.free
     assert chosen.parallelism.gpus <= max(node.gpus for node in chosen.pool.nodes)
     workload = request.spec.workload
-    held = chosen.fit.kv_cache_tokens // (workload.input_tokens + workload.output_tokens)
+    held = chosen.fit.account.kv_cache_tokens // (workload.input_tokens + workload.output_tokens)
     if request.spec.replicas is None and chosen.replicas < 64:
         assert held * chosen.replicas >= workload.concurrency
 

@@ -1,6 +1,7 @@
 """config.json of published models, and what is wrong with broken ones."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,13 @@ import pytest
 
 from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config, parse_config_text
 from tonnage.checkpoint.model import (
+    Attention,
     CheckpointError,
     DType,
     Experts,
     LatentAttention,
+    LinearAttention,
+    ModelShape,
     UnsupportedArchitectureError,
 )
 
@@ -30,6 +34,19 @@ DENSE: dict[str, Any] = {
 }
 
 
+def windows(shape: ModelShape) -> Counter[int | None]:
+    """How many layers attend to how many tokens."""
+    return Counter({m.window: n for m, n in shape.mixer_counts.items() if isinstance(m, Attention)})
+
+
+def layers_with_experts(shape: ModelShape) -> int:
+    return sum(
+        count
+        for layer, count in shape.layer_counts.items()
+        if any(isinstance(block, Experts) for block in layer.feed_forwards)
+    )
+
+
 def load(name: str) -> dict[str, Any]:
     content = json.loads((CONFIGS / f"{name}.json").read_text())
     assert isinstance(content, dict)
@@ -39,7 +56,7 @@ def load(name: str) -> dict[str, Any]:
 def test_a_dense_model_with_grouped_query_attention() -> None:
     shape = parse_config(load("llama-3.3-70b"))
     assert (shape.layers, shape.hidden_size, shape.intermediate_size) == (80, 8192, 28672)
-    assert (shape.attention_heads, shape.kv_heads, shape.head_dim) == (64, 8, 128)
+    assert shape.mixer_counts == {Attention(64, 8, 128, 128): 80}
     assert shape.dtype is DType.BFLOAT16
     assert not shape.tie_word_embeddings
     assert shape.quantization is None
@@ -48,17 +65,19 @@ def test_a_dense_model_with_grouped_query_attention() -> None:
 
 def test_latent_attention_and_experts_after_dense_layers() -> None:
     shape = parse_config(load("deepseek-v3"))
-    assert shape.latent_attention == LatentAttention(512, 64, 128, 128, 1536)
-    assert shape.experts == Experts(58, 256, 8, 2048, shared_intermediate_size=2048)
-    assert shape.nextn_layers == 1
+    assert shape.latent_attention == LatentAttention(128, 512, 64, 128, 128, 1536)
+    assert shape.experts == Experts(256, 8, 2048, shared_intermediate_size=2048)
+    assert layers_with_experts(shape) == 58
+    assert len(shape.draft_layers) == 1
     assert shape.quantization is not None
     assert shape.quantization.block == (128, 128)
 
 
 def test_alternating_windows_and_experts_in_mxfp4() -> None:
     shape = parse_config(load("gpt-oss-120b"))
-    assert (shape.sliding_layers, shape.sliding_window) == (18, 128)
-    assert shape.experts == Experts(36, 128, 4, 2880)
+    assert windows(shape) == {128: 18, None: 18}
+    assert shape.experts == Experts(128, 4, 2880)
+    assert layers_with_experts(shape) == 36
     assert shape.quantization is not None
     assert shape.quantization.experts_only
     assert shape.dtype is DType.BFLOAT16, "gpt-oss names no dtype"
@@ -66,17 +85,19 @@ def test_alternating_windows_and_experts_in_mxfp4() -> None:
 
 def test_a_language_model_inside_a_multimodal_config() -> None:
     shape = parse_config(load("gemma-3-27b"))
-    assert (shape.layers, shape.sliding_layers, shape.sliding_window) == (62, 52, 1024)
+    assert windows(shape) == {1024: 52, None: 10}
     assert shape.tie_word_embeddings, "Gemma ties them without saying so"
-    assert shape.vision_parameters > 400_000_000
+    assert shape.tower_elements > 400_000_000
 
 
 def test_linear_attention_in_three_of_four_layers() -> None:
     shape = parse_config(load("qwen3.5-397b-a17b"))
-    assert (shape.layers, shape.linear_layers) == (60, 45)
-    assert shape.linear_attention is not None
-    assert shape.linear_attention.state_dtype is DType.FLOAT32
-    assert shape.attention_gate
+    linear, attention = shape.mixer_counts
+    assert isinstance(linear, LinearAttention)
+    assert linear.state_dtype is DType.FLOAT32
+    assert isinstance(attention, Attention)
+    assert attention.gated
+    assert tuple(shape.mixer_counts.values()) == (45, 15)
 
 
 def test_linear_layers_counted_from_the_interval() -> None:
@@ -90,13 +111,14 @@ def test_linear_layers_counted_from_the_interval() -> None:
         "linear_value_head_dim": 128,
         "linear_conv_kernel_dim": 4,
     }
-    assert parse_config(config).linear_layers == 6
+    assert list(parse_config(config).mixer_counts.values()) == [6, 2]
 
 
 def test_layers_kept_in_16_bits_are_counted_by_layer() -> None:
-    quantization = parse_config(load("llama-3.1-405b-fp8")).quantization
-    assert quantization is not None
-    kept = dict(quantization.unquantized)
+    shape = parse_config(load("llama-3.1-405b-fp8"))
+    kept = Counter[str]()
+    for layer, count in shape.layer_counts.items():
+        kept.update({linear: count for linear, _ in layer.exceptions})
     assert kept["self_attn.q_proj"] == 126, "all of the attention"
     assert kept["mlp.down_proj"] == 2, "the MLP of the first and the last layer"
 
@@ -117,9 +139,7 @@ MOE_RULES: list[tuple[str, dict[str, Any], int]] = [
 @pytest.mark.parametrize(("rule", "fields", "want_layers"), MOE_RULES)
 def test_layers_with_experts(rule: str, fields: dict[str, Any], want_layers: int) -> None:
     config = {**DENSE, "num_experts_per_tok": 2, "moe_intermediate_size": 512, **fields}
-    experts = parse_config(config).experts
-    assert experts is not None, rule
-    assert experts.layers == want_layers
+    assert layers_with_experts(parse_config(config)) == want_layers, rule
 
 
 def test_no_experts_is_a_dense_model() -> None:
@@ -168,8 +188,7 @@ WINDOWS: list[tuple[str, dict[str, Any], int]] = [
 @pytest.mark.parametrize(("what", "fields", "want_layers"), WINDOWS)
 def test_layers_with_a_window(what: str, fields: dict[str, Any], want_layers: int) -> None:
     shape = parse_config({**DENSE, **fields})
-    assert shape.sliding_layers == want_layers, what
-    assert (shape.sliding_window == 512) == (want_layers > 0)
+    assert windows(shape)[512] == want_layers, what
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,19 @@
 """`quantization_config` in its dialects."""
 
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from tonnage.checkpoint.exclusions import count_unquantized
+from tonnage.checkpoint.exclusions import Exclusions
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import CheckpointError, Quantization
 from tonnage.checkpoint.quantization import read_quantization
 
 
 def read(config: dict[str, Any]) -> Quantization:
-    quantization = read_quantization(ConfigFields({"quantization_config": config}), 4, ())
+    quantization = read_quantization(ConfigFields({"quantization_config": config}))
     assert quantization is not None
     return quantization
 
@@ -78,7 +79,7 @@ def test_dialects(what: str, config: dict[str, Any], want: Quantization) -> None
 
 
 def test_a_16_bit_checkpoint_has_none() -> None:
-    assert read_quantization(ConfigFields({}), 4, ()) is None
+    assert read_quantization(ConfigFields({})) is None
 
 
 IGNORED: list[tuple[str, str, dict[str, int]]] = [
@@ -95,14 +96,26 @@ IGNORED: list[tuple[str, str, dict[str, int]]] = [
 ]  # fmt: skip
 
 
+def counted(ignored: list[str], layers: int, expert_layers: set[int]) -> dict[str, int]:
+    """In how many layers each linear layer keeps 16 bits."""
+    exclusions = Exclusions(ignored)
+    return dict(
+        Counter(
+            linear
+            for layer in range(layers)
+            for linear, _ in exclusions.of_layer(layer, layer in expert_layers)
+        )
+    )
+
+
 @pytest.mark.parametrize(("what", "entry", "want"), IGNORED)
 def test_layers_kept_in_16_bits(what: str, entry: str, want: dict[str, int]) -> None:
     """Three layers, the last one with experts instead of an MLP."""
-    assert dict(count_unquantized([entry], 3, {2})) == want, what
+    assert counted([entry], layers=3, expert_layers={2}) == want, what
 
 
 def test_a_dense_layer_has_no_experts_to_ignore() -> None:
-    counts = dict(count_unquantized(["model.layers.0*"], 3, {1, 2}))
+    counts = counted(["model.layers.0*"], layers=3, expert_layers={1, 2})
     assert "mlp.experts.0.down_proj" not in counts
     assert counts["mlp.down_proj"] == 1
 
@@ -110,10 +123,10 @@ def test_a_dense_layer_has_no_experts_to_ignore() -> None:
 def test_hostile_patterns_cost_no_time() -> None:
     patterns = [f"{'*a' * 120}{number}*" for number in range(64)]
     started = time.monotonic()
-    count_unquantized(patterns, 512, ())
+    counted(patterns, layers=512, expert_layers=set())
     assert time.monotonic() - started < 5
 
 
 def test_more_patterns_than_any_checkpoint_has_are_refused() -> None:
     with pytest.raises(CheckpointError, match="64 patterns"):
-        count_unquantized([f"*{number}*" for number in range(65)], 4, ())
+        Exclusions(f"*{number}*" for number in range(65))

@@ -1,13 +1,11 @@
 """KV cache of one GPU, against the plans that vLLM 0.32.0 makes."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tonnage.checkpoint.config import parse_config
-from tonnage.checkpoint.model import ModelShape, SparseIndexer
+from tests.support.shapes import grouped_query, layer, load_shape, with_layers
+from tonnage.checkpoint.model import Mlp
 from tonnage.fit.batch import Batch
 from tonnage.fit.kv_cache import (
     kv_bytes_per_token,
@@ -17,13 +15,8 @@ from tonnage.fit.kv_cache import (
 )
 from tonnage.fit.model import EngineOptions, Parallelism
 
-CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 OPTIONS = EngineOptions("v0.32.0", 32768)
 H200 = Batch(max_num_batched_tokens=8192, max_num_seqs=1024, in_flight_tokens=16384)
-
-
-def load(name: str) -> ModelShape:
-    return parse_config(json.loads((CONFIGS / f"{name}.json").read_text()))
 
 
 RATES: list[tuple[str, int, str, int]] = [
@@ -46,7 +39,7 @@ RATES: list[tuple[str, int, str, int]] = [
 @pytest.mark.parametrize(("name", "tensor", "dtype", "want_bytes"), RATES)
 def test_what_a_token_costs(name: str, tensor: int, dtype: str, want_bytes: int) -> None:
     options = replace(OPTIONS, kv_cache_dtype=dtype)
-    assert kv_bytes_per_token(load(name), Parallelism(tensor), options) == want_bytes
+    assert kv_bytes_per_token(load_shape(name), Parallelism(tensor), options) == want_bytes
 
 
 # bytes of one request of 32,768 tokens in vLLM 0.32.0's own plan
@@ -65,19 +58,21 @@ REQUESTS: list[tuple[str, int, str, int]] = [
 @pytest.mark.parametrize(("name", "tensor", "dtype", "want_bytes"), REQUESTS)
 def test_what_a_request_holds(name: str, tensor: int, dtype: str, want_bytes: int) -> None:
     options = replace(OPTIONS, kv_cache_dtype=dtype)
-    assert request_kv_bytes(load(name), Parallelism(tensor), options, H200, 32768) == want_bytes
+    assert (
+        request_kv_bytes(load_shape(name), Parallelism(tensor), options, H200, 32768) == want_bytes
+    )
 
 
 def test_a_window_bounds_what_long_requests_hold() -> None:
-    shape = load("gemma-3-27b")
-    full = replace(shape, sliding_layers=0, sliding_window=None)
+    shape = load_shape("gemma-3-27b")
+    full = with_layers(shape, (layer(grouped_query(32, 16), Mlp(21504), 5376), shape.layers))
     parallelism = Parallelism()
     windowed = request_kv_bytes(shape, parallelism, OPTIONS, H200, 131_072)
     assert windowed < request_kv_bytes(full, parallelism, OPTIONS, H200, 131_072) / 2
 
 
 def test_a_larger_batch_keeps_more_behind_the_window() -> None:
-    shape, parallelism = load("gpt-oss-120b"), Parallelism()
+    shape, parallelism = load_shape("gpt-oss-120b"), Parallelism()
     smaller = replace(H200, in_flight_tokens=2048)
     assert request_kv_bytes(shape, parallelism, OPTIONS, smaller, 32768) < request_kv_bytes(
         shape, parallelism, OPTIONS, H200, 32768
@@ -85,14 +80,14 @@ def test_a_larger_batch_keeps_more_behind_the_window() -> None:
 
 
 def test_a_model_with_windows_everywhere_costs_nothing_a_further_token() -> None:
-    shape = replace(load("llama-3.1-8b"), sliding_layers=32, sliding_window=4096)
+    shape = load_shape("llama-3.1-8b", model_type="mistral", sliding_window=4096)
     assert kv_bytes_per_token(shape, Parallelism(), OPTIONS) == 0
     held = request_kv_bytes(shape, Parallelism(), OPTIONS, H200, 32768)
     assert held == 32 * (20480 + 16) * 4096, "4095 + 16384 tokens in blocks, and one block more"
 
 
 def test_a_checkpoint_that_declares_an_fp8_cache_gets_one() -> None:
-    shape = load("llama-3.3-70b-fp8-dynamic")
+    shape = load_shape("llama-3.3-70b-fp8-dynamic")
     assert shape.quantization is not None
     declared = replace(shape, quantization=replace(shape.quantization, kv_cache_bits=8))
     assert kv_bytes_per_token(declared, Parallelism(), OPTIONS) == 163_840
@@ -101,14 +96,14 @@ def test_a_checkpoint_that_declares_an_fp8_cache_gets_one() -> None:
 
 
 def test_sparse_latent_attention_has_a_second_cache() -> None:
-    shape = replace(load("deepseek-v3"), indexer=SparseIndexer(61, 64, 128))
+    shape = load_shape("deepseek-v3", index_n_heads=64, index_head_dim=128)
     assert kv_bytes_per_token(shape, Parallelism(8), OPTIONS) == 78_324
     fp8 = replace(OPTIONS, kv_cache_dtype="fp8")
     assert kv_bytes_per_token(shape, Parallelism(8), fp8) == 48_068
 
 
 def test_tokens_and_bytes_are_each_others_inverse() -> None:
-    shape, parallelism = load("gpt-oss-120b"), Parallelism()
+    shape, parallelism = load_shape("gpt-oss-120b"), Parallelism()
     needed = needed_kv_bytes(shape, parallelism, OPTIONS, H200, 100_000)
     assert kv_cache_tokens(shape, parallelism, OPTIONS, H200, needed) == 100_000
     assert kv_cache_tokens(shape, parallelism, OPTIONS, H200, needed - 1) == 99_999

@@ -1,25 +1,25 @@
 """Splits that vLLM accepts and refuses, with the words it would use."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.support.shapes import (
+    grouped_query,
+    layer,
+    load_shape,
+    quantized,
+    with_exception,
+    with_layers,
+)
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
-from tonnage.checkpoint.model import LinearAttention, ModelShape, Quantization
+from tonnage.checkpoint.model import LinearAttention, Mlp, ModelShape, Quantization
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.parallelism import check_parallelism, legal_degrees
 
 CATALOG = load_catalog()
-CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 OPTIONS = EngineOptions("v0.32.0", 32768)
 EXPERT_PARALLEL = replace(OPTIONS, enable_expert_parallel=True)
-
-
-def load(name: str) -> ModelShape:
-    return parse_config(json.loads((CONFIGS / f"{name}.json").read_text()))
 
 
 def rule(
@@ -30,22 +30,30 @@ def rule(
     return illegal.rule if illegal else None
 
 
-LLAMA = load("llama-3.1-8b")
+LLAMA = load_shape("llama-3.1-8b")
+
+
+def heads(query: int, key: int) -> ModelShape:
+    return load_shape(
+        "llama-3.1-8b", num_attention_heads=query, num_key_value_heads=key, head_dim=128
+    )
+
 
 HEADS: list[tuple[str, ModelShape, int, str | None]] = [
     ("32 heads over 8", LLAMA, 8, None),
     ("32 heads over 3", LLAMA, 3, "AttentionHeads"),
-    ("28 heads over 8", replace(LLAMA, attention_heads=28, kv_heads=4), 8, "AttentionHeads"),
-    ("40 heads and 10 KV heads over 2", replace(LLAMA, attention_heads=40, kv_heads=10), 2, None),
-    ("10 KV heads over 4", replace(LLAMA, attention_heads=40, kv_heads=10), 4, "KvHeads"),
-    ("10 KV heads over 8", replace(LLAMA, attention_heads=40, kv_heads=10), 8, "KvHeads"),
-    ("2 KV heads replicated over 8", replace(LLAMA, kv_heads=2), 8, None),
+    ("28 heads over 8", heads(28, 4), 8, "AttentionHeads"),
+    ("40 heads and 10 KV heads over 2", heads(40, 10), 2, None),
+    ("10 KV heads over 4", heads(40, 10), 4, "KvHeads"),
+    ("10 KV heads over 8", heads(40, 10), 8, "KvHeads"),
+    ("2 KV heads replicated over 8", heads(32, 2), 8, None),
     ("3 global KV heads over 4",
-     replace(LLAMA, global_kv_heads=3, global_head_dim=64), 4, "KvHeads"),
-    ("one latent for all", load("deepseek-v3"), 8, None),
-    ("linear heads that divide", load("qwen3.5-397b-a17b"), 8, None),
+     with_layers(LLAMA, (layer(grouped_query(32, 8), Mlp(14336)), 4),
+                 (layer(grouped_query(36, 3), Mlp(14336)), 4)), 4, "KvHeads"),
+    ("one latent for all", load_shape("deepseek-v3"), 8, None),
+    ("linear heads that divide", load_shape("qwen3.5-397b-a17b"), 8, None),
     ("linear heads that do not",
-     replace(LLAMA, linear_layers=8, linear_attention=LinearAttention(2, 6, 128, 128, 4)), 4,
+     with_layers(LLAMA, (layer(LinearAttention(2, 6, 128, 128, 4), Mlp(14336)), 8)), 4,
      "LinearAttentionHeads"),
 ]  # fmt: skip
 
@@ -55,8 +63,12 @@ def test_heads(what: str, shape: ModelShape, tensor: int, want_rule: str | None)
     assert rule(shape, tensor) == want_rule, what
 
 
-QWEN = load("qwen3-235b-a22b-fp8")
-DENSE_FP8 = replace(LLAMA, quantization=Quantization("fp8", 8, block=(128, 128)))
+QWEN = load_shape("qwen3-235b-a22b-fp8")
+FP8_CONFIG = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+def dense_fp8(inner: int) -> ModelShape:
+    return load_shape("llama-3.1-8b", intermediate_size=inner, quantization_config=FP8_CONFIG)
 
 
 def test_blocks_of_experts_are_refined_by_new_releases() -> None:
@@ -73,8 +85,7 @@ def test_blocks_of_compressed_tensors_are_not_refined() -> None:
 
 
 def test_blocks_are_not_refined_below_what_kernels_take() -> None:
-    assert QWEN.experts is not None
-    odd = replace(QWEN, experts=replace(QWEN.experts, intermediate_size=1552))
+    odd = load_shape("qwen3-235b-a22b-fp8", moe_intermediate_size=1552)
     assert rule(odd, 8) == "QuantizationBlock"
 
 
@@ -84,12 +95,12 @@ def test_whole_experts_need_no_finer_blocks() -> None:
 
 
 def test_blocks_of_dense_layers_are_not_refined() -> None:
-    assert rule(DENSE_FP8, 8) is None
-    assert rule(replace(DENSE_FP8, intermediate_size=14336 + 512), 8) == "QuantizationBlock"
+    assert rule(dense_fp8(14336), 8) is None
+    assert rule(dense_fp8(14336 + 512), 8) == "QuantizationBlock"
 
 
 def test_one_gpu_splits_no_block() -> None:
-    assert rule(replace(DENSE_FP8, intermediate_size=14337), 1) is None
+    assert rule(dense_fp8(14337), 1) is None
 
 
 GROUPS: list[tuple[str, str, str | None]] = [
@@ -103,21 +114,20 @@ GROUPS: list[tuple[str, str, str | None]] = [
 def test_groups_that_a_split_would_cut(method: str, version: str, want_rule: str | None) -> None:
     """13824 over 8 ranks is 1728, no multiple of 128."""
     stored = Quantization(method, 4, group_size=128, scale_bits=20, is_float=False)
-    shape = replace(LLAMA, intermediate_size=13824, quantization=stored)
+    shape = quantized(load_shape("llama-3.1-8b", intermediate_size=13824), stored)
     assert rule(shape, 8, options=replace(OPTIONS, vllm_version=version)) == want_rule
 
 
 def test_layers_kept_in_16_bits_may_be_cut_anywhere() -> None:
-    stored = Quantization(
-        "compressed-tensors", 4, group_size=128, is_float=False,
-        unquantized=(("mlp.down_proj", 32),),
-    )  # fmt: skip
-    assert rule(replace(LLAMA, intermediate_size=13824, quantization=stored), 8) is None
+    stored = Quantization("compressed-tensors", 4, group_size=128, is_float=False)
+    shape = quantized(load_shape("llama-3.1-8b", intermediate_size=13824), stored)
+    assert rule(shape, 8) == "QuantizationBlock"
+    assert rule(with_exception(shape, "mlp.down_proj", 32), 8) is None
 
 
 EXPERTS: list[tuple[str, ModelShape, str | None]] = [
     ("a dense model", LLAMA, "ExpertParallel"),
-    ("256 experts over 8", load("deepseek-v3"), None),
+    ("256 experts over 8", load_shape("deepseek-v3"), None),
 ]
 
 
@@ -127,9 +137,7 @@ def test_expert_parallelism(what: str, shape: ModelShape, want_rule: str | None)
 
 
 def test_experts_that_cannot_be_dealt_out_evenly() -> None:
-    mixtral = load("mixtral-8x7b")
-    assert mixtral.experts is not None
-    odd = replace(mixtral, experts=replace(mixtral.experts, count=10))
+    odd = load_shape("mixtral-8x7b", num_local_experts=10)
     assert rule(odd, 4, options=EXPERT_PARALLEL) == "ExpertParallel"
     assert rule(odd, 4) is None
 
@@ -162,6 +170,6 @@ def test_messages_have_the_numbers() -> None:
     ],
 )
 def test_legal_degrees_within_a_node(name: str, max_gpus: int, want: list[int]) -> None:
-    degrees = legal_degrees(load(name), OPTIONS, CATALOG.release(None), max_gpus)
+    degrees = legal_degrees(load_shape(name), OPTIONS, CATALOG.release(None), max_gpus)
     assert [degree.tensor for degree in degrees] == want
     assert all(degree.pipeline == 1 for degree in degrees)

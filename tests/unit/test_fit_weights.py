@@ -1,26 +1,19 @@
 """Weights of one GPU, against what vLLM 0.32.0's own classes allocate."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.support.shapes import load_shape, with_exception
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
-from tonnage.checkpoint.model import Checkpoint, DType, ModelShape, Quantization, SparseIndexer
+from tonnage.checkpoint.model import Checkpoint, DType, ModelShape, Quantization
+from tonnage.fit.matrix import WeightPart
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.precision import loaded_quantization, weight_format
-from tonnage.fit.tensors import WeightPart
 from tonnage.fit.weights import count_parameters, stored_bytes, weights_per_gpu
 
 CATALOG = load_catalog()
-CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 OPTIONS = EngineOptions("v0.32.0", 32768)
-
-
-def load(name: str) -> ModelShape:
-    return parse_config(json.loads((CONFIGS / f"{name}.json").read_text()))
 
 
 def per_gpu(
@@ -58,64 +51,64 @@ LOADED: list[tuple[str, int, float]] = [
 
 @pytest.mark.parametrize(("name", "tensor", "want_bytes"), LOADED)
 def test_weights_of_the_first_rank(name: str, tensor: int, want_bytes: float) -> None:
-    assert per_gpu(load(name), tensor) == pytest.approx(want_bytes, rel=0.002)
+    assert per_gpu(load_shape(name), tensor) == pytest.approx(want_bytes, rel=0.002)
 
 
 def test_gpt_oss_is_padded_as_hopper_kernels_want_it() -> None:
-    assert per_gpu(load("gpt-oss-120b"), 1) == pytest.approx(64.38 * 1024**3, rel=0.01)
+    assert per_gpu(load_shape("gpt-oss-120b"), 1) == pytest.approx(64.38 * 1024**3, rel=0.01)
 
 
 def test_parameters_by_part() -> None:
-    counted = count_parameters(load("deepseek-v3"))
+    counted = count_parameters(load_shape("deepseek-v3"))
     assert sum(counted.values()) == pytest.approx(671e9, rel=0.002)
     assert counted[WeightPart.EXPERTS] == 58 * 256 * 3 * 2048 * 7168
     assert counted[WeightPart.LM_HEAD] == 129280 * 7168
 
 
 def test_tied_embeddings_are_counted_once() -> None:
-    untied = load("llama-3.1-8b")
+    untied = load_shape("llama-3.1-8b")
     tied = replace(untied, tie_word_embeddings=True)
     assert count_parameters(tied)[WeightPart.LM_HEAD] == 0
     assert per_gpu(untied, 1) - per_gpu(tied, 1) == 128256 * 4096 * 2
 
 
 def test_the_vocabulary_is_padded() -> None:
-    shape = replace(load("llama-3.1-8b"), vocab_size=128_001)
+    shape = replace(load_shape("llama-3.1-8b"), vocab_size=128_001)
     assert count_parameters(shape)[WeightPart.EMBEDDINGS] == 128_064 * 4096
 
 
 def test_kv_heads_are_replicated_beyond_their_number() -> None:
-    shape = replace(load("llama-3.1-8b"), kv_heads=2)
-    shared = (per_gpu(shape, 8) - per_gpu(replace(shape, kv_heads=1), 8)) / 1e6
-    assert shared == 0, "two KV heads or one, each of eight ranks holds one"
+    two = load_shape("llama-3.1-8b", num_key_value_heads=2)
+    one = load_shape("llama-3.1-8b", num_key_value_heads=1)
+    assert per_gpu(two, 8) == per_gpu(one, 8), "two KV heads or one, each of eight ranks holds one"
 
 
 def test_known_files_decide_the_total() -> None:
-    shape = load("llama-3.3-70b")
+    shape = load_shape("llama-3.3-70b")
     exact = per_gpu(shape, 4)
     larger = per_gpu(shape, 4, weights_bytes=int(stored_bytes(shape) * 1.1))
     assert larger == pytest.approx(exact * 1.1, rel=0.002)
 
 
 def test_layers_that_predict_ahead_lie_on_disk_only() -> None:
-    shape = load("deepseek-v3")
-    assert stored_bytes(shape) - stored_bytes(replace(shape, nextn_layers=0)) > 11e9
+    shape = load_shape("deepseek-v3")
+    assert stored_bytes(shape) - stored_bytes(replace(shape, draft_layers=())) > 11e9
     # The published files are 688.6 GB.
     assert stored_bytes(shape) == pytest.approx(688.6e9, rel=0.01)
     assert per_gpu(shape, 8, weights_bytes=688_586_727_753) == pytest.approx(85.4e9, rel=0.01)
 
 
 def test_a_float32_file_is_loaded_in_16_bits() -> None:
-    half = load("llama-3.1-8b")
+    half = load_shape("llama-3.1-8b")
     full = replace(half, dtype=DType.FLOAT32)
     assert stored_bytes(full) == 2 * stored_bytes(half)
     assert per_gpu(full, 1, weights_bytes=stored_bytes(full)) == per_gpu(half, 1)
 
 
 def test_quantising_while_loading_halves_the_linear_layers() -> None:
-    shape = load("llama-3.3-70b")
+    shape = load_shape("llama-3.3-70b")
     online = per_gpu(shape, 1, options=replace(OPTIONS, quantization="fp8"))
-    assert online == pytest.approx(per_gpu(load("llama-3.3-70b-fp8-dynamic"), 1), rel=0.001)
+    assert online == pytest.approx(per_gpu(load_shape("llama-3.3-70b-fp8-dynamic"), 1), rel=0.001)
     known = per_gpu(
         shape, 1, options=replace(OPTIONS, quantization="fp8"), weights_bytes=stored_bytes(shape)
     )
@@ -123,37 +116,34 @@ def test_quantising_while_loading_halves_the_linear_layers() -> None:
 
 
 def test_rocm_pads_rows_of_fp8_layers() -> None:
-    shape = load("llama-3.3-70b-fp8-dynamic")
+    shape = load_shape("llama-3.3-70b-fp8-dynamic")
     assert 1.01 < per_gpu(shape, 1, "mi300x") / per_gpu(shape, 1) < 1.04
-    assert per_gpu(load("deepseek-v3"), 8, "mi300x") == per_gpu(load("deepseek-v3"), 8)
+    assert per_gpu(load_shape("deepseek-v3"), 8, "mi300x") == per_gpu(load_shape("deepseek-v3"), 8)
 
 
 def test_rocm_pads_rows_of_unquantised_experts_only_when_they_are_aligned() -> None:
-    shape = load("mixtral-8x7b")
-    assert shape.experts is not None
+    shape = load_shape("mixtral-8x7b")
     grown = per_gpu(shape, 1, "mi300x") - per_gpu(shape, 1)
     rows = 32 * 8 * (2 * 14336 + 4096)
     assert grown == rows * 256
-    odd = replace(shape, hidden_size=4100, experts=replace(shape.experts, intermediate_size=14340))
+    odd = load_shape("mixtral-8x7b", hidden_size=4100, intermediate_size=14340, head_dim=128)
     assert per_gpu(odd, 1, "mi300x") == per_gpu(odd, 1)
 
 
 def test_layers_kept_in_16_bits_cost_as_much() -> None:
-    shape = load("llama-3.1-8b")
-    kept = (("mlp.down_proj", 2),)
-    some = replace(shape, quantization=Quantization("fp8", 8, unquantized=kept))
-    none = replace(shape, quantization=Quantization("fp8", 8))
+    none = replace(load_shape("llama-3.1-8b"), quantization=Quantization("fp8", 8))
+    some = with_exception(none, "mlp.down_proj", 2)
     assert per_gpu(some, 1) - per_gpu(none, 1) == 2 * (4096 * 14336 - 4096 * 4)
 
 
 def test_the_published_405b_keeps_its_attention_in_16_bits() -> None:
     """A start-up of the published files printed 57.75 GiB a GPU on eight."""
-    assert per_gpu(load("llama-3.1-405b-fp8"), 8) == pytest.approx(57.75 * 1024**3, rel=0.02)
+    assert per_gpu(load_shape("llama-3.1-405b-fp8"), 8) == pytest.approx(57.75 * 1024**3, rel=0.02)
 
 
 def test_absorbed_projections_are_dense_latent_attention_only() -> None:
-    shape = load("deepseek-v3")
-    sparse = replace(shape, indexer=SparseIndexer(layers=1, heads=1, head_dim=64))
+    shape = load_shape("deepseek-v3")
+    sparse = load_shape("deepseek-v3", index_n_heads=1, index_head_dim=1)
     absorbed = 61 * 128 * 256 * 512 * 2
     assert per_gpu(shape, 1) - per_gpu(sparse, 1) == pytest.approx(absorbed, rel=0.01)
     plain = replace(shape, quantization=None)
@@ -162,14 +152,14 @@ def test_absorbed_projections_are_dense_latent_attention_only() -> None:
 
 def test_mxfp8_is_expanded_where_there_are_no_kernels() -> None:
     stored = Quantization("mxfp8", 8, group_size=32, scale_bits=8)
-    shape = replace(load("llama-3.1-8b"), quantization=stored)
+    shape = replace(load_shape("llama-3.1-8b"), quantization=stored)
     release = CATALOG.release(None)
     assert loaded_quantization(shape, OPTIONS, "gfx942", release) is None
     assert loaded_quantization(shape, OPTIONS, "gfx950", release) == stored
 
 
 def test_experts_stay_whole_with_expert_parallelism() -> None:
-    shape = load("gpt-oss-120b")
+    shape = load_shape("gpt-oss-120b")
     sharded = per_gpu(shape, 8)
     whole = per_gpu(shape, 8, options=replace(OPTIONS, enable_expert_parallel=True))
     assert whole < sharded, "360 columns are padded to 384, 2880 are not"

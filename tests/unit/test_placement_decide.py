@@ -25,9 +25,10 @@ from tests.support.placing import (
     decide_on,
     spec_of,
 )
+from tests.support.shapes import load_shape
 from tonnage.api.conditions import Reason
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.model import Quantization
+from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.model import DeclaredPool, GpuPod
@@ -314,7 +315,9 @@ class TestFilters:
 
     def test_heads_that_no_node_can_share(self) -> None:
         nodes = [nvidia_node("l40s", L40S, gpus=4)]
-        odd = replace(LLAMA_8B, shape=replace(LLAMA_8B.shape, attention_heads=31, kv_heads=31))
+        odd = Checkpoint(
+            load_shape("llama-3.1-8b", num_attention_heads=31, num_key_value_heads=31, head_dim=128)
+        )
         assert chosen(decide_on(nodes, odd)).parallelism == Parallelism(1)
 
 

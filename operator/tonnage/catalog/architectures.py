@@ -15,12 +15,14 @@ class Families:
     """What transformers takes for granted when config.json is silent, by `model_type`.
 
     `tied`: embeddings double as output head. `ungated`: two MLP matrices instead of three.
+    `gated`: attention's output is gated.
     `window_pattern`, `chunk_pattern`: each n-th layer attends to everything, the others to a
     window or a chunk. `window_everywhere`: every layer attends to the window where one is given.
     """
 
     tied: frozenset[str]
     ungated: frozenset[str]
+    gated: frozenset[str]
     window_pattern: Mapping[str, int]
     window_everywhere: frozenset[str]
     chunk_pattern: Mapping[str, int]

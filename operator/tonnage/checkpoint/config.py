@@ -7,20 +7,20 @@ from typing import Final
 
 from tonnage.catalog.architectures import Families
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.experts import find_expert_layers, read_experts
+from tonnage.checkpoint.decoder import LayerStack, read_layer_stack
+from tonnage.checkpoint.exclusions import Exclusions
 from tonnage.checkpoint.fields import ConfigFields
-from tonnage.checkpoint.layers import read_layer_kinds
+from tonnage.checkpoint.mixers import as_dtype, read_hidden_size
 from tonnage.checkpoint.model import (
     CheckpointError,
+    DecoderLayer,
     DType,
-    LatentAttention,
-    LinearAttention,
     ModelShape,
-    SparseIndexer,
     UnsupportedArchitectureError,
 )
-from tonnage.checkpoint.quantization import read_quantization
-from tonnage.checkpoint.vision import count_vision_parameters
+from tonnage.checkpoint.quantization import read_ignored, read_quantization
+from tonnage.checkpoint.rope import read_rope_caches
+from tonnage.checkpoint.towers import read_towers
 
 MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 """Largest config.json that is read; those of published models stay below 100 KB."""
@@ -70,44 +70,33 @@ def parse_config(config: Mapping[str, object]) -> ModelShape:
     layers = text.positive(
         "num_hidden_layers", "n_layer", "n_layers", "num_layers", limit=MAX_LAYERS
     )
-    hidden_size = text.positive("hidden_size", "n_embd", "d_model")
-    heads = text.positive("num_attention_heads", "n_head", "n_heads")
-    intermediate_size = _read_intermediate_size(text, hidden_size)
-    kinds = read_layer_kinds(text, layers, families)
-    model_type = text.text("model_type") or whole.text("model_type") or ""
-    experts = read_experts(text, layers, intermediate_size)
-    expert_layers = find_expert_layers(text, layers) if experts else frozenset[int]()
     quantized = whole if "quantization_config" in whole else text
+    exclusions = Exclusions(read_ignored(quantized))
+    stack = read_layer_stack(text, layers, families, exclusions)
+    positions = text.positive(
+        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=2048
+    )
     return ModelShape(
         architecture=architecture,
-        model_type=model_type,
+        model_type=text.text("model_type") or whole.text("model_type") or "",
         dtype=_read_dtype(whole, text),
-        layers=layers,
-        hidden_size=hidden_size,
-        intermediate_size=text.positive("intermediate_size_mlp", default=intermediate_size),
-        attention_heads=heads,
-        kv_heads=_read_kv_heads(text, heads),
-        head_dim=_read_head_dim(text, hidden_size, heads),
+        hidden_size=read_hidden_size(text),
         vocab_size=text.positive("vocab_size"),
         tie_word_embeddings=_read_tied(whole, text, families),
-        max_position_embeddings=text.positive(
-            "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=2048
-        ),
-        latent_attention=_read_latent_attention(text),
-        experts=experts,
-        sliding_window=kinds.window,
-        sliding_layers=kinds.sliding,
-        linear_layers=kinds.linear,
-        quantization=read_quantization(quantized, layers, expert_layers),
-        gated_mlp=model_type not in families.ungated,
-        linear_attention=_read_linear_attention(text) if kinds.linear else None,
-        indexer=_read_indexer(text, layers),
-        global_kv_heads=text.optional_positive("num_global_key_value_heads"),
-        global_head_dim=text.optional_positive("global_head_dim"),
-        attention_gate=text.flag("attn_output_gate", default=model_type == "qwen3_next"),
-        nextn_layers=text.count("num_nextn_predict_layers", "mtp_num_hidden_layers"),
-        vision_parameters=count_vision_parameters(whole),
+        max_position_embeddings=positions,
+        layer_kinds=stack.kinds,
+        layer_order=stack.order,
+        quantization=read_quantization(quantized),
+        draft_layers=_read_draft_layers(text, stack),
+        towers=read_towers(whole),
+        rope_caches=read_rope_caches(text, positions, stack.kinds),
     )
+
+
+def _read_draft_layers(text: ConfigFields, stack: LayerStack) -> tuple[DecoderLayer, ...]:
+    """Layers for multi-token prediction: as the last layer of the model is."""
+    count = text.count("num_nextn_predict_layers", "mtp_num_hidden_layers")
+    return (stack.kinds[stack.order[-1]],) * min(count, MAX_LAYERS)
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -154,33 +143,6 @@ def _language_model(whole: ConfigFields) -> ConfigFields:
     return nested.nested("text_config") or nested
 
 
-def _read_intermediate_size(text: ConfigFields, hidden_size: int) -> int:
-    """Size of the MLP; where it is not given, the experts' or four times the hidden size.
-
-    Llama 4 means its experts and names the size of dense layers apart.
-    """
-    given = text.optional_positive("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
-    experts = text.optional_positive("moe_intermediate_size")
-    return given or experts or 4 * hidden_size
-
-
-def _read_kv_heads(text: ConfigFields, heads: int) -> int:
-    default = 1 if text.flag("multi_query") else heads
-    kv_heads = text.positive("num_key_value_heads", "num_kv_heads", "n_head_kv", default=default)
-    if kv_heads > heads or heads % kv_heads:
-        raise text.wrong(
-            "num_key_value_heads", kv_heads, f"a divisor of {heads}, the attention heads"
-        )
-    return kv_heads
-
-
-def _read_head_dim(text: ConfigFields, hidden_size: int, heads: int) -> int:
-    given = text.optional_positive("head_dim")
-    if given is None and hidden_size < heads:
-        raise text.wrong("hidden_size", hidden_size, f"at least {heads}, the attention heads")
-    return given or hidden_size // heads
-
-
 def _read_tied(whole: ConfigFields, text: ConfigFields, families: Families) -> bool:
     """Whether the embeddings double as output head; the outer config decides, then the family."""
     family = text.text("model_type") or whole.text("model_type") or ""
@@ -191,50 +153,4 @@ def _read_tied(whole: ConfigFields, text: ConfigFields, families: Families) -> b
 def _read_dtype(whole: ConfigFields, text: ConfigFields) -> DType:
     """Element type of unquantised tensors; bfloat16 where the config is silent."""
     name = whole.text("torch_dtype", "dtype") or text.text("torch_dtype", "dtype") or "auto"
-    return _as_dtype(whole, "torch_dtype", name)
-
-
-def _as_dtype(fields: ConfigFields, field: str, name: str) -> DType:
-    known = {"auto": "bfloat16", "float": "float32", "half": "float16"}
-    short = name.removeprefix("torch.")
-    short = known.get(short, short)
-    if short not in set(DType):
-        raise fields.wrong(field, name, " or ".join(DType))
-    return DType(short)
-
-
-def _read_latent_attention(text: ConfigFields) -> LatentAttention | None:
-    rank = text.optional_positive("kv_lora_rank")
-    if rank is None:
-        return None
-    return LatentAttention(
-        kv_lora_rank=rank,
-        qk_rope_head_dim=text.positive("qk_rope_head_dim"),
-        qk_nope_head_dim=text.positive("qk_nope_head_dim"),
-        v_head_dim=text.positive("v_head_dim"),
-        q_lora_rank=text.optional_positive("q_lora_rank"),
-    )
-
-
-def _read_linear_attention(text: ConfigFields) -> LinearAttention:
-    state = text.text("mamba_ssm_dtype")
-    return LinearAttention(
-        key_heads=text.positive("linear_num_key_heads"),
-        value_heads=text.positive("linear_num_value_heads"),
-        key_head_dim=text.positive("linear_key_head_dim"),
-        value_head_dim=text.positive("linear_value_head_dim"),
-        conv_kernel=text.positive("linear_conv_kernel_dim"),
-        state_dtype=None if state is None else _as_dtype(text, "mamba_ssm_dtype", state),
-    )
-
-
-def _read_indexer(text: ConfigFields, layers: int) -> SparseIndexer | None:
-    """The indexer of sparse latent attention; GLM-5.2 shares one between several layers."""
-    if "index_n_heads" not in text or "kv_lora_rank" not in text:
-        return None
-    types = text.names("indexer_types")[:layers]
-    return SparseIndexer(
-        layers=sum(kind == "full" for kind in types) if types else layers,
-        heads=text.positive("index_n_heads"),
-        head_dim=text.positive("index_head_dim"),
-    )
+    return as_dtype(whole, "torch_dtype", name)

@@ -6,11 +6,11 @@ left out, which the size of the weight files makes good where it is known.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
-from tonnage.checkpoint.model import CheckpointError
+from tonnage.checkpoint.model import CheckpointError, Quantization
 
 LINEAR_LAYERS: Final = (
     "self_attn.q_proj",
@@ -49,29 +49,26 @@ _SYNONYMS: Final = (
 )
 
 
-def count_unquantized(
-    ignored: Iterable[str], layers: int, expert_layers: Collection[int]
-) -> tuple[tuple[str, int], ...]:
-    """In how many of `layers` layers each of LINEAR_LAYERS is ignored; only those that are.
+class Exclusions:
+    """What a quantised checkpoint's list of ignored layers means for each layer of the model.
 
-    `expert_layers` are the indexes of the layers with experts instead of one MLP. Raises
-    CheckpointError for more patterns than any checkpoint has.
+    Raises CheckpointError for more patterns than any checkpoint has.
     """
-    names, patterns = _split(ignored)
-    if not names and not any(patterns.values()):
-        return ()
-    counts = (
-        (
-            linear,
-            sum(
-                _is_ignored(layer, linear, names, patterns)
-                for layer in range(layers)
-                if _has(layer in expert_layers, linear)
-            ),
+
+    def __init__(self, ignored: Iterable[str] = ()) -> None:
+        self._names, self._patterns = _split(ignored)
+
+    def of_layer(
+        self, layer: int, has_experts: bool
+    ) -> tuple[tuple[str, Quantization | None], ...]:
+        """The linear layers of layer `layer` that keep 16 bits, as exceptions by name."""
+        if not self._names and not self._patterns:
+            return ()
+        return tuple(
+            (linear, None)
+            for linear in LINEAR_LAYERS
+            if _has(has_experts, linear) and _is_ignored(layer, linear, self._names, self._patterns)
         )
-        for linear in LINEAR_LAYERS
-    )
-    return tuple((linear, count) for linear, count in counts if count)
 
 
 def _has(experts: bool, linear: str) -> bool:

@@ -1,55 +1,58 @@
-"""Which layers attend to what: the whole context, a window of it, or a state of fixed size."""
+"""Which layer attends to what: the whole context, a window of it, or a state of fixed size."""
 
-from collections import Counter
-from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from tonnage.catalog.architectures import Families
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
 
+
+class LayerKind(StrEnum):
+    """What a layer mixes tokens with."""
+
+    FULL = "full"
+    SLIDING = "sliding"
+    CHUNKED = "chunked"
+    LINEAR = "linear"
+
+
 _KINDS: Final = {
-    "full_attention": "full",
-    "attention": "full",
-    "global": "full",
-    "sliding_attention": "sliding",
-    "chunked_attention": "sliding",
-    "linear_attention": "linear",
+    "full_attention": LayerKind.FULL,
+    "attention": LayerKind.FULL,
+    "global": LayerKind.FULL,
+    "sliding_attention": LayerKind.SLIDING,
+    "chunked_attention": LayerKind.CHUNKED,
+    "linear_attention": LayerKind.LINEAR,
 }
 """Entries of `layer_types` as transformers writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKinds:
-    """How many layers attend to `window` tokens (`sliding`) or keep a fixed state (`linear`)."""
-
-    sliding: int = 0
-    linear: int = 0
-    window: int | None = None
+def read_window(config: ConfigFields) -> int | None:
+    """Tokens that a sliding layer attends to, or the length of a chunk; None without either."""
+    return config.optional_positive("sliding_window", "attention_chunk_size")
 
 
-def read_layer_kinds(config: ConfigFields, layers: int, families: Families) -> LayerKinds:
-    """Counts the kinds of layers.
+def read_layer_kinds(
+    config: ConfigFields, layers: int, families: Families
+) -> tuple[LayerKind, ...]:
+    """The kind of each of `layers` layers, by whichever of the families' rules applies.
 
     Raises CheckpointError when the lists do not describe `layers` layers, and
     UnsupportedArchitectureError for kinds whose memory is not known.
     """
-    window = config.optional_positive("sliding_window", "attention_chunk_size")
     types = config.names("layer_types")
     if types:
-        return _counted(config, types, layers, window)
+        return _listed(config, types, layers)
     interval = config.optional_positive("full_attention_interval")
     if interval is not None:
-        return LayerKinds(linear=layers - layers // interval)
-    if window is None:
-        return LayerKinds()
-    sliding = _windowed_layers(config, layers, families)
-    return LayerKinds(sliding=sliding, window=window if sliding else None)
+        return _each_nth_is_full(layers, interval, LayerKind.LINEAR)
+    if read_window(config) is None:
+        return (LayerKind.FULL,) * layers
+    return _windowed(config, layers, families)
 
 
-def _counted(
-    config: ConfigFields, types: tuple[str, ...], layers: int, window: int | None
-) -> LayerKinds:
+def _listed(config: ConfigFields, types: tuple[str, ...], layers: int) -> tuple[LayerKind, ...]:
     if len(types) < layers:
         raise config.wrong("layer_types", types, f"one entry for each of {layers} layers")
     unknown = sorted(set(types[:layers]) - set(_KINDS))
@@ -57,33 +60,34 @@ def _counted(
         raise UnsupportedArchitectureError(
             f"layer_types has {unknown[0][:64]!r}: expected {', '.join(_KINDS)}"
         )
-    kinds = Counter(_KINDS[kind] for kind in types[:layers])
-    if kinds["sliding"] and window is None:
+    kinds = tuple(_KINDS[kind] for kind in types[:layers])
+    if read_window(config) is None and {LayerKind.SLIDING, LayerKind.CHUNKED} & set(kinds):
         raise CheckpointError("sliding_window is missing: layer_types has layers that attend to it")
-    return LayerKinds(
-        sliding=kinds["sliding"],
-        linear=kinds["linear"],
-        window=window if kinds["sliding"] else None,
-    )
+    return kinds
 
 
-def _windowed_layers(config: ConfigFields, layers: int, families: Families) -> int:
-    """Layers that attend to the window, where the config does not list them.
+def _each_nth_is_full(layers: int, period: int, others: LayerKind) -> tuple[LayerKind, ...]:
+    return tuple(others if (index + 1) % period else LayerKind.FULL for index in range(layers))
+
+
+def _windowed(config: ConfigFields, layers: int, families: Families) -> tuple[LayerKind, ...]:
+    """Layers of a model with a window whose config does not list them.
 
     A family that is not known counts as attending to everything, which costs more memory.
     """
     family = config.text("model_type") or ""
     if "use_sliding_window" in config:
         if not config.flag("use_sliding_window"):
-            return 0
-        full = config.count("max_window_layers")
-        return max(0, layers - full)
+            return (LayerKind.FULL,) * layers
+        full = min(layers, config.count("max_window_layers"))
+        return (LayerKind.FULL,) * full + (LayerKind.SLIDING,) * (layers - full)
     if family in families.chunk_pattern:
-        return layers - layers // families.chunk_pattern[family]
+        return _each_nth_is_full(layers, families.chunk_pattern[family], LayerKind.CHUNKED)
     period = _pattern_period(config, families.window_pattern.get(family))
     if period is not None:
-        return layers - layers // period
-    return layers if family in families.window_everywhere else 0
+        return _each_nth_is_full(layers, period, LayerKind.SLIDING)
+    everywhere = family in families.window_everywhere
+    return (LayerKind.SLIDING if everywhere else LayerKind.FULL,) * layers
 
 
 def _pattern_period(config: ConfigFields, default: int | None) -> int | None:

@@ -1,9 +1,7 @@
 """How a checkpoint's linear layers are quantised: `quantization_config` in all its dialects."""
 
-from collections.abc import Collection
 from typing import Final
 
-from tonnage.checkpoint.exclusions import count_unquantized
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import CheckpointError, Quantization
 
@@ -11,13 +9,8 @@ _UNKNOWN_BITS: Final = 16
 """A method that is not known counts as unquantised: too much memory rather than too little."""
 
 
-def read_quantization(
-    config: ConfigFields, layers: int, expert_layers: Collection[int]
-) -> Quantization | None:
-    """The quantisation of a model of `layers` layers, None for a 16-bit checkpoint.
-
-    `expert_layers` are the indexes of those with experts. Raises CheckpointError.
-    """
+def read_quantization(config: ConfigFields) -> Quantization | None:
+    """How the linear layers are stored, None for a 16-bit checkpoint. Raises CheckpointError."""
     given = config.nested("quantization_config", "compression_config")
     if given is None:
         return None
@@ -28,7 +21,6 @@ def read_quantization(
         raise CheckpointError("quantization_config.quant_method is missing: expected a method")
     dialect = inner or given
     stored = _STORED.get(method, _read_packed)(method, dialect)
-    ignored = dialect.names("modules_to_not_convert", "ignore", "exclude_modules", "exclude")
     return Quantization(
         method=method,
         weight_bits=stored.weight_bits,
@@ -38,9 +30,17 @@ def read_quantization(
         is_float=stored.is_float,
         desc_act=stored.desc_act,
         experts_only=stored.experts_only,
-        unquantized=count_unquantized(ignored, layers, expert_layers),
         kv_cache_bits=_read_kv_cache_bits(given, dialect),
     )
+
+
+def read_ignored(config: ConfigFields) -> tuple[str, ...]:
+    """Names and patterns of the layers that a quantised checkpoint keeps in 16 bits."""
+    given = config.nested("quantization_config", "compression_config")
+    if given is None:
+        return ()
+    dialect = given.nested("quantization") or given
+    return dialect.names("modules_to_not_convert", "ignore", "exclude_modules", "exclude")
 
 
 def _read_kv_cache_bits(given: ConfigFields, dialect: ConfigFields) -> int | None:

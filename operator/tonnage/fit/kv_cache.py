@@ -5,12 +5,20 @@ vllm/config/model.py get_num_kv_heads, all of 0.32.0. The rules reproduce what v
 latent and sliding-window attention to the byte.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from tonnage.checkpoint.model import LinearAttention, ModelShape
+from tonnage.checkpoint.model import (
+    Attention,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    ModelShape,
+)
 from tonnage.fit.batch import Batch
+from tonnage.fit.matrix import Split
+from tonnage.fit.mixer_tensors import kv_heads_per_rank
 from tonnage.fit.model import EngineOptions, Parallelism
-from tonnage.fit.tensors import Split, kv_heads_per_rank
 
 BLOCK_TOKENS: Final = 16
 """Tokens of one block; attention backends with larger ones round a request up a little more."""
@@ -34,11 +42,13 @@ def kv_element_bytes(shape: ModelShape, options: EngineOptions) -> int:
 
 def kv_bytes_per_token(shape: ModelShape, parallelism: Parallelism, options: EngineOptions) -> int:
     """What one more token of context costs on one GPU; sliding-window layers are left out."""
-    layers = shape.layers - shape.sliding_layers - shape.linear_layers
-    stage = Split(pipeline=parallelism.pipeline).stage(layers)
     element = kv_element_bytes(shape, options)
-    per_layer = _full_layer_bytes(shape, parallelism.tensor, element, options)
-    return stage * per_layer + _indexer_bytes(shape, parallelism)
+    stages = parallelism.pipeline
+    return sum(
+        -(-count // stages) * _token_bytes(mixer, parallelism.tensor, element, options)
+        for mixer, count in shape.mixer_counts.items()
+        if not isinstance(mixer, Attention) or mixer.window is None
+    )
 
 
 def request_kv_bytes(
@@ -55,10 +65,8 @@ def request_kv_bytes(
     """
     if shape.linear_attention is not None:
         return _hybrid_request_bytes(shape, shape.linear_attention, parallelism, options, tokens)
-    if shape.sliding_window is not None:
-        return _windowed_request_bytes(
-            shape, shape.sliding_window, parallelism, options, batch, tokens
-        )
+    if any(isinstance(mixer, Attention) and mixer.window for mixer in shape.mixer_counts):
+        return _windowed_request_bytes(shape, parallelism, options, batch, tokens)
     return _ceil_to(tokens, BLOCK_TOKENS) * kv_bytes_per_token(shape, parallelism, options)
 
 
@@ -89,66 +97,61 @@ def needed_kv_bytes(
     return -(-request_kv_bytes(shape, parallelism, options, batch, length) * tokens // length)
 
 
-def _full_layer_bytes(shape: ModelShape, tensor: int, element: int, options: EngineOptions) -> int:
-    """A token in one layer that attends to the whole context."""
-    latent = shape.latent_attention
-    if latent is None:
-        kv_heads, head_dim = shape.kv_heads, shape.head_dim
-        if shape.global_head_dim is not None:
-            kv_heads, head_dim = shape.global_kv_heads or kv_heads, shape.global_head_dim
-        return _grouped_layer_bytes(kv_heads, head_dim, tensor, element)
-    # One latent, the same on every rank: tensor parallelism adds no capacity here.
-    if shape.indexer is not None and options.kv_cache_dtype.startswith("fp8"):
-        return SPARSE_LATENT_FP8_BYTES
-    return (latent.kv_lora_rank + latent.qk_rope_head_dim) * element
+def _token_bytes(mixer: Mixer, tensor: int, element: int, options: EngineOptions) -> int:
+    """A token in one layer that keeps it."""
+    match mixer:
+        case Attention():
+            if not mixer.stores_kv:
+                return 0
+            width = mixer.head_dim + mixer.value_head_dim
+            return kv_heads_per_rank(mixer.kv_heads, tensor) * width * element
+        case LatentAttention():
+            return _latent_bytes(mixer, element, options)
+        case LinearAttention():
+            return 0
 
 
-def _grouped_layer_bytes(kv_heads: int, head_dim: int, tensor: int, element: int) -> int:
-    """Key and value of a token in one layer of grouped-query attention."""
-    return 2 * kv_heads_per_rank(kv_heads, tensor) * head_dim * element
+def _latent_bytes(mixer: LatentAttention, element: int, options: EngineOptions) -> int:
+    """One latent, the same on every rank: tensor parallelism adds no capacity here.
 
-
-def _indexer_bytes(shape: ModelShape, parallelism: Parallelism) -> int:
-    """Keys of the sparse indexer: FP8 with a 32-bit scale, in a cache of their own."""
-    if shape.indexer is None:
-        return 0
-    stage = Split(pipeline=parallelism.pipeline).stage(shape.indexer.layers)
-    return stage * (shape.indexer.head_dim + 4)
+    The keys of a sparse indexer are FP8 with a 32-bit scale, in a cache of their own.
+    """
+    keys = mixer.indexer.head_dim + 4 if mixer.indexer else 0
+    if mixer.sparse and options.kv_cache_dtype.startswith("fp8"):
+        return SPARSE_LATENT_FP8_BYTES + keys
+    return (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * element + keys
 
 
 def _windowed_request_bytes(
     shape: ModelShape,
-    window: int,
     parallelism: Parallelism,
     options: EngineOptions,
     batch: Batch,
     tokens: int,
 ) -> int:
     """A request of a model whose layers attend to a window, all of them or some."""
-    split = Split(pipeline=parallelism.pipeline)
     element = kv_element_bytes(shape, options)
-    full, sliding = _padded_layers(
-        split.stage(shape.layers - shape.sliding_layers), split.stage(shape.sliding_layers)
-    )
-    kept = min(window - 1 + batch.in_flight_tokens, tokens)
-    blocks = _ceil_to(kept, BLOCK_TOKENS) + BLOCK_TOKENS
-    full_layer = _full_layer_bytes(shape, parallelism.tensor, element, options)
-    sliding_layer = _grouped_layer_bytes(
-        shape.kv_heads, shape.head_dim, parallelism.tensor, element
-    )
-    return full * _ceil_to(tokens, BLOCK_TOKENS) * full_layer + sliding * blocks * sliding_layer
+    counts: dict[Mixer, int] = {
+        mixer: -(-count // parallelism.pipeline) for mixer, count in shape.mixer_counts.items()
+    }
+    total = 0
+    for mixer, layers in _padded_layers(counts).items():
+        kept = _ceil_to(tokens, BLOCK_TOKENS)
+        if isinstance(mixer, Attention) and mixer.window is not None:
+            window = min(mixer.window - 1 + batch.in_flight_tokens, tokens)
+            kept = _ceil_to(window, BLOCK_TOKENS) + BLOCK_TOKENS
+        total += layers * kept * _token_bytes(mixer, parallelism.tensor, element, options)
+    return total
 
 
-def _padded_layers(full: int, sliding: int) -> tuple[int, int]:
-    """Layers of both kinds, rounded up to groups of equal size that share memory.
+def _padded_layers(counts: Mapping[Mixer, int]) -> Mapping[Mixer, int]:
+    """Layers by kind, rounded up to groups of equal size that share memory.
 
     Source: vllm/v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size.
     """
-    fewer, more = sorted((full, sliding))
-    if fewer == 0:
-        return full, sliding
-    group = more if 2 * more < 3 * fewer else fewer
-    return _ceil_to(full, group), _ceil_to(sliding, group)
+    fewest, most = min(counts.values()), max(counts.values())
+    group = most if 2 * most < 3 * fewest else fewest
+    return {mixer: _ceil_to(count, group) for mixer, count in counts.items()}
 
 
 def _hybrid_request_bytes(
@@ -163,13 +166,19 @@ def _hybrid_request_bytes(
     The attention block is as many tokens as fill such a page (vllm/v1/core/kv_cache_utils.py,
     vllm/model_executor/models/config.py HybridAttentionMambaModelConfig).
     """
-    split = Split(tensor=parallelism.tensor, pipeline=parallelism.pipeline)
+    split = Split(tensor=parallelism.tensor)
     element = kv_element_bytes(shape, options)
-    per_token = _full_layer_bytes(shape, parallelism.tensor, element, options)
+    full, linears, per_token = 0, 0, 1
+    for mixer, count in shape.mixer_counts.items():
+        stage = -(-count // parallelism.pipeline)
+        if isinstance(mixer, LinearAttention):
+            linears += stage
+        else:
+            full += stage
+            per_token = _token_bytes(mixer, parallelism.tensor, element, options)
     state = _state_bytes(shape, linear, split)
     block = _ceil_to(-(-state // per_token), BLOCK_TOKENS)
-    full = split.stage(shape.layers - shape.linear_layers)
-    states = split.stage(shape.linear_layers) * STATES_PER_REQUEST
+    states = linears * STATES_PER_REQUEST
     return (full * -(-tokens // block) + states) * block * per_token
 
 

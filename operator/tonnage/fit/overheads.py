@@ -10,9 +10,9 @@ from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Vendor
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.batch import Batch
+from tonnage.fit.matrix import Split
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.precision import COMPUTE_BYTES
-from tonnage.fit.tensors import Split
 
 
 def activation_bytes(
@@ -28,7 +28,7 @@ def activation_bytes(
         _forward_peak(shape, parallelism, batch, release),
         figures.activation_floor_bytes,
     )
-    return peak + (figures.multimodal_activation_bytes if shape.vision_parameters else 0)
+    return peak + (figures.multimodal_activation_bytes if shape.towers else 0)
 
 
 def non_torch_bytes(parallelism: Parallelism, vendor: Vendor, release: EngineRelease) -> int:

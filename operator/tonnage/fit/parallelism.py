@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tonnage.catalog.engine import EngineRelease
-from tonnage.checkpoint.model import ModelShape, Quantization
+from tonnage.checkpoint.model import Attention, LatentAttention, ModelShape, Quantization
+from tonnage.fit.matrix import Matrix, Split, WeightPart
 from tonnage.fit.model import EngineOptions, IllegalParallelism, Parallelism
-from tonnage.fit.tensors import Matrix, Split, WeightPart, rank_matrices
+from tonnage.fit.tensors import rank_matrices
 
 Check = Callable[[ModelShape, Parallelism, EngineOptions, EngineRelease], IllegalParallelism | None]
 
@@ -41,12 +42,13 @@ def _check_attention_heads(
     shape: ModelShape, parallelism: Parallelism, options: EngineOptions, release: EngineRelease
 ) -> IllegalParallelism | None:
     """Source: vllm/config/model.py verify_with_parallel_config."""
-    heads, tensor = shape.attention_heads, parallelism.tensor
-    if heads % tensor == 0:
-        return None
-    return IllegalParallelism(
-        "AttentionHeads", f"{heads} attention heads are not divisible by TP {tensor}"
-    )
+    tensor = parallelism.tensor
+    for mixer in shape.mixer_counts:
+        if isinstance(mixer, Attention | LatentAttention) and mixer.heads % tensor:
+            return IllegalParallelism(
+                "AttentionHeads", f"{mixer.heads} attention heads are not divisible by TP {tensor}"
+            )
+    return None
 
 
 def _check_kv_heads(
@@ -56,7 +58,7 @@ def _check_kv_heads(
     if shape.latent_attention is not None:
         return None
     tensor = parallelism.tensor
-    for kv_heads in {shape.kv_heads, shape.global_kv_heads or shape.kv_heads}:
+    for kv_heads in {m.kv_heads for m in shape.mixer_counts if isinstance(m, Attention)}:
         if max(kv_heads, tensor) % min(kv_heads, tensor):
             return IllegalParallelism(
                 "KvHeads", f"{kv_heads} KV heads can be neither split nor replicated by TP {tensor}"
@@ -137,16 +139,8 @@ def _check_quantization(
 
 def _row_parallel(shape: ModelShape, split: Split, stored: Quantization) -> Iterator[Matrix]:
     """Quantised matrices whose input is shared out over ranks."""
-    whole = {
-        (matrix.part, matrix.name, matrix.rows): matrix.columns
-        for matrix in rank_matrices(shape, Split())
-    }
-    kept = dict(stored.unquantized)
-    for matrix in rank_matrices(shape, split):
-        columns = whole.get((matrix.part, matrix.name, matrix.rows))
-        if matrix.name is None or columns is None or columns == matrix.columns:
-            continue
-        if matrix.elements and kept.get(matrix.name, 0) < matrix.layers:
+    for matrix in rank_matrices(shape, split, stored):
+        if matrix.row_parallel and matrix.stored is not None and matrix.elements:
             yield matrix
 
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from tonnage.catalog.engine import EngineRelease, RowPadding
 from tonnage.checkpoint.model import ModelShape, Quantization
+from tonnage.fit.matrix import Matrix, WeightPart
 from tonnage.fit.model import EngineOptions
-from tonnage.fit.tensors import Matrix, WeightPart
 
 COMPUTE_BYTES: Final = 2
 """vLLM computes in 16 bits; a float32 checkpoint is loaded as such (vllm/config/model.py)."""
@@ -59,31 +59,21 @@ def online_quantization(options: EngineOptions, release: EngineRelease) -> Quant
     )
 
 
-def is_quantized(matrix: Matrix, quantization: Quantization | None) -> bool:
-    """Whether any of the matrix's layers is quantised."""
-    if quantization is None or matrix.name is None:
-        return False
-    if quantization.experts_only and matrix.part is not WeightPart.EXPERTS:
-        return False
-    return dict(quantization.unquantized).get(matrix.name, 0) < matrix.layers
-
-
 def matrix_bytes(
     matrix: Matrix,
-    quantization: Quantization | None,
     element_bytes: int = COMPUTE_BYTES,
     padding: RowPadding | None = None,
 ) -> int:
-    """Bytes of all copies of a matrix with their scales.
+    """Bytes of all copies of a matrix with scales and biases.
 
     `element_bytes` is the size of an unquantised weight, `padding` what ROCm appends to rows.
     """
-    plain = _plain_bytes(matrix, element_bytes, padding)
-    if quantization is None or not is_quantized(matrix, quantization):
-        return matrix.layers * matrix.copies * plain
-    kept = dict(quantization.unquantized).get(matrix.name or "", 0)
-    packed = _packed_bytes(matrix, quantization, padding)
-    return matrix.copies * (kept * plain + (matrix.layers - kept) * packed)
+    own = matrix.element_bytes or element_bytes
+    if matrix.stored is None:
+        each = _plain_bytes(matrix, own, padding)
+    else:
+        each = _packed_bytes(matrix, matrix.stored, padding)
+    return matrix.layers * matrix.copies * (each + matrix.biases * element_bytes)
 
 
 def _plain_bytes(matrix: Matrix, element_bytes: int, padding: RowPadding | None) -> int:

@@ -3,9 +3,16 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tonnage.checkpoint.model import ModelShape, Quantization
+from tonnage.checkpoint.model import (
+    Attention,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    ModelShape,
+    Quantization,
+)
+from tonnage.fit.matrix import WeightPart
 from tonnage.fit.model import MemoryAccount
-from tonnage.fit.tensors import WeightPart
 from tonnage.fit.weights import count_parameters
 
 
@@ -24,18 +31,13 @@ class TokenWork:
     expert_bytes: float
     routed: float
 
-    @property
-    def full_layers(self) -> int:
-        """Layers that attend to the whole context."""
-        return self.shape.layers - self.shape.sliding_layers - self.shape.linear_layers
-
     def operations(self, tokens: float, context_tokens: float) -> float:
         """Operations for so many tokens, each attending to a context of that length on average."""
-        shape = self.shape
-        reach = self.full_layers * context_tokens
-        if shape.sliding_window is not None:
-            reach += shape.sliding_layers * min(context_tokens, shape.sliding_window)
-        attention = 4 * shape.attention_heads * shape.head_dim * reach
+        attention = sum(
+            4 * count * mixer.heads * _head_dim(mixer) * _reach(mixer, context_tokens)
+            for mixer, count in self.shape.mixer_counts.items()
+            if isinstance(mixer, Attention | LatentAttention)
+        )
         return tokens * (2 * self.active_parameters + attention)
 
     def weight_bytes(self, account: MemoryAccount, gpus: int, tokens: float) -> float:
@@ -49,13 +51,16 @@ class TokenWork:
 
     def kv_bytes(self, account: MemoryAccount, requests: float, context_tokens: float) -> float:
         """KV cache that one GPU reads in a step that advances so many requests."""
-        if self.full_layers <= 0:
-            return 0.0
-        tokens = context_tokens
-        if self.shape.sliding_window is not None:
-            sliding = min(context_tokens, self.shape.sliding_window)
-            tokens += self.shape.sliding_layers / self.full_layers * sliding
-        return requests * tokens * account.kv_bytes_per_token
+        full = sum(
+            count * _cached_width(mixer)
+            for mixer, count in self.shape.mixer_counts.items()
+            if _window(mixer) is None
+        )
+        read = sum(
+            count * _cached_width(mixer) * _reach(mixer, context_tokens)
+            for mixer, count in self.shape.mixer_counts.items()
+        )
+        return requests * account.kv_bytes_per_token * read / full if full else 0.0
 
 
 @lru_cache(maxsize=256)
@@ -74,3 +79,30 @@ def token_work(shape: ModelShape, loaded: Quantization | None) -> TokenWork:
         expert_bytes=experts * (loaded.weight_bits if loaded else 16) / 8,
         routed=routed,
     )
+
+
+def _window(mixer: Mixer) -> int | None:
+    return mixer.window if isinstance(mixer, Attention) else None
+
+
+def _reach(mixer: Mixer, context_tokens: float) -> float:
+    """Tokens of the context that a layer looks at."""
+    window = _window(mixer)
+    return context_tokens if window is None else min(context_tokens, window)
+
+
+def _head_dim(mixer: Attention | LatentAttention) -> int:
+    if isinstance(mixer, Attention):
+        return mixer.head_dim
+    return mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+
+
+def _cached_width(mixer: Mixer) -> int:
+    """Elements that a token has in the layer's cache, 0 where the layer keeps a state instead."""
+    match mixer:
+        case Attention():
+            return mixer.kv_heads * (mixer.head_dim + mixer.value_head_dim)
+        case LatentAttention():
+            return mixer.kv_lora_rank + mixer.qk_rope_head_dim
+        case LinearAttention():
+            return 0

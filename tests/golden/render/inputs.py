@@ -7,7 +7,14 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.model import Checkpoint, DType, ModelShape
+from tonnage.checkpoint.model import (
+    Attention,
+    Checkpoint,
+    DecoderLayer,
+    DType,
+    Mlp,
+    ModelShape,
+)
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool, PoolNode
 from tonnage.placement.model import Option
@@ -22,15 +29,12 @@ LLAMA_70B = ModelShape(
     architecture="LlamaForCausalLM",
     model_type="llama",
     dtype=DType.BFLOAT16,
-    layers=80,
     hidden_size=8192,
-    intermediate_size=28672,
-    attention_heads=64,
-    kv_heads=8,
-    head_dim=128,
     vocab_size=128256,
     tie_word_embeddings=False,
     max_position_embeddings=131072,
+    layer_kinds=(DecoderLayer((Attention(64, 8, 128, 128),), (Mlp(28672),), 2 * 8192),),
+    layer_order=(0,) * 80,
 )
 
 SELECTORS = {

@@ -1,15 +1,16 @@
-"""Size of the vision tower that a multimodal model has beside its language model."""
+"""The towers that a multimodal model has beside its language model."""
 
 from typing import Final
 
 from tonnage.checkpoint.fields import ConfigFields
+from tonnage.checkpoint.model import Tower
 
 _GATED: Final = frozenset({"pixtral", "gemma4_vision", "qwen2_5_vl"})
 """Towers whose MLP has three matrices."""
 
 
-def count_vision_parameters(config: ConfigFields) -> int:
-    """Weights of the tower and its projector, 0 for a text model.
+def read_towers(config: ConfigFields) -> tuple[Tower, ...]:
+    """The vision tower and its projector, none for a text model.
 
     An estimate from the usual form: attention of four square matrices, an MLP, and a merger that
     joins neighbouring patches, once more for every layer that feeds the language model directly.
@@ -17,7 +18,7 @@ def count_vision_parameters(config: ConfigFields) -> int:
     """
     vision = config.nested("vision_config")
     if vision is None:
-        return 0
+        return ()
     layers = vision.count("depth", "num_hidden_layers", "vt_num_hidden_layers")
     width = vision.count("embed_dim", "hidden_size", "vt_hidden_size")
     inner = vision.count("intermediate_size", "vt_intermediate_size") or 4 * width
@@ -27,4 +28,4 @@ def count_vision_parameters(config: ConfigFields) -> int:
     merged = width * merge * merge
     out = vision.count("out_hidden_size")
     mergers = 1 + len(vision.integers("deepstack_visual_indexes"))
-    return tower + mergers * (merged * merged + merged * out)
+    return (Tower(tower + mergers * (merged * merged + merged * out)),)
