@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.checkpoint.model import CheckpointError
-from tonnage.checkpoint.safetensors import TensorBytes, parse_header, parse_index
+from tonnage.checkpoint.safetensors import parse_header, parse_index, parse_table
+from tonnage.checkpoint.stored_tensors import TensorTable, dump_table, join_tables, tabulate
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -83,4 +85,39 @@ def test_a_sound_layout_is_summed_whatever_its_order(
         want[dtype] = want.get(dtype, 0) + size
     shuffled = dict(reversed(header.items()))
     got = parse_header(framed(json.dumps(shuffled).encode()))
-    assert got == TensorBytes(tuple(sorted(want.items())))
+    assert {dtype: count for dtype, count in got.by_dtype if count} == {
+        dtype: count for dtype, count in want.items() if count
+    }
+
+
+tensors = st.lists(
+    st.tuples(
+        st.sampled_from(["model.layers.{}.w", "visual.blocks.{}.b", "experts.{}.{}.scale", "norm"]),
+        st.integers(0, 7),
+        st.integers(0, 2),
+        st.sampled_from(["BF16", "U8"]),
+        st.lists(st.integers(0, 3), max_size=2),
+    ),
+    max_size=12,
+)
+
+
+@given(tensors, st.integers(0, 12))
+def test_a_table_holds_every_byte_however_the_files_are_cut(
+    given_tensors: list[tuple[str, int, int, str, list[int]]], cut: int
+) -> None:
+    named = [
+        (pattern.format(first, second), dtype, tuple(shape))
+        for pattern, first, second, dtype, shape in given_tensors
+    ]
+    whole = tabulate(named)
+    widths = {"BF16": 2, "U8": 1}
+    assert whole.total_bytes == sum(widths[dtype] * prod(shape) for _, dtype, shape in named)
+    assert join_tables([tabulate(named[:cut]), tabulate(named[cut:])]) == whole
+    assert parse_table(dump_table(whole)) == whole
+
+
+@given(json_values)
+def test_any_table_is_read_or_our_error(value: object) -> None:
+    with sizes_or_our_error():
+        assert isinstance(parse_table(json.dumps([value])), TensorTable)

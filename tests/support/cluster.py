@@ -9,13 +9,13 @@ import copy
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from e2e.fleet_nodes import render_nodes
 from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
+from tests.support.shapes import CONFIGS
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.names import LABEL_OWNER
 from tonnage.catalog.load import load_catalog
@@ -46,7 +46,6 @@ from tonnage.runtime.fleet_state import FleetState
 
 NAMESPACE = "chat"
 WORLD = World(load_catalog(), RenderSettings())
-CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 
 MI300X = {"name": "mi300x", "accelerator": "mi300x"}
 H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}

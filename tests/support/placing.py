@@ -1,15 +1,13 @@
 """From raw nodes and a spec to a decision, as the loop goes."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests.support.gpu_nodes import Raw, snapshot_of
+from tests.support.shapes import load_shape
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_spec
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
 from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fleet.pools import build_pools
 from tonnage.placement.decide import decide
@@ -17,12 +15,11 @@ from tonnage.placement.model import Candidate, Decision, Request
 
 CATALOG = load_catalog()
 OWNER = ("chat", "llama")
-CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 
 
 def checkpoint_of(name: str) -> Checkpoint:
     """A model by its config.json under tests/data/configs."""
-    return Checkpoint(parse_config(json.loads((CONFIGS / f"{name}.json").read_text("utf-8"))))
+    return Checkpoint(load_shape(name))
 
 
 LLAMA_8B = checkpoint_of("llama-3.1-8b")

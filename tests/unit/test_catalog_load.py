@@ -1,18 +1,32 @@
 """The data files load, are complete, and say what the vendors say."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tonnage.catalog import load as catalog_load
-from tonnage.catalog.catalog import UnknownAcceleratorError
+from tonnage.catalog import encoders as encoders_module
+from tonnage.catalog.catalog import UnknownAcceleratorError, UnknownRuleError
+from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.encoders import encoder_item
 from tonnage.catalog.engine import BatchTier, parse_version
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Vendor
-from tonnage.catalog.rules import CompatibilityRule, RuleAction
+from tonnage.catalog.quantization_methods import MethodStatus
+from tonnage.catalog.rules import CompatibilityRule
 
 CATALOG = load_catalog()
+
+RULE: dict[str, Any] = {
+    "name": "NotThere",
+    "outcome": "warned",
+    "when": {"archs": ["gfx942"]},
+    "message": "m",
+    "evidence": ["e"],
+    "checked": "2026-11-21",
+    "expires": "0.36.0",
+}
 
 
 def test_every_accelerator_is_under_its_id() -> None:
@@ -81,7 +95,7 @@ def test_prices_are_dated_and_sourced() -> None:
 
 
 def test_a_price_names_an_accelerator_that_exists() -> None:
-    text = catalog_load._read("prices.yaml")
+    text = read_data_file("prices.yaml")
     assert isinstance(text, dict)
     assert set(text["prices"]) <= set(CATALOG.accelerators)
 
@@ -98,11 +112,11 @@ def test_an_unknown_accelerator_names_the_nearest_ones() -> None:
     [
         (None, "0.32.0", False),
         ("v0.32.0", "0.32.0", False),
-        ("0.27.1", "0.27.1", False),
-        ("v0.40.0", "0.32.0", True),
-        ("v0.28.0", "0.27.1", True),
-        ("v0.4.2", "0.9.0", True),
-        ("0.26.1rc1.dev156+g0eec856cc", "0.21.0", True),
+        ("0.28.0", "0.28.0", False),
+        ("v0.40.0", "0.33.0", True),
+        ("v0.27.1", "0.27.0", True),
+        ("v0.4.2", "0.6.0", True),
+        ("0.26.1rc1.dev156+g0eec856cc", "0.26.0", True),
     ],
 )
 def test_a_release_behaves_like_the_nearest_older_one(
@@ -111,7 +125,7 @@ def test_a_release_behaves_like_the_nearest_older_one(
     release = CATALOG.release(version)
     known = CATALOG.releases[want_like]
     assert release.batch_tiers == known.batch_tiers
-    assert release.graphs_in_budget == known.graphs_in_budget
+    assert release.graphs == known.graphs
     assert (release.note is not None) == want_note
     if release.note:
         assert f"planned like {want_like}" in release.note
@@ -135,6 +149,10 @@ def test_versions_compare_by_their_numbers() -> None:
         ("v0.32.0", "a100-sxm-80gb", (2048, 256)),
         ("v0.32.0", "l40s", (2048, 256)),
         ("v0.22.1", "mi300x", (8192, 1024)),
+        ("v0.8.1", "h100-sxm-80gb", (8192, 1024)),
+        ("v0.8.1", "mi300x", (2048, 1024)),
+        ("v0.8.5", "mi300x", (8192, 1024)),
+        ("v0.7.3", "mi300x", (2048, 256)),
     ],
 )
 def test_default_batches_go_by_device_memory(
@@ -149,6 +167,38 @@ def test_default_batches_go_by_device_memory(
 def test_every_release_has_a_tier_for_the_smallest_device() -> None:
     for release in CATALOG.releases.values():
         assert isinstance(release.batch_tier(1, "any"), BatchTier)
+
+
+def test_every_release_has_figures_for_both_vendors() -> None:
+    for release in CATALOG.releases.values():
+        for vendor in Vendor:
+            assert 1 in release.non_torch_bytes[vendor]
+            assert 1 in release.graphs.piece_bytes[vendor]
+            assert vendor in release.profile_run.sampler
+            assert vendor in release.uncertainty.non_torch_bytes
+        assert "default" in release.libraries.blas_bytes
+
+
+def test_newer_releases_stand_after_older_ones() -> None:
+    listed = list(CATALOG.releases)
+    assert listed == sorted(listed, key=parse_version)
+
+
+def test_a_tier_for_some_accelerators_names_ones_that_exist() -> None:
+    for release in CATALOG.releases.values():
+        for tier in release.batch_tiers:
+            named = (tier.accelerators or frozenset()) | tier.except_accelerators
+            assert named <= set(CATALOG.accelerators)
+
+
+def test_encoders_are_those_of_classes_that_are_served() -> None:
+    usual = encoder_item("NoSuchClass")
+    assert encoder_item("Qwen2VLForConditionalGeneration").clips == 7
+    assert usual == encoder_item("NorThisOne")
+    named = set(encoders_module._load().encoders) - {"default"}
+    assert named <= CATALOG.architectures.served | set(CATALOG.architectures.unsized) | set(
+        CATALOG.architectures.removed
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,25 +221,56 @@ def test_rocm_has_no_cuda_variant() -> None:
         CATALOG.image(Vendor.AMD, None, "cu129")
 
 
-def test_rules_have_evidence_and_unique_names() -> None:
-    names = [rule.name for rule in CATALOG.rules]
-    assert len(set(names)) == len(names)
-    assert all(rule.evidence and rule.message for rule in CATALOG.rules)
-    assert all(rule.overridable for rule in CATALOG.rules if rule.action is RuleAction.WARN)
-
-
-def test_rules_name_accelerators_and_classes_that_exist() -> None:
-    for rule in CATALOG.rules:
-        assert (rule.accelerators or frozenset()) <= set(CATALOG.accelerators)
-        known = CATALOG.architectures.served | set(CATALOG.architectures.unsized)
-        assert (rule.architectures or frozenset()) <= known
-
-
 def test_a_data_file_with_a_misspelt_key_is_refused() -> None:
-    entry = {"name": "A", "action": "warn", "overridable": True, "message": "m", "evidence": "e"}
-    TypeAdapter(CompatibilityRule).validate_python(entry)
+    TypeAdapter(CompatibilityRule).validate_python(RULE)
     with pytest.raises(ValidationError, match="vendor"):
-        TypeAdapter(CompatibilityRule).validate_python({**entry, "vendor": ["amd"]})
+        TypeAdapter(CompatibilityRule).validate_python({**RULE, "when": {"vendor": ["amd"]}})
+
+
+INCOMPLETE: list[tuple[dict[str, Any], str]] = [
+    ({"when": {}}, "at least one condition"),
+    ({"evidence": []}, "evidence"),
+    ({"outcome": "refused"}, "instead"),
+    ({"instead": "use another"}, "instead"),
+    ({"outcome": "setting"}, "settings"),
+    ({"settings": {"env": {"A": "1"}}}, "settings"),
+    ({"name": "lower case"}, "name"),
+    ({"expires": "soon"}, "expires"),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), INCOMPLETE)
+def test_a_rule_that_lacks_something_is_refused(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
+        TypeAdapter(CompatibilityRule).validate_python({**RULE, **fields})
+
+
+def test_an_unknown_rule_is_told_with_the_nearest_ones() -> None:
+    assert CATALOG.rule("Nvfp4Emulated").name == "Nvfp4Emulated"
+    with pytest.raises(UnknownRuleError, match="did you mean: Nvfp4Emulated"):
+        CATALOG.rule("NvFp4Emulated")
+    with pytest.raises(UnknownRuleError, match="expected one of UnsupportedAccelerator, "):
+        CATALOG.rule("?" * 300)
+
+
+METHODS: list[tuple[str, str, str | None, MethodStatus | None]] = [
+    ("gguf", "0.23.0", "gguf", MethodStatus.SERVED),
+    ("gguf", "0.24.0", "gguf", MethodStatus.PLUGIN),
+    ("aqlm", "0.32.0", "aqlm", MethodStatus.REMOVED),
+    ("mxfp8", "0.9.2", "mxfp8", MethodStatus.NEWER),
+    ("auto-round", "0.32.0", "inc", MethodStatus.SERVED),
+    ("auto-round", "0.9.2", "auto-round", MethodStatus.SERVED),
+    ("novel", "0.32.0", None, None),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "want", "status"), METHODS)
+def test_quantization_methods_by_release(
+    name: str, version: str, want: str | None, status: MethodStatus | None
+) -> None:
+    found = CATALOG.quantization_methods.resolve(name, version)
+    assert (found[0] if found else None) == want
+    assert (found[1].status(version) if found else None) == status
 
 
 def test_no_architecture_is_both_served_and_removed() -> None:

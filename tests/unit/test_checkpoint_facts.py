@@ -58,9 +58,22 @@ def test_the_most_exact_size_of_a_config_map_counts(
     assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
 
 
+def test_a_table_of_tensors_stands_above_all_sizes() -> None:
+    table = '[["lm_head.weight","BF16",[10,4],[],1]]'
+    data = {"config.json": CONFIG_JSON, "tensors": table, "weightsBytes": "7"}
+    got = checkpoint_from_config_map(SOURCE, data)
+    assert got.tensors is not None
+    assert (got.weights_bytes, got.bytes_by_dtype) == (80, (("BF16", 80),))
+
+
 @pytest.mark.parametrize(
     ("data", "want_message"),
     [
+        pytest.param(
+            {"config.json": CONFIG_JSON, "tensors": "{}"},
+            "key tensors: the table of tensors is no list",
+            id="a table that is none",
+        ),
         pytest.param({}, "ConfigMap tiny-facts has no key config.json: put", id="nothing yet"),
         pytest.param({"config.json": "{"}, "tiny-facts, key config.json: .*JSON", id="no JSON"),
         pytest.param(

@@ -20,6 +20,7 @@ from tests.support.tiny_model import CONFIG, SHARDS, WEIGHTS
 from tonnage.api.inference import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
 from tonnage.checkpoint.facts import checkpoint_from_config_map
 from tonnage.checkpoint.inspection import read_volume_script, render_inspection
+from tonnage.checkpoint.safetensors import parse_header
 
 POD_TOKEN = "pod-token"
 
@@ -220,6 +221,24 @@ def test_what_the_job_writes_is_a_checkpoint(
     got = checkpoint_from_config_map(ConfigMapSource(name="facts"), body["data"])
     assert got.shape.layers == 2
     assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
+
+
+def test_the_job_writes_the_table_that_is_made_of_headers_elsewhere(
+    tmp_path: Path, api: Api
+) -> None:
+    tensors = {"lm_head.weight": ("BF16", [9, 2]), "norm.weight": ("F32", [2])}
+    for layer in (0, 1, 2, 5):
+        tensors |= {
+            f"model.layers.{layer}.mlp.experts.{expert}.w1.weight": ("F8_E4M3", [4, 4])
+            for expert in range(2 if layer < 5 else 3)
+        }
+    file = safetensors_file(tensors)
+    ended = run_job(tmp_path, api, {"config.json": CONFIG, "model.safetensors": file})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ((*_, body),) = api.patched
+    got = checkpoint_from_config_map(ConfigMapSource(name="facts"), body["data"])
+    assert got.tensors == parse_header(file.start)
+    assert len(got.tensors.rows) == 4
 
 
 @pytest.mark.parametrize(

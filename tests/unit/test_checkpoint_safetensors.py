@@ -8,12 +8,18 @@ import pytest
 from tonnage.checkpoint.model import CheckpointError
 from tonnage.checkpoint.safetensors import (
     MAX_HEADER_BYTES,
-    TensorBytes,
-    add_up,
     parse_bytes_by_dtype,
     parse_header,
     parse_header_length,
     parse_index,
+    parse_table,
+)
+from tonnage.checkpoint.stored_tensors import (
+    StoredTensor,
+    TensorTable,
+    dump_table,
+    join_tables,
+    tabulate,
 )
 
 
@@ -125,9 +131,66 @@ def test_a_message_stays_short_whatever_the_file_says() -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_files_add_up() -> None:
-    parts = [TensorBytes((("BF16", 10), ("F32", 1))), TensorBytes((("BF16", 5),)), TensorBytes(())]
-    assert add_up(parts) == TensorBytes((("BF16", 15), ("F32", 1)))
+EXPERT = "model.layers.{layer}.mlp.experts.{expert}.w1.weight"
+
+
+def experts(layers: range, count: int = 4) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [
+        (EXPERT.format(layer=layer, expert=expert), "BF16", (8, 2))
+        for layer in layers
+        for expert in range(count)
+    ]
+
+
+def test_tensors_that_differ_in_a_number_share_a_row() -> None:
+    table = tabulate([("lm_head.weight", "BF16", (10, 2)), *experts(range(3, 6))])
+    assert table.rows == (
+        StoredTensor("lm_head.weight", "BF16", (10, 2)),
+        StoredTensor("model.layers.*.mlp.experts.*.w1.weight", "BF16", (8, 2), ((3, 5),), 4),
+    )
+    assert table.total_bytes == 40 + 12 * 32
+
+
+def test_layers_that_hold_different_numbers_of_tensors_are_told_apart() -> None:
+    table = tabulate([*experts(range(2)), *experts(range(4, 5), count=2)])
+    assert [(row.layers, row.per_layer) for row in table.rows] == [(((0, 1),), 4), (((4, 4),), 2)]
+    assert [row.count_from(1) for row in table.rows] == [4, 2]
+    assert [row.count_from(0, 4) for row in table.rows] == [8, 0]
+
+
+def test_files_join_to_the_table_of_the_whole() -> None:
+    tensors = [("norm.weight", "F32", (7,)), *experts(range(5))]
+    parts = [tabulate(tensors[:3]), tabulate(tensors[3:9]), tabulate(tensors[9:])]
+    assert join_tables(parts) == tabulate(tensors)
+    assert join_tables([]) == TensorTable(())
+
+
+def test_a_table_is_read_back() -> None:
+    table = tabulate([("norm.weight", "F32", (7,)), ("scale", "F32", ()), *experts(range(5))])
+    assert parse_table(dump_table(table)) == table
+
+
+@pytest.mark.parametrize(
+    ("text", "want_message"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "no list of at most 4096 rows"),
+        (json.dumps([["a", "U8", [], [], 1]] * 4097), "no list of at most 4096 rows"),
+        ('[["a", "U8", [1]]]', "expected .name, dtype, shape"),
+        ('[[1, "U8", [1], [], 1]]', "expected .name, dtype, shape"),
+        ('[["a", "U9", [1], [], 1]]', "unknown dtype 'U9'"),
+        ('[["a", "U8", [-1], [], 1]]', "shape"),
+        ('[["a", "U8", [1], [[3, 2]], 1]]', "layers as pairs"),
+        ('[["a", "U8", [1], [[0, 1000000]], 1]]', "layers as pairs"),
+        ('[["a", "U8", [1], [[0, 200000]], 1]]', "200001 layers"),
+        ('[["a", "U8", [1], [], 0]]', "number of tensors in each layer"),
+        ('[["a", "U8", [9007199254740992], [], 2]]', "adds up to"),
+    ],
+)
+def test_a_table_that_is_wrong_is_refused(text: str, want_message: str) -> None:
+    with pytest.raises(CheckpointError, match=want_message) as caught:
+        parse_table(text)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -160,6 +223,7 @@ def test_an_index_tells_size_and_files(
 ) -> None:
     got = parse_index(json.dumps(index))
     assert (got.total_bytes, got.files) == (want_total, want_files)
+    assert set(got.names) <= {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(

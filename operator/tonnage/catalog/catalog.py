@@ -1,19 +1,27 @@
 """The catalogue: everything Tonnage knows about the world, looked up by name."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from tonnage.catalog.architectures import Architectures
 from tonnage.catalog.engine import EngineRelease, parse_version
 from tonnage.catalog.model import STRICT, Accelerator, Vendor
+from tonnage.catalog.quantization_methods import QuantizationMethods
 from tonnage.catalog.rules import CompatibilityRule
+
+_MAX_SHOWN_CHARS: Final = 64
 
 
 class UnknownAcceleratorError(ValueError):
     """No accelerator of that id; the message names the nearest ones that exist."""
+
+
+class UnknownRuleError(ValueError):
+    """No compatibility rule of that name; the message names the nearest ones that exist."""
 
 
 @checked_dataclass(frozen=True, slots=True, config=STRICT)
@@ -26,17 +34,14 @@ class VendorImage:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Accelerators by id, images by vendor, releases by version (oldest first), and the rules.
-
-    `method_families` lists the names that one quantisation method goes by.
-    """
+    """Accelerators by id, images by vendor, releases by version (oldest first), and the rules."""
 
     accelerators: Mapping[str, Accelerator]
     images: Mapping[Vendor, VendorImage]
     releases: Mapping[str, EngineRelease]
     default_release: str
     rules: tuple[CompatibilityRule, ...]
-    method_families: tuple[frozenset[str], ...]
+    quantization_methods: QuantizationMethods
     architectures: Architectures
 
     def accelerator(self, accelerator_id: str) -> Accelerator:
@@ -46,14 +51,21 @@ class Catalog:
         """
         found = self.accelerators.get(accelerator_id)
         if found is None:
-            asked = accelerator_id[:64]
-            near = difflib.get_close_matches(asked, self.accelerators, n=3, cutoff=0.4)
-            hint = (
-                f"did you mean: {', '.join(near)}?"
-                if near
-                else f"expected one of {', '.join(sorted(self.accelerators))}"
-            )
+            asked = accelerator_id[:_MAX_SHOWN_CHARS]
+            hint = _nearest(asked, sorted(self.accelerators))
             raise UnknownAcceleratorError(f"accelerator {asked!r} is not in the catalogue; {hint}")
+        return found
+
+    def rule(self, name: str) -> CompatibilityRule:
+        """The compatibility rule of that name.
+
+        Raises UnknownRuleError.
+        """
+        found = next((rule for rule in self.rules if rule.name == name), None)
+        if found is None:
+            asked = name[:_MAX_SHOWN_CHARS]
+            hint = _nearest(asked, [rule.name for rule in self.rules])
+            raise UnknownRuleError(f"{asked!r} is no compatibility rule; {hint}")
         return found
 
     def release(self, version: str | None) -> EngineRelease:
@@ -90,3 +102,9 @@ class Catalog:
                 f"CUDA variant {cuda_variant!r} of {entry.repository}: expected {known}"
             )
         return f"{entry.repository}:{tag}{entry.cuda_variants[cuda_variant]}"
+
+
+def _nearest(asked: str, known: Sequence[str]) -> str:
+    """What the writer may have meant, or everything there is."""
+    near = difflib.get_close_matches(asked, known, n=3, cutoff=0.4)
+    return f"did you mean: {', '.join(near)}?" if near else f"expected one of {', '.join(known)}"

@@ -1,20 +1,51 @@
 """What depends on the vLLM release: defaults, overheads, and what the loader does to weights."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from pydantic.dataclasses import dataclass
 
 from tonnage.catalog.model import STRICT, Vendor
+from tonnage.catalog.profiling import GraphCosts, Libraries, ProfileRun, Uncertainty
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class BatchTier:
-    """Default batch limits of the online server on devices of at least `min_device_bytes`."""
+    """Default batch limits on devices of at least `min_device_bytes`.
+
+    `max_num_batched_tokens` is the online server's, `offline_batched_tokens` the LLM class's.
+    `accelerators` limits a tier to those.
+    """
 
     min_device_bytes: int
     max_num_batched_tokens: int
     max_num_seqs: int
-    except_accelerators: tuple[str, ...] = ()
+    offline_batched_tokens: int
+    accelerators: frozenset[str] | None = None
+    except_accelerators: frozenset[str] = frozenset()
+
+    def covers(self, device_bytes: int, accelerator: str) -> bool:
+        """Whether this tier is for devices of that size and kind."""
+        return (
+            device_bytes >= self.min_device_bytes
+            and (self.accelerators is None or accelerator in self.accelerators)
+            and accelerator not in self.except_accelerators
+        )
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class WholePrefill:
+    """Releases that prefill a whole prompt at once, unless its limit exceeds `chunk_above` tokens.
+
+    A batch then holds at least the longest prompt, `min_tokens`, and for models that see or hear
+    `min_multimodal_tokens`; those, and `never_chunking` vendors, do not chunk by themselves.
+    Source: vllm/engine/arg_utils.py and SchedulerConfig of 0.6 and 0.7.
+    """
+
+    chunk_above: int
+    min_tokens: int
+    min_multimodal_tokens: int
+    never_chunking: frozenset[Vendor] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -40,14 +71,6 @@ class DequantizedFormat:
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
-class ExpertPadding:
-    """Multiples that the two sizes of an expert in MXFP4 are rounded up to."""
-
-    hidden: int
-    intermediate: int
-
-
-@dataclass(frozen=True, slots=True, config=STRICT)
 class RowPadding:
     """Bytes appended to a weight row whose size is a multiple of `every` bytes."""
 
@@ -56,37 +79,30 @@ class RowPadding:
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
-class Overheads:
-    """Measured memory beside weights and KV cache; the keys of the tables are TP degrees."""
-
-    sampler_peak_factor: float
-    forward_hidden_factor: int
-    forward_mlp_factor: int
-    activation_floor_bytes: int
-    multimodal_activation_bytes: int
-    non_torch_bytes: Mapping[Vendor, Mapping[int, int]]
-    graph_bytes: Mapping[Vendor, Mapping[int, int]]
-
-
-@dataclass(frozen=True, slots=True, config=STRICT)
 class EngineRelease:
-    """One vLLM release. `note` is set when a version was asked for that is not in the catalogue:
-    it says which release it is taken to behave like."""
+    """One vLLM release; the fields are explained, with their sources, in engines.yaml.
+
+    `note` is set when a version was asked for that is not in the catalogue: it says which release
+    it is taken to behave like.
+    """
 
     version: str
     gpu_memory_utilization: float
     batch_tiers: tuple[BatchTier, ...]
     batches_in_flight: int
-    graphs_in_budget: bool
-    refines_fp8_moe_blocks: bool
-    min_refined_fp8_block: int
-    padded_group_methods: frozenset[str]
     tensor_parallel_sizes: tuple[int, ...]
     online_quantization: Mapping[str, WeightEncoding]
     dequantized_at_load: tuple[DequantizedFormat, ...]
-    expert_padding: Mapping[Vendor, ExpertPadding]
     row_padding: Mapping[Vendor, RowPadding]
-    overheads: Overheads
+    profile_run: ProfileRun
+    non_torch_bytes: Mapping[Vendor, Mapping[int, int]]
+    graphs: GraphCosts
+    libraries: Libraries
+    uncertainty: Uncertainty
+    charges_context: bool = False
+    multiplies_yarn: bool = False
+    shortens_longrope: bool = False
+    whole_prefill: WholePrefill | None = None
     no_pipeline: frozenset[str] = frozenset()
     note: str | None = None
 
@@ -95,13 +111,10 @@ class EngineRelease:
 
         Source: vllm/engine/arg_utils.py get_batch_defaults.
         """
-        return next(
-            tier
-            for tier in self.batch_tiers
-            if device_bytes >= tier.min_device_bytes and accelerator not in tier.except_accelerators
-        )
+        return next(tier for tier in self.batch_tiers if tier.covers(device_bytes, accelerator))
 
 
+@lru_cache(maxsize=1024)
 def parse_version(version: str) -> tuple[int, ...]:
     """The numbers of a release, for comparison: `v0.27.1rc1` is (0, 27, 1).
 

@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter
 
 from tonnage.catalog.architectures import Architectures
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.quantization_methods import QuantizationMethods
 from tonnage.catalog.schema import (
     AcceleratorsFile,
     ArchitecturesFile,
     EnginesFile,
     ImagesFile,
     PricesFile,
+    QuantizationMethodsFile,
     RulesFile,
 )
 
@@ -28,28 +29,22 @@ def load_catalog() -> Catalog:
 
     Raises pydantic.ValidationError when a data file breaks its layout.
     """
-    rules = RulesFile.model_validate(_read("rules.yaml"))
     architectures = _load_architectures()
-    engines = EnginesFile.model_validate(_read("engines.yaml"))
+    engines = EnginesFile.model_validate(read_data_file("engines.yaml"))
     return Catalog(
         accelerators=_load_accelerators(),
-        images=ImagesFile.model_validate(_read("images.yaml")).images,
+        images=ImagesFile.model_validate(read_data_file("images.yaml")).images,
         releases=_resolve_releases(engines, architectures),
         default_release=engines.default,
-        rules=rules.rules,
-        method_families=rules.method_families,
+        rules=RulesFile.model_validate(read_data_file("rules.yaml")).rules,
+        quantization_methods=_load_quantization_methods(),
         architectures=architectures,
     )
 
 
-def _read(name: str) -> object:
-    text = resources.files("tonnage.catalog").joinpath("data", name).read_text(encoding="utf-8")
-    return yaml.safe_load(text)
-
-
 def _load_accelerators() -> Mapping[str, Accelerator]:
-    prices = PricesFile.model_validate(_read("prices.yaml")).prices
-    entries = AcceleratorsFile.model_validate(_read("accelerators.yaml")).accelerators
+    prices = PricesFile.model_validate(read_data_file("prices.yaml")).prices
+    entries = AcceleratorsFile.model_validate(read_data_file("accelerators.yaml")).accelerators
     return {
         entry.id: entry.to_accelerator(prices[entry.id].to_price() if entry.id in prices else None)
         for entry in entries
@@ -74,8 +69,13 @@ def _resolve_releases(
     }
 
 
+def _load_quantization_methods() -> QuantizationMethods:
+    file = QuantizationMethodsFile.model_validate(read_data_file("quantization_methods.yaml"))
+    return QuantizationMethods(file.methods, file.families)
+
+
 def _load_architectures() -> Architectures:
-    file = ArchitecturesFile.model_validate(_read("architectures.yaml"))
+    file = ArchitecturesFile.model_validate(read_data_file("architectures.yaml"))
     return Architectures(
         served=file.served,
         no_pipeline=file.no_pipeline,
@@ -84,5 +84,7 @@ def _load_architectures() -> Architectures:
         removed=file.removed,
         plugins=file.plugins,
         unsized={name: reason for reason, names in file.unsized.items() for name in names},
+        transformers_code=file.transformers_code,
+        text_only=file.text_only,
         families=file.families,
     )

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tonnage.catalog.architectures import Families
 from tonnage.catalog.catalog import VendorImage
+from tonnage.catalog.families import Families
 from tonnage.catalog.model import Accelerator, LabelMatch, Price, Vendor
+from tonnage.catalog.quantization_methods import QuantizationMethod
 from tonnage.catalog.rules import CompatibilityRule
 
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -151,7 +152,14 @@ class RulesFile(Entry):
 
     compiled: date
     rules: tuple[CompatibilityRule, ...]
-    method_families: tuple[frozenset[str], ...]
+
+
+class QuantizationMethodsFile(Entry):
+    """quantization_methods.yaml."""
+
+    compiled: date
+    methods: Mapping[str, QuantizationMethod]
+    families: tuple[frozenset[str], ...]
 
 
 class ArchitecturesFile(Entry):
@@ -165,4 +173,6 @@ class ArchitecturesFile(Entry):
     removed: Mapping[str, str]
     plugins: Mapping[str, str]
     unsized: Mapping[str, frozenset[str]]
+    transformers_code: frozenset[str]
+    text_only: frozenset[str]
     families: Families

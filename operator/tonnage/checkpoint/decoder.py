@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
-from tonnage.catalog.architectures import Families
-from tonnage.checkpoint.exclusions import Exclusions
+from tonnage.catalog.families import Families, Family
+from tonnage.checkpoint.attention import read_hidden_size
+from tonnage.checkpoint.blocks import LayerBlocks, LayerReader
+from tonnage.checkpoint.dialects import LAYER_READERS
 from tonnage.checkpoint.feed_forwards import FeedForwardReader
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.layers import read_layer_kinds
-from tonnage.checkpoint.mixers import MixerReader, read_hidden_size
+from tonnage.checkpoint.mixers import MixerReader
 from tonnage.checkpoint.model import DecoderLayer
+from tonnage.checkpoint.module_formats import ModuleFormats, expert_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +23,45 @@ class LayerStack:
 
 
 def read_layer_stack(
-    config: ConfigFields, layers: int, families: Families, exclusions: Exclusions
+    config: ConfigFields, layers: int, families: Families, formats: ModuleFormats
 ) -> LayerStack:
     """Describe each of `layers` layers.
 
     Raises CheckpointError naming field, value and expectation.
     """
-    mixers, feed_forwards = (
-        MixerReader(config, families),
-        FeedForwardReader(config, layers, families),
-    )
-    norm_elements = 2 * read_hidden_size(config)
+    model_type = config.text("model_type") or ""
+    read = LAYER_READERS.get(model_type, _read_usual)(config, layers, families.of(model_type))
     kinds: dict[DecoderLayer, int] = {}
     order = []
-    for index, kind in enumerate(read_layer_kinds(config, layers, families)):
-        has_experts = index in feed_forwards.expert_layers
+    for index in range(layers):
+        blocks = read(index)
         layer = DecoderLayer(
-            mixers=mixers.read(kind, index),
-            feed_forwards=feed_forwards.read(index),
-            norm_elements=norm_elements,
-            exceptions=exclusions.of_layer(index, has_experts),
+            mixers=blocks.mixers,
+            feed_forwards=blocks.feed_forwards,
+            norm_elements=blocks.norm_elements,
+            float32_elements=blocks.float32_elements,
+            exceptions=(
+                *blocks.exceptions,
+                *formats.of_layer(index, expert_place(blocks.feed_forwards)),
+            ),
         )
         order.append(kinds.setdefault(layer, len(kinds)))
     return LayerStack(tuple(kinds), tuple(order))
+
+
+def _read_usual(config: ConfigFields, layers: int, family: Family) -> LayerReader:
+    """Layers of one mixer and one feed-forward block, in the words that most families use."""
+    mixers = MixerReader(config, layers, family)
+    feed_forwards = FeedForwardReader(config, layers, family)
+    kinds = read_layer_kinds(config, layers, family)
+    norm_elements = _norm_elements(config, family)
+    times = 2 if family.twofold else 1
+    return lambda index: LayerBlocks(
+        mixers.read(kinds[index], index) * times, feed_forwards.read(index), norm_elements
+    )
+
+
+def _norm_elements(config: ConfigFields, family: Family) -> int:
+    """Weights of a layer's norms; Gemma 4's experts beside the MLP have three of their own."""
+    norms = family.norms + (3 if config.flag("enable_moe_block") else 0)
+    return norms * (2 if family.norm_biases else 1) * read_hidden_size(config)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from tonnage.api.inference import ConfigMapSource, InlineSource
@@ -9,22 +10,27 @@ from tonnage.checkpoint.config import parse_config, parse_config_text
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors import (
     MAX_TENSOR_BYTES,
-    TensorBytes,
+    SafetensorsIndex,
     parse_bytes_by_dtype,
     parse_index,
+    parse_table,
 )
+from tonnage.checkpoint.stored_formats import make_checkpoint
 
 CONFIG_KEY: Final = "config.json"
 """The model's config, as in its repository."""
 
 INDEX_KEY: Final = "model.safetensors.index.json"
-"""The safetensors index, as in the repository; only its total size is used."""
+"""The safetensors index, as in the repository: its total size and the tensors' names."""
 
 WEIGHTS_BYTES_KEY: Final = "weightsBytes"
 """Size of all tensors in bytes, decimal; stands above the index."""
 
 BYTES_BY_DTYPE_KEY: Final = "bytesByDtype"
 """JSON object from safetensors dtype to bytes, written by the Job; stands above both."""
+
+TENSORS_KEY: Final = "tensors"
+"""The table of tensors as JSON, written by the Job; stands above all sizes."""
 
 
 def checkpoint_from_inline(source: InlineSource) -> Checkpoint:
@@ -40,7 +46,7 @@ def checkpoint_from_inline(source: InlineSource) -> Checkpoint:
 def checkpoint_from_config_map(source: ConfigMapSource, data: Mapping[str, str]) -> Checkpoint:
     """Return the model that a ConfigMap's data describe.
 
-    Key config.json is required; of the keys about sizes the most exact one counts. Raises
+    Key config.json is required; of the keys about tensors the most exact one counts. Raises
     CheckpointError, UnsupportedArchitectureError; messages name the ConfigMap and the key.
     """
     where = f"ConfigMap {source.name}"
@@ -51,27 +57,30 @@ def checkpoint_from_config_map(source: ConfigMapSource, data: Mapping[str, str])
         )
     with _naming(f"{where}, key {CONFIG_KEY}"):
         shape = parse_config_text(data[CONFIG_KEY])
-    tensors = _sizes_by_dtype(where, data)
-    return Checkpoint(
-        shape=shape,
-        weights_bytes=tensors.total_bytes if tensors.by_dtype else _weights_bytes(where, data),
-        bytes_by_dtype=tensors.by_dtype,
-    )
-
-
-def _sizes_by_dtype(where: str, data: Mapping[str, str]) -> TensorBytes:
+    if TENSORS_KEY in data:
+        with _naming(f"{where}, key {TENSORS_KEY}"):
+            return make_checkpoint(shape, parse_table(data[TENSORS_KEY]))
+    index, size = _index(where, data), _weights_bytes(where, data)
+    if BYTES_BY_DTYPE_KEY not in data:
+        return make_checkpoint(shape, index=index, weights_bytes=size)
     with _naming(f"{where}, key {BYTES_BY_DTYPE_KEY}"):
-        return parse_bytes_by_dtype(data.get(BYTES_BY_DTYPE_KEY, "{}"))
+        sizes = parse_bytes_by_dtype(data[BYTES_BY_DTYPE_KEY])
+    checkpoint = make_checkpoint(shape, index=index, weights_bytes=sizes.total_bytes)
+    return replace(checkpoint, bytes_by_dtype=sizes.by_dtype)
+
+
+def _index(where: str, data: Mapping[str, str]) -> SafetensorsIndex | None:
+    if INDEX_KEY not in data:
+        return None
+    with _naming(f"{where}, key {INDEX_KEY}"):
+        return parse_index(data[INDEX_KEY])
 
 
 def _weights_bytes(where: str, data: Mapping[str, str]) -> int | None:
-    if WEIGHTS_BYTES_KEY in data:
-        with _naming(f"{where}, key {WEIGHTS_BYTES_KEY}"):
-            return _parse_decimal(data[WEIGHTS_BYTES_KEY])
-    if INDEX_KEY in data:
-        with _naming(f"{where}, key {INDEX_KEY}"):
-            return parse_index(data[INDEX_KEY]).total_bytes
-    return None
+    if WEIGHTS_BYTES_KEY not in data:
+        return None
+    with _naming(f"{where}, key {WEIGHTS_BYTES_KEY}"):
+        return _parse_decimal(data[WEIGHTS_BYTES_KEY])
 
 
 def _parse_decimal(text: str) -> int:

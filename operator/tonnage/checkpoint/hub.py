@@ -1,7 +1,7 @@
 """Models on the Hugging Face Hub: what a repository is, without downloading its weights.
 
 One listing gives the commit and the files, config.json the shape, the headers of the safetensors
-files the bytes by dtype. All of it is read at that one commit, so the facts agree with each other.
+files the tensors. All of it is read at that one commit, so the facts agree with each other.
 """
 
 import re
@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text
-from tonnage.checkpoint.hub_cache import load_tensor_bytes, store_tensor_bytes
+from tonnage.checkpoint.hub_cache import load_tensors, store_tensors
 from tonnage.checkpoint.hub_errors import FIELD, Request, explained
 from tonnage.checkpoint.hub_files import RepositoryFiles
 from tonnage.checkpoint.lookup import ModelLookupError
@@ -27,12 +27,12 @@ from tonnage.checkpoint.safetensors import (
     LENGTH_BYTES,
     MAX_FILES,
     MAX_INDEX_BYTES,
-    TensorBytes,
-    add_up,
     parse_header,
     parse_header_length,
     parse_index,
 )
+from tonnage.checkpoint.stored_formats import make_checkpoint
+from tonnage.checkpoint.stored_tensors import TensorTable, join_tables
 
 CONFIG_FILE: Final = constants.CONFIG_NAME
 INDEX_FILE: Final = constants.SAFETENSORS_INDEX_FILE
@@ -81,12 +81,8 @@ def fetch_checkpoint(
         # Read first and never cached: it proves that this token may read this repository.
         shape = parse_config_text(_read_config(request, files))
         tensors = _measure_tensors(files, settings.cache_dir)
-    return Checkpoint(
-        shape=shape,
-        weights_bytes=tensors.total_bytes if tensors else _size_of_pickles(files.sizes),
-        bytes_by_dtype=tensors.by_dtype if tensors else (),
-        revision=files.commit,
-    )
+    size = None if tensors else _size_of_pickles(files.sizes)
+    return make_checkpoint(shape, tensors, weights_bytes=size, revision=files.commit)
 
 
 def saved_token() -> str | None:
@@ -164,17 +160,17 @@ def _read_config(request: Request, files: RepositoryFiles) -> bytes:
     return files.read(CONFIG_FILE, MAX_CONFIG_BYTES)
 
 
-def _measure_tensors(files: RepositoryFiles, cache_dir: Path | None) -> TensorBytes | None:
+def _measure_tensors(files: RepositoryFiles, cache_dir: Path | None) -> TensorTable | None:
     """Return the tensors of all safetensors files, None when there are none."""
-    cached = load_tensor_bytes(cache_dir, files.repo, files.commit)
+    cached = load_tensors(cache_dir, files.repo, files.commit)
     if cached is not None:
         return cached
     names = _find_weight_files(files)
     if not names:
         return None
     with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="tonnage-header") as readers:
-        tensors = add_up(readers.map(lambda name: _read_header(files, name), names))
-    store_tensor_bytes(cache_dir, files.repo, files.commit, tensors)
+        tensors = join_tables(readers.map(lambda name: _read_header(files, name), names))
+    store_tensors(cache_dir, files.repo, files.commit, tensors)
     return tensors
 
 
@@ -188,7 +184,7 @@ def _find_weight_files(files: RepositoryFiles) -> tuple[str, ...]:
     return names
 
 
-def _read_header(files: RepositoryFiles, name: str) -> TensorBytes:
+def _read_header(files: RepositoryFiles, name: str) -> TensorTable:
     try:
         start = files.read_start(name, FIRST_READ_BYTES)
         length = LENGTH_BYTES + parse_header_length(start)

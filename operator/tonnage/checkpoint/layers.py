@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from tonnage.catalog.architectures import Families
+from tonnage.catalog.families import Family
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
 
@@ -21,6 +21,8 @@ _KINDS: Final = {
     "full_attention": LayerKind.FULL,
     "attention": LayerKind.FULL,
     "global": LayerKind.FULL,
+    "indexed_attention": LayerKind.FULL,
+    "deepseek_sparse_attention": LayerKind.FULL,  # indexed_attention before transformers 5.12
     "sliding_attention": LayerKind.SLIDING,
     "chunked_attention": LayerKind.CHUNKED,
     "linear_attention": LayerKind.LINEAR,
@@ -28,14 +30,16 @@ _KINDS: Final = {
 """Entries of `layer_types` as transformers writes them."""
 
 
+_WINDOW: Final = "sliding_window"
+
+
 def read_window(config: ConfigFields) -> int | None:
     """Tokens that a sliding layer attends to, or the length of a chunk; None without either."""
-    return config.optional_positive("sliding_window", "attention_chunk_size")
+    names = (_WINDOW, "sliding_window_size", "attention_chunk_size")
+    return config.count(*names) or None
 
 
-def read_layer_kinds(
-    config: ConfigFields, layers: int, families: Families
-) -> tuple[LayerKind, ...]:
+def read_layer_kinds(config: ConfigFields, layers: int, family: Family) -> tuple[LayerKind, ...]:
     """The kind of each of `layers` layers, by whichever of the families' rules applies.
 
     Raises CheckpointError when the lists do not describe `layers` layers, and
@@ -44,12 +48,15 @@ def read_layer_kinds(
     types = config.names("layer_types")
     if types:
         return _listed(config, types, layers)
+    windowed = config.switches("hybrid_layer_pattern")  # MiMo-V2
+    if len(windowed) >= layers:
+        return tuple(LayerKind.SLIDING if has else LayerKind.FULL for has in windowed[:layers])
     interval = config.optional_positive("full_attention_interval")
     if interval is not None:
         return _each_nth_is_full(layers, interval, LayerKind.LINEAR)
     if read_window(config) is None:
         return (LayerKind.FULL,) * layers
-    return _windowed(config, layers, families)
+    return _windowed(config, layers, family)
 
 
 def _listed(config: ConfigFields, types: tuple[str, ...], layers: int) -> tuple[LayerKind, ...]:
@@ -70,24 +77,23 @@ def _each_nth_is_full(layers: int, period: int, others: LayerKind) -> tuple[Laye
     return tuple(others if (index + 1) % period else LayerKind.FULL for index in range(layers))
 
 
-def _windowed(config: ConfigFields, layers: int, families: Families) -> tuple[LayerKind, ...]:
+def _windowed(config: ConfigFields, layers: int, family: Family) -> tuple[LayerKind, ...]:
     """Layers of a model with a window whose config does not list them.
 
-    A family that is not known counts as attending to everything, which costs more memory.
+    Without a pattern the window is that of every layer (vLLM 0.32.0, engine/arg_utils.py
+    create_engine_config).
     """
-    family = config.text("model_type") or ""
     if "use_sliding_window" in config:
         if not config.flag("use_sliding_window"):
             return (LayerKind.FULL,) * layers
         full = min(layers, config.count("max_window_layers"))
         return (LayerKind.FULL,) * full + (LayerKind.SLIDING,) * (layers - full)
-    if family in families.chunk_pattern:
-        return _each_nth_is_full(layers, families.chunk_pattern[family], LayerKind.CHUNKED)
-    period = _pattern_period(config, families.window_pattern.get(family))
+    if family.chunk_every is not None:
+        return _each_nth_is_full(layers, family.chunk_every, LayerKind.CHUNKED)
+    period = _pattern_period(config, family.window_every)
     if period is not None:
         return _each_nth_is_full(layers, period, LayerKind.SLIDING)
-    everywhere = family in families.window_everywhere
-    return (LayerKind.SLIDING if everywhere else LayerKind.FULL,) * layers
+    return (LayerKind.SLIDING if config.count(_WINDOW) else LayerKind.FULL,) * layers
 
 
 def _pattern_period(config: ConfigFields, default: int | None) -> int | None:

@@ -12,6 +12,21 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
 
+from tonnage.checkpoint.feed_forward_kinds import (
+    DraftProjection,
+    LayerEmbedding,
+    ResidualStreams,
+)
+from tonnage.checkpoint.mixer_kinds import (
+    CompressedAttention,
+    DeltaAttention,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    ShortConvolution,
+)
+from tonnage.checkpoint.stored_tensors import TensorTable
+
 
 class DType(StrEnum):
     """Element type of unquantised tensors; names as torch and config.json spell them."""
@@ -33,8 +48,11 @@ class Quantization:
     `method` is vLLM's name (`fp8`, `compressed-tensors`, `awq`, `gptq`, `mxfp4`, `modelopt`, ...),
     `weight_bits` the bits of one weight without its scales, `block` the (rows, columns) that share
     one scale (DeepSeek-style FP8: (128, 128)), `group_size` the weights along the input that share
-    one scale (None: one a channel or tensor), `scale_bits` the bits of such a scale and zero point.
-    `kv_cache_bits` is the element size of the KV cache that the checkpoint declares.
+    one scale (None: one an output channel, `per_tensor` one for all), `scale_bits` the bits of such
+    a scale and zero point; in a `symmetric` scheme the zero points carry nothing.
+    `kv_cache_bits` is the element size of the KV cache that the checkpoint declares, `activations`
+    the format (`int8`, `fp8`, `fp4`) that activations are quantised to, None where they stay in 16
+    bits or nobody says.
     """
 
     method: str
@@ -46,6 +64,9 @@ class Quantization:
     desc_act: bool = False
     experts_only: bool = False
     kv_cache_bits: int | None = None
+    activations: str | None = None
+    per_tensor: bool = False
+    symmetric: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,9 @@ class Attention:
     the token is in. `gated` doubles the query projection. Without `stores_kv` it reads the cache
     of an earlier layer and projects no keys and values of its own. `qkv_bias` and `output_bias`
     tell which projections add a bias, `norm_elements` the weights of its query and key norms on
-    one GPU, whatever the split.
+    one GPU, whatever the split. A `query_rank` makes queries of a low-rank latent that each GPU
+    computes whole (Step-3), `head_gate` weighs each head's output, an `indexer` chooses the blocks
+    of tokens to look at (MiniMax-M3).
     """
 
     heads: int
@@ -70,14 +93,22 @@ class Attention:
     qkv_bias: bool = False
     output_bias: bool = False
     norm_elements: int = 0
+    query_rank: int | None = None
+    head_gate: bool = False
+    indexer: "SparseIndexer | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class SparseIndexer:
-    """What picks the tokens that sparse latent attention looks at (DeepSeek-V3.2, GLM-5)."""
+    """What picks the `top_k` tokens, or blocks of them, that sparse attention looks at.
+
+    Its cache has one key for `pool` tokens, made by a projection of its own where that is several.
+    """
 
     heads: int
     head_dim: int
+    top_k: int
+    pool: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +116,7 @@ class LatentAttention:
     """Multi-head latent attention (DeepSeek, Kimi, GLM-5): one latent a token, no KV heads.
 
     `indexer` is that of a layer with one of its own; `sparse` layers without use another's.
+    The output of each head is multiplied with a gate of `gate_width`, 0 without one.
     """
 
     heads: int
@@ -95,6 +127,7 @@ class LatentAttention:
     q_lora_rank: int | None
     indexer: SparseIndexer | None = None
     sparse: bool = False
+    gate_width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +145,29 @@ class LinearAttention:
     state_dtype: DType | None = None
 
 
-Mixer = Attention | LatentAttention | LinearAttention
+StateMixer = (
+    LinearAttention | DeltaAttention | LightningAttention | Mamba | Mamba2 | ShortConvolution
+)
+"""What keeps a state of fixed size for each sequence, whatever its length."""
+
+Attending = Attention | LatentAttention | CompressedAttention
+"""What looks back at earlier tokens, whose cache grows with them."""
+
+Mixer = Attending | StateMixer
 """How a layer lets tokens see one another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """One MLP for every token: `gated` ones have three matrices, the others two."""
+    """One MLP for every token: `gated` ones have three matrices, the others two.
+
+    `whole` ones lie on every GPU, whatever the tensor parallelism.
+    """
 
     intermediate_size: int
     gated: bool = True
     bias: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +175,12 @@ class Experts:
     """A mixture of experts: every token goes to `per_token` of `count` and to the shared ones.
 
     `shared_intermediate_size` is that of all shared experts together, 0 without any;
-    `shared_gate` weighs their output. `router_bytes` is the size of a router weight.
+    `shared_gate` weighs their output. `router_bytes` is the size of a router weight, with
+    `router_bias` it corrects each expert's score by a 32-bit number.
+    `idle_count` further choices of the router have no weights. The experts work in a space of
+    `latent_size` where there is one, reached and left by projections that each GPU holds whole.
+    A GPU's part of an expert is at least `narrowest_shard` wide. `silu` ones activate by SiLU,
+    or the square of ReLU where not `gated`, which more kernels know than other functions.
     """
 
     count: int
@@ -141,9 +191,14 @@ class Experts:
     gated: bool = True
     bias: bool = False
     router_bytes: int = 2
+    router_bias: bool = False
+    idle_count: int = 0
+    latent_size: int | None = None
+    narrowest_shard: int = 1
+    silu: bool = True
 
 
-FeedForward = Mlp | Experts
+FeedForward = Mlp | Experts | LayerEmbedding | ResidualStreams | DraftProjection
 """What a layer does to each token by itself."""
 
 Block = TypeVar("Block", bound=Mixer | FeedForward)
@@ -153,13 +208,15 @@ Block = TypeVar("Block", bound=Mixer | FeedForward)
 class DecoderLayer:
     """One kind of layer: usually one mixer and one feed-forward block, but any number of each.
 
-    `norm_elements` are the weights of its norms, the same on every GPU. `exceptions` are the
+    `norm_elements` are the weights of its norms, `float32_elements` further 32-bit numbers (what
+    mixes residual streams, tables of experts), both the same on every GPU. `exceptions` are the
     linear layers that are not stored as the model's `quantization` says, by name: None is 16 bits.
     """
 
     mixers: tuple[Mixer, ...]
     feed_forwards: tuple[FeedForward, ...]
     norm_elements: int = 0
+    float32_elements: int = 0
     exceptions: tuple[tuple[str, Quantization | None], ...] = ()
 
 
@@ -167,13 +224,19 @@ class DecoderLayer:
 class Tower:
     """A vision or audio encoder with its projector, by what tensor parallelism does to its weights.
 
-    `sharded_elements` are split over GPUs (kept whole with `--mm-encoder-tp-mode data`),
-    `replicated_elements` always lie on each GPU; both are 16-bit. `heads` have to be divisible.
+    `sharded_elements` are split over GPUs (kept whole with `--mm-encoder-tp-mode data`) and lie as
+    `stored` says, `replicated_elements` always lie on each GPU, in 16 bits. `heads` and the
+    `inner` size of the layers' MLPs have to be divisible. `deepstack_levels` of its layers feed
+    layers of the language model directly. `estimated` ones are of a family that is not known.
     """
 
     sharded_elements: int
     replicated_elements: int = 0
     heads: int | None = None
+    deepstack_levels: int = 0
+    stored: Quantization | None = None
+    estimated: bool = False
+    inner: int | None = None
 
     @property
     def elements(self) -> int:
@@ -194,8 +257,16 @@ class RopeCache:
 class ModelShape:
     """The shape of a decoder-only model, from config.json.
 
+    `max_position_embeddings` are the tokens of the longest request, scaling included;
+    `default_context` is what vLLM takes without being told, None where the config says nothing of
+    either. Releases that multiply the original length with the factor of YaRN take
+    `multiplied_context` for both, None without YaRN.
+    `quantization` is how linear layers are stored unless they are exceptions, `lm_head` how the
+    output head is (None: 16 bits).
     `draft_layers` predict tokens ahead; they lie on disk and are loaded for speculative decoding
-    only. `towers` encode images and sound.
+    only. `towers` encode images and sound. `stream_projections` are square matrices between the
+    embeddings and several hidden states, `residual_streams` how many of those layers pass on.
+    `estimated` says why the shape is a conservative guess, None for a model class that is known.
     """
 
     architecture: str
@@ -208,10 +279,16 @@ class ModelShape:
     layer_kinds: tuple[DecoderLayer, ...]
     layer_order: tuple[int, ...] = field(repr=False)
     quantization: Quantization | None = None
+    lm_head: Quantization | None = None
     draft_layers: tuple[DecoderLayer, ...] = ()
     towers: tuple[Tower, ...] = ()
     rope_caches: tuple[RopeCache, ...] = ()
     position_embeddings: int = 0
+    stream_projections: int = 0
+    residual_streams: int = 1
+    default_context: int | None = None
+    multiplied_context: int | None = None
+    estimated: str | None = None
 
     def __hash__(self) -> int:
         # Shapes are keys of caches on the hot path; hashing the whole tree each time would cost
@@ -269,15 +346,8 @@ class ModelShape:
         dense = max((mlp.intermediate_size for mlp in self._feed_forwards_of(Mlp)), default=0)
         return dense or (self.experts.intermediate_size if self.experts else 0)
 
-    @property
-    def tower_elements(self) -> int:
-        """Weights of all vision and audio towers."""
-        return sum(tower.elements for tower in self.towers)
-
-    def _attending(self) -> Iterator[Attention | LatentAttention]:
-        for mixer in self.mixer_counts:
-            if isinstance(mixer, Attention | LatentAttention):
-                yield mixer
+    def _attending(self) -> Iterator[Attending]:
+        return (mixer for mixer in self.mixer_counts if isinstance(mixer, Attending))
 
     def _mixers_of(self, kind: type[Block]) -> Iterator[Block]:
         return (mixer for mixer in self.mixer_counts if isinstance(mixer, kind))
@@ -298,12 +368,14 @@ class Checkpoint:
     `weights_bytes` is the size of all tensors, None when only the config is known. `bytes_by_dtype`
     sums tensors by safetensors dtype (`BF16`, `F8_E4M3`, ...). `load_from` is what vLLM is told to
     load, `revision` the commit the facts were read from (None: no such thing, as for inline facts).
+    `tensors` are those in the headers of the files, None where these were not read.
     """
 
     shape: ModelShape
     weights_bytes: int | None = None
     bytes_by_dtype: tuple[tuple[str, int], ...] = ()
     revision: str | None = None
+    tensors: TensorTable | None = None
 
 
 class CheckpointError(ValueError):

@@ -7,31 +7,43 @@ API_SERVER, and SERVICE_ACCOUNT_DIR with the pod's token and the API server's CA
 
 import json
 import os
+import re
 import ssl
 import sys
 import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors format's own limit
 MAX_CONFIG_BYTES = 900_000  # a ConfigMap holds 1 MiB
 MAX_INDEX_BYTES = 32 * 1024**2
+MAX_TABLE_BYTES = 100_000
+NUMBER = re.compile(r"(?<=\.)[0-9]{1,6}(?=\.|$)")
+
+Tensor = dict[str, Any]
+"""What a header tells of one tensor: dtype, shape, data_offsets."""
 
 
 def gather_facts(model: Path) -> dict[str, str]:
-    """Return the ConfigMap's data: config.json, and the bytes of all tensors, by dtype."""
+    """Return the ConfigMap's data: config.json, the bytes of all tensors, and a table of them."""
     config = read_limited(model / "config.json", MAX_CONFIG_BYTES).decode()
     json.loads(config)
-    by_dtype: Counter[str] = Counter()
+    tensors: dict[str, Tensor] = {}
     for path in find_weight_files(model):
-        by_dtype.update(measure_tensors(path))
-    if by_dtype:
-        return {
+        tensors.update(read_header(path))
+    if tensors:
+        by_dtype: Counter[str] = Counter()
+        for tensor in tensors.values():
+            by_dtype[tensor["dtype"]] += count_bytes(tensor)
+        facts = {
             "config.json": config,
             "weightsBytes": str(sum(by_dtype.values())),
             "bytesByDtype": json.dumps(dict(sorted(by_dtype.items()))),
         }
+        table = json.dumps(tabulate(tensors), separators=(",", ":"))
+        return facts if len(table) > MAX_TABLE_BYTES else {**facts, "tensors": table}
     pickles = sum(path.stat().st_size for path in model.glob("*.bin"))
     if not pickles:
         raise ValueError(f"{model} has neither *.safetensors nor *.bin files")
@@ -47,22 +59,55 @@ def find_weight_files(model: Path) -> list[Path]:
     return [model / name for name in sorted(names)]
 
 
-def measure_tensors(path: Path) -> Counter[str]:
-    """Return the bytes by dtype from the header of one safetensors file."""
-    by_dtype: Counter[str] = Counter()
+def read_header(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one safetensors file by name."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= MAX_HEADER_BYTES:
             raise ValueError(f"{path} is no safetensors file: its header has {length} bytes")
-        header = json.loads(file.read(length))
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            begin, end = tensor["data_offsets"]
-            by_dtype[tensor["dtype"]] += end - begin
-    expected = 8 + length + sum(by_dtype.values())
+        header: dict[str, Tensor] = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    expected = 8 + length + sum(map(count_bytes, header.values()))
     if path.stat().st_size != expected:
         raise ValueError(f"{path} has {path.stat().st_size} bytes, not {expected}: it is cut off")
-    return by_dtype
+    return header
+
+
+def count_bytes(tensor: Tensor) -> int:
+    """Return the bytes of one tensor."""
+    begin, end = map(int, tensor["data_offsets"])
+    return end - begin
+
+
+def tabulate(tensors: dict[str, Tensor]) -> list[list[Any]]:
+    """Return rows of name, dtype, shape, layers and tensors in each layer.
+
+    Tensors whose names differ in numbers only share a row: `*` stands for each, layers are ranges
+    of the first.
+    """
+    counted: dict[tuple[Any, ...], Counter[int]] = {}
+    for name, tensor in tensors.items():
+        number = NUMBER.search(name)
+        layer = int(number[0]) if number else -1
+        key = (NUMBER.sub("*", name), tensor["dtype"], tuple(tensor["shape"]))
+        counted.setdefault(key, Counter())[layer] += 1
+    rows = [
+        [*key, find_ranges([layer for layer in sorted(layers) if layers[layer] == each]), each]
+        for key, layers in counted.items()
+        for each in sorted(set(layers.values()))
+    ]
+    return sorted(rows, key=lambda row: (row[0], row[1], row[3]))
+
+
+def find_ranges(numbers: list[int]) -> list[list[int]]:
+    """Return ascending numbers as pairs of the first and last of each run; -1 is no number."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        elif number >= 0:
+            ranges.append([number, number])
+    return ranges
 
 
 def read_limited(path: Path, limit: int) -> bytes:

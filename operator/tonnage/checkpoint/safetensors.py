@@ -10,11 +10,19 @@ import json
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from tonnage.checkpoint.model import CheckpointError
+from tonnage.checkpoint.stored_tensors import (
+    BITS_BY_DTYPE,
+    MAX_ROWS,
+    Ranges,
+    StoredTensor,
+    TensorTable,
+    tabulate,
+)
 
 LENGTH_BYTES: Final = 8
 """Size of the header's length at the start of a file."""
@@ -28,18 +36,14 @@ MAX_INDEX_BYTES: Final = 32 * 1024**2
 MAX_FILES: Final = 1000
 """Most files of one checkpoint; Llama 3.1 405B, an early extreme, has 191."""
 
+MAX_NAMES: Final = 200_000
+"""Most layers over all rows of a table; 300 rows of 100 layers are 30,000."""
+
+MAX_LAYER_NUMBER: Final = 10**6
+"""Numbers in names stay below; a longer one is part of a name."""
+
 MAX_TENSOR_BYTES: Final = 2**53
 """Bound of every size: what JSON readers hold exactly, and more than any model has."""
-
-_BITS_BY_DTYPE: Final[Mapping[str, int]] = {
-    # Dtype::bitsize in tensor.rs, safetensors 0.7
-    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
-    "BOOL": 8, "U8": 8, "I8": 8,
-    "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
-    "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
-    "I32": 32, "U32": 32, "F32": 32,
-    "I64": 64, "U64": 64, "F64": 64, "C64": 64,
-}  # fmt: skip
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][\w.+-]*(/[A-Za-z0-9_][\w.+-]*)*", re.ASCII)
 
@@ -58,10 +62,11 @@ class TensorBytes:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsIndex:
-    """What `model.safetensors.index.json` tells: the files, and their tensors' bytes if stated."""
+    """What `model.safetensors.index.json` tells: files and tensors, and their bytes if stated."""
 
     total_bytes: int | None
     files: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def parse_header_length(start: bytes) -> int:
@@ -82,8 +87,8 @@ def parse_header_length(start: bytes) -> int:
     return length
 
 
-def parse_header(data: bytes) -> TensorBytes:
-    """Return the bytes by dtype of the tensors of one file, from its start.
+def parse_header(data: bytes) -> TensorTable:
+    """Return the tensors of one file, from its start.
 
     `data` holds at least the length and the whole header. Raises CheckpointError when it does not,
     or when dtype, shape and offsets of the tensors do not agree with each other.
@@ -98,7 +103,7 @@ def parse_header(data: bytes) -> TensorBytes:
         _parse_tensor(name, entry) for name, entry in header.items() if name != "__metadata__"
     ]
     _check_no_holes(tensors)
-    return _summed((tensor.dtype, tensor.end - tensor.begin) for tensor in tensors)
+    return tabulate((tensor.name, tensor.dtype, tensor.shape) for tensor in tensors)
 
 
 def parse_index(text: str | bytes) -> SafetensorsIndex:
@@ -107,11 +112,12 @@ def parse_index(text: str | bytes) -> SafetensorsIndex:
     if len(text) > MAX_INDEX_BYTES:
         raise CheckpointError(f"{what} has {len(text)} bytes, more than {MAX_INDEX_BYTES}")
     index = _parse_object(text, what)
-    metadata = index.get("metadata")
+    metadata, weight_map = index.get("metadata"), index.get("weight_map", {})
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     return SafetensorsIndex(
         total_bytes=None if total is None else _parse_size(total, f"metadata.total_size of {what}"),
-        files=_parse_file_names(index.get("weight_map", {})),
+        files=_parse_file_names(weight_map),
+        names=tuple(weight_map) if isinstance(weight_map, dict) else (),
     )
 
 
@@ -126,24 +132,71 @@ def parse_bytes_by_dtype(text: str | bytes) -> TensorBytes:
     return _summed((dtype, _parse_size(size, f"size of {dtype}")) for dtype, size in sizes.items())
 
 
-def add_up(parts: Iterable[TensorBytes]) -> TensorBytes:
-    """Return the sizes of all files of a checkpoint together."""
-    return _summed(size for part in parts for size in part.by_dtype)
+def parse_table(text: str | bytes) -> TensorTable:
+    """Return a table that `dump_table` wrote.
+
+    Raises CheckpointError when it is malformed, longer than MAX_ROWS or larger than any model.
+    """
+    rows = _parse_json(text, "the table of tensors")
+    if not isinstance(rows, list) or len(rows) > MAX_ROWS:
+        raise CheckpointError(f"the table of tensors is no list of at most {MAX_ROWS} rows")
+    table = TensorTable(_parse_row(row) for row in rows)
+    names = sum(end - start + 1 for row in table.rows for start, end in row.layers)
+    if names > MAX_NAMES:
+        raise CheckpointError(
+            f"the table of tensors speaks of {names} layers, more than {MAX_NAMES} over all rows"
+        )
+    if table.total_bytes > MAX_TENSOR_BYTES:
+        raise CheckpointError(
+            f"the table of tensors adds up to {table.total_bytes} bytes, "
+            f"at most {MAX_TENSOR_BYTES} were expected"
+        )
+    return table
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
     name: str
     dtype: str
+    shape: tuple[int, ...]
     begin: int
     end: int
 
 
-def _parse_object(text: str | bytes, what: str) -> dict[str, object]:
+def _parse_json(text: str | bytes, what: str) -> object:
     try:
-        parsed = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is not JSON: {type(error).__name__}") from error
+
+
+def _parse_row(row: object) -> StoredTensor:
+    where = f"row {reprlib.repr(row)} of the table of tensors"
+    if not (isinstance(row, list) and len(row) == 5 and isinstance(row[0], str)):
+        raise CheckpointError(f"{where}: expected [name, dtype, shape, layers, tensors in each]")
+    name, dtype, shape, layers, per_layer = row
+    _bits(dtype, where)
+    _count_elements(shape, where)
+    if not (_is_size(per_layer) and per_layer):
+        raise CheckpointError(f"{where}: expected a number of tensors in each layer")
+    return StoredTensor(name, str(dtype), tuple(shape), _parse_ranges(layers, where), per_layer)
+
+
+def _parse_ranges(ranges: object, where: str) -> Ranges:
+    if isinstance(ranges, list) and len(ranges) <= MAX_ROWS and all(map(_is_range, ranges)):
+        return tuple((start, end) for start, end in ranges)
+    raise CheckpointError(f"{where}: expected layers as pairs of the first and the last")
+
+
+def _is_range(pair: object) -> bool:
+    if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_size, pair))):
+        return False
+    start, end = pair
+    return bool(start <= end < MAX_LAYER_NUMBER)
+
+
+def _parse_object(text: str | bytes, what: str) -> dict[str, object]:
+    parsed = _parse_json(text, what)
     if not isinstance(parsed, dict):
         raise CheckpointError(f"{what} is a JSON {type(parsed).__name__}, an object was expected")
     return parsed
@@ -168,15 +221,16 @@ def _parse_tensor(name: str, entry: object) -> _Tensor:
             f"{where} takes {end - begin} bytes by its offsets, "
             f"but {elements} elements of {dtype} take {elements * bits / 8:g}"
         )
-    return _Tensor(name, str(dtype), begin, end)
+    shape = entry.get("shape")
+    return _Tensor(name, str(dtype), tuple(shape if isinstance(shape, list) else ()), begin, end)
 
 
 def _bits(dtype: object, where: str) -> int:
-    bits = _BITS_BY_DTYPE.get(dtype) if isinstance(dtype, str) else None
+    bits = BITS_BY_DTYPE.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise CheckpointError(
             f"{where} has the unknown dtype {reprlib.repr(dtype)}; "
-            f"known are {', '.join(sorted(_BITS_BY_DTYPE))}"
+            f"known are {', '.join(sorted(BITS_BY_DTYPE))}"
         )
     return bits
 

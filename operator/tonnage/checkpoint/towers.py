@@ -1,31 +1,47 @@
-"""The towers that a multimodal model has beside its language model."""
+"""The towers that a multimodal model has beside its language model: images in, or sound."""
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import replace
 
+from tonnage.catalog.config_defaults import load_config_defaults
+from tonnage.catalog.families import Families
+from tonnage.checkpoint.audio_towers import read_audio_tower
 from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import Tower
+from tonnage.checkpoint.module_formats import ModuleFormats
+from tonnage.checkpoint.vision_towers import read_vision_tower
 
-_GATED: Final = frozenset({"pixtral", "gemma4_vision", "qwen2_5_vl"})
-"""Towers whose MLP has three matrices."""
 
+def read_towers(
+    whole: ConfigFields, hidden_size: int, families: Families, formats: ModuleFormats
+) -> tuple[Tower, ...]:
+    """The encoders of a multimodal model, none for a text model.
 
-def read_towers(config: ConfigFields) -> tuple[Tower, ...]:
-    """The vision tower and its projector, none for a text model.
-
-    An estimate from the usual form: attention of four square matrices, an MLP, and a merger that
-    joins neighbouring patches, once more for every layer that feeds the language model directly.
-    Raises CheckpointError.
+    `hidden_size` is the language model's, which their projectors lead to. Raises CheckpointError.
     """
-    vision = config.nested("vision_config")
-    if vision is None:
-        return ()
-    layers = vision.count("depth", "num_hidden_layers", "vt_num_hidden_layers")
-    width = vision.count("embed_dim", "hidden_size", "vt_hidden_size")
-    inner = vision.count("intermediate_size", "vt_intermediate_size") or 4 * width
-    matrices = 3 if vision.text("model_type") in _GATED else 2
-    tower = layers * (4 * width * width + matrices * width * inner)
-    merge = vision.count("spatial_merge_size")
-    merged = width * merge * merge
-    out = vision.count("out_hidden_size")
-    mergers = 1 + len(vision.integers("deepstack_visual_indexes"))
-    return (Tower(tower + mergers * (merged * merged + merged * out)),)
+    family = whole.text("model_type") or ""
+    whole = whole.nested("thinker_config") or whole
+    vision = _with_defaults(
+        whole.nested("vision_config", "visual", "visual_tokenizer_config"),
+        families.vision_defaults.get(family),
+    )
+    audio = _with_defaults(
+        whole.nested("audio_config", "audio_encoder_config"), families.audio_defaults.get(family)
+    )
+    towers = []
+    if vision is not None:
+        towers.append(read_vision_tower(whole, vision, family, hidden_size))
+    if audio is not None:
+        towers.append(read_audio_tower(whole, audio, family, hidden_size))
+    stored = formats.towers
+    return tuple(replace(tower, stored=stored) for tower in towers if tower.elements)
+
+
+def _with_defaults(
+    given: ConfigFields | None, defaults: Mapping[str, int] | None
+) -> ConfigFields | None:
+    """The config of a tower with what the classes of its model and its own add to it."""
+    if given is None:
+        return None if defaults is None else ConfigFields(defaults, "config of a tower.")
+    filled = given.completed_by(defaults or {})
+    return filled.completed_by(load_config_defaults().of(filled.text("model_type") or ""))

@@ -131,7 +131,7 @@ def test_a_new_commit_is_read_anew(hub: HubServer, settings: HubSettings) -> Non
     assert (first.weights_bytes, second.weights_bytes) == (128_256, 7)
 
 
-@pytest.mark.parametrize("damage", ["no JSON", '{"BF99": 1}', "folder"])
+@pytest.mark.parametrize("damage", ["no JSON", '[["w", "BF99", [1], [], 1]]', "folder"])
 def test_a_damaged_or_unusable_cache_costs_requests_only(
     hub: HubServer, settings: HubSettings, damage: str
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_damaged_or_unusable_cache_costs_requests_only(
         settings.cache_dir.write_text("a file where the folder should be")
     else:
         fetch_checkpoint(source(), None, settings)
-        (entry,) = settings.cache_dir.rglob("tensor-bytes.json")
+        (entry,) = settings.cache_dir.rglob("tensors.json")
         entry.write_text(damage)
     assert fetch_checkpoint(source(), None, settings).weights_bytes == 128_256
 

@@ -1,0 +1,41 @@
+"""Families whose configs describe their layers in words of their own."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tonnage.checkpoint.blocks import LayerReaderFactory
+from tonnage.checkpoint.deepseek_v4 import read_deepseek_v4
+from tonnage.checkpoint.glm5_next import read_glm5_next
+from tonnage.checkpoint.linear_hybrids import read_bailing_hybrid, read_kimi_linear
+from tonnage.checkpoint.minimax_m3 import read_minimax_m3
+from tonnage.checkpoint.nemotron import read_nemotron_h
+from tonnage.checkpoint.state_space import (
+    read_falcon_h1,
+    read_granite_hybrid,
+    read_jamba,
+    read_lfm2,
+    read_mamba,
+    read_mamba2,
+)
+
+LAYER_READERS: Final[Mapping[str, LayerReaderFactory]] = {
+    "bailing_hybrid": read_bailing_hybrid,
+    "deepseek_v4": read_deepseek_v4,
+    "falcon_h1": read_falcon_h1,
+    "falcon_mamba": read_mamba,
+    "glm5_next": read_glm5_next,
+    "glm5_next_text": read_glm5_next,
+    "granitemoehybrid": read_granite_hybrid,
+    "jamba": read_jamba,
+    "kimi_linear": read_kimi_linear,
+    "lfm2": read_lfm2,
+    "lfm2_moe": read_lfm2,
+    "mamba": read_mamba,
+    "mamba2": read_mamba2,
+    "minimax_m3_text": read_minimax_m3,
+    "minimax_m3_vl": read_minimax_m3,
+    "minimax_m3_vl_text": read_minimax_m3,
+    "nemotron_h": read_nemotron_h,
+    "nemotron_h_puzzle": read_nemotron_h,
+}
+"""What reads the layers of each such family, by `model_type` of the language model."""
