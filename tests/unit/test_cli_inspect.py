@@ -1,12 +1,12 @@
 """`tonnage inspect` as a person types it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.command_line import Run, runner
 from tests.support.hub_server import safetensors_index
 from tests.support.tiny_model import CONFIG, SHARDS
 from tonnage.api.conditions import Reason
@@ -15,22 +15,11 @@ from tonnage.checkpoint.config import parse_config_text
 from tonnage.checkpoint.hub import HubSettings
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.cli.main import main
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def tonnage(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["inspect", *arguments])
-        except SystemExit as ended:  # argparse
-            code = int(str(ended.code))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(capsys, "inspect")
 
 
 @pytest.fixture

@@ -1,154 +1,208 @@
-"""What is refused where, and what a user may override."""
+"""What is refused where, what a user may override, and what the server then has to be told."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
-from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.compatibility import Incompatible, check_compatibility, compatibility_warnings
-from tonnage.fit.model import EngineOptions
+from tests.support.subjects import (
+    BLOCK_FP8,
+    CATALOG,
+    FP8,
+    GPTQ,
+    LATENT,
+    MXFP8,
+    NVFP4,
+    SPARSE,
+    W8A8,
+    W8A16,
+    Wish,
+)
+from tonnage.catalog.architectures import ServedStatus
+from tonnage.fit.compatibility import (
+    Compatibility,
+    Incompatible,
+    check_compatibility,
+    judge_compatibility,
+)
 
-CATALOG = load_catalog()
-OPTIONS = EngineOptions("v0.32.0", 8192)
-
-LLAMA: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 32,
-    "vocab_size": 128256,
-}
-FP8 = {"quant_method": "fp8"}
-NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
-
-
-def model(quantization: dict[str, Any] | None = None, **fields: Any) -> Checkpoint:
-    extra = {} if quantization is None else {"quantization_config": quantization}
-    return Checkpoint(parse_config({**LLAMA, **extra, **fields}))
+H100, A100, B200 = "h100-sxm-80gb", "a100-sxm-80gb", "b200-180gb"
+BITSANDBYTES = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 
 
-def check(
-    checkpoint: Checkpoint,
-    accelerator: str,
-    *allow: str,
-    options: EngineOptions = OPTIONS,
-) -> Incompatible | None:
-    return check_compatibility(
-        checkpoint, CATALOG.accelerator(accelerator), options, allow, CATALOG
-    )
+def judge(wish: Wish, *allow: str) -> Compatibility:
+    return judge_compatibility(wish.checkpoint, wish.accelerator, wish.options, allow, CATALOG)
 
 
-REFUSED: list[tuple[str, dict[str, Any] | None, str, EngineOptions, str | None]] = [
-    ("16 bits on MI300X", None, "mi300x", OPTIONS, None),
-    ("16 bits on MI100", None, "mi100", OPTIONS, "UnsupportedAccelerator"),
-    ("FP8 on MI300X", FP8, "mi300x", OPTIONS, None),
-    ("FP8 on MI210", FP8, "mi210", OPTIONS, "Fp8WithoutHardware"),
-    ("FP8 on Radeon", FP8, "rx-7900-xtx", OPTIONS, "Fp8WithoutHardware"),
-    ("FP8 on A100", FP8, "a100-sxm-80gb", OPTIONS, None),
-    ("online FP8 on MI210", None, "mi210", replace(OPTIONS, quantization="fp8"),
-     "Fp8WithoutHardware"),
-    ("NVFP4 on MI355X", NVFP4, "mi355x", OPTIONS, "Nvfp4OnAmd"),
-    ("NVFP4 on B200", NVFP4, "b200-180gb", OPTIONS, None),
-    ("fp8_e5m2 cache on MI300X", None, "mi300x", replace(OPTIONS, kv_cache_dtype="fp8_e5m2"),
-     "Fp8E5m2OnAmd"),
-    ("fp8_e5m2 cache on H100", None, "h100-sxm-80gb",
-     replace(OPTIONS, kv_cache_dtype="fp8_e5m2"), None),
-    ("fp8_e5m2 cache of an FP8 model", FP8, "h100-sxm-80gb",
-     replace(OPTIONS, kv_cache_dtype="fp8_e5m2"), "Fp8E5m2WithFp8Weights"),
-    ("FP8 cache on MI300X", None, "mi300x", replace(OPTIONS, kv_cache_dtype="fp8"), None),
-    ("FP8 cache on MI210", None, "mi210", replace(OPTIONS, kv_cache_dtype="fp8"),
-     "Fp8KvCacheUnverified"),
-    ("bitsandbytes on H100", {"quant_method": "bitsandbytes", "load_in_4bit": True},
-     "h100-sxm-80gb", OPTIONS, "BitsAndBytesNeedsPlugin"),
-    ("bitsandbytes on H100, before", {"quant_method": "bitsandbytes", "load_in_4bit": True},
-     "h100-sxm-80gb", replace(OPTIONS, vllm_version="v0.20.0"), None),
-    ("GGUF", {"quant_method": "gguf"}, "h100-sxm-80gb", OPTIONS, "GgufNeedsPlugin"),
-    ("GPTQ", GPTQ, "mi300x", OPTIONS, None),
-    ("GPTQ with activation order", {**GPTQ, "desc_act": True}, "h100-sxm-80gb", OPTIONS,
-     "GptqActOrder"),
-    ("GPTQ with activation order, before", {**GPTQ, "desc_act": True}, "h100-sxm-80gb",
-     replace(OPTIONS, vllm_version="v0.27.1"), None),
-    ("a method for CUDA only", {"quant_method": "experts_int8", "bits": 8}, "mi300x", OPTIONS,
-     "QuantizationNotOnRocm"),
-    ("another method than the file's", FP8, "h100-sxm-80gb", replace(OPTIONS, quantization="awq"),
-     "QuantizationMismatch"),
-    ("the file's method by another name", GPTQ, "h100-sxm-80gb",
-     replace(OPTIONS, quantization="gptq_marlin"), None),
-    ("AWQ from a 16-bit file", None, "h100-sxm-80gb", replace(OPTIONS, quantization="awq"),
-     "QuantizationMismatch"),
-    ("FP8 from a 16-bit file", None, "h100-sxm-80gb", replace(OPTIONS, quantization="fp8"), None),
-]  # fmt: skip
+def check(wish: Wish, *allow: str) -> Incompatible | None:
+    return check_compatibility(wish.checkpoint, wish.accelerator, wish.options, allow, CATALOG)
 
 
-@pytest.mark.parametrize(("what", "quantization", "accelerator", "options", "want_rule"), REFUSED)
-def test_what_runs_where(
-    what: str,
-    quantization: dict[str, Any] | None,
-    accelerator: str,
-    options: EngineOptions,
-    want_rule: str | None,
-) -> None:
-    refused = check(model(quantization), accelerator, options=options)
-    assert (refused.rule if refused else None) == want_rule, what
-
-
-ARCHITECTURES: list[tuple[str, str, str | None]] = [
-    ("LlamaForCausalLM", "v0.32.0", None),
-    ("QWenLMHeadModel", "v0.32.0", "ArchitectureRemoved"),
-    ("QWenLMHeadModel", "v0.23.0", None),
-    ("NovelForCausalLM", "v0.32.0", "ArchitectureUnknown"),
-    ("BartForConditionalGeneration", "v0.32.0", "ArchitectureNeedsPlugin"),
+REFUSED: list[tuple[str, Wish, str | None]] = [
+    ("16 bits on MI300X", Wish("mi300x"), None),
+    ("16 bits on Radeon", Wish("rx-7900-xtx"), None),
+    ("16 bits on MI100", Wish("mi100"), "UnsupportedAccelerator"),
+    ("FP8 on MI300X", Wish("mi300x", stored=FP8), None),
+    ("FP8 in blocks on MI355X", Wish("mi355x", stored=BLOCK_FP8), None),
+    ("FP8 on MI210", Wish("mi210", stored=FP8), "Fp8WithoutHardware"),
+    ("FP8 on Radeon", Wish("rx-7900-xtx", stored=FP8), "Fp8WithoutHardware"),
+    ("FP8 on A100", Wish(A100, stored=FP8), None),
+    ("online FP8 on MI210", Wish("mi210", quantization="fp8"), "Fp8WithoutHardware"),
+    ("INT8 on MI300X", Wish("mi300x", stored=W8A8), None),
+    ("INT8 on H100", Wish(H100, stored=W8A8), None),
+    ("INT8 on B200", Wish(B200, stored=W8A8), "Int8OnBlackwell"),
+    ("8-bit weights on B200", Wish(B200, stored=W8A16), None),
+    ("NVFP4 on MI355X", Wish("mi355x", stored=NVFP4), "Nvfp4Emulated"),
+    ("NVFP4 on B200", Wish(B200, stored=NVFP4), None),
+    ("NVFP4 on H100", Wish(H100, stored=NVFP4), None),
+    ("fp8_e5m2 cache on MI300X", Wish("mi300x", kv_cache_dtype="fp8_e5m2"), "Fp8E5m2OnRocm"),
+    ("fp8_e5m2 cache on H100", Wish(H100, kv_cache_dtype="fp8_e5m2"), None),
+    (
+        "fp8_e5m2 cache of an FP8 model",
+        Wish(H100, stored=FP8, kv_cache_dtype="fp8_e5m2"),
+        "Fp8E5m2WithFp8Weights",
+    ),
+    ("FP8 cache on MI300X", Wish("mi300x", kv_cache_dtype="fp8"), None),
+    ("FP8 cache on MI210", Wish("mi210", kv_cache_dtype="fp8"), "Fp8KvCacheWithoutHardware"),
+    ("bitsandbytes", Wish(H100, stored=BITSANDBYTES), "QuantizationNeedsPlugin"),
+    ("bitsandbytes, before", Wish(H100, stored=BITSANDBYTES, version="0.27.1"), None),
+    ("bitsandbytes on MI300X, before", Wish("mi300x", stored=BITSANDBYTES, version="0.27.1"), None),
+    (
+        "bitsandbytes on MI300X, long before",
+        Wish("mi300x", stored=BITSANDBYTES, version="0.16.0"),
+        "QuantizationNotOnRocm",
+    ),
+    ("GGUF", Wish(H100, stored={"quant_method": "gguf"}), "QuantizationNeedsPlugin"),
+    ("GPTQ on MI300X", Wish("mi300x", stored=GPTQ), None),
+    ("GPTQ with activation order", Wish(H100, stored={**GPTQ, "desc_act": True}), "GptqActOrder"),
+    (
+        "another method than the file's",
+        Wish(H100, stored=FP8, quantization="awq"),
+        "QuantizationMismatch",
+    ),
+    ("the file's method by another name", Wish(H100, stored=GPTQ, quantization="moe_wna16"), None),
+    ("FP8 from a 16-bit file", Wish(H100, quantization="fp8"), None),
+    ("full latent attention on A100", Wish(A100, LATENT), None),
+    ("sparse attention on A100", Wish(A100, SPARSE), "SparseAttentionBelowHopper"),
+    ("sparse attention on MI300X", Wish("mi300x", SPARSE), None),
 ]
 
 
-@pytest.mark.parametrize(("architecture", "version", "want_rule"), ARCHITECTURES)
-def test_what_a_release_serves(architecture: str, version: str, want_rule: str | None) -> None:
-    checkpoint = model(architectures=[architecture])
-    refused = check(checkpoint, "mi300x", options=replace(OPTIONS, vllm_version=version))
+@pytest.mark.parametrize(("what", "wish", "want_rule"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_runs_where(what: str, wish: Wish, want_rule: str | None) -> None:
+    refused = check(wish)
     assert (refused.rule if refused else None) == want_rule
 
 
-def test_a_removed_architecture_names_the_last_release() -> None:
-    refused = check(model(architectures=["QWenLMHeadModel"]), "mi300x")
+def test_a_removed_class_that_transformers_has_falls_back_to_its_code() -> None:
+    known = CATALOG.architectures
+    assert "Dots1ForCausalLM" in known.removed
+    assert known.status("Dots1ForCausalLM", "0.23.0") is ServedStatus.SERVED
+    assert known.status("Dots1ForCausalLM", "0.32.0") is ServedStatus.UNKNOWN
+    assert known.status("MPTForCausalLM", "0.32.0") is ServedStatus.REMOVED
+
+
+def test_a_removed_class_names_the_release_to_use() -> None:
+    refused = check(Wish(H100, architecture="QWenLMHeadModel"))
     assert refused is not None
-    assert "v0.23.0" in refused.message
+    assert "v0.23.0" in refused.instead
 
 
-def test_messages_name_the_device_and_what_to_do() -> None:
-    refused = check(model(FP8), "mi210")
+def test_messages_name_the_device_and_what_to_do_instead() -> None:
+    refused = check(Wish("mi210", stored=FP8))
     assert refused is not None
-    assert refused.message.startswith("Instinct MI210 has no FP8 matrix units; use ")
+    assert refused.message == (
+        "Instinct MI210 has no FP8 matrix units; use a 16-bit checkpoint, AWQ or GPTQ"
+    )
 
 
-def test_an_overridable_rule_gives_way_to_its_name() -> None:
-    assert check(model(NVFP4), "mi355x", "Nvfp4OnAmd") is None
-    assert check(model(NVFP4), "mi355x", "SomethingElse") is not None
+def test_refusals_tell_vllm_s_own_from_what_is_known_of_the_hardware() -> None:
+    by_hardware, by_vllm = check(Wish("mi210", stored=FP8)), check(Wish(A100, SPARSE))
+    assert by_hardware is not None
+    assert not by_hardware.by_vllm
+    assert by_vllm is not None
+    assert by_vllm.by_vllm
 
 
-def test_a_refusal_of_vllm_itself_cannot_be_overridden() -> None:
-    refused = check(model(FP8), "mi210", "Fp8WithoutHardware", "UnsupportedAccelerator")
-    assert refused is not None
-    assert not refused.overridable
+def test_a_refusal_gives_way_to_its_name_and_is_still_told() -> None:
+    wish = Wish("mi355x", stored=NVFP4)
+    assert check(wish, "SomethingElse") is not None
+    judged = judge(wish, "Nvfp4Emulated")
+    assert judged.refusals == ()
+    assert [refusal.rule for refusal in judged.overridden] == ["Nvfp4Emulated"]
+
+
+def test_a_rule_that_does_not_apply_is_not_overridden() -> None:
+    assert judge(Wish(B200, stored=NVFP4), "Nvfp4Emulated").overridden == ()
 
 
 def test_overriding_one_rule_brings_up_the_next() -> None:
-    options = replace(OPTIONS, kv_cache_dtype="fp8_e5m2")
-    refused = check(model(NVFP4), "mi355x", "Nvfp4OnAmd", options=options)
+    wish = Wish("mi355x", stored=NVFP4, kv_cache_dtype="fp8_e5m2")
+    refused = check(wish, "Nvfp4Emulated")
     assert refused is not None
-    assert refused.rule == "Fp8E5m2OnAmd"
+    assert refused.rule == "Fp8E5m2OnRocm"
 
 
 def test_warnings_do_not_refuse() -> None:
-    a100 = CATALOG.accelerator("a100-sxm-80gb")
-    warnings = compatibility_warnings(model(FP8), a100, OPTIONS, CATALOG)
-    assert len(warnings) == 1
-    assert "Marlin" in warnings[0]
-    h100 = CATALOG.accelerator("h100-sxm-80gb")
-    assert compatibility_warnings(model(FP8), h100, OPTIONS, CATALOG) == ()
+    (warning,) = judge(Wish(A100, stored=FP8)).warnings
+    assert "Marlin" in warning
+    assert judge(Wish(H100, stored=FP8)).warnings == ()
+
+
+SETTINGS: list[tuple[Wish, dict[str, str], tuple[str, ...]]] = [
+    (Wish(H100), {}, ()),
+    (Wish("mi300x", SPARSE), {"VLLM_ROCM_USE_AITER": "1"}, ()),
+    (
+        Wish("mi300x", SPARSE, version="0.16.0"),
+        {"VLLM_ROCM_USE_AITER_FP4BMM": "0", "VLLM_ROCM_USE_AITER": "1"},
+        ("--block-size=1",),
+    ),
+    (Wish("mi300x", stored=MXFP8), {"VLLM_MXFP8_EMULATION_DEQUANT_AT_LOAD": "1"}, ()),
+    (Wish(H100, stored={"quant_method": "fbgemm_fp8"}), {}, ("--allow-deprecated-quantization",)),
+]
+
+
+@pytest.mark.parametrize(("wish", "env", "arguments"), SETTINGS)
+def test_what_is_allowed_with_a_setting(
+    wish: Wish, env: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    judged = judge(wish)
+    assert judged.refusals == ()
+    assert (judged.settings.env, judged.settings.args) == (env, arguments)
+    assert judged.settings.image is None
+
+
+def test_a_setting_without_which_vllm_does_not_start_is_told_apart() -> None:
+    needed = judge(Wish(H100, stored={"quant_method": "fbgemm_fp8"})).without_settings
+    assert [refusal.rule for refusal in needed] == ["DeprecatedQuantization"]
+    assert judge(Wish("mi300x", stored=MXFP8)).without_settings == ()
+
+
+def test_a_build_is_pinned_where_the_release_lacks_the_model() -> None:
+    judged = judge(Wish("mi355x", architecture="DeepseekV4ForCausalLM", version="0.27.1"))
+    assert judged.refusals == ()
+    assert (judged.settings.image or "").startswith("vllm/vllm-openai-rocm:nightly-")
+
+
+def test_a_rule_that_is_older_than_the_engine_says_so() -> None:
+    newer = Wish("mi210", stored=FP8, version="9.0.0")
+    refused = check(newer)
+    assert refused is not None
+    assert refused.rule == "Fp8WithoutHardware"
+    assert "checked on 2026-11-21; vLLM 9.0.0 is newer" in refused.message
+
+
+def test_a_hostile_name_does_not_fill_the_message() -> None:
+    long = Wish(H100, stored={"quant_method": "{accelerator}" * 40})
+    refused = check(long)
+    assert refused is not None
+    assert refused.rule == "UnknownQuantization"
+    assert len(refused.message) < 400
+    assert "H100 SXM" not in refused.message
+
+
+def test_settings_that_contradict_each_other_keep_the_first() -> None:
+    one = judge(Wish("mi300x", SPARSE)).settings
+    other = replace(one, env={"VLLM_ROCM_USE_AITER": "0", "OTHER": "x"}, args=("--a",))
+    joined = one.joined(other)
+    assert joined.env == {"VLLM_ROCM_USE_AITER": "1", "OTHER": "x"}
+    assert joined.args == ("--a",)

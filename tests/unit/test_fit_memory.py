@@ -1,13 +1,11 @@
 """Known models on known devices: what fits, by how much, and which term breaks it."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import (
@@ -21,15 +19,13 @@ from tonnage.fit.model import (
 )
 
 CATALOG = load_catalog()
-CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 LLAMA_70B_BYTES = 141_107_412_992
 LLAMA_405B_BYTES = 406_000_000_000
 DEEPSEEK_V3_BYTES = 688_586_727_753
 
 
 def load(name: str, weights_bytes: int | None = None) -> Checkpoint:
-    config = json.loads((CONFIGS / f"{name}.json").read_text())
-    return Checkpoint(parse_config(config), weights_bytes=weights_bytes)
+    return Checkpoint(load_shape(name), weights_bytes=weights_bytes)
 
 
 def judge(
@@ -101,33 +97,28 @@ def test_llama_70b_leaves_over_a_hundred_thousand_tokens_on_one_mi300x() -> None
 def test_llama_70b_over_four_h100_leaves_half_of_each_for_the_cache() -> None:
     verdict = judge(load("llama-3.3-70b", LLAMA_70B_BYTES), "h100-sxm-80gb", 4)
     assert isinstance(verdict, MemoryFit)
-    overheads = (
-        verdict.account.activation_bytes
-        + verdict.account.non_torch_bytes
-        + verdict.account.graph_bytes
-    )
-    assert verdict.account.kv_cache_bytes + overheads == pytest.approx(43e9, rel=0.01)
-    assert verdict.account.kv_cache_bytes > 34e9
+    assert 38e9 < verdict.account.kv_cache_bytes < 43e9
 
 
 def test_the_terms_add_up_to_the_budget() -> None:
     verdict = judge(load("llama-3.3-70b"), "mi300x", 1)
     assert isinstance(verdict, MemoryFit)
+    account = verdict.account
     terms = (
-        verdict.account.weights_bytes
-        + verdict.account.activation_bytes
-        + verdict.account.non_torch_bytes
-        + verdict.account.graph_bytes
-        + verdict.account.kv_cache_bytes
+        account.weights_bytes
+        + account.activation_bytes
+        + account.non_torch_bytes
+        + account.graph_bytes
+        + account.kv_cache_bytes
     )
-    assert terms == verdict.account.budget_bytes
-    assert verdict.account.budget_bytes == pytest.approx(0.92 * verdict.account.device_bytes)
+    assert terms == account.budget_bytes
+    assert account.budget_bytes == pytest.approx(0.92 * account.device_bytes)
 
 
 BROKEN: list[tuple[str, str, int, int, MemoryTerm]] = [
     ("llama-3.3-70b", "h100-sxm-80gb", 1, 1024, MemoryTerm.WEIGHTS),
     ("llama-3.3-70b", "h100-sxm-80gb", 2, 32768, MemoryTerm.KV_CACHE),
-    ("llama-3.3-70b-fp8-dynamic", "h100-sxm-80gb", 1, 1024, MemoryTerm.GRAPHS),
+    ("llama-3.1-405b-fp8", "mi300x", 2, 1024, MemoryTerm.WEIGHTS),
     ("llama-3.1-8b", "rx-7800-xt", 1, 1024, MemoryTerm.WEIGHTS),
 ]
 
@@ -160,13 +151,15 @@ def test_an_illegal_split_is_told_before_any_memory() -> None:
 OPTIONS = EngineOptions("v0.32.0", 8192)
 
 
-def test_fewer_sequences_leave_more_for_the_cache() -> None:
-    checkpoint = load("llama-3.1-8b")
-    many = judge(checkpoint, "h100-sxm-80gb", 1, options=OPTIONS)
-    few = judge(checkpoint, "h100-sxm-80gb", 1, options=replace(OPTIONS, max_num_seqs=64))
+@pytest.mark.parametrize("version", ["v0.12.0", "v0.22.1", "v0.32.0"])
+def test_fewer_sequences_leave_more_for_the_cache(version: str) -> None:
+    """Where the sampler is profiled with less, else in smaller graphs."""
+    checkpoint, chosen = load("llama-3.1-8b"), replace(OPTIONS, vllm_version=version)
+    many = judge(checkpoint, "h100-sxm-80gb", 1, options=chosen)
+    few = judge(checkpoint, "h100-sxm-80gb", 1, options=replace(chosen, max_num_seqs=64))
     assert isinstance(many, MemoryFit)
     assert isinstance(few, MemoryFit)
-    assert few.account.activation_bytes < many.account.activation_bytes
+    assert few.account.kv_cache_bytes > many.account.kv_cache_bytes
 
 
 def test_eager_mode_has_no_graphs() -> None:
@@ -183,9 +176,59 @@ def test_older_releases_kept_graphs_outside_a_smaller_budget() -> None:
     assert verdict.account.budget_bytes == pytest.approx(0.9 * verdict.account.device_bytes)
 
 
+def test_graphs_outside_the_budget_need_room_beside_it() -> None:
+    options = replace(OPTIONS, vllm_version="v0.8.3", gpu_memory_utilization=0.98, max_num_seqs=64)
+    verdict = judge(load("llama-3.3-70b"), "a100-sxm-80gb", 4, options=options)
+    assert isinstance(verdict, DoesNotFit)
+    assert verdict.term is MemoryTerm.GRAPHS
+    assert verdict.available_bytes == pytest.approx(0.02 * verdict.account.device_bytes)
+    assert verdict.account.kv_cache_bytes > 20 * 1024**3, "the cache itself would have fitted"
+    eager = replace(options, enforce_eager=True)
+    assert isinstance(judge(load("llama-3.3-70b"), "a100-sxm-80gb", 4, options=eager), MemoryFit)
+
+
+def test_a_whole_device_is_never_free_at_start() -> None:
+    options = replace(OPTIONS, gpu_memory_utilization=1.0)
+    verdict = judge(load("llama-3.1-8b"), "mi300x", 1, options=options)
+    assert isinstance(verdict, DoesNotFit)
+    assert verdict.term is MemoryTerm.NON_TORCH
+    assert verdict.available_bytes == 0
+
+
+def test_what_is_left_within_the_band_is_tight() -> None:
+    roomy = judge(load("llama-3.1-8b"), "h100-sxm-80gb", 1, length=8192)
+    assert isinstance(roomy, MemoryFit)
+    assert not roomy.tight
+    account = roomy.account
+    tokens = (account.kv_cache_bytes - account.band_bytes // 2) // account.kv_bytes_per_token
+    full = judge(load("llama-3.1-8b"), "h100-sxm-80gb", 1, length=8192, required=tokens)
+    assert isinstance(full, MemoryFit)
+    assert full.tight
+
+
+def test_a_cache_of_given_size_is_that_large() -> None:
+    given = 20 * 1024**3
+    options = replace(OPTIONS, kv_cache_memory_bytes=given)
+    verdict = judge(load("llama-3.1-8b"), "h100-sxm-80gb", 1, options=options)
+    assert isinstance(verdict, MemoryFit)
+    assert verdict.account.kv_cache_bytes == given
+    too_large = replace(OPTIONS, kv_cache_memory_bytes=80 * 1024**3)
+    refused = judge(load("llama-3.1-8b"), "h100-sxm-80gb", 1, options=too_large)
+    assert isinstance(refused, DoesNotFit)
+
+
+def test_offloaded_weights_leave_their_room() -> None:
+    here = judge(load("llama-3.1-8b"), "l4", 1, options=OPTIONS)
+    options = replace(OPTIONS, cpu_offload_bytes=4 * 1024**3)
+    there = judge(load("llama-3.1-8b"), "l4", 1, options=options)
+    assert isinstance(here, MemoryFit)
+    assert isinstance(there, MemoryFit)
+    assert there.account.kv_cache_bytes - here.account.kv_cache_bytes == 4 * 1024**3
+
+
 def test_a_vision_tower_raises_the_activation_peak() -> None:
     gemma = load("gemma-3-27b")
-    blind = Checkpoint(replace(gemma.shape, vision_parameters=0))
+    blind = Checkpoint(replace(gemma.shape, towers=()))
     seeing, reading = judge(gemma, "mi300x", 1), judge(blind, "mi300x", 1)
     assert isinstance(seeing, MemoryFit)
     assert isinstance(reading, MemoryFit)
@@ -202,3 +245,38 @@ def test_a_pipeline_shares_out_layers() -> None:
     assert isinstance(verdict, MemoryFit)
     assert verdict.account.weights_bytes == pytest.approx(LLAMA_70B_BYTES / 4, rel=0.02)
     assert verdict.account.kv_bytes_per_token == 327_680 // 4
+
+
+@pytest.mark.parametrize("name", ["llama-3.3-70b", "gemma-3-27b", "deepseek-v3", "gpt-oss-120b"])
+@pytest.mark.parametrize("required", [32768, 100_000])
+def test_the_margin_is_what_the_cache_has_beyond_the_least_that_will_do(
+    name: str, required: int
+) -> None:
+    def given(size_bytes: int) -> FitVerdict:
+        options = EngineOptions("v0.32.0", 32768, kv_cache_memory_bytes=size_bytes)
+        return judge(load(name), "mi300x", 8, options=options, required=required)
+
+    plenty = given(100 * 2**30)
+    assert isinstance(plenty, MemoryFit)
+    needed = plenty.account.needed_kv_bytes
+    assert plenty.account.margin_bytes == 100 * 2**30 - needed
+    exact, less = given(needed), given(needed - 1)
+    assert isinstance(exact, MemoryFit)
+    assert (exact.account.margin_bytes, exact.tight) == (0, True)
+    assert isinstance(less, DoesNotFit)
+    assert (less.term, less.account.margin_bytes, less.narrowly) == (MemoryTerm.KV_CACHE, -1, True)
+
+
+def test_what_lacks_beside_the_budget_is_told_apart() -> None:
+    options = EngineOptions("v0.32.0", 8192, gpu_memory_utilization=0.999)
+    beside = judge(load("llama-3.3-70b"), "mi300x", 2, options=options)
+    assert isinstance(beside, DoesNotFit)
+    assert (beside.term, beside.beside_budget, beside.narrowly) == (
+        MemoryTerm.NON_TORCH,
+        True,
+        False,
+    )
+    assert beside.account.margin_bytes > 0
+    within = judge(load("llama-3.3-70b"), "h100-sxm-80gb", 1)
+    assert isinstance(within, DoesNotFit)
+    assert not within.beside_budget

@@ -1,5 +1,6 @@
 """From a spec to the options that memory depends on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,28 @@ def test_expert_parallelism_among_the_extra_arguments(flag: str) -> None:
     assert not options().enable_expert_parallel
 
 
+SWITCHES: list[tuple[list[str], dict[str, bool]]] = [
+    (["--mm-encoder-tp-mode", "data"], {"data_parallel_encoder": True}),
+    (["--mm-encoder-tp-mode=data"], {"data_parallel_encoder": True}),
+    (["--mm_encoder_tp_mode=data"], {"data_parallel_encoder": True}),
+    (["--mm-encoder-tp-mode", "weights"], {}),
+    (["--language-model-only"], {"language_model_only": True}),
+    (["--performance-mode", "throughput"], {"throughput_batch": True}),
+    (["--performance-mode", "balanced"], {}),
+    (["--no-enable-chunked-prefill"], {"enable_chunked_prefill": False}),
+    (["--no-enable-prefix-caching"], {"enable_prefix_caching": False}),
+    (["--disable-hybrid-kv-cache-manager", "--api-key", "x"], {"hybrid_kv_cache": False}),
+    (["--enable-prefix-caching", "--no-enable-prefix-caching"], {"enable_prefix_caching": False}),
+]
+
+
+@pytest.mark.parametrize(("extra_args", "want"), SWITCHES)
+def test_what_memory_depends_on_among_the_extra_arguments(
+    extra_args: list[str], want: dict[str, Any]
+) -> None:
+    assert options(*extra_args) == replace(options(), **want)
+
+
 CONTRADICTIONS: list[tuple[list[str], str]] = [
     (["--tensor-parallel-size", "2"], "spec.placement"),
     (["--tensor-parallel-size=2"], "spec.placement"),
@@ -79,7 +102,7 @@ def test_arguments_that_have_a_field_are_refused(extra_args: list[str], want_fie
 @pytest.mark.parametrize(
     "extra_args",
     [
-        ["--enable-prefix-caching"],
+        ["--enable-log-requests"],
         ["--quantization-config", "{}"],
         ["--chat-template", "--max-model-len.jinja"[2:]],
         ["--model-impl", "transformers"],

@@ -22,7 +22,7 @@ def test_a_candidate_is_listed_with_its_numbers() -> None:
         "replicas": 1,
         "costPerHour": "11.96",
         "reason": "CostsMore",
-        "message": "fits with TP 4 (32.9 GiB for KV a GPU); 11.96/h against 1.99/h",
+        "message": "fits with TP 4 (36.5 GiB for KV a GPU); 11.96/h against 1.99/h",
     }
 
 

@@ -7,6 +7,7 @@ from tests.support.cluster import (
     L40S,
     MI300X,
     NAMESPACE,
+    Cluster,
     spec_of,
     write_count,
 )
@@ -116,6 +117,16 @@ async def test_a_bad_spec_touches_nothing_and_a_good_one_recovers() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.pods() == pods
+
+
+async def test_a_rule_that_does_not_exist_is_refused_with_the_nearest() -> None:
+    cluster = Cluster(MI300X)
+    cluster.apply("llama", spec_of(placement={"allow": ["Nvfp4OnRocm"]}))
+    await cluster.settle()
+    assert cluster.conditions()["Accepted"] == ("False", "InvalidSpec")
+    message = cluster.message("Accepted")
+    assert message.startswith("spec.placement.allow[0]: 'Nvfp4OnRocm' is no compatibility rule; ")
+    assert "did you mean: " in message
 
 
 # Hands on the children

@@ -1,18 +1,16 @@
 """The arguments of `vllm serve`."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.golden.render.inputs import (
     container_of,
-    make_checkpoint,
     make_deployment,
     make_option,
     make_spec,
 )
-from tonnage.checkpoint.model import Quantization
+from tonnage.catalog.rules import Settings
 from tonnage.render.errors import ReservedArgumentError
 from tonnage.render.template import check_template
 
@@ -133,26 +131,24 @@ def test_an_old_release_that_cannot_drain_is_not_told_to(version: str, want: boo
     assert any(found.startswith("--shutdown-timeout") for found in given) is want
 
 
+GRAPHS = '--compilation-config={"cudagraph_mode":"FULL_DECODE_ONLY"}'
+
+
 @pytest.mark.parametrize(
-    ("method", "version", "extra", "want"),
+    ("extra", "want"),
     [
-        pytest.param("fbgemm_fp8", "v0.32.0", [], 1, id="the release refuses it otherwise"),
-        pytest.param("fbgemm_fp8", "v0.27.1", [], 0, id="the release does not know the flag"),
-        pytest.param("fp8", "v0.32.0", [], 0, id="nothing deprecated"),
-        pytest.param(
-            "fbgemm_fp8", "v0.32.0", ["--allow-deprecated-quantization"], 1, id="not said twice"
-        ),
+        pytest.param([], [GRAPHS, "--block-size=1"], id="as the rules ask for"),
+        pytest.param(["--block_size", "16"], [GRAPHS], id="the user gives it a value"),
+        pytest.param(["--block-size=1"], [GRAPHS], id="not said twice"),
     ],
 )
-def test_a_deprecated_quantization_is_told_that_its_end_is_known(
-    method: str, version: str, extra: list[str], want: int
+def test_arguments_of_compatibility_rules_stand_before_the_users(
+    extra: list[str], want: list[str]
 ) -> None:
-    checkpoint = make_checkpoint()
-    shape = replace(checkpoint.shape, quantization=Quantization(method, 8))
-    spec = make_spec(engine={"vllm": {"version": version, "extraArgs": extra}})
-    deployment = make_deployment(spec, checkpoint=replace(checkpoint, shape=shape))
-    found = container_of(deployment)["args"]
-    assert found.count("--allow-deprecated-quantization") == want
+    option = make_option(rules=Settings(args=(GRAPHS, "--block-size=1")))
+    spec = make_spec(engine={"vllm": {"extraArgs": extra}})
+    found = container_of(make_deployment(spec, option))["args"]
+    assert found[len(found) - len(want) - len(extra) :] == [*want, *extra]
 
 
 def test_the_users_arguments_come_last_and_as_written() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
+from tonnage.catalog.rules import Settings
 from tonnage.render.model import RenderSettings
 
 
@@ -40,6 +41,19 @@ VOLUME = {
 def test_aiter_is_on_where_it_has_kernels(accelerator: str, want: str | None) -> None:
     found = environment_of(make_option(accelerator)).get("VLLM_ROCM_USE_AITER")
     assert (found and found["value"]) == want
+
+
+def test_variables_of_compatibility_rules_reach_the_container() -> None:
+    rules = Settings(env={"VLLM_ROCM_USE_AITER": "0", "VLLM_ROCM_USE_AITER_MLA": "0"})
+    found = environment_of(make_option(rules=rules))
+    assert found["VLLM_ROCM_USE_AITER"]["value"] == "0", "a rule is stronger than a default"
+    assert found["VLLM_ROCM_USE_AITER_MLA"]["value"] == "0"
+
+
+def test_the_user_has_the_last_word_on_variables_of_rules() -> None:
+    option = make_option(rules=Settings(env={"VLLM_ROCM_USE_AITER": "0"}))
+    given = {"vllm": {"env": [{"name": "VLLM_ROCM_USE_AITER", "value": "1"}]}}
+    assert environment_of(option, engine=given)["VLLM_ROCM_USE_AITER"]["value"] == "1"
 
 
 def test_all_that_is_kept_on_disk_lies_on_the_cache_volume() -> None:

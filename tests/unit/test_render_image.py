@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
+from tonnage.catalog.rules import Settings
 
 SERVE = ["vllm", "serve"]
 
@@ -59,3 +60,11 @@ def test_user_before_pool_before_vendor(
     found = container_of(deployment)
     assert found["image"] == want_image
     assert found.get("command") == want_command
+
+
+def test_an_image_that_a_compatibility_rule_pins_gives_way_to_the_users() -> None:
+    option = make_option(rules=Settings(image="vllm/vllm-openai-rocm:nightly-1"))
+    pinned = container_of(make_deployment(option=option))
+    assert (pinned["image"], pinned["command"]) == ("vllm/vllm-openai-rocm:nightly-1", SERVE)
+    own = make_spec(engine={"vllm": {"image": "own/vllm:1"}})
+    assert container_of(make_deployment(own, option))["image"] == "own/vllm:1"

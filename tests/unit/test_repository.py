@@ -82,6 +82,15 @@ def test_every_folder_of_the_package_is_a_package_that_says_what_it_is_for():
         assert ast.get_docstring(parse(folder / "__init__.py")), f"{relative(folder)} says nothing"
 
 
+@pytest.mark.parametrize("room", ["catalog", "checkpoint", "fit"])
+def test_the_map_of_a_large_room_names_every_module_and_no_other(room):
+    named = set(
+        re.findall(r"`([a-z_0-9]+)`", ast.get_docstring(parse(PACKAGE / room / "__init__.py")))
+    )
+    modules = {path.stem for path in (PACKAGE / room).glob("*.py")} - {"__init__"}
+    assert named == modules
+
+
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_a_file_holds_one_idea(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())

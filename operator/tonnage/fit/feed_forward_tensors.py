@@ -2,9 +2,14 @@
 
 from collections.abc import Iterator
 
-from tonnage.catalog.engine import ExpertPadding
+from tonnage.checkpoint.feed_forward_kinds import (
+    DraftProjection,
+    LayerEmbedding,
+    ResidualStreams,
+)
 from tonnage.checkpoint.model import Experts, FeedForward, Mlp
-from tonnage.fit.matrix import Matrix, Split, WeightPart
+from tonnage.checkpoint.module_names import EXPERTS
+from tonnage.fit.matrix import FLOAT32_BYTES, Matrix, Split, WeightPart
 
 
 def feed_forward_matrices(block: FeedForward, hidden: int, split: Split) -> Iterator[Matrix]:
@@ -14,10 +19,17 @@ def feed_forward_matrices(block: FeedForward, hidden: int, split: Split) -> Iter
             return _mlp(block, hidden, split)
         case Experts():
             return _experts(block, hidden, split)
+        case LayerEmbedding():
+            return _layer_embedding(block, hidden, split)
+        case ResidualStreams():
+            return _residual_streams(block, hidden, split)
+        case DraftProjection():
+            return _draft_projection(block, hidden, split)
 
 
 def _mlp(block: Mlp, hidden: int, split: Split) -> Iterator[Matrix]:
-    inner, part = split.shard(block.intermediate_size), WeightPart.MLP
+    part, inner = WeightPart.MLP, block.intermediate_size
+    inner = inner if block.whole else split.shard(inner)
     biased = 1 if block.bias else 0
     if block.gated:
         yield Matrix(part, "mlp.gate_proj", inner, hidden, biases=biased * inner)
@@ -32,16 +44,28 @@ def _experts(block: Experts, hidden: int, split: Split) -> Iterator[Matrix]:
     Source: vllm/model_executor/layers/fused_moe/layer.py.
     """
     whole = split.expert_parallel
-    count = -(-block.count // (split.tensor * split.data)) if whole else block.count
-    inner = block.intermediate_size if whole else split.shard(block.intermediate_size)
-    wide, long = _padded(hidden, inner, split.expert_padding)
-    up = 2 * long if block.gated else long
-    part, name = WeightPart.EXPERTS, "mlp.experts.0.down_proj"
+    count = -(-block.count // split.expert_ranks) if whole else block.count
+    inner = block.intermediate_size if whole else _expert_shard(block, split)
+    wide, long = _padded(block, hidden, inner, split)
+    stacked = 2 if block.gated else 1
+    up = stacked * long
+    part, name = WeightPart.EXPERTS, EXPERTS
     biased = 1 if block.bias else 0
-    yield Matrix(part, name, up, wide, count, biases=biased * up)
+    yield Matrix(part, name, up, wide, count, biases=biased * up, stacked=stacked)
     yield Matrix(part, name, wide, long, count, row_parallel=not whole, biases=biased * wide)
     yield from _shared_experts(block, hidden, split)
-    yield Matrix(WeightPart.ROUTER, None, block.count, hidden, element_bytes=block.router_bytes)
+    yield from _latent_projections(block, hidden)
+    choices = block.count + block.idle_count
+    yield Matrix(WeightPart.ROUTER, None, choices, hidden, element_bytes=block.router_bytes)
+    if block.router_bias:
+        yield Matrix(WeightPart.ROUTER, None, choices, 1, element_bytes=FLOAT32_BYTES)
+
+
+def _expert_shard(block: Experts, split: Split) -> int:
+    """Width of a rank's part of an expert; Kimi's kernels need a least one (kimi_k3 KimiMoE)."""
+    if split.expert_ranks == 1:
+        return block.intermediate_size
+    return max(-(-block.intermediate_size // split.expert_ranks), block.narrowest_shard)
 
 
 def _shared_experts(block: Experts, hidden: int, split: Split) -> Iterator[Matrix]:
@@ -54,8 +78,45 @@ def _shared_experts(block: Experts, hidden: int, split: Split) -> Iterator[Matri
         yield Matrix(WeightPart.ROUTER, None, 1, hidden)
 
 
-def _padded(hidden: int, inner: int, padding: ExpertPadding | None) -> tuple[int, int]:
-    if padding is None:
-        return hidden, inner
-    rounded_hidden = -(-hidden // padding.hidden) * padding.hidden
-    return rounded_hidden, -(-inner // padding.intermediate) * padding.intermediate
+def _latent_projections(block: Experts, hidden: int) -> Iterator[Matrix]:
+    """Into the space that the experts work in and back (models/nemotron_h.py NemotronHMoE)."""
+    if block.latent_size is not None:
+        yield Matrix(WeightPart.MLP, "mlp.fc1_latent_proj", block.latent_size, hidden)
+        yield Matrix(WeightPart.MLP, "mlp.fc2_latent_proj", hidden, block.latent_size)
+
+
+def _layer_embedding(block: LayerEmbedding, hidden: int, split: Split) -> Iterator[Matrix]:
+    """One layer's share of the embedding and the projection that all layers have in common.
+
+    Sources: vllm/model_executor/models/gemma4.py, gemma3n.py.
+    """
+    yield Matrix(WeightPart.EMBEDDINGS, None, split.shard(block.vocab_size), block.width)
+    yield Matrix(WeightPart.MLP, None, split.shard(block.width), hidden)
+    yield Matrix(WeightPart.MLP, None, block.width, hidden)
+    yield Matrix(WeightPart.MLP, None, hidden, block.width)
+    yield Matrix(WeightPart.NORMS, None, hidden, 1)
+
+
+def _residual_streams(block: ResidualStreams, hidden: int, split: Split) -> Iterator[Matrix]:
+    """Source: vllm/model_executor/models/gemma3n.py Gemma3nLaurelBlock, Gemma3nAltUp."""
+    yield Matrix(WeightPart.MLP, None, split.shard(block.rank), hidden)
+    yield Matrix(WeightPart.MLP, None, hidden, split.shard(block.rank), row_parallel=True)
+    yield Matrix(WeightPart.MLP, None, block.count, hidden + block.count + block.count**2)
+    yield Matrix(WeightPart.NORMS, None, 2 * hidden, 1)
+    yield Matrix(WeightPart.NORMS, None, hidden, 1, element_bytes=FLOAT32_BYTES)
+
+
+def _draft_projection(block: DraftProjection, hidden: int, split: Split) -> Iterator[Matrix]:
+    """A linear layer of vLLM's is split and quantised, one of torch's (`eh_proj`) is neither."""
+    if block.sharded:
+        yield Matrix(WeightPart.MLP, "mtp.fc", split.shard(hidden), 2 * hidden)
+    else:
+        yield Matrix(WeightPart.MLP, None, hidden, 2 * hidden)
+
+
+def _padded(block: Experts, hidden: int, inner: int, split: Split) -> tuple[int, int]:
+    wide, padding = block.latent_size or hidden, split.expert_padding
+    if padding is None or (padding.silu_only and not block.silu):
+        return wide, inner
+    rounded = -(-wide // padding.hidden) * padding.hidden
+    return rounded, -(-inner // padding.intermediate) * padding.intermediate

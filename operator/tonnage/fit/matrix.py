@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
-from tonnage.catalog.engine import ExpertPadding
+from tonnage.catalog.formats import KernelLayout
 from tonnage.checkpoint.model import Quantization
+
+FLOAT32_BYTES: Final = 4
+"""An element of what vLLM keeps in 32 bits whatever the model's dtype."""
 
 
 class WeightPart(StrEnum):
@@ -18,6 +22,7 @@ class WeightPart(StrEnum):
     ROUTER = "router"
     NORMS = "norms"
     TOWERS = "towers"
+    DRAFT = "mtp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,8 @@ class Matrix:
     `name` is the linear layer's, as the lists of unquantised layers spell it, None for what no
     method quantises. `row_parallel` ones share their inputs out over ranks, the others their
     outputs or nothing. `stored` is how each is quantised, None: unquantised, `element_bytes` each,
-    None those of the model's dtype. `biases` are unquantised elements beside it.
+    None those of the model's dtype. `biases` are unquantised elements beside it. `stacked` equal
+    matrices are fused to one, their outputs below each other.
     """
 
     part: WeightPart
@@ -40,6 +46,7 @@ class Matrix:
     stored: Quantization | None = None
     element_bytes: int | None = None
     biases: int = 0
+    stacked: int = 1
 
     @property
     def elements(self) -> int:
@@ -68,8 +75,16 @@ class Split:
     stage: int = 0
     expert_parallel: bool = False
     data: int = 1
-    expert_padding: ExpertPadding | None = None
+    expert_padding: KernelLayout | None = None
     whole_towers: bool = False
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that share the experts, with or without expert parallelism.
+
+        Source: vllm/model_executor/layers/fused_moe/config.py FusedMoEParallelConfig.make.
+        """
+        return self.tensor * self.data
 
     def shard(self, size: int) -> int:
         """A rank's part of a dimension, the largest where it does not divide."""

@@ -4,19 +4,18 @@ The terms are those of vLLM (vllm/v1/worker/gpu_worker.py determine_available_me
 total x utilization - weights - activation peak - non-torch memory - graphs = KV cache.
 """
 
-import math
+from collections.abc import Iterable
+from dataclasses import replace
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.batch import plan_batch
-from tonnage.fit.kv_cache import (
-    kv_bytes_per_token,
-    kv_cache_tokens,
-    needed_kv_bytes,
-    request_kv_bytes,
-)
+from tonnage.fit.activation import activation_peak
+from tonnage.fit.batch import Batch, plan_batch
+from tonnage.fit.budget import beside_budget, budget_bytes, takes_graphs
+from tonnage.fit.graphs import graph_bytes
+from tonnage.fit.kv_plan import KvCachePlan, plan_kv_cache
 from tonnage.fit.model import (
     DoesNotFit,
     EngineOptions,
@@ -26,9 +25,11 @@ from tonnage.fit.model import (
     MemoryTerm,
     Parallelism,
 )
-from tonnage.fit.overheads import activation_bytes, graph_bytes, non_torch_bytes
+from tonnage.fit.non_torch import non_torch_bytes
 from tonnage.fit.parallelism import check_parallelism
+from tonnage.fit.uncertainty import band_bytes
 from tonnage.fit.weights import weights_per_gpu
+from tonnage.fit.workspaces import workspace_bytes
 
 
 def judge_fit(
@@ -47,51 +48,90 @@ def judge_fit(
     is none.
     """
     release = catalog.release(options.vllm_version)
-    illegal = check_parallelism(checkpoint.shape, parallelism, options, release)
+    shape = checkpoint.shape
+    illegal = check_parallelism(shape, parallelism, options, release)
     if illegal is not None:
         return illegal
-    budget = _budget_bytes(device_bytes, options, release)
-    batch = plan_batch(options, parallelism, device_bytes, accelerator.id, release)
+    batch = plan_batch(shape, options, parallelism, accelerator, device_bytes, release)
+    graphs = graph_bytes(shape, parallelism, options, batch, accelerator, release)
+    plan = plan_kv_cache(shape, parallelism, options, batch, accelerator, release)
+    needed = plan.needed_bytes(required_tokens, options.max_model_len)
+    device = accelerator, device_bytes
+    account = _account(
+        checkpoint, device, parallelism, options, batch, graphs, plan, needed, release
+    )
+    beside = beside_budget(accelerator.vendor, graphs, options, release)
+    lacking = _lacking_within(account) or _lacking_beside(account, beside)
+    if lacking is not None:
+        return lacking
+    return MemoryFit(account, required_tokens, tight=account.margin_bytes < account.band_bytes)
+
+
+def _account(
+    checkpoint: Checkpoint,
+    device: tuple[Accelerator, int],
+    parallelism: Parallelism,
+    options: EngineOptions,
+    batch: Batch,
+    graphs: int,
+    plan: KvCachePlan,
+    needed_kv: int,
+    release: EngineRelease,
+) -> MemoryAccount:
+    """Where the bytes go; the KV cache has what the others leave, or what it was given."""
+    accelerator, device_bytes = device
     shape, vendor = checkpoint.shape, accelerator.vendor
+    budget = budget_bytes(device_bytes, options, release)
     weights = weights_per_gpu(checkpoint, parallelism, options, accelerator, release)
-    activation = activation_bytes(shape, parallelism, batch, release)
+    buffers = workspace_bytes(shape, parallelism, options, batch, accelerator)
+    weights = max(0, weights + buffers - options.cpu_offload_bytes)
+    activation = activation_peak(shape, parallelism, options, batch, accelerator, release)
     non_torch = non_torch_bytes(parallelism, vendor, release)
-    graphs = graph_bytes(parallelism, options, vendor, release)
-    kv_cache = budget - weights - activation - non_torch - graphs
-    account = MemoryAccount(
+    charged = graphs if takes_graphs(vendor, options, release) else 0
+    kv_cache = budget - weights - activation.total_bytes - non_torch - charged
+    if options.kv_cache_memory_bytes is not None:
+        kv_cache = options.kv_cache_memory_bytes
+        budget = kv_cache + weights + activation.total_bytes + non_torch + charged
+    return MemoryAccount(
         device_bytes=device_bytes,
         budget_bytes=budget,
         weights_bytes=weights,
-        activation_bytes=activation,
+        activation_bytes=activation.total_bytes,
         non_torch_bytes=non_torch,
-        graph_bytes=graphs,
+        graph_bytes=charged,
         kv_cache_bytes=kv_cache,
-        request_kv_bytes=request_kv_bytes(
-            shape, parallelism, options, batch, options.max_model_len
-        ),
-        kv_bytes_per_token=kv_bytes_per_token(shape, parallelism, options),
-        kv_cache_tokens=kv_cache_tokens(shape, parallelism, options, batch, max(0, kv_cache)),
+        request_kv_bytes=plan.request_bytes(options.max_model_len),
+        kv_bytes_per_token=plan.bytes_per_token,
+        kv_cache_tokens=plan.tokens(kv_cache, options.max_model_len),
+        needed_kv_bytes=needed_kv,
+        band_bytes=band_bytes(vendor, weights, activation, charged, release.uncertainty),
     )
-    needed_kv = needed_kv_bytes(shape, parallelism, options, batch, required_tokens)
-    return _first_lacking(account, needed_kv) or MemoryFit(account, required_tokens)
 
 
-def _budget_bytes(device_bytes: int, options: EngineOptions, release: EngineRelease) -> int:
-    """What vLLM may use of a device (vllm/v1/worker/utils.py request_memory)."""
-    utilization = options.gpu_memory_utilization or release.gpu_memory_utilization
-    return math.ceil(device_bytes * utilization)
-
-
-def _first_lacking(account: MemoryAccount, needed_kv: int) -> DoesNotFit | None:
-    """The first term for which nothing or too little of the budget is left."""
-    left = account.budget_bytes
-    for term, needed in (
+def _lacking_within(account: MemoryAccount) -> DoesNotFit | None:
+    """The first term for which nothing or too little is left of the budget."""
+    terms = (
         (MemoryTerm.WEIGHTS, account.weights_bytes),
         (MemoryTerm.ACTIVATION, account.activation_bytes),
         (MemoryTerm.NON_TORCH, account.non_torch_bytes),
         (MemoryTerm.GRAPHS, account.graph_bytes),
-        (MemoryTerm.KV_CACHE, needed_kv),
-    ):
+        (MemoryTerm.KV_CACHE, account.needed_kv_bytes),
+    )
+    return _lacking(terms, account.budget_bytes, account)
+
+
+def _lacking_beside(
+    account: MemoryAccount, terms: Iterable[tuple[MemoryTerm, int]]
+) -> DoesNotFit | None:
+    """The first term for which utilization leaves too little free."""
+    lacking = _lacking(terms, max(0, account.device_bytes - account.budget_bytes), account)
+    return None if lacking is None else replace(lacking, beside_budget=True)
+
+
+def _lacking(
+    terms: Iterable[tuple[MemoryTerm, int]], left: int, account: MemoryAccount
+) -> DoesNotFit | None:
+    for term, needed in terms:
         if needed > left:
             return DoesNotFit(term, needed, left, account)
         left -= needed

@@ -1,9 +1,34 @@
-"""The weight matrices of attention and of what stands in its place, as one rank holds them."""
+"""The weight matrices of attention as one rank holds them, and where those of other mixers are."""
 
 from collections.abc import Iterator
 
-from tonnage.checkpoint.model import Attention, LatentAttention, LinearAttention, Mixer
-from tonnage.fit.matrix import Matrix, Split, WeightPart
+from tonnage.checkpoint.mixer_kinds import (
+    CompressedAttention,
+    DeltaAttention,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    ShortConvolution,
+)
+from tonnage.checkpoint.model import (
+    Attention,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    SparseIndexer,
+)
+from tonnage.fit.compressed_attention_tensors import compressed_attention_matrices
+from tonnage.fit.linear_attention_tensors import (
+    delta_attention_matrices,
+    gated_delta_net_matrices,
+    lightning_attention_matrices,
+)
+from tonnage.fit.matrix import FLOAT32_BYTES, Matrix, Split, WeightPart
+from tonnage.fit.state_space_tensors import (
+    mamba2_matrices,
+    mamba_matrices,
+    short_convolution_matrices,
+)
 
 _PART = WeightPart.ATTENTION
 
@@ -16,7 +41,19 @@ def mixer_matrices(mixer: Mixer, hidden: int, split: Split) -> Iterator[Matrix]:
         case LatentAttention():
             return _latent_attention(mixer, hidden, split)
         case LinearAttention():
-            return _linear_attention(mixer, hidden, split)
+            return gated_delta_net_matrices(mixer, hidden, split)
+        case CompressedAttention():
+            return compressed_attention_matrices(mixer, hidden, split)
+        case DeltaAttention():
+            return delta_attention_matrices(mixer, hidden, split)
+        case LightningAttention():
+            return lightning_attention_matrices(mixer, hidden, split)
+        case Mamba():
+            return mamba_matrices(mixer, hidden, split)
+        case Mamba2():
+            return mamba2_matrices(mixer, hidden, split)
+        case ShortConvolution():
+            return short_convolution_matrices(mixer, hidden, split)
 
 
 def kv_heads_per_rank(kv_heads: int, tensor: int) -> int:
@@ -33,7 +70,14 @@ def _attention(mixer: Attention, hidden: int, split: Split) -> Iterator[Matrix]:
     kv_heads = kv_heads_per_rank(mixer.kv_heads, split.tensor)
     output = heads * mixer.value_head_dim
     biased = 1 if mixer.qkv_bias else 0
-    yield Matrix(_PART, "self_attn.q_proj", query, hidden, biases=biased * query)
+    if mixer.query_rank is None:
+        yield Matrix(_PART, "self_attn.q_proj", query, hidden, biases=biased * query)
+    else:
+        yield Matrix(_PART, "self_attn.q_proj", mixer.query_rank, hidden)
+        yield Matrix(_PART, "self_attn.wq", query, mixer.query_rank)
+        yield Matrix(WeightPart.NORMS, None, mixer.query_rank, 1)
+    if mixer.head_gate:
+        yield Matrix(_PART, "self_attn.g_proj", heads, hidden)
     if mixer.stores_kv:
         key, value = kv_heads * mixer.head_dim, kv_heads * mixer.value_head_dim
         yield Matrix(_PART, "self_attn.k_proj", key, hidden, biases=biased * key)
@@ -42,6 +86,18 @@ def _attention(mixer: Attention, hidden: int, split: Split) -> Iterator[Matrix]:
     yield Matrix(_PART, "self_attn.o_proj", hidden, output, row_parallel=True, biases=bias)
     if mixer.norm_elements:
         yield Matrix(WeightPart.NORMS, None, mixer.norm_elements, 1)
+    if mixer.indexer is not None:
+        yield from _block_indexer(mixer.indexer, hidden, split)
+
+
+def _block_indexer(indexer: SparseIndexer, hidden: int, split: Split) -> Iterator[Matrix]:
+    """Queries are shared out as KV heads are, the one key lies on every rank.
+
+    Source: vllm/models/minimax_m3/nvidia/model.py MiniMaxM3SparseAttention.
+    """
+    queries = kv_heads_per_rank(indexer.heads, split.tensor)
+    yield Matrix(_PART, "self_attn.q_proj", (queries + 1) * indexer.head_dim, hidden)
+    yield Matrix(WeightPart.NORMS, None, 2 * indexer.head_dim, 1)
 
 
 def _latent_attention(mixer: LatentAttention, hidden: int, split: Split) -> Iterator[Matrix]:
@@ -58,28 +114,27 @@ def _latent_attention(mixer: LatentAttention, hidden: int, split: Split) -> Iter
     up = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
     yield Matrix(_PART, "self_attn.kv_a_proj_with_mqa", down, hidden)
     yield Matrix(_PART, "self_attn.kv_b_proj", up, rank)
+    yield Matrix(WeightPart.NORMS, None, rank + (mixer.q_lora_rank or 0), 1)
     yield Matrix(_PART, "self_attn.o_proj", hidden, heads * mixer.v_head_dim, row_parallel=True)
+    if mixer.gate_width:
+        yield Matrix(_PART, "self_attn.g_proj", heads * mixer.gate_width, hidden)
     yield from _indexer(mixer, hidden)
 
 
 def _indexer(mixer: LatentAttention, hidden: int) -> Iterator[Matrix]:
-    """Replicated on every rank; the weights of its heads are 32-bit."""
+    """Replicated on every rank; vLLM quantises neither its keys nor the weights of its heads.
+
+    Source: vllm/models/deepseek_v32/attention.py; its key norm is a 32-bit LayerNorm.
+    """
     if mixer.indexer is None:
         return
     width = mixer.indexer.heads * mixer.indexer.head_dim
     source = mixer.q_lora_rank or hidden
     yield Matrix(_PART, "self_attn.indexer.wq_b", width, source)
-    yield Matrix(_PART, "self_attn.indexer.wk", mixer.indexer.head_dim, hidden)
-    yield Matrix(_PART, None, mixer.indexer.heads, hidden, element_bytes=4)
-
-
-def _linear_attention(mixer: LinearAttention, hidden: int, split: Split) -> Iterator[Matrix]:
-    """Gated delta net, sharded by head (models/qwen3_next.py)."""
-    keys = split.shard(mixer.key_heads) * mixer.key_head_dim
-    values = split.shard(mixer.value_heads) * mixer.value_head_dim
-    gates = 2 * split.shard(mixer.value_heads)
-    yield Matrix(_PART, "linear_attn.in_proj_qkv", 2 * keys + values, hidden)
-    yield Matrix(_PART, "linear_attn.in_proj_z", values, hidden)
-    yield Matrix(_PART, "linear_attn.in_proj_ba", gates, hidden)
-    yield Matrix(_PART, "linear_attn.out_proj", hidden, values, row_parallel=True)
-    yield Matrix(_PART, None, 2 * keys + values, mixer.conv_kernel)
+    yield Matrix(_PART, None, mixer.indexer.head_dim + mixer.indexer.heads, hidden)
+    yield Matrix(WeightPart.NORMS, None, 2 * mixer.indexer.head_dim, 1, element_bytes=FLOAT32_BYTES)
+    if mixer.indexer.pool > 1:  # vllm/models/glm5next/common/sparse_indexer.py
+        yield Matrix(_PART, None, mixer.indexer.head_dim, hidden)
+        yield Matrix(
+            _PART, None, mixer.indexer.pool, mixer.indexer.head_dim, element_bytes=FLOAT32_BYTES
+        )

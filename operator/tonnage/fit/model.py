@@ -13,6 +13,10 @@ class EngineOptions:
     the budget. `cpu_offload_bytes` of the weights stay in the host's memory.
     `data_parallel_encoder` keeps a whole vision tower on every GPU (--mm-encoder-tp-mode data),
     `language_model_only` loads none. `offline` are the defaults of the LLM class, not the server's.
+    `throughput_batch` doubles the default batch (--performance-mode throughput). Without
+    `graphs_in_budget` graphs come out of what utilization leaves free, whatever the release does by
+    itself (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). `stated` are other arguments of the server
+    and its environment (NAME=value), which fulfil what a compatibility rule asks to be set.
     """
 
     vllm_version: str
@@ -35,19 +39,27 @@ class EngineOptions:
     data_parallel_encoder: bool = False
     language_model_only: bool = False
     offline: bool = False
+    throughput_batch: bool = False
+    graphs_in_budget: bool = True
+    stated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How one replica is split over GPUs of one node."""
+    """How one replica is split over GPUs of one node.
+
+    `data` ranks each serve requests of their own with a whole copy of the model, but for its
+    experts, which all of them share.
+    """
 
     tensor: int = 1
     pipeline: int = 1
+    data: int = 1
 
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
-        return self.tensor * self.pipeline
+        return self.tensor * self.pipeline * self.data
 
 
 class MemoryTerm(StrEnum):
@@ -69,7 +81,9 @@ class MemoryAccount:
     release takes graphs out of what utilization leaves free. `request_kv_bytes` is what one request
     of `max_model_len` holds, `kv_bytes_per_token` what one more token of context costs (sliding
     windows and fixed states left out), `kv_cache_tokens` how many tokens one replica holds at a
-    time in requests of `max_model_len`. `band_bytes` is the uncertainty of `kv_cache_bytes`.
+    time in requests of `max_model_len`. `needed_kv_bytes` is the least KV cache that holds what is
+    asked for, blocks that vLLM keeps for itself included. `band_bytes` is the uncertainty of
+    `kv_cache_bytes`.
     """
 
     device_bytes: int
@@ -82,7 +96,13 @@ class MemoryAccount:
     request_kv_bytes: int
     kv_bytes_per_token: int
     kv_cache_tokens: int
+    needed_kv_bytes: int = 0
     band_bytes: int = 0
+
+    @property
+    def margin_bytes(self) -> int:
+        """KV cache beyond what is asked for, negative when it lacks."""
+        return self.kv_cache_bytes - self.needed_kv_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +119,21 @@ class MemoryFit:
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
-    """One device lacks room: `term` needs `needed_bytes`, `available_bytes` are left for it."""
+    """One device lacks room: `term` needs `needed_bytes`, `available_bytes` are left for it.
+
+    `beside_budget` when that room is what utilization leaves free, not what vLLM may use.
+    """
 
     term: MemoryTerm
     needed_bytes: int
     available_bytes: int
     account: MemoryAccount
+    beside_budget: bool = False
+
+    @property
+    def narrowly(self) -> bool:
+        """Whether what lacks in the budget lies within the account's uncertainty."""
+        return not self.beside_budget and -self.account.margin_bytes < self.account.band_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The vLLM options that a spec amounts to, as far as memory depends on them."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
@@ -42,7 +44,19 @@ _SHORT: Final = {
     "-dp": "--data-parallel-size",
     "-q": "--quantization",
 }
-_EXPERT_PARALLEL: Final = "--enable-expert-parallel"
+_SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
+    "--enable-expert-parallel": {"enable_expert_parallel": True},
+    "--language-model-only": {"language_model_only": True},
+    "--enable-chunked-prefill": {"enable_chunked_prefill": True},
+    "--no-enable-chunked-prefill": {"enable_chunked_prefill": False},
+    "--enable-prefix-caching": {"enable_prefix_caching": True},
+    "--no-enable-prefix-caching": {"enable_prefix_caching": False},
+    "--disable-hybrid-kv-cache-manager": {"hybrid_kv_cache": False},
+    "--mm-encoder-tp-mode=data": {"data_parallel_encoder": True},
+    "--performance-mode=throughput": {"throughput_batch": True},
+}
+"""Arguments without a field of their own that memory or legality depends on."""
+
 _ABBREVIATED: Final = 5
 """argparse takes a unique beginning of a flag; vLLM itself refuses shorter ones as ambiguous."""
 
@@ -58,8 +72,7 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         parse_version(version)
     except ValueError as error:
         raise InvalidOptionError(f"spec.engine.vllm.version: {error}") from error
-    flags = frozenset(_flags(engine.extra_args))
-    return EngineOptions(
+    options = EngineOptions(
         vllm_version=version,
         max_model_len=spec.workload.max_model_len,
         gpu_memory_utilization=engine.gpu_memory_utilization,
@@ -68,16 +81,22 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         enforce_eager=engine.enforce_eager,
-        enable_expert_parallel=_EXPERT_PARALLEL in flags,
     )
+    switched: dict[str, Any] = {}
+    for argument in _arguments(engine.extra_args):
+        switched |= _SWITCHES.get(argument, {})
+    return replace(options, **switched)
 
 
-def _flags(extra_args: Sequence[str]) -> Iterator[str]:
-    """The flags among the arguments, each checked against those that have a field."""
-    for argument in extra_args:
+def _arguments(extra_args: Sequence[str]) -> Iterator[str]:
+    """Each flag with its value (`--flag=value`), checked against those that have a field.
+
+    Raises InvalidOptionError.
+    """
+    for argument, following in pairwise([*extra_args, ""]):
         if not argument.startswith("-"):
             continue
-        written = argument.partition("=")[0]
+        written, equals, value = argument.partition("=")
         # vLLM takes underscores for dashes (vllm/utils/argparse_utils.py FlexibleArgumentParser).
         flag = _SHORT.get(written, written.replace("_", "-"))
         owned = _owned_flag(flag)
@@ -85,7 +104,9 @@ def _flags(extra_args: Sequence[str]) -> Iterator[str]:
             raise InvalidOptionError(
                 f"spec.engine.vllm.extraArgs has {written[:80]!r}: {_FIELD_OF[owned]}"
             )
-        yield flag
+        if not equals and following and not following.startswith("-"):
+            value = following
+        yield f"{flag}={value}" if value else flag
 
 
 def _owned_flag(flag: str) -> str | None:

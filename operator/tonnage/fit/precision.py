@@ -1,9 +1,12 @@
 """In which precision weights lie in memory, and what a matrix costs in it."""
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import gcd
 from typing import Final
 
 from tonnage.catalog.engine import EngineRelease, RowPadding
+from tonnage.catalog.formats import AS_STORED, UNQUANTISED, KernelLayout, kernel_layout
 from tonnage.checkpoint.model import ModelShape, Quantization
 from tonnage.fit.matrix import Matrix, WeightPart
 from tonnage.fit.model import EngineOptions
@@ -59,21 +62,41 @@ def online_quantization(options: EngineOptions, release: EngineRelease) -> Quant
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """Where weights come to lie, which decides how kernels want them.
+
+    `row_padding` is what ROCm appends to rows, None elsewhere.
+    """
+
+    arch: str
+    version: str
+    row_padding: RowPadding | None = None
+
+    def layout(self, stored: Quantization | None) -> KernelLayout:
+        """How weights stored so lie there; None are experts in 16 bits."""
+        if stored is None:
+            return kernel_layout(UNQUANTISED, UNQUANTISED, self.arch, self.version)
+        return kernel_layout(weight_format(stored), stored.method, self.arch, self.version)
+
+
 def matrix_bytes(
-    matrix: Matrix,
-    element_bytes: int = COMPUTE_BYTES,
-    padding: RowPadding | None = None,
+    matrix: Matrix, element_bytes: int = COMPUTE_BYTES, residence: Residence | None = None
 ) -> int:
     """Bytes of all copies of a matrix with scales and biases.
 
-    `element_bytes` is the size of an unquantised weight, `padding` what ROCm appends to rows.
+    `element_bytes` is the size of an unquantised weight. Without a `residence` the matrix is
+    measured as it lies on disk.
     """
-    own = matrix.element_bytes or element_bytes
-    if matrix.stored is None:
-        each = _plain_bytes(matrix, own, padding)
+    padding = residence.row_padding if residence else None
+    stored, bias_bytes = matrix.stored, element_bytes
+    if stored is None:
+        each = _plain_bytes(matrix, matrix.element_bytes or element_bytes, padding)
     else:
-        each = _packed_bytes(matrix, matrix.stored, padding)
-    return matrix.layers * matrix.copies * (each + matrix.biases * element_bytes)
+        layout = residence.layout(stored) if residence else AS_STORED
+        each = _packed_bytes(matrix, stored, padding) + _scale_bytes(matrix, stored, layout)
+        bias_bytes = layout.bias_bytes or element_bytes
+    return matrix.layers * matrix.copies * (each + matrix.biases * bias_bytes)
 
 
 def _plain_bytes(matrix: Matrix, element_bytes: int, padding: RowPadding | None) -> int:
@@ -84,7 +107,7 @@ def _plain_bytes(matrix: Matrix, element_bytes: int, padding: RowPadding | None)
 def _packed_bytes(matrix: Matrix, stored: Quantization, padding: RowPadding | None) -> int:
     row = -(-matrix.columns * stored.weight_bits // 8)
     applies = padding if weight_format(stored) == "fp8" else None
-    return matrix.rows * _row_bytes(row, applies) + _scale_bytes(matrix, stored)
+    return matrix.rows * _row_bytes(row, applies)
 
 
 def _row_bytes(row: int, padding: RowPadding | None) -> int:
@@ -93,12 +116,53 @@ def _row_bytes(row: int, padding: RowPadding | None) -> int:
     return row + padding.bytes
 
 
-def _scale_bytes(matrix: Matrix, stored: Quantization) -> int:
-    """Scales and zero points: one a block, a group along the input, or an output channel."""
+def _scale_bytes(matrix: Matrix, stored: Quantization, layout: KernelLayout) -> int:
+    """Scales and zero points, as many rows and columns of them as the scheme and kernels want."""
+    rows, columns = _scale_shape(matrix, stored)
+    bits = _scale_bits(matrix, stored)
+    if layout.row_scale_bits is not None:
+        rows, bits = matrix.rows, layout.row_scale_bits
+    rows, columns = _rounded(rows, layout.scale_rows), _rounded(columns, layout.scale_columns)
+    return layout.scale_copies * -(-rows * columns * bits // 8)
+
+
+def _scale_bits(matrix: Matrix, stored: Quantization) -> int:
+    """Bits of a scale with its zero point; the kernels for refined groups want no empty ones.
+
+    Source: vllm/model_executor/layers/quantization/moe_wna16.py create_weights of 0.32.0.
+    """
+    group = stored.group_size
+    if group is None or not stored.symmetric or _refined(matrix, (group, group))[1] == group:
+        return stored.scale_bits
+    return stored.scale_bits - stored.weight_bits
+
+
+def _scale_shape(matrix: Matrix, stored: Quantization) -> tuple[int, int]:
+    """One scale a block, a group along the input, an output channel, or for all."""
     if stored.block is not None:
-        scales = -(-matrix.rows // stored.block[0]) * -(-matrix.columns // stored.block[1])
-    elif stored.group_size is not None:
-        scales = matrix.rows * -(-matrix.columns // stored.group_size)
-    else:
-        scales = matrix.rows
-    return -(-scales * stored.scale_bits // 8)
+        high, wide = _refined(matrix, stored.block)
+        each = matrix.rows // matrix.stacked
+        return matrix.stacked * -(-each // high), -(-matrix.columns // wide)
+    if stored.group_size is not None:
+        group = stored.group_size
+        wide = group if stored.is_float else _refined(matrix, (group, group))[1]
+        return matrix.rows, -(-matrix.columns // wide)
+    return (matrix.stacked if stored.per_tensor else matrix.rows), 1
+
+
+def _refined(matrix: Matrix, block: tuple[int, int]) -> tuple[int, int]:
+    """The block of one scale; that of experts is refined where a rank's share cuts it.
+
+    It becomes what divides the block and both sizes of the expert. Sources: vLLM 0.32.0,
+    vllm/model_executor/layers/fused_moe/oracle/fp8.py refine_fp8_moe_block_shape and
+    layers/quantization/moe_wna16.py create_weights, for groups of integers.
+    """
+    each = matrix.rows // matrix.stacked
+    if matrix.part is not WeightPart.EXPERTS or not (each % block[0] or matrix.columns % block[1]):
+        return block
+    refined = gcd(*block, each, matrix.columns)
+    return (refined, refined)
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from tonnage.catalog.engine import EngineRelease, RowPadding
+from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint, LatentAttention, ModelShape, Quantization
 from tonnage.fit.matrix import Split, WeightPart
 from tonnage.fit.model import EngineOptions, Parallelism
-from tonnage.fit.precision import COMPUTE_BYTES, loaded_quantization, matrix_bytes, weight_format
-from tonnage.fit.tensors import WHOLE, layer_matrices, rank_matrices, stage_layers
+from tonnage.fit.precision import COMPUTE_BYTES, Residence, loaded_quantization, matrix_bytes
+from tonnage.fit.tensors import WHOLE, expert_format, rank_matrices, stage_layers
+from tonnage.fit.weight_correction import correction_of, stored_parts
 
 
 def count_parameters(shape: ModelShape) -> Mapping[WeightPart, int]:
@@ -21,17 +22,9 @@ def count_parameters(shape: ModelShape) -> Mapping[WeightPart, int]:
     return counted
 
 
-@lru_cache(maxsize=256)
 def stored_bytes(shape: ModelShape) -> int:
     """Bytes of all tensors on disk, as the config describes them."""
-    element = shape.dtype.size_bytes
-    model = rank_matrices(shape, WHOLE, shape.quantization)
-    drafts = (
-        matrix
-        for layer in shape.draft_layers
-        for matrix in layer_matrices(layer, shape.hidden_size, WHOLE, shape.quantization)
-    )
-    return sum(matrix_bytes(matrix, element) for matrix in (*model, *drafts))
+    return sum(stored_parts(shape).values())
 
 
 def weights_per_gpu(
@@ -43,52 +36,57 @@ def weights_per_gpu(
 ) -> int:
     """Bytes that stay on the fullest GPU after loading: what `Model loading took` prints.
 
-    Computed from the shape, matrix by matrix. Where the size of the weight files is known, the
-    result is multiplied by its ratio to what the shape says they should be: that accounts for
-    layers kept in 16 bits and for parts the config does not mention. Buffers that vLLM makes
-    itself, cosines and sines and the absorbed copies of latent attention, are added unscaled.
+    Computed from the shape, matrix by matrix, and corrected by what is known of the files. Buffers
+    that vLLM makes itself, cosines and sines and the absorbed copies of latent attention, are
+    added as they are.
     """
     shape = checkpoint.shape
     loaded = loaded_quantization(shape, options, accelerator.arch, release)
     padding = release.row_padding.get(accelerator.vendor)
-    weights, buffers = max(
-        _stage_bytes(shape, split, loaded, padding)
-        for split in _stages(parallelism, options, accelerator, release, loaded)
+    residence = Residence(accelerator.arch, release.version, padding)
+    correction, drafting = correction_of(checkpoint), options.speculative_tokens > 0
+    return max(
+        correction.apply(parts, parallelism.tensor * parallelism.pipeline) + buffers
+        for parts, buffers in (
+            _stage_bytes(shape, split, loaded, residence, drafting)
+            for split in _stages(shape, parallelism, options, loaded, residence)
+        )
     )
-    if checkpoint.weights_bytes is not None:
-        weights = -(-weights * checkpoint.weights_bytes // stored_bytes(shape))
-    return weights + buffers
 
 
 def _stages(
+    shape: ModelShape,
     parallelism: Parallelism,
     options: EngineOptions,
-    accelerator: Accelerator,
-    release: EngineRelease,
     loaded: Quantization | None,
+    residence: Residence,
 ) -> Iterator[Split]:
-    padding = release.expert_padding.get(accelerator.vendor)
+    experts = expert_format(shape, loaded)
     for stage in range(parallelism.pipeline):
         yield Split(
             tensor=parallelism.tensor,
             pipeline=parallelism.pipeline,
             stage=stage,
+            data=parallelism.data,
             expert_parallel=options.enable_expert_parallel,
-            expert_padding=padding if weight_format(loaded) == "mxfp4" else None,
+            expert_padding=residence.layout(experts),
             whole_towers=options.data_parallel_encoder,
         )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8192)
 def _stage_bytes(
-    shape: ModelShape, split: Split, loaded: Quantization | None, padding: RowPadding | None
-) -> tuple[int, int]:
-    """Weights and buffers of one rank."""
-    weights = sum(
-        matrix_bytes(matrix, COMPUTE_BYTES, padding)
-        for matrix in rank_matrices(shape, split, loaded)
-    )
-    return weights, _rope_cache_bytes(shape) + _absorbed_bytes(shape, loaded, split)
+    shape: ModelShape,
+    split: Split,
+    loaded: Quantization | None,
+    residence: Residence,
+    drafting: bool,
+) -> tuple[Mapping[WeightPart, int], int]:
+    """Weights by part, and buffers, of one rank."""
+    parts: Counter[WeightPart] = Counter()
+    for matrix in rank_matrices(shape, split, loaded, drafting):
+        parts[matrix.part] += matrix_bytes(matrix, COMPUTE_BYTES, residence)
+    return parts, _rope_cache_bytes(shape) + _absorbed_bytes(shape, loaded, split)
 
 
 def _rope_cache_bytes(shape: ModelShape) -> int:

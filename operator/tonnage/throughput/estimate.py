@@ -128,8 +128,10 @@ def _decode_step(
     context: float,
 ) -> float:
     """Seconds in which one pipeline stage advances `batch` requests by a token."""
-    read = work.weight_bytes(account, parallelism.gpus, batch) + work.kv_bytes(
-        account, batch, context
+    read = (
+        work.weight_bytes(account, parallelism.gpus, batch)
+        + work.kv_bytes(account, batch, context)
+        + work.state_bytes_moved(parallelism.gpus, batch)
     )
     layers = work.shape.layers / parallelism.pipeline
     return (

@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from datetime import date
 from functools import lru_cache
-from importlib import resources
-from typing import Annotated, Final
+from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.model import Accelerator
 
 Share = Annotated[float, Field(gt=0, le=1)]
-
-_FILE: Final = "data/throughput.yaml"
 
 
 class Figures(BaseModel):
@@ -53,5 +50,4 @@ def load_throughput_data() -> ThroughputData:
 
     Raises pydantic.ValidationError when the data file breaks its layout.
     """
-    text = resources.files("tonnage.catalog").joinpath(_FILE).read_text(encoding="utf-8")
-    return ThroughputData.model_validate(yaml.safe_load(text))
+    return ThroughputData.model_validate(read_data_file("throughput.yaml"))

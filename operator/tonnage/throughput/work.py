@@ -3,16 +3,20 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tonnage.checkpoint.mixer_kinds import CompressedAttention
 from tonnage.checkpoint.model import (
     Attention,
     LatentAttention,
-    LinearAttention,
     Mixer,
     ModelShape,
     Quantization,
+    StateMixer,
 )
 from tonnage.fit.matrix import WeightPart
+from tonnage.fit.mixer_states import mixer_states
 from tonnage.fit.model import MemoryAccount
+from tonnage.fit.precision import COMPUTE_BYTES
+from tonnage.fit.tensors import WHOLE
 from tonnage.fit.weights import count_parameters
 
 
@@ -23,6 +27,7 @@ class TokenWork:
     `active_parameters` take part in one token: attention, the MLP or the experts it is sent to,
     and the output layer. `embedding_bytes` are not read in a step, `expert_bytes` only as far as
     some token is sent there; `routed` is the share of the experts that one token is sent to.
+    `state_bytes` is what all layers keep of one sequence in states of fixed size.
     """
 
     shape: ModelShape
@@ -30,13 +35,14 @@ class TokenWork:
     embedding_bytes: float
     expert_bytes: float
     routed: float
+    state_bytes: int
 
     def operations(self, tokens: float, context_tokens: float) -> float:
         """Operations for so many tokens, each attending to a context of that length on average."""
         attention = sum(
             4 * count * mixer.heads * _head_dim(mixer) * _reach(mixer, context_tokens)
             for mixer, count in self.shape.mixer_counts.items()
-            if isinstance(mixer, Attention | LatentAttention)
+            if isinstance(mixer, Attention | LatentAttention | CompressedAttention)
         )
         return tokens * (2 * self.active_parameters + attention)
 
@@ -52,15 +58,18 @@ class TokenWork:
     def kv_bytes(self, account: MemoryAccount, requests: float, context_tokens: float) -> float:
         """KV cache that one GPU reads in a step that advances so many requests."""
         full = sum(
-            count * _cached_width(mixer)
+            count * _cached_width(mixer) * _kept_share(mixer)
             for mixer, count in self.shape.mixer_counts.items()
-            if _window(mixer) is None
         )
         read = sum(
             count * _cached_width(mixer) * _reach(mixer, context_tokens)
             for mixer, count in self.shape.mixer_counts.items()
         )
         return requests * account.kv_bytes_per_token * read / full if full else 0.0
+
+    def state_bytes_moved(self, gpus: int, requests: float) -> float:
+        """States that one of the replica's GPUs reads and writes back in such a step."""
+        return 2 * requests * self.state_bytes / gpus
 
 
 @lru_cache(maxsize=256)
@@ -78,6 +87,17 @@ def token_work(shape: ModelShape, loaded: Quantization | None) -> TokenWork:
         embedding_bytes=0 if shape.tie_word_embeddings else embedding * 2,
         expert_bytes=experts * (loaded.weight_bits if loaded else 16) / 8,
         routed=routed,
+        state_bytes=_state_bytes(shape),
+    )
+
+
+def _state_bytes(shape: ModelShape) -> int:
+    """States of one sequence in all layers, whole."""
+    return sum(
+        count * tensor.size_bytes
+        for mixer, count in shape.mixer_counts.items()
+        if isinstance(mixer, StateMixer)
+        for tensor in mixer_states(mixer, WHOLE, COMPUTE_BYTES)
     )
 
 
@@ -86,13 +106,24 @@ def _window(mixer: Mixer) -> int | None:
 
 
 def _reach(mixer: Mixer, context_tokens: float) -> float:
-    """Tokens of the context that a layer looks at."""
+    """Tokens of the context that a layer looks at, compressed ones counted once."""
+    if isinstance(mixer, CompressedAttention):
+        compressed = context_tokens / mixer.compress_ratio if mixer.compress_ratio > 1 else 0.0
+        chosen = min(compressed, mixer.index_top_k) if mixer.indexer_heads else compressed
+        return min(context_tokens, mixer.window) + chosen
     window = _window(mixer)
     return context_tokens if window is None else min(context_tokens, window)
 
 
-def _head_dim(mixer: Attention | LatentAttention) -> int:
-    if isinstance(mixer, Attention):
+def _kept_share(mixer: Mixer) -> float:
+    """Cache entries that one more token of a long context adds in a layer."""
+    if isinstance(mixer, CompressedAttention):
+        return 1 / mixer.compress_ratio if mixer.compress_ratio > 1 else 0.0
+    return 1.0 if _window(mixer) is None else 0.0
+
+
+def _head_dim(mixer: Attention | LatentAttention | CompressedAttention) -> int:
+    if isinstance(mixer, Attention | CompressedAttention):
         return mixer.head_dim
     return mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
 
@@ -104,5 +135,7 @@ def _cached_width(mixer: Mixer) -> int:
             return mixer.kv_heads * (mixer.head_dim + mixer.value_head_dim)
         case LatentAttention():
             return mixer.kv_lora_rank + mixer.qk_rope_head_dim
-        case LinearAttention():
+        case CompressedAttention():
+            return mixer.head_dim
+        case _:  # a state of fixed size stands in its place
             return 0

@@ -1,0 +1,51 @@
+"""How many tokens a request may have in a release of vLLM.
+
+Source: vllm/config/model.py _get_and_verify_max_len.
+"""
+
+from typing import Final
+
+from tonnage.catalog.engine import EngineRelease
+from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.model import EngineOptions
+
+_ALLOWS_LONGER: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+
+
+def default_context(shape: ModelShape, release: EngineRelease) -> int:
+    """What vLLM takes without --max-model-len: models with LongRoPE start with less than the most.
+
+    Where the config says nothing, what vLLM assumes.
+    """
+    has_yarn = shape.multiplied_context is not None
+    if has_yarn or shape.default_context is None or not release.shortens_longrope:
+        return _longest(shape, release)
+    return shape.default_context
+
+
+def context_limit(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> int | None:
+    """The most that --max-model-len may be, None without a limit.
+
+    There is none where the config does not say how long the context is, and where vLLM is told to
+    take longer ones.
+    """
+    if shape.default_context is None or _ALLOWS_LONGER in options.stated:
+        return None
+    return _longest(shape, release)
+
+
+def tell_too_long(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> str | None:
+    """That the context is longer than the model was made for, None when it is not."""
+    limit = context_limit(shape, options, release)
+    if limit is None or options.max_model_len <= limit:
+        return None
+    return (
+        f"{options.max_model_len} tokens is more than the {limit} tokens that the model was made"
+        " for; vLLM refuses to start"
+    )
+
+
+def _longest(shape: ModelShape, release: EngineRelease) -> int:
+    if release.multiplies_yarn and shape.multiplied_context is not None:
+        return shape.multiplied_context
+    return shape.max_position_embeddings

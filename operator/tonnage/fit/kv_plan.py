@@ -1,0 +1,153 @@
+"""The plan of a KV cache: how many blocks a memory holds, and how many tokens these are.
+
+Source: vLLM 0.32.0, vllm/v1/core/kv_cache_utils.py get_kv_cache_configs and what it calls. A block
+is one page of each cache of a group; groups draw their blocks from one pool, whose blocks are as
+large as the largest group's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import ceil
+
+from tonnage.catalog.engine import EngineRelease
+from tonnage.catalog.kv_cache import KvCacheRules, kv_cache_rules
+from tonnage.catalog.model import Accelerator
+from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.batch import Batch
+from tonnage.fit.kv_groups import group_caches
+from tonnage.fit.kv_layers import place_caches
+from tonnage.fit.kv_packing import even_block_bytes
+from tonnage.fit.kv_settings import CacheSettings, cache_settings
+from tonnage.fit.kv_specs import CacheGroup, CacheKind, LayerCache
+from tonnage.fit.model import EngineOptions, Parallelism
+from tonnage.fit.tensors import stage_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class KvCachePlan:
+    """The KV cache of one rank, the fullest where pipeline stages differ.
+
+    `groups` are caches that tell how many blocks each group needs, `block_bytes` is the size of a
+    block of the pool.
+    `bytes_per_token` is what one more token of context costs, windows and states left out.
+    `null_blocks` are blocks of the pool that no request gets. `checked_block_bytes` is the size of
+    a block as the check at start takes it: it may count the layers of all pipeline stages.
+    """
+
+    groups: tuple[tuple[LayerCache, ...], ...]
+    block_bytes: int
+    checked_block_bytes: int
+    bytes_per_token: int
+    in_flight_tokens: int
+    null_blocks: int
+
+    def request_blocks(self, tokens: int) -> int:
+        """Blocks that one request of so many tokens holds at most, at least one."""
+        held = (
+            max(cache.pages(tokens, self.in_flight_tokens) for cache in group)
+            for group in self.groups
+        )
+        return max(1, sum(held))
+
+    def request_bytes(self, tokens: int) -> int:
+        """Bytes that one request of so many tokens holds at most."""
+        return self.request_blocks(tokens) * self.block_bytes
+
+    def tokens(self, kv_cache_bytes: int, length: int) -> int:
+        """Tokens that so much memory holds in requests of `length`.
+
+        What vLLM prints as `GPU KV cache size`: maximum concurrency times the length, computed in
+        floating point as vLLM does (get_kv_cache_capacity).
+        """
+        blocks = max(0, kv_cache_bytes) // self.block_bytes
+        return int(blocks / self.request_blocks(length) * length)
+
+    def needed_bytes(self, tokens: int, length: int) -> int:
+        """Memory that holds so many tokens at once in requests of `length`, at least one request.
+
+        A request has to do without the null block (_check_enough_kv_cache_memory).
+        """
+        each = self.request_blocks(length)
+        blocks = max(-(-each * tokens // length), each + self.null_blocks)
+        while self.tokens(blocks * self.block_bytes, length) < tokens:  # rounding, at most once
+            blocks += 1
+        return max(blocks * self.block_bytes, each * self.checked_block_bytes)
+
+
+def plan_kv_cache(
+    shape: ModelShape,
+    parallelism: Parallelism,
+    options: EngineOptions,
+    batch: Batch,
+    accelerator: Accelerator,
+    release: EngineRelease,
+) -> KvCachePlan:
+    """How the release lays out the KV cache of a model on one rank.
+
+    Raises ValueError for a cache dtype that is not known.
+    """
+    rules = kv_cache_rules(release.version)
+    settings = cache_settings(shape, parallelism, options, accelerator, rules)
+    return _plan(
+        shape, settings, parallelism.pipeline, options.hybrid_kv_cache, batch.in_flight_tokens
+    )
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    shape: ModelShape,
+    settings: CacheSettings,
+    stages: int,
+    hybrid_manager: bool,
+    in_flight_tokens: int,
+) -> KvCachePlan:
+    rules = settings.rules
+    groups = group_caches(place_caches(shape, settings), rules, hybrid_manager)
+    parts = [tuple(_within(group, layers) for group in groups) for layers in _stages(shape, stages)]
+    stage_block = max(1, *(_block_bytes(part, rules) for part in parts))
+    checked_block = stage_block if rules.checks_stages_apart else _block_bytes(groups, rules)
+    return KvCachePlan(
+        groups=tuple(_paces(group) for group in groups),
+        block_bytes=stage_block,
+        checked_block_bytes=checked_block,
+        bytes_per_token=max(_token_bytes(part) for part in parts),
+        in_flight_tokens=in_flight_tokens,
+        null_blocks=rules.null_blocks,
+    )
+
+
+def _paces(group: CacheGroup) -> tuple[LayerCache, ...]:
+    """One cache of each pace at which the group's caches fill blocks: all but always only one."""
+    caches = (each.cache for each in group)
+    return tuple(
+        {(each.kind, each.block_tokens, each.reach, each.states): each for each in caches}.values()
+    )
+
+
+def _stages(shape: ModelShape, stages: int) -> Iterator[range]:
+    """The numbers of the layers on each pipeline stage; those that draft lie on the last."""
+    sizes = stage_sizes(shape.layers, stages)
+    ends = [*accumulate(sizes[:-1]), shape.layers + len(shape.draft_layers)]
+    return (range(start, end) for start, end in pairwise([0, *ends]))
+
+
+def _within(group: CacheGroup, layers: range) -> CacheGroup:
+    return tuple(each for each in group if each.layer in layers)
+
+
+def _block_bytes(groups: tuple[CacheGroup, ...], rules: KvCacheRules) -> int:
+    """A page of each cache of the largest group (_get_kv_cache_bytes_per_block)."""
+    packed = any(each.cache.packed for group in groups for each in group)
+    if packed and not rules.dense_packing:
+        return even_block_bytes(groups)
+    return max((sum(each.cache.page_bytes for each in group) for group in groups), default=0)
+
+
+def _token_bytes(groups: tuple[CacheGroup, ...]) -> int:
+    """What a token costs in the layers that keep every token."""
+    caches = [each.cache for group in groups for each in group]
+    full = (cache for cache in caches if cache.kind is CacheKind.FULL)
+    return ceil(sum(Fraction(cache.page_bytes, cache.block_tokens) for cache in full))

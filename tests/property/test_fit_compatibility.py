@@ -1,0 +1,54 @@
+"""Naming rules in spec.placement.allow never takes a way to run away."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.subjects import (
+    BLOCK_FP8,
+    CATALOG,
+    FP8,
+    GPTQ,
+    LATENT,
+    MXFP4,
+    MXFP8,
+    NVFP4,
+    QUARK_FP8,
+    SPARSE,
+    W4A8,
+    W8A8,
+    Wish,
+)
+from tonnage.fit.compatibility import judge_compatibility
+
+RULES = [rule.name for rule in CATALOG.rules]
+
+wishes = st.builds(
+    Wish,
+    on=st.sampled_from(sorted(CATALOG.accelerators)),
+    model=st.sampled_from([{}, LATENT, SPARSE]),
+    stored=st.sampled_from(
+        [None, FP8, BLOCK_FP8, QUARK_FP8, NVFP4, MXFP4, MXFP8, GPTQ, W8A8, W4A8]
+        + [{"quant_method": name} for name in ("gguf", "novel", "fp_quant", "experts_int8")]
+    ),
+    version=st.sampled_from(["0.9.2", "0.14.0", "0.19.0", "0.27.1", "0.32.0", "2.0.0"]),
+    kv_cache_dtype=st.sampled_from(["auto", "fp8", "fp8_e5m2", "nvfp4"]),
+    quantization=st.sampled_from(["auto", "fp8", "awq", "gptq_marlin", "mxfp8"]),
+    architecture=st.sampled_from([None, "QWenLMHeadModel", "NovelForCausalLM"]),
+)
+
+
+@given(wish=wishes, allow=st.sets(st.sampled_from(RULES)), more=st.sets(st.sampled_from(RULES)))
+def test_allowing_more_never_refuses_more(wish: Wish, allow: set[str], more: set[str]) -> None:
+    given_up = (wish.checkpoint, wish.accelerator, wish.options)
+    before = judge_compatibility(*given_up, allow, CATALOG)
+    after = judge_compatibility(*given_up, allow | more, CATALOG)
+    assert set(after.refusals) <= set(before.refusals)
+    assert set(before.overridden) <= set(after.overridden)
+    assert (before.warnings, before.settings) == (after.warnings, after.settings)
+
+
+@given(wish=wishes)
+def test_allowing_everything_refuses_nothing(wish: Wish) -> None:
+    judged = judge_compatibility(wish.checkpoint, wish.accelerator, wish.options, RULES, CATALOG)
+    assert judged.refusals == ()
+    assert all(refusal.rule in RULES for refusal in judged.overridden)
