@@ -71,5 +71,7 @@ def test_a_stored_object_has_no_more_than_its_user_wrote_and_plain_defaults(
     (stored,) = defined.apply(manifest)
     added = {"kvCacheDtype": "auto", "quantization": "auto"}
     workload = {"inputTokens": 1000, "outputTokens": 200, **manifest["spec"]["workload"]}
-    assert stored["spec"] == {**manifest["spec"], **added, "workload": workload}
+    placement = {**manifest["spec"]["placement"], "tightFit": "Avoid"}
+    wanted = {**manifest["spec"], **added, "workload": workload, "placement": placement}
+    assert stored["spec"] == wanted
     defined.delete("infd", "plain")

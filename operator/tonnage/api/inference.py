@@ -132,6 +132,13 @@ class PlacementPolicy(StrEnum):
     HIGHEST_THROUGHPUT = "HighestThroughput"
 
 
+class TightFit(StrEnum):
+    """Whether a split is taken whose spare memory lies within the calculation's uncertainty."""
+
+    AVOID = "Avoid"
+    ACCEPT = "Accept"
+
+
 class PoolSelector(ApiModel):
     """Selects AcceleratorPools by their labels."""
 
@@ -157,6 +164,9 @@ class PlacementSpec(ApiModel):
     """Only AcceleratorPools with these labels. Default: all pools."""
     fallback: Fallback = Fallback()
     """When to leave a pool that can no longer hold the replicas."""
+    tight_fit: TightFit = TightFit.AVOID
+    """Avoid: a split whose spare memory lies within the uncertainty of the calculation comes after
+    all others. Accept: it counts as any other. Default: Avoid."""
     allow: Annotated[list[str], Field(max_length=64)] = []
     """Names of compatibility rules to be overridden, as printed in status.candidates."""
 

@@ -40,6 +40,8 @@ class MemoryStatus(ApiModel):
     """CUDA or HIP graphs."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
     """What is left for the KV cache."""
+    uncertainty_gi_b: Annotated[float, Field(alias="uncertaintyGiB")]
+    """How far that may be off, both ways, in nine of ten starts."""
 
 
 class EstimateStatus(ApiModel):
@@ -78,6 +80,8 @@ class PlacementStatus(ApiModel):
     """Why this pool: one CamelCase word."""
     message: str
     """Why this pool: one sentence with numbers."""
+    overridden_rules: list[str] | None = None
+    """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
     memory: MemoryStatus
     """Where the bytes of one GPU go."""
     kv_cache_tokens: int
@@ -111,6 +115,8 @@ class CandidateStatus(ApiModel):
     """Why: one CamelCase word."""
     message: str
     """Why: one sentence with numbers."""
+    overridden_rules: list[str] | None = None
+    """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
 
 
 class InferenceDeploymentStatus(ApiModel):

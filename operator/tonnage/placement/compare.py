@@ -17,8 +17,12 @@ def compare(option: Option, chosen: Option, policy: PlacementPolicy, *, kept: bo
     if kept:
         reason, told = FeasibleReason.REPLICAS_RUN_ELSEWHERE, _against(option, chosen, policy)
         return reason, f"{tell_fit(option)}; {told}; replicas stay on {chosen.pool.name}"
-    less_room = _compare_room(option, chosen)
-    reason, told = less_room or _COMPARISONS[policy](option, chosen) or _break_tie(option, chosen)
+    reason, told = (
+        _compare_room(option, chosen)
+        or _compare_risk(option, chosen)
+        or _COMPARISONS[policy](option, chosen)
+        or _break_tie(option, chosen)
+    )
     return reason, f"{tell_fit(option)}; {told}"
 
 
@@ -27,6 +31,13 @@ def _compare_room(option: Option, chosen: Option) -> Comparison | None:
         return None
     told = f"room for {option.room} of {format_count(option.replicas, 'replica')} now"
     return FeasibleReason.LESS_ROOM, told
+
+
+def _compare_risk(option: Option, chosen: Option) -> Comparison | None:
+    if chosen.avoided or not option.avoided:
+        return None
+    told = "spec.placement.tightFit is Avoid, and what is left may be less than is needed"
+    return FeasibleReason.TIGHT_FIT, told
 
 
 def _compare_cost(option: Option, chosen: Option) -> Comparison | None:

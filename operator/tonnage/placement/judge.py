@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
@@ -46,11 +47,6 @@ class PoolJudge:
         return self._sized[devices]
 
 
-def judge_pool(request: Request, pool: Pool, catalog: Catalog) -> Candidate:
-    """One pool judged for a request; see PoolJudge."""
-    return PoolJudge(request, catalog).judge(pool)
-
-
 def keeps_its_place(request: Request, option: Option) -> bool:
     """Whether the replicas run on this very option now and can stay there."""
     if request.keep != (option.pool.name, option.parallelism):
@@ -89,4 +85,7 @@ def _make_option(request: Request, pool: Pool, size: Size) -> Option:
         estimate=size.estimate,
         price_per_gpu_hour=price,
         notes=size.notes,
+        overridden=tuple(refusal.rule for refusal in size.compatibility.overridden),
+        settings=size.compatibility.settings,
+        avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
     )

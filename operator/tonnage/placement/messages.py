@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.compatibility import Compatibility
 from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
 from tonnage.placement.model import Candidate, Option
 from tonnage.placement.pricing import NO_PRICE, format_money
 
 GIB: Final = 1024**3
+GIGA: Final = 10**9
 
 _NAMED_POOLS: Final = 4
 _TERMS: Final = {
@@ -22,8 +25,11 @@ _TERMS: Final = {
 
 def tell_fit(option: Option) -> str:
     """That it fits, with which split."""
-    kv_cache = format_gib(option.fit.account.kv_cache_bytes)
-    return f"fits with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
+    kv_cache, how = format_gib(option.fit.account.kv_cache_bytes), "fits"
+    if option.fit.tight:
+        kv_cache += f" ± {format_gib(option.fit.account.band_bytes)}"
+        how = "fits tightly"
+    return f"{how} with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
 
 
 def tell_chosen(option: Option, why: str) -> str:
@@ -59,15 +65,19 @@ def tell_need(option: Option) -> str:
 
 
 def tell_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_tokens: int) -> str:
-    """Which part of memory lacks how much, with the split over the most GPUs."""
+    """Which part of memory lacks how much, inside vLLM's budget or beside it."""
     part = _TERMS.get(shortage.term)
     if part is None:
         part = f"the KV cache of {required_tokens} tokens needs"
-    needed, left = format_gib(shortage.needed_bytes), format_gib(shortage.available_bytes)
+    needed, left = _format_apart(shortage.needed_bytes, shortage.available_bytes)
     device = format_gib(shortage.account.device_bytes)
-    split = format_split(parallelism)
-    even = "even " if parallelism.gpus > 1 else ""
-    return f"{even}with {split} {part} {needed} GiB a GPU; {left} of its {device} GiB are left"
+    asked = f"with {format_split(parallelism)} {part} {needed} GiB a GPU"
+    if shortage.beside_budget:
+        return (
+            f"{asked} beside vLLM's share of the memory; the GPU memory utilization leaves {left}"
+            f" of its {device} GiB free: lower it"
+        )
+    return f"{asked}; {left} of its {device} GiB are left"
 
 
 def tell_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_node: int) -> str:
@@ -75,6 +85,27 @@ def tell_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_no
     gpus = format_count(largest_node, "GPU")
     why = f": {cause.message}" if cause else ""
     return f"no legal split of {shape.attention_heads} attention heads over up to {gpus}{why}"
+
+
+def tell_rules(compatibility: Compatibility) -> tuple[str, ...]:
+    """Each refusal that the user overrode."""
+    return tuple(
+        f"rule {refusal.rule} is overridden: {refusal.message}"
+        for refusal in compatibility.overridden
+    )
+
+
+def tell_links(accelerator: Accelerator, parallelism: Parallelism) -> str | None:
+    """That a group of GPUs in a mesh uses only the links among its members, None without a mesh.
+
+    A switch gives every GPU all of its bandwidth to any peers, a mesh a link to each peer.
+    """
+    peers = parallelism.tensor - 1
+    pair, every = accelerator.pair_bandwidth, accelerator.link_bandwidth
+    if not peers or pair is None or every is None or peers * pair >= every:
+        return None
+    used, whole = round(peers * pair / GIGA), round(every / GIGA)
+    return f"TP {parallelism.tensor} uses {used} of {whole} GB/s of each GPU's links"
 
 
 def tell_pools(candidates: Sequence[Candidate]) -> str:
@@ -98,12 +129,22 @@ def tell_reasons(candidates: Sequence[Candidate]) -> str:
 def format_split(parallelism: Parallelism) -> str:
     """A split as people write it: TP 4, or TP 8, PP 2."""
     stages = f", PP {parallelism.pipeline}" if parallelism.pipeline > 1 else ""
-    return f"TP {parallelism.tensor}{stages}"
+    ranks = f", DP {parallelism.data}" if parallelism.data > 1 else ""
+    return f"TP {parallelism.tensor}{stages}{ranks}"
 
 
 def format_gib(size_bytes: int) -> str:
     """Bytes in GiB with one decimal."""
     return f"{size_bytes / GIB:.1f}"
+
+
+def _format_apart(needed_bytes: int, left_bytes: int) -> tuple[str, str]:
+    """Both in GiB, with as many decimals as it takes to see which is more."""
+    for decimals in (1, 2):
+        needed, left = (f"{size / GIB:.{decimals}f}" for size in (needed_bytes, left_bytes))
+        if needed != left:
+            return needed, left
+    return f"{needed_bytes / GIB:.4f}", f"{left_bytes / GIB:.4f}"
 
 
 def format_count(count: int, noun: str) -> str:

@@ -1,10 +1,11 @@
 """What is asked of placement and what it answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
@@ -40,7 +41,9 @@ class Option:
     wanted replicas in US dollars, None when nobody knows a price; `price_source` says where the
     price comes from. `estimate` is that of one replica. Options are compared as if at least one
     replica were wanted, so that a deployment scaled to zero has its place all the same. `notes`
-    are what the user should know of it, though nothing forbids it.
+    are what the user should know of it, though nothing forbids it; `overridden` are the
+    compatibility rules that the user set aside for it, `settings` what the server needs there.
+    `avoided`: it fits tightly, and the user does not accept that where there is a choice.
     """
 
     pool: Pool
@@ -53,6 +56,9 @@ class Option:
     estimate: ThroughputEstimate | None
     price_per_gpu_hour: Decimal | None = None
     notes: tuple[str, ...] = ()
+    overridden: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    avoided: bool = False
 
     @property
     def gpus(self) -> int:

@@ -12,10 +12,12 @@ Rank = tuple[Any, ...]
 
 
 def rank(option: Option, policy: PlacementPolicy) -> Rank:
-    """Room for all replicas before room for some before none; then what the policy asks; then the
-    pool's weight, cost, GPUs, the smaller tensor-parallel group, and the name."""
+    """Room for all replicas before room for some before none; what fits with memory to spare before
+    what may not, unless the user accepts that; then what the policy asks; then the pool's weight,
+    cost, GPUs, the smaller tensor-parallel group, and the name."""
     return (
         _room_class(option),
+        option.avoided,
         _METRICS[policy](option),
         -option.pool.weight,
         _cost(option),

@@ -21,6 +21,7 @@ class FeasibleReason(StrEnum):
     SLOWER = "Slower"
     NO_ESTIMATE = "NoEstimate"
     LESS_ROOM = "LessRoom"
+    TIGHT_FIT = "TightFit"
     RANKS_LOWER = "RanksLower"
     REPLICAS_RUN_ELSEWHERE = "ReplicasRunElsewhere"
 

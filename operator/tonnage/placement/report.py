@@ -55,6 +55,7 @@ def placement_status(
         image=image,
         reason=found.reason,
         message=found.message,
+        overridden_rules=list(option.overridden) or None,
         memory=_memory_status(option.fit),
         kv_cache_tokens=option.fit.account.kv_cache_tokens,
         cost_per_hour=_money(option.cost_per_hour),
@@ -75,6 +76,7 @@ def _candidate_status(candidate: Candidate) -> CandidateStatus:
         return entry
     return entry.model_copy(
         update={
+            "overridden_rules": list(option.overridden) or None,
             "tensor_parallel_size": option.parallelism.tensor,
             "gpus_per_replica": option.parallelism.gpus,
             "replicas": option.replicas,
@@ -92,6 +94,7 @@ def _memory_status(fit: MemoryFit) -> MemoryStatus:
         non_torch_gi_b=_gib(fit.account.non_torch_bytes),
         graph_gi_b=_gib(fit.account.graph_bytes),
         kv_cache_gi_b=_gib(fit.account.kv_cache_bytes),
+        uncertainty_gi_b=_gib(fit.account.band_bytes),
     )
 
 

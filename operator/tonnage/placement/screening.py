@@ -1,12 +1,16 @@
 """What stands against a pool before its devices are asked for more than their number and size."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from tonnage.api.inference import PlacementSpec
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.model import DoesNotFit
 from tonnage.fleet.model import Pool
 from tonnage.placement.reasons import RejectedReason
+
+_UNSUPPORTED: Final = "UnsupportedAccelerator"
+"""The compatibility rule of devices that no image is built for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Devices:
 
 def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
     """The pool's devices, or the first thing that stands against it."""
-    return _why_not_wanted(placement, pool) or _plannable_devices(pool)
+    return _why_not_wanted(placement, pool) or _plannable_devices(placement, pool)
 
 
 def _why_not_wanted(placement: PlacementSpec, pool: Pool) -> Rejection | None:
@@ -46,13 +50,13 @@ def _why_not_wanted(placement: PlacementSpec, pool: Pool) -> Rejection | None:
     return None
 
 
-def _plannable_devices(pool: Pool) -> Devices | Rejection:
+def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
     if not pool.nodes:
         told = "no node has the labels of its nodeSelector"
         return Rejection(RejectedReason.NO_USABLE_NODES, told)
     if pool.accelerator is None:
         return Rejection(RejectedReason.UNRECOGNISED, pool.unrecognised or "not recognised")
-    if not pool.accelerator.supported:
+    if not pool.accelerator.supported and _UNSUPPORTED not in placement.allow:
         told = pool.accelerator.unsupported_reason or "not supported by vLLM"
         return Rejection(RejectedReason.UNSUPPORTED, f"{pool.accelerator.id}: {told}")
     if pool.device_bytes is None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec, Workload
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.compatibility import check_compatibility, compatibility_warnings
+from tonnage.fit.compatibility import Compatibility, judge_compatibility
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import (
     DoesNotFit,
@@ -24,7 +24,7 @@ from tonnage.fit.model import (
     Parallelism,
 )
 from tonnage.fit.parallelism import legal_degrees
-from tonnage.placement.messages import tell_illegal, tell_shortage
+from tonnage.placement.messages import tell_illegal, tell_links, tell_rules, tell_shortage
 from tonnage.placement.model import Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.screening import Devices, Rejection
@@ -45,13 +45,15 @@ _DOES_NOT_FIT: Final = {
 class Size:
     """A split that fits, how many replicas of it are wanted, and how fast one of them is.
 
-    `notes` are sentences on what the user should know of it, though nothing forbids it.
+    `compatibility` is what the rules make of the model on these devices, `notes` are sentences on
+    what the user should know of it, though nothing forbids it.
     """
 
     parallelism: Parallelism
     fit: MemoryFit
     replicas: int
     estimate: ThroughputEstimate | None
+    compatibility: Compatibility
     notes: tuple[str, ...] = ()
 
 
@@ -59,15 +61,15 @@ def size_replicas(
     request: Request, devices: Devices, options: EngineOptions, catalog: Catalog
 ) -> Sequence[Size] | Rejection:
     """All splits over the devices of one node that hold the workload, fewest GPUs first."""
-    incompatible = check_compatibility(
+    compatibility = judge_compatibility(
         request.checkpoint, devices.accelerator, options, request.spec.placement.allow, catalog
     )
-    if incompatible is not None:
-        told = f"{incompatible.message} (rule {incompatible.rule})"
-        return Rejection(RejectedReason.INCOMPATIBLE, told)
+    if compatibility.refusals:
+        first = compatibility.refusals[0]
+        return Rejection(RejectedReason.INCOMPATIBLE, f"{first.message} (rule {first.rule})")
     judged = list(_judge_splits(request, devices, options, catalog))
     sizes = [
-        _size(request, devices, parallelism, verdict, options, catalog)
+        _size(request, devices, parallelism, verdict, options, compatibility, catalog)
         for parallelism, verdict in judged
         if isinstance(verdict, MemoryFit)
     ]
@@ -101,6 +103,7 @@ def _size(
     parallelism: Parallelism,
     fit: MemoryFit,
     options: EngineOptions,
+    compatibility: Compatibility,
     catalog: Catalog,
 ) -> Size:
     workload, replicas = request.spec.workload, wanted_replicas(request.spec, fit)
@@ -109,16 +112,20 @@ def _size(
     estimate = estimate_throughput(
         request.checkpoint, devices.accelerator, parallelism, options, fit.account, demand, catalog
     )
-    return Size(parallelism, fit, replicas, estimate, _notes(request, devices, options, catalog))
-
-
-def _notes(
-    request: Request, devices: Devices, options: EngineOptions, catalog: Catalog
-) -> tuple[str, ...]:
-    """That the vLLM version is not known, and what the catalogue warns of."""
-    unknown = catalog.release(options.vllm_version).note
-    warnings = compatibility_warnings(request.checkpoint, devices.accelerator, options, catalog)
-    return (*([unknown] if unknown else []), *warnings)
+    doubts = (catalog.release(options.vllm_version).note, request.checkpoint.shape.estimated)
+    links = tell_links(devices.accelerator, parallelism)
+    return Size(
+        parallelism=parallelism,
+        fit=fit,
+        replicas=replicas,
+        estimate=estimate,
+        compatibility=compatibility,
+        notes=tuple(
+            note
+            for note in (*doubts, *tell_rules(compatibility), *compatibility.warnings, links)
+            if note is not None
+        ),
+    )
 
 
 def _reject(
@@ -128,7 +135,8 @@ def _reject(
     for parallelism, verdict in reversed(judged):
         if isinstance(verdict, DoesNotFit):
             reason = _DOES_NOT_FIT.get(verdict.term, RejectedReason.OVERHEAD_DOES_NOT_FIT)
-            told = tell_shortage(verdict, parallelism, required_tokens(request.spec))
+            even = "even " if parallelism.gpus > 1 else ""  # it is the largest that was judged
+            told = even + tell_shortage(verdict, parallelism, required_tokens(request.spec))
             return Rejection(reason, told, verdict)
     why = next((found for _, found in judged if isinstance(found, IllegalParallelism)), None)
     told = tell_illegal(request.checkpoint.shape, why, devices.largest_node)

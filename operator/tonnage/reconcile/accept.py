@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import InvalidSpecError
-from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.context import tell_too_long
 from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.kube.protocol import ApiError
-from tonnage.placement.request import check_accelerators
+from tonnage.placement.request import check_accelerators, check_allowed_rules
 from tonnage.reconcile.observe import Observation
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
@@ -61,12 +62,13 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
     try:
         check_template(spec)
         check_accelerators(spec, catalog)
+        check_allowed_rules(spec, catalog)
         engine_options(spec, catalog)
-    except (RenderError, UnknownAcceleratorError, InvalidOptionError) as error:
+    except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
         return Refused(Reason.INVALID_SPEC, str(error))
     match model:
         case Checkpoint():
-            return _accept_length(spec, model)
+            return _accept_length(spec, model, catalog)
         case ModelUnavailable():
             return Refused(
                 model.reason, model.message, retry_after_seconds=model.retry_after_seconds
@@ -77,13 +79,13 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
             raise AssertionError("a valid spec was observed without its model")
 
 
-def _accept_length(spec: InferenceDeploymentSpec, checkpoint: Checkpoint) -> Accepted | Refused:
+def _accept_length(
+    spec: InferenceDeploymentSpec, checkpoint: Checkpoint, catalog: Catalog
+) -> Accepted | Refused:
     """vLLM refuses a longer context than the model was made for (config/model.py)."""
-    wanted, longest = spec.workload.max_model_len, checkpoint.shape.max_position_embeddings
-    if wanted > longest:
-        message = (
-            f"spec.workload.maxModelLen: {wanted} tokens is more than the {longest} tokens"
-            " that the model was made for; vLLM refuses to start"
-        )
-        return Refused(Reason.INVALID_SPEC, message)
+    options = engine_options(spec, catalog)
+    release = catalog.release(options.vllm_version)
+    too_long = tell_too_long(checkpoint.shape, options, release)
+    if too_long is not None:
+        return Refused(Reason.INVALID_SPEC, f"spec.workload.maxModelLen: {too_long}")
     return Accepted(spec, checkpoint)

@@ -67,8 +67,8 @@ def _keep_affinity(
     if live is None or _waits_for_a_node(live, observation):
         return rendered
     template = rendered["spec"]["template"]
-    affinity = live.child.body["spec"]["template"]["spec"].get("affinity")
-    kept = {**template, "spec": {**template["spec"], "affinity": affinity}}
+    pod = live.child.body["spec"].get("template", {}).get("spec", {})
+    kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
     if digest(kept) != live.template:
         return rendered
     return {**rendered, "spec": {**rendered["spec"], "template": kept}}

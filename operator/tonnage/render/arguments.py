@@ -30,7 +30,7 @@ def arguments(replica: Replica) -> list[str]:
         *_shutdown(replica.vllm_version),
         *_parallelism(replica.option.parallelism),
         *_memory(spec),
-        *_deprecated_quantization(replica),
+        *_settings(replica),
         *spec.engine.vllm.extra_args,
     ]
 
@@ -81,15 +81,10 @@ def _shutdown(version: str) -> list[str]:
     return [f"--shutdown-timeout={defaults().server.shutdown_timeout_seconds}"]
 
 
-def _deprecated_quantization(replica: Replica) -> list[str]:
-    stored, known = replica.checkpoint.shape.quantization, defaults().deprecated_quantizations
-    if stored is None or stored.method not in known.methods:
-        return []
-    if parse_version(replica.vllm_version) < parse_version(known.since):
-        return []
-    if known.flag in replica.spec.engine.vllm.extra_args:
-        return []
-    return [known.flag]
+def _settings(replica: Replica) -> list[str]:
+    """What compatibility rules ask for, but for flags that the user gives a value."""
+    given = {_flag(argument) for argument in replica.spec.engine.vllm.extra_args}
+    return [argument for argument in replica.option.settings.args if _flag(argument) not in given]
 
 
 def _literal(text: str) -> str:
@@ -102,10 +97,15 @@ def _reserved(argument: str) -> str | None:
 
     vLLM's parser takes underscores for dashes and any prefix of a long flag that is not ambiguous.
     """
-    flag = argument.partition("=")[0].replace("_", "-")
+    flag = _flag(argument)
     flags = defaults().reserved_arguments.flags
     if flag in flags:
         return flags[flag]
     if not flag.startswith("--") or len(flag) <= len("--"):
         return None
     return next((instead for long, instead in flags.items() if long.startswith(flag)), None)
+
+
+def _flag(argument: str) -> str:
+    """The flag of an argument without its value."""
+    return argument.partition("=")[0].replace("_", "-")

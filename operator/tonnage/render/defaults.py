@@ -1,13 +1,12 @@
 """The numbers that the world decides, from the catalogue's render.yaml."""
 
 from functools import lru_cache
-from importlib.resources import files
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from tonnage.api.pod import Toleration
+from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.model import Vendor
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
@@ -152,14 +151,6 @@ class ReservedArguments(Sourced):
     flags: dict[str, str]
 
 
-class DeprecatedQuantizations(Sourced):
-    """Methods that vLLM takes only with `flag`, from release `since` on."""
-
-    methods: frozenset[str]
-    since: str
-    flag: str
-
-
 class Defaults(Section):
     """The whole file."""
 
@@ -178,11 +169,9 @@ class Defaults(Section):
     gpu_node_tolerations: GpuNodeTolerations
     architectures: Architectures
     reserved_arguments: ReservedArguments
-    deprecated_quantizations: DeprecatedQuantizations
 
 
 @lru_cache(maxsize=1)
 def defaults() -> Defaults:
     """The file's content, read once. A pydantic.ValidationError is a mistake in the package."""
-    text = files("tonnage.catalog").joinpath("data", "render.yaml").read_text(encoding="utf-8")
-    return Defaults.model_validate(yaml.safe_load(text))
+    return Defaults.model_validate(read_data_file("render.yaml"))

@@ -24,6 +24,7 @@ def environment(replica: Replica) -> list[Variable]:
         # vLLM's own patience, 600 s by default, must last as long as the startup probe's.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(startup_seconds(replica.model_gib)),
         **_hub(source, replica.settings),
+        **replica.option.settings.env,
     }
     return _last_of_each_name(
         [

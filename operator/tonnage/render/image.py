@@ -19,14 +19,16 @@ class Image:
 
 
 def choose_image(replica: Replica) -> Image:
-    """The user's image, else the pool's, else the vendor's of the wanted vLLM release.
+    """The user's image, else the pool's, else the one that a compatibility rule pins, else the
+    vendor's of the wanted vLLM release.
 
     An image that is not the vendor's may have any entrypoint (rocm/vllm has a shell, which would
     end at once and look like success); that `vllm` is on its PATH is all it has to promise.
     """
     declared = replica.option.pool.declared
     given = replica.spec.engine.vllm.image or (declared.images.vllm if declared else None)
-    return Image(given, _SERVE) if given else _vendor_image(replica)
+    chosen = given or replica.option.settings.image
+    return Image(chosen, _SERVE) if chosen else _vendor_image(replica)
 
 
 def _vendor_image(replica: Replica) -> Image:

@@ -7,14 +7,13 @@ cause 4 to 10 KB before its last line ("Engine core initialization failed. See r
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from typing import Final
 
-import yaml
 from pydantic import TypeAdapter
 
 from tonnage.api.conditions import Reason
 from tonnage.api.schema import ApiModel
+from tonnage.catalog.data_files import read_data_file
 
 MAX_WORDS: Final = 500
 """Characters of vLLM's words that are kept."""
@@ -57,8 +56,7 @@ def find_cause(log: str) -> LogCause | None:
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[tuple[_Rule, re.Pattern[str]], ...]:
-    text = (resources.files("tonnage.catalog") / "data" / "failures.yaml").read_text("utf-8")
-    rules = TypeAdapter(list[_Rule]).validate_python(yaml.safe_load(text))
+    rules = TypeAdapter(list[_Rule]).validate_python(read_data_file("failures.yaml"))
     return tuple((rule, re.compile(rule.words)) for rule in rules)
 
 

@@ -7,6 +7,7 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.catalog.load import load_catalog
+from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import (
     Attention,
     Checkpoint,
@@ -69,6 +70,7 @@ def make_option(
     declared: dict[str, Any] | None = None,
     node_selector: dict[str, tuple[str, ...]] | None = None,
     cost_per_hour: str = "1.99",
+    rules: Settings | None = None,
 ) -> Option:
     """A pool with one free node of that accelerator, and a split that fits."""
     device = load_catalog().accelerator(accelerator)
@@ -92,6 +94,7 @@ def make_option(
         cost_per_hour=Decimal(cost_per_hour),
         price_source="test",
         estimate=None,
+        settings=rules or Settings(),
     )
 
 

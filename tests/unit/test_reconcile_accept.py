@@ -1,0 +1,64 @@
+"""Which specs can be planned: a request must not be longer than the release takes."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.placing import spec_of
+from tests.support.shapes import load_shape
+from tonnage.api.conditions import Reason
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.reconcile.accept import Accepted, Refused, accept
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Observation
+
+CATALOG = load_catalog()
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+def accepted(length: int, version: str, **config: object) -> Accepted | Refused:
+    shape = load_shape("llama-3.1-8b", **config)
+    spec = spec_of(workload={"maxModelLen": length}, engine={"vllm": {"version": version}})
+    asked = Observation(
+        key=Key("chat", "llama"),
+        uid="u0",
+        resource_version="1",
+        generation=1,
+        created=datetime(2026, 1, 1, tzinfo=UTC),
+        spec=spec,
+        model=Checkpoint(shape),
+        previous_status={},
+    )
+    return accept(asked, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("length", "version", "config"),
+    [
+        (131072, "v0.32.0", {}),
+        (131072, "v0.29.0", {"max_position_embeddings": 40960, "rope_scaling": YARN}),
+        (16384, "v0.32.0", {"max_position_embeddings": 8192,
+                            "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    ],
+)  # fmt: skip
+def test_a_request_as_long_as_vllm_takes(
+    length: int, version: str, config: dict[str, object]
+) -> None:
+    assert isinstance(accepted(length, version, **config), Accepted)
+
+
+@pytest.mark.parametrize(
+    ("length", "version", "config"),
+    [
+        (131073, "v0.32.0", {}),
+        (131072, "v0.30.0", {"max_position_embeddings": 40960, "rope_scaling": YARN}),
+    ],
+)
+def test_a_longer_one_names_the_field_and_both_lengths(
+    length: int, version: str, config: dict[str, object]
+) -> None:
+    found = accepted(length, version, **config)
+    assert isinstance(found, Refused)
+    assert found.reason is Reason.INVALID_SPEC
+    assert found.message.startswith(f"spec.workload.maxModelLen: {length} tokens is more than the")
