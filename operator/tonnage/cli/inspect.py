@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -26,6 +26,7 @@ from tonnage.checkpoint.inspection import DEFAULT_IMAGE, render_inspection
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors import MAX_INDEX_BYTES, parse_index
+from tonnage.checkpoint.stored_formats import make_checkpoint
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import make_console, make_table
 
@@ -90,7 +91,12 @@ def run(options: argparse.Namespace) -> int:
         return ExitCode.DONE
     checkpoint = _from_hub(options) if options.repo is not None else _from_files(options)
     if options.output == "json":
-        facts = {**asdict(checkpoint), "bytes_by_dtype": dict(checkpoint.bytes_by_dtype)}
+        tensors = checkpoint.tensors
+        facts = {
+            **asdict(replace(checkpoint, tensors=None)),
+            "bytes_by_dtype": dict(checkpoint.bytes_by_dtype),
+            "tensors": [asdict(row) for row in tensors.rows] if tensors else [],
+        }
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
         make_console().print(_tabulate(checkpoint))
@@ -111,8 +117,7 @@ def _from_files(options: argparse.Namespace) -> Checkpoint:
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
     if options.index is None:
         return Checkpoint(shape=shape)
-    index = _parse(parse_index, options.index, MAX_INDEX_BYTES)
-    return Checkpoint(shape=shape, weights_bytes=index.total_bytes)
+    return make_checkpoint(shape, index=_parse(parse_index, options.index, MAX_INDEX_BYTES))
 
 
 def _parse(parse: Callable[[bytes], Parsed], path: Path, limit_bytes: int) -> Parsed:

@@ -16,9 +16,11 @@ from tonnage.cli.errors import ExitCode, InputError
 SUBCOMMANDS: Final = {
     "run": "run the operator",
     "plan": "show what the operator would do for InferenceDeployments in files",
+    "fit": "tell whether a model fits on accelerators, from its config.json",
     "pools": "show the accelerator pools of a cluster from a dump of its nodes",
     "inspect": "print a Job that gathers the facts of a model on a volume",
     "crds": "print the CustomResourceDefinitions",
+    "rules": "print the compatibility rules",
     "version": "print the version",
 }
 """Name of each subcommand, which is also its module's, and what it does."""

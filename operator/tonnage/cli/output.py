@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from typing import Any, Final
 
 import yaml
@@ -26,16 +27,18 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_data(form: str, data: Sequence[Mapping[str, Any]]) -> None:
+def write_data(form: str, data: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
     """Print data for programs, as JSON or YAML."""
     if form == "json":
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
     else:
-        yaml.dump(list(data), sys.stdout, _NoAliases, sort_keys=False, width=100)
+        yaml.dump(data, sys.stdout, _NoAliases, sort_keys=False, width=100)
 
 
 def make_console() -> Console:
     """A console that is as wide as the terminal, or wide enough for a log."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a name out of a file must not end the program
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_FILE
