@@ -80,13 +80,33 @@ verify: install ## Generated files are what their sources generate
 	$(BIN)/tonnage crds --output-dir "$$folder" >/dev/null; \
 	diff -ru crds "$$folder" || { \
 	  echo "crds/ differs from the models in operator/tonnage/api: run 'make crds' and commit" >&2; \
+	  exit 1; }; \
+	$(BIN)/tonnage rules --output "$$folder/compatibility.md" >/dev/null; \
+	diff -u docs/compatibility.md "$$folder/compatibility.md" || { \
+	  echo "docs/compatibility.md is not what the rules say: run 'make rules' and commit" >&2; \
+	  exit 1; }; \
+	$(BIN)/python -m accuracy --page "$$folder/accuracy.md" --quiet; \
+	diff -u docs/accuracy.md "$$folder/accuracy.md" || { \
+	  echo "docs/accuracy.md is not what is measured: run 'make accuracy-page' and commit" >&2; \
 	  exit 1; }
+
+.PHONY: accuracy
+accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, worst records, timings
+	@$(BIN)/python -m accuracy $(if $(RAISE),--raise-floors)
 
 ##@ Generated files
 
 .PHONY: crds
 crds: install ## Write crds/ from the models in operator/tonnage/api
 	$(BIN)/tonnage crds --output-dir crds
+
+.PHONY: rules
+rules: install ## Write docs/compatibility.md from the catalogue's rules
+	$(BIN)/tonnage rules --output docs/compatibility.md
+
+.PHONY: accuracy-page
+accuracy-page: install ## Write docs/accuracy.md from the records in accuracy/
+	@$(BIN)/python -m accuracy --page docs/accuracy.md --quiet
 
 .PHONY: golden
 golden: install ## Rewrite the expected outputs of the golden tests; read the diff before committing

@@ -1,0 +1,75 @@
+"""The memory calculation against real vLLM: no figure may get worse than it has been."""
+
+import math
+
+import pytest
+
+from accuracy.figures import FIGURES, Figure
+from accuracy.floors import raise_floors, read_floors
+from accuracy.measures import Error, median, percentile, relative_error, share_within, worst
+from accuracy.records import builds, layouts, startups
+from accuracy.startup_errors import verdicts
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_no_figure_is_worse_than_it_has_been(figure: Figure) -> None:
+    floor, value = read_floors()[figure.name], figure.measure()
+    assert figure.holds(value, floor), f"{figure.what}: {value} is worse than {floor}"
+
+
+def test_every_figure_has_a_floor_and_every_floor_a_figure() -> None:
+    assert list(read_floors()) == [figure.name for figure in FIGURES]
+
+
+def test_floors_only_rise(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    path = tmp_path / "floors.yaml"
+    monkeypatch.setattr("accuracy.floors.PATH", path)
+    error, share = FIGURES[0], FIGURES[-1]
+    assert (error.at_most, share.at_most) == (True, False)
+    path.write_text(f"{error.name}: 0.02\n{share.name}: 0.9\n")
+    nothing = {figure.name: None for figure in FIGURES}
+    raise_floors({**nothing, error.name: 0.03, share.name: 0.8})
+    assert read_floors() == {error.name: 0.02, share.name: 0.9}
+    raise_floors({**nothing, error.name: 0.0123456, share.name: 0.9876543})
+    assert read_floors() == {error.name: 0.01235, share.name: 0.98765}
+    assert error.holds(0.0123456, read_floors()[error.name]), "the value itself holds"
+
+
+def test_a_figure_without_records_holds_nothing() -> None:
+    assert not FIGURES[0].holds(None, math.inf)
+
+
+def test_every_record_can_be_read_and_is_asked_once() -> None:
+    for records in ([r.case.id for r in startups()], [r.case.id for r in layouts()],
+                    [r.id for r in builds()]):  # fmt: skip
+        assert len(records) == len(set(records)) > 50
+
+
+ERRORS = [Error(str(number), number / 100) for number in range(11)]
+
+
+def test_errors_are_condensed() -> None:
+    assert median(ERRORS) == 0.05
+    assert percentile(ERRORS, 0.9) == 0.09
+    assert share_within(ERRORS, 0.05) == 6 / 11
+    assert share_within(ERRORS, 0) == 1 / 11
+    assert [error.id for error in worst(ERRORS, 2)] == ["10", "9"]
+    assert median([]) is percentile([], 0.9) is share_within([], 1) is None
+
+
+def test_an_answer_that_is_missing_is_wrong_altogether() -> None:
+    assert relative_error(None, 5.0) == 1.0
+    assert relative_error(4.0, 5.0) == 0.2
+
+
+def test_a_verdict_that_is_missing_is_wrong() -> None:
+    started = next(
+        r for r in startups() if "fit" in r.observed.use_for and r.observed.outcome == "fits"
+    )
+    died = next(
+        r for r in startups() if "fit" in r.observed.use_for and r.observed.outcome != "fits"
+    )
+    found = verdicts([(started, {}), (died, {})])
+    assert (found.false_no_fits, found.false_fits) == ((started.case.id,), (died.case.id,))
+    right = verdicts([(started, {"verdict": "fits"}), (died, {"verdict": "refused"})])
+    assert right.balanced == 1
