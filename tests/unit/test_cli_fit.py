@@ -273,6 +273,14 @@ def test_a_batch_is_answered_in_its_order(ask: Any) -> None:
     assert answers[0]["kvBytesPerTokenPerGPU"] == 80 * 2 * 2 * 128 * 2
 
 
+def test_a_batch_tells_how_many_lines_could_not_be_used(fit: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text("{}\n" + json.dumps(case()) + "\nnot JSON\n")
+    code, out, err = fit("--batch", str(path))
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert err == "tonnage fit: 2 lines could not be used: see their error\n"
+
+
 def test_what_vllm_refuses_is_refused(ask: Any) -> None:
     _, [answer] = ask(case(engine={"tensorParallelSize": 3}))
     assert (answer["verdict"], "64 attention heads" in answer["reason"]) == ("refused", True)
@@ -306,7 +314,7 @@ def test_a_line_that_cannot_be_used_names_line_and_field_and_stops_no_other(
     ask: Any, line: str, words: str
 ) -> None:
     code, answers = ask(case("first"), line, case("last"))
-    assert code == 2
+    assert code == 0, "an error is an answer"
     assert [one.get("verdict") for one in answers] == ["fits", None, "fits"]
     assert answers[1]["error"].startswith("line 2: ")
     assert words in answers[1]["error"]

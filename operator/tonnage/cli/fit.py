@@ -33,8 +33,8 @@ examples:
     tonnage fit --batch cases.jsonl -o jsonl > predictions.jsonl
 
 exit codes of one question: 0 it fits, 2 unusable input, 3 it does not fit or is refused
-exit codes of a batch: 0 every line was answered, 2 at least one line could not be used (the
-others are answered all the same)
+exit codes of a batch: 0 every line has its answer, an error where it could not be used (standard
+error tells how many), 2 the batch cannot be read
 
 docs/fit.md says how to read the answer and describes cases and predictions."""
 

@@ -24,15 +24,17 @@ Answer = Callable[[Case, Catalog], dict[str, Any]]
 
 
 def run_batch(path: str, answer: Answer, catalog: Catalog) -> int:
-    """Answer every line; exit with 2 when one of them could not be used, after all the others."""
-    code = ExitCode.DONE
+    """Answer every line. One that cannot be used has its error for an answer, so the batch is done
+    all the same; how many there are is told on standard error."""
+    unusable = 0
     with _lines(path) as lines:
         for number, line in lines:
             answered = _answer_line(number, line, answer, catalog)
             sys.stdout.write(json.dumps(answered) + "\n")
-            if "error" in answered:
-                code = ExitCode.BAD_INPUT
-    return code
+            unusable += "error" in answered
+    if unusable:
+        sys.stderr.write(f"tonnage fit: {unusable} lines could not be used: see their error\n")
+    return ExitCode.DONE
 
 
 def predict_fit(case: Case, catalog: Catalog) -> dict[str, Any]:
