@@ -85,3 +85,14 @@ def test_conditions_are_a_map_so_that_each_has_its_own_owner() -> None:
         )
         assert conditions["x-kubernetes-list-type"] == "map"
         assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_the_api_server_refuses_bounds_in_the_wrong_order() -> None:
+    """`has()` is not asked: the API server fills in both defaults before it evaluates rules."""
+    ((_, scaling),) = (
+        field for field in fields("InferenceDeployment", "spec") if field[0] == "spec.scaling"
+    )
+    (rule,) = scaling["x-kubernetes-validations"]
+    assert rule["rule"] == "self.minReplicas <= self.maxReplicas"
+    assert {"minReplicas", "maxReplicas"} <= set(rule["message"].split())
+    assert all("default" in bound for bound in scaling["properties"].values())

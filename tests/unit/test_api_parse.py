@@ -40,6 +40,12 @@ def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
         ({"replicas": -1}, "spec.replicas", "found -1"),
         ({"placement": {"policy": "Cheapest"}}, "spec.placement.policy", "LowestCost"),
         ({"placement": {"fallback": {"after": "soon"}}}, "spec.placement.fallback.after", "soon"),
+        (
+            {"scaling": {"minReplicas": 9, "maxReplicas": 3}},
+            "spec.scaling",
+            "minReplicas 9 is above maxReplicas 3",
+        ),
+        ({"scaling": {"minReplicas": 65}}, "spec.scaling", "above maxReplicas 64"),
         ({"gpus": 4}, "spec.gpus", "is not a field of this version"),
         (
             {"template": {"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}}},

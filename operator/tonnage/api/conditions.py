@@ -43,6 +43,8 @@ class Reason(StrEnum):
     NO_MATCHING_POOL = "NoMatchingPool"
     DOES_NOT_FIT = "DoesNotFit"
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    OVER_BUDGET = "OverBudget"
+    TOO_SLOW = "TooSlow"
     SCALED_TO_ZERO = "ScaledToZero"
     # Progressing, Reconciling
     ROLLING_OUT = "RollingOut"

@@ -1,12 +1,20 @@
 """The InferenceDeployment's spec: a model and a workload, and how far the user wants a say."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from tonnage.api.pod import EnvVar, PodTemplateOverrides
-from tonnage.api.schema import ApiModel, Duration, ExactlyOne, Fraction, PositiveInt, TokenCount
+from tonnage.api.schema import (
+    ApiModel,
+    Duration,
+    ExactlyOne,
+    Fraction,
+    Money,
+    PositiveInt,
+    TokenCount,
+)
 
 ObjectName = Annotated[
     str,
@@ -111,6 +119,20 @@ class Model(ApiModel):
     """Where the model comes from."""
 
 
+class LatencyTargets(ApiModel):
+    """What a typical request may take at most; estimates are held against it."""
+
+    time_to_first_token: Duration | None = None
+    """Longest time from the request to its first token, for example 2s. Default: none."""
+    time_per_output_token: Duration | None = None
+    """Longest time between two tokens of a request, for example 50ms. Default: none."""
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there is any target."""
+        return self.time_to_first_token is not None or self.time_per_output_token is not None
+
+
 class Workload(ApiModel):
     """What the model has to serve. It decides the memory for the KV cache."""
 
@@ -122,6 +144,8 @@ class Workload(ApiModel):
     """Prompt tokens of a typical request. Default: 1000."""
     output_tokens: TokenCount = 200
     """Generated tokens of a typical request. Default: 200."""
+    latency_targets: LatencyTargets = LatencyTargets()
+    """Only pools that are estimated to keep to these. Default: all."""
 
 
 class PlacementPolicy(StrEnum):
@@ -146,11 +170,40 @@ class PoolSelector(ApiModel):
     """Labels that a pool must carry."""
 
 
+class FallbackReturn(StrEnum):
+    """Whether replicas that fell back go to the better pool again."""
+
+    NEVER = "Never"
+    WHEN_POSSIBLE = "WhenPossible"
+
+
 class Fallback(ApiModel):
     """When a placement whose pool can no longer hold it moves to another pool."""
 
     after: Duration = "10m"
     """How long replicas may wait for GPUs of their pool before another is taken. Default: 10m."""
+    back: FallbackReturn = FallbackReturn.NEVER
+    """Never: replicas that fell back stay where they are. WhenPossible: they return to the pool
+    they had to leave once it has had room for all of them for as long as
+    `rebalance.stabilizationWindow`. Default: Never."""
+
+
+class RebalancePolicy(StrEnum):
+    """Whether running replicas move to a cheaper pool."""
+
+    NEVER = "Never"
+    WHEN_CHEAPER_BY = "WhenCheaperBy"
+
+
+class Rebalance(ApiModel):
+    """When running replicas leave their pool though they could stay."""
+
+    policy: RebalancePolicy = RebalancePolicy.NEVER
+    """Never or WhenCheaperBy. Default: Never."""
+    percent: Annotated[int, Field(ge=1, le=99)] = 20
+    """How much less per hour another pool must cost, in percent. Default: 20."""
+    stabilization_window: Duration = "30m"
+    """For how long that must have been so without a break. Default: 30m."""
 
 
 class PlacementSpec(ApiModel):
@@ -164,11 +217,44 @@ class PlacementSpec(ApiModel):
     """Only AcceleratorPools with these labels. Default: all pools."""
     fallback: Fallback = Fallback()
     """When to leave a pool that can no longer hold the replicas."""
+    rebalance: Rebalance = Rebalance()
+    """When to leave a pool that could go on. Of all objects one moves at a time."""
+    max_cost_per_hour: Money | None = None
+    """Most that all replicas together may cost, in US dollars an hour. Default: no bound."""
     tight_fit: TightFit = TightFit.AVOID
     """Avoid: a split whose spare memory lies within the uncertainty of the calculation comes after
     all others. Accept: it counts as any other. Default: Avoid."""
     allow: Annotated[list[str], Field(max_length=64)] = []
     """Names of compatibility rules to be overridden, as printed in status.candidates."""
+
+
+class Scaling(ApiModel):
+    """Bounds on the replicas where `spec.replicas` is absent."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.minReplicas <= self.maxReplicas",
+                    "message": "minReplicas must not be above maxReplicas (default 64)",
+                }
+            ]
+        }
+    )
+
+    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Fewest replicas. Default: 1."""
+    max_replicas: Annotated[int, Field(ge=1, le=1000)] = 64
+    """Most replicas; a workload that needs more is placed with so many and told so. Default: 64."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; "
+                "lower the one or raise the other"
+            )
+        return self
 
 
 class VllmEngine(ApiModel):
@@ -229,6 +315,8 @@ class InferenceDeploymentSpec(ApiModel):
     """What it has to serve."""
     replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Copies of the model. Default: as many as the workload needs. 0 stops serving."""
+    scaling: Scaling = Scaling()
+    """Bounds on what the workload gets by itself."""
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
     """Element type of the KV cache (vLLM's --kv-cache-dtype). Default: auto."""
     quantization: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$", max_length=64)] = (

@@ -27,6 +27,9 @@ ANNOTATION_PLACED_FOR: Final = f"{GROUP}/placed-for"
 ANNOTATION_PLACEMENT: Final = f"{GROUP}/placement"
 """On a child Deployment: pool, accelerator and degrees it was rendered for, as JSON."""
 
+ANNOTATION_MOVED: Final = f"{GROUP}/moved"
+"""On a child Deployment: from which pool its replicas came, when and why, as JSON."""
+
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"
 

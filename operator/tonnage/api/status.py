@@ -7,6 +7,8 @@ from pydantic import Field
 from tonnage.api.conditions import Condition
 from tonnage.api.schema import ApiModel
 
+PriceSourceName = Literal["Pool", "List", "GPUCount"]
+
 CONDITION_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
@@ -45,14 +47,18 @@ class MemoryStatus(ApiModel):
 
 
 class EstimateStatus(ApiModel):
-    """An estimate of speed and price, never a measurement."""
+    """An estimate of speed and price, never a measurement. Every figure has the same band."""
 
     tokens_per_second: int
     """Generated tokens a second of all replicas under the workload."""
+    time_to_first_token: str | None = None
+    """From a typical request to its first token, for example 420ms."""
+    time_per_output_token: str | None = None
+    """Between two tokens of a request, for example 31ms."""
     cost_per_million_tokens: str | None = None
-    """US dollars for a million generated tokens."""
+    """US dollars for a million generated tokens; absent where no price is known."""
     band_percent: int
-    """Uncertainty of the estimate in percent, both ways."""
+    """Uncertainty of these figures in percent, both ways."""
 
 
 class PlacementStatus(ApiModel):
@@ -89,7 +95,10 @@ class PlacementStatus(ApiModel):
     measured_kv_cache_tokens: int | None = None
     """The same as vLLM measured it; present where a Prometheus that the operator knows has it."""
     cost_per_hour: str | None = None
-    """US dollars an hour for all replicas."""
+    """US dollars an hour for all replicas; absent where no price is known."""
+    price_source: PriceSourceName | None = None
+    """Where the price comes from: Pool (its costPerGPUHour), List (the dated list that comes with
+    the operator), or GPUCount (no price is known: GPUs are compared by their number)."""
     estimate: EstimateStatus | None = None
     """Speed and price; absent where the catalogue lacks figures of the accelerator."""
 
@@ -104,19 +113,48 @@ class CandidateStatus(ApiModel):
     verdict: Literal["Chosen", "Feasible", "Rejected"]
     """Chosen, Feasible or Rejected."""
     tensor_parallel_size: int | None = None
-    """Smallest split that carries the workload; absent where none does."""
+    """Best split that holds the workload; absent where none does. So are all figures below."""
     gpus_per_replica: int | None = None
     """GPUs of one replica."""
     replicas: int | None = None
-    """Replicas that the workload needs on this pool."""
+    """Replicas that are wanted on this pool."""
+    room: int | None = None
+    """How many of these can start there now."""
+    room_after_growth: int | None = None
+    """How many of these can start there once a node autoscaler has added what it may; absent where
+    that is not more."""
+    free_gpus: Annotated[int | None, Field(alias="freeGPUs")] = None
+    """Free GPUs of the pool; listed where there is not room for all of these replicas now."""
+    kv_cache_tokens: int | None = None
+    """Tokens of context that one replica holds at a time, as predicted."""
     cost_per_hour: str | None = None
-    """US dollars an hour for these replicas."""
+    """US dollars an hour for these replicas; absent where no price is known."""
+    price_source: PriceSourceName | None = None
+    """Where the price comes from: Pool, List or GPUCount, as in a placement."""
+    estimate: EstimateStatus | None = None
+    """Speed and price; absent where the catalogue lacks figures of the accelerator."""
     reason: str
     """Why: one CamelCase word."""
     message: str
     """Why: one sentence with numbers."""
     overridden_rules: list[str] | None = None
     """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
+
+
+class RebalanceStatus(ApiModel):
+    """A pool that running replicas move to if it stays the better one until then."""
+
+    pool: str
+    """AcceleratorPool."""
+    reason: Literal["Rebalanced", "Returned"]
+    """Rebalanced: it costs less (spec.placement.rebalance). Returned: it is the one that they had
+    to leave (spec.placement.fallback.back)."""
+    since: str
+    """Since when that has been so without a break, RFC 3339 in UTC."""
+    moves_at: str
+    """When they move; later if another object is moving then, for one does at a time."""
+    message: str
+    """Why: one sentence with numbers."""
 
 
 class InferenceDeploymentStatus(ApiModel):
@@ -152,3 +190,5 @@ class InferenceDeploymentStatus(ApiModel):
     """Every pool, also those not taken, best first."""
     omitted_candidates: dict[str, int] = {}
     """Where there are too many pools to list: how many more, by reason."""
+    rebalance: RebalanceStatus | None = None
+    """Where the replicas are to move by choice; absent where nothing is better, or nobody asked."""
