@@ -30,8 +30,12 @@ MI355X = MI300X | {
     "amd.com/gpu.product-name": "AMD_Instinct_MI355X_OAM",
     "amd.com/gpu.vram": "288G",
     "amd.com/gpu.cu-count": "256",
+    "amd.com/gpu.simd-count": "1024",
     "beta.amd.com/gpu.device-id": "75a3",
 }
+
+UNPRICED = {"amd.com/gpu.device-id": "75a0"}
+"""MI350X: the price list has none."""
 
 
 def nvidia_labels(product: str, memory_mib: int, count: int = 8, **further: str) -> dict[str, str]:

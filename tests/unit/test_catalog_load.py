@@ -8,11 +8,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from tonnage.catalog import encoders as encoders_module
 from tonnage.catalog.catalog import UnknownAcceleratorError, UnknownRuleError
+from tonnage.catalog.cloud_labels import load_cloud_matches
 from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.encoders import encoder_item
 from tonnage.catalog.engine import BatchTier, parse_version
+from tonnage.catalog.images import parse_cuda_version
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Vendor
+from tonnage.catalog.partitioning import load_partitioning
 from tonnage.catalog.quantization_methods import MethodStatus
 from tonnage.catalog.rules import CompatibilityRule
 
@@ -30,7 +33,7 @@ RULE: dict[str, Any] = {
 
 
 def test_every_accelerator_is_under_its_id() -> None:
-    assert len(CATALOG.accelerators) == 31
+    assert len(CATALOG.accelerators) == 32
     assert all(key == entry.id for key, entry in CATALOG.accelerators.items())
 
 
@@ -202,23 +205,51 @@ def test_encoders_are_those_of_classes_that_are_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "version", "variant", "want"),
+    ("vendor", "version", "cuda", "want"),
     [
         (Vendor.AMD, None, None, "vllm/vllm-openai-rocm:v0.32.0"),
-        (Vendor.AMD, "v0.27.1", None, "vllm/vllm-openai-rocm:v0.27.1"),
+        (Vendor.AMD, "v0.27.1", (12, 8), "vllm/vllm-openai-rocm:v0.27.1"),
         (Vendor.NVIDIA, "0.27.1", None, "vllm/vllm-openai:v0.27.1"),
-        (Vendor.NVIDIA, "v0.32.0", "cu129", "vllm/vllm-openai:v0.32.0-cu129"),
+        (Vendor.NVIDIA, "v0.32.0", (13, 1), "vllm/vllm-openai:v0.32.0"),
+        (Vendor.NVIDIA, "v0.32.0", (12, 9), "vllm/vllm-openai:v0.32.0-cu129"),
+        (Vendor.NVIDIA, None, (12, 2), "vllm/vllm-openai:v0.32.0-cu129"),
+        (Vendor.NVIDIA, None, (11, 4), "vllm/vllm-openai:v0.32.0-cu129"),
+        (Vendor.NVIDIA, "v0.19.1", (12, 4), "vllm/vllm-openai:v0.19.1"),
     ],
 )
-def test_images_by_vendor(
-    vendor: Vendor, version: str | None, variant: str | None, want: str
+def test_images_by_vendor_and_driver(
+    vendor: Vendor, version: str | None, cuda: tuple[int, int] | None, want: str
 ) -> None:
-    assert CATALOG.image(vendor, version, variant) == want
+    assert CATALOG.image(vendor, version, cuda) == want
 
 
-def test_rocm_has_no_cuda_variant() -> None:
-    with pytest.raises(ValueError, match="cu129"):
-        CATALOG.image(Vendor.AMD, None, "cu129")
+@pytest.mark.parametrize(
+    ("branch", "want"),
+    [(580, (13, 0)), (590, (13, 0)), (572, (12, 8)), (470, (11, 0)), (390, None)],
+)
+def test_the_cuda_of_a_driver(branch: int, want: tuple[int, int] | None) -> None:
+    assert CATALOG.images[Vendor.NVIDIA].cuda_of_driver(branch) == want
+
+
+@pytest.mark.parametrize("text", ["", "13", "a.b", "12.", "12.9.1.1", "١٢.٩", "1" * 50 + ".0"])
+def test_what_is_no_cuda_version(text: str) -> None:
+    with pytest.raises(ValueError, match="expected two numbers"):
+        parse_cuda_version(text)
+
+
+def test_clouds_and_partitions_speak_of_accelerators_that_exist() -> None:
+    partitioning = load_partitioning()
+    named = {*load_cloud_matches(), *partitioning.compute_partitions.accelerators}
+    assert named | set(partitioning.mig.slices) <= set(CATALOG.accelerators)
+
+
+def test_no_cloud_label_stands_for_two_accelerators_but_where_another_one_decides() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for accelerator_id, matches in load_cloud_matches().items():
+        for match in matches:
+            for value in match.values:
+                other = seen.setdefault((match.label, value), accelerator_id)
+                assert other == accelerator_id or value == "a100"
 
 
 def test_a_data_file_with_a_misspelt_key_is_refused() -> None:

@@ -41,6 +41,21 @@ UNUSABLE = {
         "being repartitioned (nvidia.com/mig.config.state: pending)",
         labels={"nvidia.com/mig.config.state": "pending"},
     ),
+    "NVIDIA's MIG manager failed": Unusable(
+        "its MIG layout could not be made (nvidia.com/mig.config.state: failed)",
+        labels={"nvidia.com/mig.config.state": "failed"},
+    ),
+    "AMD's device config manager has not dealt with a profile": Unusable(
+        "being repartitioned (dcm.amd.com/gpu-config-profile=cpx-profile)",
+        labels={"dcm.amd.com/gpu-config-profile": "cpx-profile"},
+    ),
+    "AMD's device config manager is done": Unusable(
+        None,
+        labels={
+            "dcm.amd.com/gpu-config-profile": "cpx-profile",
+            "dcm.amd.com/gpu-config-profile-state": "success",
+        },
+    ),
     "the MIG manager is done": Unusable(None, labels={"nvidia.com/mig.config.state": "success"}),
     "the disk is full": Unusable(
         "tainted disk-pressure", {"taints": [taint("node.kubernetes.io/disk-pressure")]}

@@ -20,9 +20,10 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.declared import read_declared_pool
-from tonnage.fleet.model import DeclaredPool, GpuPod, Pool, Reservation, Taint
+from tonnage.fleet.model import DeclaredPool, GpuPod, Partition, Pool, Reservation, Taint
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.fleet.pools import build_pools
+from tonnage.fleet.report import pool_readiness
 
 CATALOG = load_catalog()
 
@@ -107,8 +108,8 @@ def test_whole_gpus_of_the_mixed_strategy_keep_their_resource() -> None:
 
 def test_what_is_not_recognised_is_shown_with_the_reason() -> None:
     shared = nvidia_node("s", nvidia_labels("NVIDIA-L40S-SHARED", 46068), gpus=32)
-    sliced = raw_node("m", H100, {"nvidia.com/mig-1g.10gb": "7"})
-    pools = pools_of([shared, sliced])
+    nameless = raw_node("m", {}, {"nvidia.com/mig-1g.10gb": "7"})
+    pools = pools_of([shared, nameless])
     assert set(pools) == {"nvidia-unrecognised", "nvidia-unrecognised-mig-1g-10gb"}
     pool = pools["nvidia-unrecognised"]
     assert pool.accelerator is None
@@ -196,15 +197,22 @@ class TestDeclaredPools:
         assert "mi300x as amd.com/gpu on 1 nodes, mi355x as" in (found.unrecognised or "")
 
     def test_a_stranger_among_known_nodes_is_left_out_alone(self) -> None:
+        shared = nvidia_labels("NVIDIA-H100-80GB-HBM3-SHARED", 81559) | {"t": "1"}
+        nodes = [nvidia_node("a", H100 | {"t": "1"}), nvidia_node("b", shared)]
+        found = pools_of(nodes, declared_pools=(declared("one", {"t": "1"}),))["one"]
+        assert free(found) == {"a": 8, "b": 0}
+
+    def test_whole_gpus_and_parts_of_them_in_one_pool_are_refused_by_name(self) -> None:
         sliced = nvidia_labels("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", 9728) | {"t": "1"}
         nodes = [nvidia_node("a", H100 | {"t": "1"}), nvidia_node("b", sliced)]
         found = pools_of(nodes, declared_pools=(declared("one", {"t": "1"}),))["one"]
-        assert free(found) == {"a": 8, "b": 0}
+        assert found.accelerator is None
+        assert "nvidia.com/gpu (1g.10gb) on 1 nodes" in (found.unrecognised or "")
 
     def test_a_pool_without_nodes_exists(self) -> None:
         pool = declared("empty", {"team": "nobody"}, accelerator="l40s")
         found = pools_of([], declared_pools=(pool,))["empty"]
-        assert found.nodes == ()
+        assert not found.nodes
         assert found.resource == "nvidia.com/gpu"
 
     def test_a_discovered_pool_leaves_a_declared_one_its_name(self) -> None:
@@ -309,13 +317,60 @@ class TestTaints:
 
 
 def test_a_processor_without_an_image_is_no_capacity() -> None:
-    arm = nvidia_node("a", H100 | {"kubernetes.io/arch": "arm64"})
+    arm = amd_node("a", MI300X | {"kubernetes.io/arch": "arm64"})
     superchip = nvidia_node(
         "g", nvidia_labels("NVIDIA-GB200", 189471) | {"kubernetes.io/arch": "arm64"}
     )
     pools = pools_of([arm, superchip])
-    assert pools["nvidia-h100-sxm-80gb"].free == 0
+    assert pools["amd-mi300x"].free == 0
+    assert "kubernetes.io/arch=arm64" in (pools["amd-mi300x"].nodes[0].unusable or "")
     assert pools["nvidia-gb200-192gb"].free == 8
+
+
+def test_the_oldest_driver_of_a_pool_decides_for_all_of_it() -> None:
+    def node(name: str, cuda: str) -> Any:
+        return nvidia_node(name, H100 | {"nvidia.com/cuda.runtime-version.full": cuda})
+
+    assert pools_of([nvidia_node("a")])["nvidia-h100-sxm-80gb"].cuda is None
+    newer = [nvidia_node("a"), node("b", "13.0")]
+    assert pools_of(newer)["nvidia-h100-sxm-80gb"].cuda == (13, 0)
+    older = pools_of([*newer, node("c", "12.8"), node("d", "11.4")])["nvidia-h100-sxm-80gb"]
+    assert older.cuda == (12, 8)
+    assert free(older)["d"] == 0
+    assert "CUDA 11.4, every vLLM image needs 12.2" in (older.nodes[3].unusable or "")
+
+
+def test_partitions_are_pools_apart_with_their_own_memory() -> None:
+    divided = MI300X | {
+        "amd.com/gpu.compute-memory-partition": "cpx_nps4",
+        "amd.com/gpu.vram": "24G",
+        "amd.com/gpu.cu-count": "38",
+        "amd.com/gpu.simd-count": "152",
+    }
+    pools = pools_of([amd_node("a"), amd_node("b", divided, gpus=64)])
+    part = pools["amd-mi300x-cpx-nps4"]
+    assert part.partition == Partition("cpx_nps4", 206141652992 // 8, 1 / 8)
+    assert (part.device_bytes, part.free) == (206141652992 // 8, 64)
+    assert part.node_selector["amd.com/gpu.compute-memory-partition"] == ("cpx_nps4",)
+    assert pools["amd-mi300x"].partition is None
+
+
+def test_what_a_node_offers_besides_is_told_in_the_pools_condition() -> None:
+    mixed = raw_node("m", H100, {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "28"})
+    pool = pools_of([mixed, nvidia_node("a")])["nvidia-h100-sxm-80gb"]
+    told = "nvidia.com/mig-1g.10gb (28) is left out: a node belongs to one resource"
+    assert pool.notes == (told,)
+    assert told in pool_readiness(pool).message
+
+
+def test_nodes_told_by_a_lesser_label_are_kept_apart_from_better_told_ones() -> None:
+    gke = nvidia_node("g", {"cloud.google.com/gke-accelerator": "nvidia-l4"})
+    assert pools_of([gke])["nvidia-l4"].node_exclusion == {
+        "nvidia.com/gpu.product": (),
+        "cloud.google.com/gke-gpu-sharing-strategy": (),
+        "cloud.google.com/gke-gpu-partition-size": (),
+    }
+    assert pools_of([nvidia_node("a")])["nvidia-h100-sxm-80gb"].node_exclusion == {}
 
 
 class TestReservations:
@@ -345,8 +400,13 @@ class TestReservations:
         large = Reservation(("chat", "big"), "h100", "nvidia-h100-sxm-80gb", 8, 1)
         assert self.free_after(small, large) == {"a": 0, "b": 6}
 
-    def test_a_replica_of_an_older_size_needs_a_place_for_its_successor(self) -> None:
-        assert self.free_after(self.reserve(4, 1), pods=(replica("a", 1),)) == {"a": 3, "b": 8}
+    def test_a_successor_of_another_size_needs_what_its_predecessor_does_not_have(self) -> None:
+        assert self.free_after(self.reserve(4, 1), pods=(replica("a", 1),)) == {"a": 4, "b": 8}
+
+    def test_free_gpus_beside_its_predecessors_are_spoken_for_though_they_are_too_few(self) -> None:
+        others = (pod("x", "a", gpus={"nvidia": "4"}), pod("y", "b", gpus={"nvidia": "8"}))
+        found = self.free_after(self.reserve(4, 1), pods=(replica("a", 3), *others))
+        assert found == {"a": 0, "b": 0}
 
     def test_what_finds_no_block_takes_none(self) -> None:
         pods = (pod("x", "a", gpus={"nvidia": "6"}), pod("y", "b", gpus={"nvidia": "6"}))

@@ -1,5 +1,6 @@
 """Which image a pod runs, and whether its entrypoint can be trusted."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,3 +69,18 @@ def test_an_image_that_a_compatibility_rule_pins_gives_way_to_the_users() -> Non
     assert (pinned["image"], pinned["command"]) == ("vllm/vllm-openai-rocm:nightly-1", SERVE)
     own = make_spec(engine={"vllm": {"image": "own/vllm:1"}})
     assert container_of(make_deployment(own, option))["image"] == "own/vllm:1"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "want"),
+    [
+        pytest.param(None, "vllm/vllm-openai:v0.32.0", id="no label tells"),
+        pytest.param((13, 0), "vllm/vllm-openai:v0.32.0", id="driver 580"),
+        pytest.param((12, 8), "vllm/vllm-openai:v0.32.0-cu129", id="driver 570"),
+    ],
+)
+def test_the_drivers_of_the_pool_choose_the_build(cuda: tuple[int, int] | None, want: str) -> None:
+    option = make_option("h100-sxm-80gb")
+    option = replace(option, pool=replace(option.pool, cuda=cuda))
+    spec = make_spec(engine={"vllm": {"version": "v0.32.0"}})
+    assert container_of(make_deployment(spec, option))["image"] == want

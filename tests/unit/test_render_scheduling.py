@@ -1,5 +1,6 @@
 """Which nodes a pod may run on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,11 @@ def required_labels(option: Any) -> dict[str, list[str]]:
             id="the pool's labels, in a fixed order",
         ),
         pytest.param(
+            make_option("h100-sxm-80gb", node_selector={"a": ("b",)}),
+            {"a": ["b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["amd64", "arm64"]},
+            id="images of NVIDIA's are built for both",
+        ),
+        pytest.param(
             make_option("gb200-192gb", node_selector={"a": ("b",)}),
             {"a": ["b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["arm64"]},
             id="an accelerator beside an ARM processor",
@@ -43,6 +49,18 @@ def required_labels(option: Any) -> dict[str, list[str]]:
 )
 def test_nodes_are_told_by_labels(option: Any, want: dict[str, list[str]]) -> None:
     assert required_labels(option) == want
+
+
+def test_labels_that_no_node_may_have() -> None:
+    option = make_option(node_selector={"a": ("b",)})
+    exclusion = {"team": ("chat",), "amd.com/gpu.device-id": ()}
+    option = replace(option, pool=replace(option.pool, node_exclusion=exclusion))
+    affinity = pod_of(make_deployment(option=option))["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][-2:] == [
+        {"key": "team", "operator": "NotIn", "values": ["chat"]},
+        {"key": "amd.com/gpu.device-id", "operator": "DoesNotExist"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pydantic.dataclasses import dataclass as checked_dataclass
-
 from tonnage.catalog.architectures import Architectures
 from tonnage.catalog.engine import EngineRelease, parse_version
-from tonnage.catalog.model import STRICT, Accelerator, Vendor
+from tonnage.catalog.images import CudaVersion, VendorImage
+from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.catalog.quantization_methods import QuantizationMethods
 from tonnage.catalog.rules import CompatibilityRule
 
@@ -22,14 +21,6 @@ class UnknownAcceleratorError(ValueError):
 
 class UnknownRuleError(ValueError):
     """No compatibility rule of that name; the message names the nearest ones that exist."""
-
-
-@checked_dataclass(frozen=True, slots=True, config=STRICT)
-class VendorImage:
-    """Repository of a vendor's vLLM image, and the tag suffix of each CUDA variant."""
-
-    repository: str
-    cuda_variants: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +77,14 @@ class Catalog:
         note = f"vLLM {asked} is not in the catalogue; planned like {nearest.version}"
         return replace(nearest, version=asked, note=note)
 
-    def image(self, vendor: Vendor, version: str | None, cuda_variant: str | None = None) -> str:
+    def image(self, vendor: Vendor, version: str | None, cuda: CudaVersion | None = None) -> str:
         """The vendor's image of that release, for example `vllm/vllm-openai:v0.32.0`.
 
-        `cuda_variant` picks a build for older drivers (`cu129`). Raises ValueError for a variant
-        the vendor does not have.
+        `cuda` is what the drivers support, None when not known: older ones get the build for them.
         """
         entry = self.images[vendor]
-        tag = "v" + (version or self.default_release).removeprefix("v")
-        if cuda_variant is None:
-            return f"{entry.repository}:{tag}"
-        if cuda_variant not in entry.cuda_variants:
-            known = ", ".join(entry.cuda_variants) or "none"
-            raise ValueError(
-                f"CUDA variant {cuda_variant!r} of {entry.repository}: expected {known}"
-            )
-        return f"{entry.repository}:{tag}{entry.cuda_variants[cuda_variant]}"
+        release = (version or self.default_release).removeprefix("v")
+        return f"{entry.repository}:v{release}{entry.suffix(release, cuda)}"
 
 
 def _nearest(asked: str, known: Sequence[str]) -> str:

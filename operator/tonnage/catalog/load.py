@@ -1,6 +1,7 @@
 """Loads the data files into the catalogue."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -8,9 +9,11 @@ from pydantic import TypeAdapter
 
 from tonnage.catalog.architectures import Architectures
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.cloud_labels import load_cloud_matches
 from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.partitioning import load_partitioning
 from tonnage.catalog.quantization_methods import QuantizationMethods
 from tonnage.catalog.schema import (
     AcceleratorsFile,
@@ -43,12 +46,21 @@ def load_catalog() -> Catalog:
 
 
 def _load_accelerators() -> Mapping[str, Accelerator]:
+    """The accelerators, completed with prices, clouds' labels and the ways to divide them."""
     prices = PricesFile.model_validate(read_data_file("prices.yaml")).prices
     entries = AcceleratorsFile.model_validate(read_data_file("accelerators.yaml")).accelerators
-    return {
-        entry.id: entry.to_accelerator(prices[entry.id].to_price() if entry.id in prices else None)
-        for entry in entries
-    }
+    clouds, partitioning = load_cloud_matches(), load_partitioning()
+    found = {}
+    for entry in entries:
+        price = prices[entry.id].to_price() if entry.id in prices else None
+        accelerator = entry.to_accelerator(price)
+        found[entry.id] = replace(
+            accelerator,
+            matches=(*accelerator.matches, *clouds.get(entry.id, ())),
+            compute_partitions=partitioning.compute_partitions_of(entry.id),
+            mig=partitioning.mig_of(entry.id),
+        )
+    return found
 
 
 def _resolve_releases(

@@ -20,10 +20,39 @@ class Vendor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabelMatch:
-    """A node label that identifies an accelerator when it has one of `values`."""
+    """A node label that identifies an accelerator when it has one of `values`.
+
+    `shared`: other cards, perhaps unknown ones, have these values too, so that another label has to
+    confirm them. `virtual_function`: the values stand for SR-IOV virtual functions of the card.
+    """
 
     label: str
     values: tuple[str, ...]
+    shared: bool = False
+    virtual_function: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePartition:
+    """A mode (cpx) that divides a GPU into `parts` devices, and the memory modes it goes with."""
+
+    mode: str
+    parts: int
+    memory_modes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MigGeometry:
+    """How a GPU can be cut into MIG devices, and what memory such a device shows.
+
+    The profile 3g.40gb has 3 of `slices` compute slices. `share_of_label` is the part of the memory
+    that NVML tells (label, MiB) which torch reports at least, `share_of_name` the part of the
+    profile's gigabytes for nodes without that label.
+    """
+
+    slices: int
+    share_of_label: float
+    share_of_name: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +72,8 @@ class Accelerator:
     function), None when not known: such a device is recognised but never planned on. Bandwidths are
     bytes a second, FLOPS dense operations a second, `link_bandwidth` one direction of a GPU's
     scale-up links to all peers, `pair_bandwidth` to one peer (a mesh has less than a switch).
+    `compute_partitions` are the modes of AMD's partitioning on this card, `mig` is None for a card
+    without MIG.
     """
 
     id: str
@@ -67,3 +98,8 @@ class Accelerator:
     pci_device_ids: tuple[str, ...]
     pci_device_ids_vf: tuple[str, ...]
     price: Price | None
+    compute_partitions: tuple[ComputePartition, ...] = ()
+    mig: MigGeometry | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.id)  # equal ones have the same id; all fields take long to hash

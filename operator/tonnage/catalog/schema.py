@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tonnage.catalog.catalog import VendorImage
 from tonnage.catalog.families import Families
+from tonnage.catalog.images import VendorImage
 from tonnage.catalog.model import Accelerator, LabelMatch, Price, Vendor
 from tonnage.catalog.quantization_methods import QuantizationMethod
 from tonnage.catalog.rules import CompatibilityRule

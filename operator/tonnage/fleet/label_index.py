@@ -5,14 +5,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.model import Accelerator, LabelMatch
 from tonnage.fleet.resources import read_count
 
 DEVICE_ID: Final = "amd.com/gpu.device-id"
 PRODUCT_NAME: Final = "amd.com/gpu.product-name"
 PRODUCT: Final = "nvidia.com/gpu.product"
+MEMORY: Final = "nvidia.com/gpu.memory"
 PARTITION: Final = "amd.com/gpu.compute-memory-partition"
 CU_COUNT: Final = "amd.com/gpu.cu-count"
+SIMD_COUNT: Final = "amd.com/gpu.simd-count"
 VRAM: Final = "amd.com/gpu.vram"
+ARCHITECTURE: Final = "kubernetes.io/arch"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+INSTANCE_GPU_MEMORY: Final = "karpenter.k8s.aws/instance-gpu-memory"
 
 PRIMARY: Final = frozenset({DEVICE_ID, PRODUCT})
 """What a vendor's labeller says of the device itself; an unknown value here is an unknown card."""
@@ -20,29 +26,39 @@ PRIMARY: Final = frozenset({DEVICE_ID, PRODUCT})
 _RANKED: Final[tuple[str, ...]] = (DEVICE_ID, PRODUCT, PRODUCT_NAME)
 
 # Several cards share these: they decide between cards that other labels name, never alone.
-_SUPPORTING: Final = (
-    VRAM,
-    CU_COUNT,
-    "amd.com/gpu.simd-count",
-    "amd.com/gpu.family",
-    "nvidia.com/gpu.memory",
-    "nvidia.com/gpu.family",
-    "kubernetes.io/arch",
-)
+_SUPPORTING: Final = (VRAM, CU_COUNT, SIMD_COUNT, MEMORY, INSTANCE_GPU_MEMORY, ARCHITECTURE)
 
 # The AMD node labeller (ROCm/k8s-device-plugin, cmd/k8s-node-labeller/main.go) writes
 # amd.com/gpu.KIND=VALUE, on a node with different cards amd.com/gpu.KIND.VALUE=COUNT, and both
-# again under the older prefix beta.amd.com/; its README leaves out `gpu.` before the partition.
+# again under the older prefix beta.amd.com/; older ones leave out `gpu.` before the partition.
 _AMD_PREFIX: Final = "amd.com/gpu."
 _BETA: Final = "beta."
-_AMD_KINDS: Final = (DEVICE_ID, PRODUCT_NAME, PARTITION, VRAM, CU_COUNT)
-_PARTITION_AS_DOCUMENTED: Final = "amd.com/compute-memory-partition"
-_VENDOR_PREFIXES: Final = (
-    "amd.com/",
-    "beta.amd.com/",
-    "nvidia.com/",
+_AMD_KINDS: Final = (DEVICE_ID, PRODUCT_NAME, PARTITION, VRAM, CU_COUNT, SIMD_COUNT)
+_PARTITION_BEFORE: Final = "amd.com/compute-memory-partition"
+
+# Under the strategy mixed each MIG profile is a resource with labels of its own.
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# What GPU feature discovery adds to the product: `-MIG-1g.10gb` under the strategy single, and
+# `-SHARED` for replicas (NVIDIA/k8s-device-plugin, internal/lm/resource.go).
+_ADDED_TO_PRODUCT: Final = ("-SHARED", "-MIG-")
+
+# The labels that are read; the others of these vendors (firmware, NVLink clique, timestamps) differ
+# from node to node and change nothing.
+_READ_PREFIXES: Final = (
+    *(f"{beta}{kind}" for kind in _AMD_KINDS for beta in ("", _BETA)),
+    _PARTITION_BEFORE,
     "feature.node.kubernetes.io/amd",
+    *(f"nvidia.com/gpu.{name}" for name in ("product", "memory", "count", "replicas", "sharing")),
+    _MIG_PREFIX,
+    "nvidia.com/mig.config",
+    "nvidia.com/vgpu.present",
+    "nvidia.com/cuda.",
+    "cloud.google.com/gke-",
+    ARCHITECTURE,
 )
+_MAX_KEY_CHARS: Final = 100
+_MAX_VALUE_CHARS: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,8 @@ class CardLabel:
     """One thing that a node's labels say about its cards.
 
     `kind` is the label's name in the catalogue and `value` its value there; `key` and `raw` are
-    what really stands on the node, which differs for the AMD labeller's counters and older names.
+    what really stands on the node, which differs for the AMD labeller's counters and older names,
+    and for what GPU feature discovery adds to a product.
     """
 
     kind: str
@@ -59,7 +76,12 @@ class CardLabel:
     raw: str
 
     def __str__(self) -> str:
-        return f"{self.key}={self.raw}"
+        return show_label(self.key, self.raw)
+
+
+def show_label(key: str, value: str) -> str:
+    """A label for messages, cut where a hostile one is longer than Kubernetes allows."""
+    return f"{key[:_MAX_KEY_CHARS]}={value[:_MAX_VALUE_CHARS]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,48 +89,78 @@ class LabelIndex:
     """Label -> value -> ids of the accelerators that it stands for.
 
     `identifying` kinds name a card by themselves, best first; `supporting` ones only decide
-    between the cards that others name.
+    between the cards that others name. `shared` and `virtual` are the (kind, value) pairs that
+    other cards have too, and those that stand for virtual functions.
     """
 
     catalog: Catalog
     identifying: tuple[str, ...]
     supporting: tuple[str, ...]
     accelerators: Mapping[str, Mapping[str, frozenset[str]]]
+    shared: frozenset[tuple[str, str]]
+    virtual: frozenset[tuple[str, str]]
 
     def matters(self, key: str) -> bool:
         """Whether a label can change what its node is taken for."""
-        return key in self.accelerators or key.startswith(_VENDOR_PREFIXES)
+        return key in self.accelerators or key.startswith(_READ_PREFIXES)
 
     def named_by(self, label: CardLabel) -> frozenset[str]:
         """Ids of the accelerators that the label may stand for, none when its value is unknown."""
         return self.accelerators.get(label.kind, {}).get(label.value, frozenset())
 
-    def values_of(self, kind: str, accelerator_id: str) -> tuple[str, ...]:
-        """All values of a label that stand for an accelerator, in the catalogue's order."""
+    def is_shared(self, label: CardLabel) -> bool:
+        """Whether cards that the label does not name have its value too."""
+        return (label.kind, label.value) in self.shared
+
+    def is_virtual(self, label: CardLabel) -> bool:
+        """Whether the label stands for SR-IOV virtual functions."""
+        return (label.kind, label.value) in self.virtual
+
+    def values_like(self, label: CardLabel, accelerator_id: str) -> tuple[str, ...]:
+        """All values that stand for an accelerator as the label does: virtual functions or not."""
+        virtual = self.is_virtual(label)
         return tuple(
-            value for value, ids in self.accelerators[kind].items() if accelerator_id in ids
+            value
+            for value, ids in self.accelerators[label.kind].items()
+            if accelerator_id in ids and ((label.kind, value) in self.virtual) == virtual
         )
 
 
 def index_labels(catalog: Catalog) -> LabelIndex:
     """Build the index of a catalogue."""
     table: dict[str, dict[str, frozenset[str]]] = {}
+    shared, virtual = set(), set()
     for accelerator in catalog.accelerators.values():
         for match in accelerator.matches:
             values = table.setdefault(match.label, {})
-            for value in match.values:
-                known = _as_catalogued(match.label, value)
-                values[known] = values.get(known, frozenset()) | {accelerator.id}
+            for value in (_as_catalogued(match.label, value) for value in match.values):
+                values[value] = values.get(value, frozenset()) | {accelerator.id}
+                if match.shared:
+                    shared.add((match.label, value))
+                if _is_virtual(match, value, accelerator):
+                    virtual.add((match.label, value))
     identifying = [kind for kind in _RANKED if kind in table]
     identifying += sorted(kind for kind in table if kind not in (*_RANKED, *_SUPPORTING))
     supporting = tuple(kind for kind in _SUPPORTING if kind in table)
-    return LabelIndex(catalog, tuple(identifying), supporting, table)
+    return LabelIndex(
+        catalog, tuple(identifying), supporting, table, frozenset(shared), frozenset(virtual)
+    )
 
 
-def read_card_labels(labels: Mapping[str, str], index: LabelIndex) -> tuple[CardLabel, ...]:
-    """What a node's labels say about its cards: identifying kinds first, best first."""
-    kinds = dict.fromkeys((*index.identifying, *index.supporting, *_AMD_KINDS))
-    found = [label for kind in kinds for label in _read_kind(labels, kind)]
+def _is_virtual(match: LabelMatch, value: str, accelerator: Accelerator) -> bool:
+    if match.label == DEVICE_ID:
+        return value in accelerator.pci_device_ids_vf
+    if match.label == PRODUCT_NAME:
+        return value.endswith("_VF")
+    return match.virtual_function
+
+
+def read_card_labels(
+    labels: Mapping[str, str], resource: str, index: LabelIndex
+) -> tuple[CardLabel, ...]:
+    """What a node's labels say about the cards behind a resource: identifying kinds first."""
+    kinds = dict.fromkeys((*index.identifying, *_SUPPORTING, *_AMD_KINDS))
+    found = [label for kind in kinds for label in _read_kind(labels, kind, resource)]
     if DEVICE_ID not in {label.kind for label in found}:
         counted = sorted(_read_counters(labels), key=lambda label: (label.kind, label.value))
         found += counted
@@ -116,13 +168,16 @@ def read_card_labels(labels: Mapping[str, str], index: LabelIndex) -> tuple[Card
     return tuple(found)
 
 
-def _read_kind(labels: Mapping[str, str], kind: str) -> Iterator[CardLabel]:
+def _read_kind(labels: Mapping[str, str], kind: str, resource: str) -> Iterator[CardLabel]:
     if kind in labels:
         yield CardLabel(kind, _as_catalogued(kind, labels[kind]), kind, labels[kind])
     elif kind in _AMD_KINDS:
-        for key in (_BETA + kind, _PARTITION_AS_DOCUMENTED if kind == PARTITION else ""):
+        for key in (_BETA + kind, _PARTITION_BEFORE if kind == PARTITION else ""):
             if key in labels:
                 yield CardLabel(kind, _as_catalogued(kind, labels[key]), key, labels[key])
+    own = f"{resource}.product"
+    if kind == PRODUCT and resource.startswith(_MIG_PREFIX) and own in labels:
+        yield CardLabel(kind, _as_catalogued(kind, labels[own]), own, labels[own])
 
 
 def _read_counters(labels: Mapping[str, str]) -> Iterator[CardLabel]:
@@ -140,4 +195,9 @@ def _read_counters(labels: Mapping[str, str]) -> Iterator[CardLabel]:
 
 
 def _as_catalogued(kind: str, value: str) -> str:
-    return value.lower().removeprefix("0x") if kind == DEVICE_ID else value
+    if kind == DEVICE_ID:
+        return value.lower().removeprefix("0x")
+    if kind == PRODUCT:
+        for addition in _ADDED_TO_PRODUCT:
+            value = value.partition(addition)[0]
+    return value

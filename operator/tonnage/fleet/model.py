@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.catalog.images import CudaVersion
 from tonnage.catalog.model import Accelerator
+from tonnage.fleet.pool_nodes import PoolNodes
 
 _DEFAULT_WEIGHT: Final[int] = AcceleratorPoolSpec.model_fields["weight"].default
 
@@ -23,7 +25,8 @@ class Node:
     """What placement needs of a Node object; GPU resources only (`amd.com/...`, `nvidia.com/...`).
 
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
-    deleted, ...), None when it is.
+    deleted, ...), None when it is. `silent`: its kubelet is not heard of, so that nobody knows
+    whether its pods run.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Node:
     capacity: dict[str, int]
     allocatable: dict[str, int]
     unusable: str | None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ class GpuPod:
     """A pod that requests GPUs. `node` is None while it is not scheduled.
 
     `owner` is (namespace, name) of the InferenceDeployment and `placement` its placement when the
-    pod is one of ours (label tonnage.dev/inferencedeployment), else None.
+    pod is one of ours (label tonnage.dev/inferencedeployment), else None. One that is `deleting`
+    holds its GPUs until it is gone.
     """
 
     uid: str
@@ -47,6 +52,7 @@ class GpuPod:
     requests: dict[str, int]
     owner: tuple[str, str] | None = None
     placement: str | None = None
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +86,17 @@ class FleetSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolNode:
-    """A node inside its pool: GPUs in all, usable ones and free ones."""
+class Partition:
+    """A part of a GPU that is a device of its own: an AMD compute partition or a MIG instance.
 
-    name: str
-    gpus: int
-    allocatable: int
-    free: int
-    unusable: str | None
+    `mode` is as the vendor writes it ("cpx_nps4", "3g.40gb"), `device_bytes` the memory that one
+    such device shows, `share` its part (0 to 1) of the GPU's compute units and bandwidth. Devices
+    that are partitions have no peer access to each other: none carries more than a TP 1 replica.
+    """
+
+    mode: str
+    device_bytes: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +106,22 @@ class Pool:
     `accelerator` is None when the devices were not recognised; `unrecognised` then says what is
     missing and how to declare it. `device_bytes` is the memory of one device as torch sees it.
     `node_selector` are the labels that select exactly these nodes in a pod's affinity, together
-    with `node_exclusion`: labels that no node may have, because a declared pool with the same
-    cards has them. `taints` are those that every pod on these nodes has to tolerate beside the
-    declared tolerations. `labels` are the AcceleratorPool's. `overlaps` names declared pools that
-    select some of the same nodes and come first.
+    with `node_exclusion`: labels that no node may have with one of these values, or with any value
+    where there are none, because other nodes with the same cards have them. `taints` are those that
+    every pod on these nodes has to tolerate beside the declared tolerations. `labels` are the
+    AcceleratorPool's. `overlaps` names declared pools that select some of the same nodes and come
+    first, `overlapped` those that come later. `partition` is what a device is where it is not a
+    whole GPU, `growth` the number of nodes that a node autoscaler may still add (spec.maxNodes).
+    `cuda` is the oldest CUDA version that the drivers of its nodes support, None when no label
+    tells one. `notes` is what else there is to say of some nodes: resources that they offer and
+    that nothing is planned on, counts that do not agree.
     """
 
     name: str
     accelerator: Accelerator | None
     device_bytes: int | None
     resource: str
-    nodes: tuple[PoolNode, ...]
+    nodes: PoolNodes
     node_selector: dict[str, tuple[str, ...]]
     taints: tuple[Taint, ...]
     declared: AcceleratorPoolSpec | None
@@ -115,6 +129,11 @@ class Pool:
     unrecognised: str | None = None
     node_exclusion: dict[str, tuple[str, ...]] = field(default_factory=dict)
     overlaps: tuple[str, ...] = ()
+    overlapped: tuple[str, ...] = ()
+    partition: Partition | None = None
+    growth: int = 0
+    cuda: CudaVersion | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def weight(self) -> int:
@@ -124,23 +143,33 @@ class Pool:
     @property
     def total(self) -> int:
         """GPUs on all nodes."""
-        return sum(node.gpus for node in self.nodes)
+        return self.nodes.counts.total
 
     @property
     def allocatable(self) -> int:
         """GPUs on usable nodes."""
-        return sum(node.allocatable for node in self.nodes)
+        return self.nodes.counts.allocatable
 
     @property
     def free(self) -> int:
         """Free GPUs on usable nodes."""
-        return sum(node.free for node in self.nodes)
+        return self.nodes.counts.free
+
+    @property
+    def largest_node(self) -> int:
+        """Most GPUs on one node, usable or not, which a node that an autoscaler adds will have too;
+        of a pool that has yet to get its first one, what the catalogue says of such nodes."""
+        return self.nodes.counts.largest_node
 
     @property
     def largest_free_block(self) -> int:
         """Most free GPUs on one node."""
-        return max((node.free for node in self.nodes), default=0)
+        return self.nodes.counts.largest_free_block
 
     def room_for(self, gpus_per_replica: int) -> int:
         """Replicas of so many GPUs each that can start now; a replica lives on one node."""
-        return sum(node.free // gpus_per_replica for node in self.nodes)
+        return self.nodes.counts.room_for(gpus_per_replica)
+
+    def room_after_growth(self, gpus_per_replica: int) -> int:
+        """Replicas that can start now or on the nodes that an autoscaler may still add."""
+        return self.nodes.counts.room_after_growth(gpus_per_replica)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage.fleet.label_index import show_label
 from tonnage.fleet.model import Node, Taint
 from tonnage.fleet.resources import as_mapping, as_sequence, gpu_counts
 from tonnage.fleet.taints import out_of_order
@@ -10,9 +11,19 @@ from tonnage.fleet.taints import out_of_order
 UNNAMED: Final = "(unnamed)"
 """Name of a node object without a name; such a node is never capacity."""
 
-# The MIG manager of NVIDIA's GPU operator works on the node while its state is one of these.
+# The MIG manager of NVIDIA's GPU operator works on the node while its state is one of the first
+# two; after `failed` GPUs are cut as they happened to be.
 _MIG_STATE: Final = "nvidia.com/mig.config.state"
-_MIG_STATES_AT_WORK: Final = frozenset({"pending", "rebooting"})
+_MIG_STATES: Final = {
+    "pending": "being repartitioned",
+    "rebooting": "being repartitioned",
+    "failed": "its MIG layout could not be made",
+}
+
+# The device config manager of AMD's GPU operator: the profile that is asked for, and whether it has
+# dealt with it. A profile that failed leaves the GPUs as they were.
+_DCM_PROFILE: Final = "dcm.amd.com/gpu-config-profile"
+_DCM_STATE: Final = "dcm.amd.com/gpu-config-profile-state"
 
 
 def read_node(obj: Mapping[str, Any]) -> Node:
@@ -35,6 +46,7 @@ def read_node(obj: Mapping[str, Any]) -> Node:
         or capacity_problem
         or allocatable_problem
         or label_problem,
+        silent=not _is_ready(status),
     )
 
 
@@ -73,9 +85,17 @@ def _why_unusable(
         return "NotReady"
     if _operating_system(status, labels) == "windows":
         return "runs Windows"
-    if labels.get(_MIG_STATE) in _MIG_STATES_AT_WORK:
-        return f"being repartitioned ({_MIG_STATE}: {labels[_MIG_STATE]})"
-    return out_of_order(taints)
+    return _why_in_transition(labels) or out_of_order(taints)
+
+
+def _why_in_transition(labels: Mapping[str, str]) -> str | None:
+    """That somebody divides the node's GPUs anew just now."""
+    state = labels.get(_MIG_STATE, "")
+    if state in _MIG_STATES:
+        return f"{_MIG_STATES[state]} ({_MIG_STATE}: {state})"
+    if _DCM_PROFILE in labels and _DCM_STATE not in labels:
+        return f"being repartitioned ({show_label(_DCM_PROFILE, labels[_DCM_PROFILE])})"
+    return None
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:

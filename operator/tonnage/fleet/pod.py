@@ -30,6 +30,7 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
         requests=requests,
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
+        deleting=metadata.get("deletionTimestamp") is not None,
     )
 
 

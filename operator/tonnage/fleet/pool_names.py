@@ -19,6 +19,8 @@ def name_recognised(card: Recognised, told_by: str) -> str:
         parts.append("vf")
     if card.resource != card.accelerator.resource:
         parts.append(card.resource.partition("/")[2])
+    elif card.partition is not None:
+        parts.append(card.partition.mode)
     if told_by:
         parts.append(told_by.rpartition("/")[2])
     return _as_name(parts)

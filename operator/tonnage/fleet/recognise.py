@@ -1,48 +1,76 @@
-"""Which accelerator a node carries, told from its labels and never guessed.
+"""Which devices a node offers, told from its labels and resources and never guessed.
 
 Every label that names a card has to agree; a card that several labels could mean is no card. A
 prefix is never enough (MI308X is not MI300X), nor is the amount of memory.
+
+A node may offer several resources at once: whole GPUs and MIG devices, or partitions in several
+modes. Each is judged by itself. The node then belongs to the one with the most memory, and what
+else it offers is noted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.catalog.model import Accelerator
+from tonnage.catalog.images import CudaVersion
+from tonnage.catalog.model import Accelerator, Vendor
+from tonnage.fleet.identify import Identified, identify, is_virtual_function
+from tonnage.fleet.image_support import driver_cuda, why_no_image
 from tonnage.fleet.label_index import (
-    DEVICE_ID,
-    PRIMARY,
-    PRODUCT_NAME,
     CardLabel,
     LabelIndex,
     index_labels,
     read_card_labels,
+    show_label,
 )
-from tonnage.fleet.model import Node
-from tonnage.fleet.resources import is_whole_gpu, vendor_of
-from tonnage.fleet.whole import why_not_all_of, why_not_whole
+from tonnage.fleet.model import Node, Partition
+from tonnage.fleet.partitions_amd import Gpu, amd_partition
+from tonnage.fleet.partitions_mig import find_mig, mig_partition
+from tonnage.fleet.refusal import ContradictionError, NotPlannableError
+from tonnage.fleet.resources import read_count, vendor_of
+from tonnage.fleet.sharing import refuse_shared
+from tonnage.fleet.telling_apart import Selection, absent_labels, selector_for
+from tonnage.fleet.whole import refuse_parts
 
-_VIRTUAL_FUNCTION: Final = "feature.node.kubernetes.io/amd-vgpu"  # NFD rule of ROCm/gpu-operator
-_VF_PRODUCT_SUFFIX: Final = "_VF"
+_MAX_ANSWERS: Final = 4096
+"""Different kinds of nodes to be remembered; beyond it labels must differ from node to node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """Whole GPUs of a known kind. `selector` are the labels that tell such nodes from others:
-    (key, values) pairs, the label that identifies best first; `rank` is its place among all."""
+    """Devices of a known kind, parts of GPUs where `partition` says so.
+
+    `selector` are the labels that tell such nodes from others, the one that identifies best first;
+    `rank` is its place among all, `absent` are labels that such nodes do not have and others may.
+    `cuda` is what the node's driver supports, None when not known. `unusable` says why no vLLM runs
+    on such a node all the same (its driver, its processor), `notes` what else there is to say of
+    it: resources that nothing is planned on.
+    """
 
     resource: str
     accelerator: Accelerator
     virtual_function: bool
-    selector: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    selector: Selection = ()
     rank: int = 0
+    absent: tuple[str, ...] = ()
+    partition: Partition | None = None
+    cuda: CudaVersion | None = None
+    unusable: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of one device as torch sees it, None when not known."""
+        if self.partition is not None:
+            return self.partition.device_bytes
+        return _memory_of(self.accelerator, virtual=self.virtual_function)
 
 
 @dataclass(frozen=True, slots=True)
 class Unrecognised:
-    """GPUs that nothing is planned on, and why. `in_parts`: slices or shares of GPUs, which no
-    declaration makes whole."""
+    """GPUs that nothing is planned on, and why. `in_parts`: shares or broken parts of GPUs, which
+    no declaration makes plannable."""
 
     resource: str
     reason: str
@@ -51,12 +79,9 @@ class Unrecognised:
 
 Recognition = Recognised | Unrecognised
 
-Identified = tuple[Accelerator, tuple[CardLabel, ...]]
-"""The one accelerator that all labels allow, and the labels that it takes to tell."""
-
 
 class Recogniser:
-    """Recognises the nodes of one snapshot; nodes of a cluster are alike, so answers are kept."""
+    """Recognises nodes; those of a cluster are alike, so answers are kept."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -67,7 +92,7 @@ class Recogniser:
         """What a node carries, None when it offers no GPU at all.
 
         A declared accelerator stands in for labels that do not name the card; that a GPU is
-        shared, sliced or another vendor's is true all the same.
+        shared, divided or another one is true all the same.
         """
         alike = (
             frozenset(item for item in node.labels.items() if self._index.matters(item[0])),
@@ -76,6 +101,8 @@ class Recogniser:
             declared and declared.id,
         )
         if alike not in self._answers:
+            if len(self._answers) >= _MAX_ANSWERS:
+                self._answers.clear()
             self._answers[alike] = _recognise(node, self._index, declared)
         return self._answers[alike]
 
@@ -93,134 +120,126 @@ def offered_gpus(node: Node) -> dict[str, int]:
 
 
 def _recognise(node: Node, index: LabelIndex, declared: Accelerator | None) -> Recognition | None:
-    resource = _one_resource(node)
-    if not isinstance(resource, str):
-        return resource
-    cards = read_card_labels(node.labels, index)
-    problem = why_not_whole(resource, offered(node, resource), node.labels, cards)
-    if problem is not None:
-        return Unrecognised(resource, problem, in_parts=True)
-    if declared is not None:
-        return _recognise_declared(node, resource, declared, cards)
-    identified = _identify(cards, index)
-    if isinstance(identified, str):
-        return Unrecognised(resource, identified)
-    return _recognise_labelled(node, resource, identified, cards, index)
+    counts = offered_gpus(node)
+    if not counts:
+        return None
+    if len({vendor_of(resource) for resource in counts}) > 1:
+        listed = " and ".join(f"{resource} ({count})" for resource, count in counts.items())
+        both = f"offers {listed} at once; keep one vendor's GPUs and device plugin on a node"
+        return Unrecognised(next(iter(counts)), both)
+    judged = [_judge(node, resource, index, declared) for resource in counts]
+    recognised = [found for found in judged if isinstance(found, Recognised)]
+    if not recognised:
+        return next(found for found in judged if isinstance(found, Unrecognised))
+    best = max(recognised, key=lambda found: _memory_offered(node, found))
+    return replace(best, notes=_notes(node, best, judged))
 
 
-def _recognise_declared(
-    node: Node, resource: str, declared: Accelerator, cards: Sequence[CardLabel]
+def _judge(
+    node: Node, resource: str, index: LabelIndex, declared: Accelerator | None
 ) -> Recognition:
-    if vendor_of(resource) is not declared.vendor:
-        other = f"offers {resource}, but {declared.id} is {declared.vendor.value}'s"
-        return Unrecognised(resource, other)
-    return Recognised(resource, declared, _is_virtual_function(node, declared, cards))
+    """What the devices behind one resource are."""
+    try:
+        return _devices(node, resource, index, declared)
+    except NotPlannableError as refusal:
+        return Unrecognised(resource, refusal.reason, refusal.in_parts)
 
 
-def _recognise_labelled(
-    node: Node,
-    resource: str,
-    identified: Identified,
-    cards: Sequence[CardLabel],
-    index: LabelIndex,
-) -> Recognition:
-    accelerator, needed = identified
-    if accelerator.vendor is not vendor_of(resource):
-        other = f"labels contradict: {needed[0]} is {accelerator.id}, the node offers {resource}"
-        return Unrecognised(resource, other)
-    problem = why_not_all_of(accelerator, offered(node, resource), cards)
-    if problem is not None:
-        return Unrecognised(resource, problem)
-    virtual = _is_virtual_function(node, accelerator, cards)
+def _devices(
+    node: Node, resource: str, index: LabelIndex, declared: Accelerator | None
+) -> Recognised:
+    count, labels = offered(node, resource), node.labels
+    if vendor_of(resource) is Vendor.NVIDIA:
+        refuse_shared(resource, count, labels)
+    cards = read_card_labels(labels, resource, index)
+    identified = _identify(cards, index, resource, declared, labels)
+    accelerator, needed = identified.accelerator, identified.needed
+    virtual = is_virtual_function(cards, index, labels)
+    partition = _partition(resource, accelerator, cards, labels, virtual=virtual)
+    if partition is None:
+        refuse_parts(accelerator, count, cards)
+    image = index.catalog.images[accelerator.vendor]
+    cuda = driver_cuda(labels, image)
     return Recognised(
         resource=resource,
         accelerator=accelerator,
         virtual_function=virtual,
-        selector=tuple(_selecting(label, accelerator, index, virtual=virtual) for label in needed),
-        rank=index.identifying.index(needed[0].kind),
+        selector=selector_for(identified, resource, cards, labels, index),
+        rank=index.identifying.index(needed[0].kind) if needed else 0,
+        absent=absent_labels(identified, labels),
+        partition=partition,
+        cuda=cuda,
+        unusable=why_no_image(accelerator, cuda, labels, image),
     )
 
 
-def _is_virtual_function(node: Node, accelerator: Accelerator, cards: Iterable[CardLabel]) -> bool:
-    """Whether the GPUs are SR-IOV virtual functions, which show a little less memory."""
-    ids = {card.value for card in cards if card.kind == DEVICE_ID}
-    if ids:
-        return not ids.isdisjoint(accelerator.pci_device_ids_vf)
-    return node.labels.get(_VIRTUAL_FUNCTION) == "true" or any(
-        card.kind == PRODUCT_NAME and card.value.endswith(_VF_PRODUCT_SUFFIX) for card in cards
-    )
-
-
-def _one_resource(node: Node) -> str | Unrecognised | None:
-    """The resource of the node's whole GPUs, or why there is not exactly one such resource."""
-    resources = list(offered_gpus(node))
-    if not resources:
-        return None
-    whole = [resource for resource in resources if is_whole_gpu(resource)]
-    if len({vendor_of(resource) for resource in resources}) > 1 or len(whole) > 1:
-        return Unrecognised(resources[0], f"offers {' and '.join(resources)} at once")
-    if not whole:
-        slices = f"offers {resources[0]}: slices of GPUs, not whole GPUs"
-        return Unrecognised(resources[0], slices, in_parts=True)
-    return whole[0]
-
-
-def _identify(cards: Sequence[CardLabel], index: LabelIndex) -> Identified | str:
-    """The accelerator that the labels name, or why they name none."""
-    possible = _name_by_identifying(cards, index)
-    if isinstance(possible, str):
-        return possible
-    ids, needed = possible
-    for card in cards:
-        narrowed = ids & index.named_by(card) if card.kind in index.supporting else ids
-        if len(ids) > 1 and narrowed and narrowed != ids:
-            ids, needed = narrowed, (*needed, card)
-    if len(ids) > 1:
-        return f"{needed[0]} may be {' or '.join(sorted(ids))}; no other label decides"
-    return index.catalog.accelerator(min(ids)), needed
-
-
-def _name_by_identifying(
-    cards: Sequence[CardLabel], index: LabelIndex
-) -> tuple[frozenset[str], tuple[CardLabel, ...]] | str:
-    ids: frozenset[str] = frozenset()
-    needed: tuple[CardLabel, ...] = ()
-    for card in (card for card in cards if card.kind in index.identifying):
-        named = index.named_by(card)
-        if not named:
-            if card.kind in PRIMARY:
-                return f"{card} is no accelerator of the catalogue"
-            continue
-        if not needed:
-            ids, needed = named, (card,)
-            continue
-        both = ids & named
-        if not both:
-            return f"labels contradict: {needed[0]} is {_any_of(ids)}, {card} is {_any_of(named)}"
-        if both != ids:
-            ids, needed = both, (*needed, card)
-    if not needed:
-        return "no label names the accelerator"
-    return ids, needed
-
-
-def _any_of(ids: frozenset[str]) -> str:
-    return " or ".join(sorted(ids))
-
-
-def _selecting(
-    label: CardLabel, accelerator: Accelerator, index: LabelIndex, *, virtual: bool
-) -> tuple[str, tuple[str, ...]]:
-    """The label with all values that mean this card, so that the selector, and with it the pods'
-    template, does not change when a node with another of these values joins."""
-    if label.raw != label.value:  # a counter's value is a number of cards
-        return label.key, (label.raw,)
-    values = index.values_of(label.kind, accelerator.id)
-    if label.kind == DEVICE_ID:
-        values = tuple(
-            value for value in values if (value in accelerator.pci_device_ids_vf) == virtual
+def _identify(
+    cards: Sequence[CardLabel],
+    index: LabelIndex,
+    resource: str,
+    declared: Accelerator | None,
+    labels: Mapping[str, str],
+) -> Identified:
+    """The declared accelerator or the one that the labels name, which must not be another one."""
+    vendor = vendor_of(resource)
+    try:
+        identified = identify(cards, index, vendor, labels)
+    except NotPlannableError as refusal:
+        if declared is None or isinstance(refusal, ContradictionError):
+            raise
+        identified = Identified(declared, ())
+    accelerator, needed = identified.accelerator, identified.needed
+    if accelerator.vendor is not vendor:
+        told = f"labels contradict: {needed[0]} is" if needed else "the pool declares"
+        raise ContradictionError(f"{told} {accelerator.id}, the node offers {resource}")
+    if declared is not None and accelerator is not declared:
+        raise ContradictionError(
+            f"{needed[0]} is {accelerator.id}, the pool declares {declared.id}: correct "
+            "spec.accelerator, or leave it out"
         )
-    if label.kind == PRODUCT_NAME:
-        values = tuple(value for value in values if value.endswith(_VF_PRODUCT_SUFFIX) == virtual)
-    others = tuple(value for value in values if value != label.raw)
-    return label.key, (label.raw, *others)
+    return identified
+
+
+def _partition(
+    resource: str,
+    accelerator: Accelerator,
+    cards: Sequence[CardLabel],
+    labels: Mapping[str, str],
+    *,
+    virtual: bool,
+) -> Partition | None:
+    """What a device is where it is a part of a GPU."""
+    if accelerator.vendor is Vendor.AMD:
+        gpu = Gpu(accelerator, _memory_of(accelerator, virtual=virtual))
+        return amd_partition(resource, gpu, cards)
+    mig = find_mig(resource, labels)
+    return mig_partition(mig, resource, accelerator, labels) if mig else None
+
+
+def _memory_of(accelerator: Accelerator, *, virtual: bool) -> int | None:
+    return accelerator.memory_bytes_vf if virtual else accelerator.memory_bytes
+
+
+def _memory_offered(node: Node, found: Recognised) -> tuple[int, int, int]:
+    """Memory of all devices behind a resource: what can be allocated, and what there is; of equal
+    ones the larger devices are better."""
+    device_bytes = found.device_bytes or 0
+    allocatable = node.allocatable.get(found.resource, 0)
+    count = offered(node, found.resource)
+    return allocatable * device_bytes, count * device_bytes, device_bytes
+
+
+def _notes(node: Node, best: Recognised, judged: Sequence[Recognition]) -> tuple[str, ...]:
+    """What else the node offers, and where its labels count more than its device plugin offers."""
+    notes = []
+    for other in judged:
+        if other.resource == best.resource:
+            continue
+        count = offered(node, other.resource)
+        why = other.reason if isinstance(other, Unrecognised) else "a node belongs to one resource"
+        notes.append(f"{other.resource} ({count}) is left out: {why}")
+    key = f"{best.resource}.count"
+    told, count = read_count(node.labels.get(key)), offered(node, best.resource)
+    if told is not None and told > count and len(judged) == 1:
+        notes.append(f"{show_label(key, node.labels[key])}, but the device plugin offers {count}")
+    return tuple(notes)

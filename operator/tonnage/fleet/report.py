@@ -1,5 +1,6 @@
 """What is said of a pool: its status, and the object of a pool that nobody declared."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -7,10 +8,11 @@ from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.names import ACCELERATOR_POOL, API_VERSION
 from tonnage.api.pool import AcceleratorPoolStatus, GPUCounts
 from tonnage.fleet.model import Pool
-from tonnage.fleet.pools import DISCOVERED_LABELS
+from tonnage.fleet.pool_building import DISCOVERED_LABELS
 
 _MAX_UNUSABLE_NODES: Final = 20
 _MAX_NODE_CHARS: Final = 200
+_MAX_NAMED_POOLS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,7 @@ class PoolReadiness:
 
 def pool_status(pool: Pool) -> AcceleratorPoolStatus:
     """Counts and unusable nodes of a pool, without conditions (they need a clock)."""
-    unusable = [
-        f"{node.name}: {node.unusable}"[:_MAX_NODE_CHARS]
-        for node in pool.nodes
-        if node.unusable is not None
-    ]
+    unusable = [f"{node.name}: {node.unusable}"[:_MAX_NODE_CHARS] for node in pool.nodes.unusable()]
     return AcceleratorPoolStatus(
         accelerator=pool.accelerator.id if pool.accelerator else None,
         nodes=len(pool.nodes),
@@ -45,17 +43,16 @@ def pool_status(pool: Pool) -> AcceleratorPoolStatus:
 def pool_readiness(pool: Pool) -> PoolReadiness:
     """Whether anything can be placed on the pool, and why not."""
     if not pool.nodes:
-        return _not_ready(Reason.NO_NODES, _why_no_nodes(pool))
+        return _not_ready(Reason.NO_NODES, f"{_why_no_nodes(pool)}{_tell_growth(pool)}")
     if pool.unrecognised is not None:
         return _not_ready(Reason.UNRECOGNISED, pool.unrecognised)
-    usable = sum(1 for node in pool.nodes if node.unusable is None)
+    usable = pool.nodes.counts.usable
     if usable == 0:
         first = pool.nodes[0]
         told = f"none of {len(pool.nodes)} nodes is usable ({first.name}: {first.unusable})"
         return _not_ready(Reason.NO_USABLE_NODES, told)
     message = f"{usable} of {len(pool.nodes)} nodes usable, {pool.free} of {pool.total} GPUs free"
-    if pool.overlaps:
-        message += f"; shares nodes with {', '.join(pool.overlaps)}, which comes first by name"
+    message += f"{_tell_overlaps(pool)}{_tell_notes(pool)}"
     return PoolReadiness(True, Reason.POOL_USABLE, message[:MAX_MESSAGE_BYTES])
 
 
@@ -76,11 +73,44 @@ def discovered_pool_body(pool: Pool) -> dict[str, Any]:
     }
 
 
+def _tell_notes(pool: Pool) -> str:
+    """What else there is to say of some nodes: the first note, and how many there are."""
+    others = len(pool.notes) - 1
+    more = f" (and {others} more)" if others > 0 else ""
+    return f"; {pool.notes[0]}{more}" if pool.notes else ""
+
+
 def _why_no_nodes(pool: Pool) -> str:
     if pool.overlaps:
         others = ", ".join(pool.overlaps)
         return f"all nodes with the labels of spec.nodeSelector are in {others}, first by name"
     return "no node has the labels of spec.nodeSelector"
+
+
+def _tell_overlaps(pool: Pool) -> str:
+    """That other declared pools select the same nodes, and which pool has these."""
+    told = ""
+    if pool.overlaps:
+        told += f"; {_listed(pool.overlaps)}, first by name, has nodes that this pool selects too"
+    if pool.overlapped:
+        told += f"; first by name, it has nodes that {_listed(pool.overlapped)} selects too"
+    return told
+
+
+def _tell_growth(pool: Pool) -> str:
+    """What a node autoscaler may make of a pool without nodes."""
+    if not pool.growth:
+        return ""
+    if not pool.largest_node:
+        return f"; the size of the up to {pool.growth} nodes to come is not known"
+    return f"; up to {pool.growth} nodes with {pool.largest_node} GPUs may come"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many others there are."""
+    shown = ", ".join(names[:_MAX_NAMED_POOLS])
+    others = len(names) - _MAX_NAMED_POOLS
+    return f"{shown} (and {others} more)" if others > 0 else shown
 
 
 def _not_ready(reason: Reason, message: str) -> PoolReadiness:

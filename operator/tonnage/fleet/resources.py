@@ -13,7 +13,6 @@ _PREFIXES: Final = {"amd.com": Vendor.AMD, "nvidia.com": Vendor.NVIDIA}
 _GPU_RESOURCE: Final = re.compile(
     r"amd\.com/(gpu|[sdtqc]px_nps[0-9])|nvidia\.com/(gpu|gpu\.shared|mig-[0-9a-z.+-]{1,40})"
 )
-_WHOLE_GPU: Final = re.compile(r"amd\.com/(gpu|spx_nps[0-9])|nvidia\.com/gpu")
 
 # Kubernetes' quantity: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:([kMGTPE]|[KMGTPE]i)|[eE]([0-9]{1,2}))?")
@@ -23,9 +22,9 @@ _SUFFIXES: Final = {
 }
 
 
-def is_whole_gpu(resource: str) -> bool:
-    """Whether one unit of the resource is a physical GPU, not a slice of one."""
-    return _WHOLE_GPU.fullmatch(resource) is not None
+def without_sharing(resource: str) -> str:
+    """The resource that a shared one (nvidia.com/gpu.shared, under renameByDefault) stands for."""
+    return resource.removesuffix(".shared")
 
 
 def vendor_of(resource: str) -> Vendor:

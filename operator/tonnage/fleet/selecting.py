@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
-from tonnage.fleet.model import Node
-
 Entry = TypeVar("Entry")
 Selector = Mapping[str, tuple[str, ...]]
 """Label -> values, one of which the node must have; every label must match."""
@@ -22,19 +20,19 @@ class SelectorIndex(Generic[Entry]):
             for value in selector[key]:
                 self._found_by.setdefault((key, value), []).append((selector, entry))
 
-    def selecting(self, node: Node) -> list[Entry]:
-        """The entries whose selectors select the node, in the order of the node's labels."""
+    def selecting(self, labels: Mapping[str, str]) -> list[Entry]:
+        """The entries whose selectors select a node with these labels, in the labels' order."""
         return [
             entry
-            for item in node.labels.items()
+            for item in labels.items()
             for selector, entry in self._found_by.get(item, _NONE)
-            if is_selected(node, selector)
+            if is_selected(labels, selector)
         ]
 
 
-def is_selected(node: Node, selector: Selector) -> bool:
-    """Whether the node has one of the values of every label."""
-    return all(node.labels.get(key) in values for key, values in selector.items())
+def is_selected(labels: Mapping[str, str], selector: Selector) -> bool:
+    """Whether a node with these labels has one of the values of every label."""
+    return all(labels.get(key) in values for key, values in selector.items())
 
 
 def selector_of(node_selector: Mapping[str, str]) -> Selector:

@@ -139,12 +139,6 @@ class GpuNodeTolerations(Sourced):
     tolerations: list[Toleration]
 
 
-class Architectures(Sourced):
-    """Values of kubernetes.io/arch that images exist for."""
-
-    default: list[str]
-
-
 class ReservedArguments(Sourced):
     """Arguments that only Tonnage sets, and what to use instead."""
 
@@ -167,7 +161,6 @@ class Defaults(Section):
     environment: Environment
     security: Security
     gpu_node_tolerations: GpuNodeTolerations
-    architectures: Architectures
     reserved_arguments: ReservedArguments
 
 

@@ -20,7 +20,7 @@ class Image:
 
 def choose_image(replica: Replica) -> Image:
     """The user's image, else the pool's, else the one that a compatibility rule pins, else the
-    vendor's of the wanted vLLM release.
+    vendor's of the wanted vLLM release, in the build that the drivers of the pool's nodes run.
 
     An image that is not the vendor's may have any entrypoint (rocm/vllm has a shell, which would
     end at once and look like success); that `vllm` is on its PATH is all it has to promise.
@@ -34,5 +34,5 @@ def choose_image(replica: Replica) -> Image:
 def _vendor_image(replica: Replica) -> Image:
     version = replica.vllm_version
     serves = parse_version(version) >= parse_version(defaults().since.serve_entrypoint)
-    name = replica.catalog.image(replica.vendor, version)
+    name = replica.catalog.image(replica.vendor, version, replica.option.pool.cuda)
     return Image(name) if serves else Image(name, _SERVE)

@@ -32,7 +32,7 @@ def _pod_spec(replica: Replica) -> dict[str, Any]:
     given, pool = replica.spec.template.spec, replica.option.pool
     return {
         **_passed_through(given),
-        "affinity": affinity(pool),
+        "affinity": affinity(pool, replica.catalog),
         "tolerations": tolerations(pool, given.tolerations),
         "containers": [_container(replica)],
         "volumes": volumes(replica.spec, replica.vendor, replica.gpus),

@@ -4,25 +4,26 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tonnage.api.pod import Toleration
+from tonnage.catalog.catalog import Catalog
+from tonnage.fleet.image_support import architectures_for
+from tonnage.fleet.label_index import ARCHITECTURE
 from tonnage.fleet.model import Pool
 from tonnage.render.api_form import api_form
 from tonnage.render.defaults import defaults
 
 _OS: Final = "kubernetes.io/os"
-_ARCHITECTURE: Final = "kubernetes.io/arch"
 
 
-def affinity(pool: Pool) -> dict[str, Any]:
+def affinity(pool: Pool, catalog: Catalog) -> dict[str, Any]:
     """Only nodes with the pool's labels, and with an operating system and a processor that the
     image is built for. Never by a node's name: the scheduler chooses among them."""
-    labels = {
-        _OS: ("linux",),
-        _ARCHITECTURE: _architectures(pool),
-        **pool.node_selector,
-    }
+    labels = {_OS: ("linux",), **_architectures(pool, catalog), **pool.node_selector}
+    excluded = {key: values for key, values in pool.node_exclusion.items() if values}
+    absent = sorted(key for key, values in pool.node_exclusion.items() if not values)
     expressions = [
         *_expressions("In", labels),
-        *_expressions("NotIn", pool.node_exclusion),
+        *_expressions("NotIn", excluded),
+        *({"key": key, "operator": "DoesNotExist"} for key in absent),
     ]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -47,8 +48,9 @@ def _expressions(operator: str, labels: Mapping[str, tuple[str, ...]]) -> list[d
     ]
 
 
-def _architectures(pool: Pool) -> tuple[str, ...]:
-    """Where the accelerator sits beside another processor (GB200: arm64) the catalogue says so."""
-    matches = pool.accelerator.matches if pool.accelerator else ()
-    named = [match.values for match in matches if match.label == _ARCHITECTURE]
-    return named[0] if named else tuple(defaults().architectures.default)
+def _architectures(pool: Pool, catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """The processors that the accelerator's pods run on, for a pool whose accelerator is known."""
+    if pool.accelerator is None:
+        return {}
+    image = catalog.images[pool.accelerator.vendor]
+    return {ARCHITECTURE: architectures_for(pool.accelerator, image)}

@@ -17,8 +17,10 @@ from tonnage.checkpoint.model import (
     ModelShape,
 )
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
-from tonnage.fleet.model import Pool, PoolNode
+from tonnage.fleet.model import Pool
+from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.placement.model import Option
+from tonnage.placement.pricing import PriceSource
 from tonnage.render.deployment import render_deployment
 from tonnage.render.model import Owner, RenderSettings, SurgeMode
 
@@ -82,7 +84,7 @@ def make_option(
             accelerator=device,
             device_bytes=device.memory_bytes,
             resource=device.resource,
-            nodes=(PoolNode("node-0", free, free, free, None),),
+            nodes=PoolNodes.of([PoolNode("node-0", free, free, free, None)]),
             node_selector=node_selector or SELECTORS[accelerator],
             taints=(),
             declared=parse_model(AcceleratorPoolSpec, declared, "spec") if declared else None,
@@ -91,8 +93,9 @@ def make_option(
         fit=_make_fit(device.memory_bytes or 0, parallelism),
         replicas=2,
         room=2,
+        grown_room=2,
         cost_per_hour=Decimal(cost_per_hour),
-        price_source="test",
+        price_source=PriceSource("Pool", "test"),
         estimate=None,
         settings=rules or Settings(),
     )

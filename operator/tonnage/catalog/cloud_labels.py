@@ -1,0 +1,46 @@
+"""What clouds write on their nodes' labels, out of cloud_labels.yaml."""
+
+from collections.abc import Mapping
+from datetime import date
+
+from pydantic import BaseModel, ConfigDict
+
+from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.model import LabelMatch
+
+
+class CloudLabel(BaseModel):
+    """One label of a cloud, with the values that stand for each accelerator.
+
+    `virtual_functions` are those accelerators that the cloud hands out as virtual functions.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cloud: str
+    label: str
+    source: str
+    date: date
+    accelerators: Mapping[str, tuple[str, ...]]
+    virtual_functions: frozenset[str] = frozenset()
+
+
+class CloudLabelsFile(BaseModel):
+    """cloud_labels.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    compiled: date
+    labels: tuple[CloudLabel, ...]
+
+
+def load_cloud_matches() -> dict[str, tuple[LabelMatch, ...]]:
+    """What clouds' labels say of each accelerator, by its id."""
+    file = CloudLabelsFile.model_validate(read_data_file("cloud_labels.yaml"))
+    matches: dict[str, tuple[LabelMatch, ...]] = {}
+    for entry in file.labels:
+        for accelerator_id, values in entry.accelerators.items():
+            virtual = accelerator_id in entry.virtual_functions
+            match = LabelMatch(entry.label, values, virtual_function=virtual)
+            matches[accelerator_id] = (*matches.get(accelerator_id, ()), match)
+    return matches

@@ -1,0 +1,151 @@
+"""The nodes of a pool: their numbers at once, the nodes themselves when somebody reads them.
+
+A fleet has ten thousand nodes and a plan asks two hundred pools how many GPUs they have free; who
+lists nodes is a person. So a pool counts its nodes by how many GPUs they have free, and the list is
+made when it is first read.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+from tonnage.fleet.occupancy import Waiting, pack, pack_nodes
+
+Blocks = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """A node inside its pool: GPUs in all, usable ones and free ones."""
+
+    name: str
+    gpus: int
+    allocatable: int
+    free: int
+    unusable: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCounts:
+    """What the nodes of a pool come to.
+
+    `nodes` counts all, `usable` those that can take pods now; `total` are GPUs on all of them,
+    `allocatable` on usable ones, `largest_node` most on one. `blocks` are (free GPUs, usable nodes
+    with so many free) pairs, the smallest first, without nodes that have none free; `to_come` are
+    the same of nodes that an autoscaler may still add.
+    """
+
+    nodes: int
+    usable: int
+    total: int
+    allocatable: int
+    largest_node: int
+    blocks: Blocks
+    to_come: Blocks = ()
+
+    @property
+    def free(self) -> int:
+        """Free GPUs on usable nodes."""
+        return sum(free * nodes for free, nodes in self.blocks)
+
+    @property
+    def largest_free_block(self) -> int:
+        """Most free GPUs on one node."""
+        return self.blocks[-1][0] if self.blocks else 0
+
+    def room_for(self, gpus_per_replica: int) -> int:
+        """Replicas of so many GPUs each that can start now; a replica lives on one node."""
+        return _room(self.blocks, gpus_per_replica)
+
+    def room_after_growth(self, gpus_per_replica: int) -> int:
+        """Replicas that can start now or on the nodes to come."""
+        return _room(self.blocks, gpus_per_replica) + _room(self.to_come, gpus_per_replica)
+
+    def less(self, waiting: Waiting) -> "NodeCounts":
+        """The same once these replicas are packed onto the nodes, and onto those to come."""
+        now = pack(dict(self.blocks), waiting)
+        later = pack(dict(self.to_come), now.unplaced)
+        return replace(self, blocks=as_blocks(now.left), to_come=as_blocks(later.left))
+
+
+def _room(blocks: Blocks, gpus_per_replica: int) -> int:
+    return sum(free // gpus_per_replica * nodes for free, nodes in blocks)
+
+
+def as_blocks(nodes: Mapping[int, int]) -> Blocks:
+    """Numbers of nodes by their free GPUs, as NodeCounts has them."""
+    return tuple(sorted((free, count) for free, count in nodes.items() if free and count))
+
+
+class PoolNodes(Sequence[PoolNode]):
+    """A pool's nodes by name, with their counts; those listed are those that were counted."""
+
+    __slots__ = ("_list", "_listed", "counts")
+
+    def __init__(self, counts: NodeCounts, list_nodes: Callable[[], Iterable[PoolNode]]) -> None:
+        self.counts = counts
+        self._list = list_nodes
+        self._listed: tuple[PoolNode, ...] | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[PoolNode], to_come: Blocks = ()) -> "PoolNodes":
+        """The nodes listed already, and counted."""
+        listed = tuple(sorted(nodes, key=lambda node: node.name))
+        return cls(replace(_count(listed), to_come=to_come), lambda: listed)
+
+    def less(self, waiting: Waiting) -> "PoolNodes":
+        """The nodes once these replicas are packed onto them, too."""
+        return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))
+
+    def _list_less(self, waiting: Waiting) -> Iterable[PoolNode]:
+        free = {node.name: node.free for node in self if node.unusable is None}
+        left = pack_nodes(free, waiting).left
+        return (replace(node, free=left.get(node.name, 0)) for node in self)
+
+    def unusable(self) -> Sequence[PoolNode]:
+        """The nodes that are no capacity now, by name."""
+        if self.counts.usable == self.counts.nodes:
+            return ()
+        return [node for node in self if node.unusable is not None]
+
+    def __len__(self) -> int:
+        return self.counts.nodes
+
+    def __iter__(self) -> Iterator[PoolNode]:
+        return iter(self._read())
+
+    @overload
+    def __getitem__(self, index: int) -> PoolNode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PoolNode]: ...
+    def __getitem__(self, index: int | slice) -> PoolNode | Sequence[PoolNode]:
+        return self._read()[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PoolNodes):
+            return NotImplemented
+        return self.counts == other.counts and self._read() == other._read()
+
+    __hash__ = None  # type: ignore[assignment]  # as a list of what may be many
+
+    def __repr__(self) -> str:
+        return f"PoolNodes({self._read()!r})"
+
+    def _read(self) -> tuple[PoolNode, ...]:
+        if self._listed is None:
+            self._listed = tuple(self._list())
+        return self._listed
+
+
+def _count(nodes: Sequence[PoolNode]) -> NodeCounts:
+    usable = [node for node in nodes if node.unusable is None]
+    blocks = Counter(node.free for node in usable if node.free)
+    return NodeCounts(
+        nodes=len(nodes),
+        usable=len(usable),
+        total=sum(node.gpus for node in nodes),
+        allocatable=sum(node.allocatable for node in usable),
+        largest_node=max((node.gpus for node in nodes), default=0),
+        blocks=as_blocks(blocks),
+    )

@@ -1,0 +1,273 @@
+"""The fleet after any history is the fleet that is there, whatever was asked of it meanwhile."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.gpu_nodes import H100, L40S, MI300X, amd_node, nvidia_labels, nvidia_node
+from tonnage.api.pod import Toleration
+from tonnage.catalog.load import load_catalog
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
+from tonnage.fleet.node import read_node
+
+CATALOG = load_catalog()
+OWNERS = [("chat", "one"), ("chat", "two"), ("code", "one")]
+TAINT = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
+TOLERATION = Toleration(key="dedicated", operator="Exists")
+ASKERS: list[tuple[tuple[str, str] | None, tuple[Toleration, ...]]] = [
+    (None, ()),
+    (OWNERS[0], ()),
+    (OWNERS[1], (TOLERATION,)),
+    (None, (TOLERATION,)),
+]
+
+KINDS: dict[str, Callable[..., dict[str, Any]]] = {
+    "H100": lambda name, **how: nvidia_node(name, H100, **how),
+    "H100 on GKE": lambda name, **how: nvidia_node(
+        name, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, **how
+    ),
+    "H100 of a team on GKE": lambda name, **how: nvidia_node(
+        name,
+        H100 | {"team": "a", "cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
+        **how,
+    ),
+    "H100 of a team": lambda name, **how: nvidia_node(name, H100 | {"team": "a"}, **how),
+    "H100 of a team in a zone": lambda name, **how: nvidia_node(
+        name, H100 | {"team": "a", "zone": "z"}, **how
+    ),
+    "L40S in a zone": lambda name, **how: nvidia_node(name, L40S | {"zone": "z"}, gpus=4, **how),
+    "shared": lambda name, **how: nvidia_node(
+        name, nvidia_labels("NVIDIA-L40S-SHARED", 46068), gpus=32, **how
+    ),
+    "unlabelled": lambda name, **how: nvidia_node(name, {"team": "a"}, **how),
+    "no GPU": lambda name, **how: nvidia_node(name, {"zone": "z"}, gpus=0, **how),
+    "MI300X": lambda name, **how: amd_node(name, MI300X, **how),
+    "MI300X in another mode": lambda name, **how: amd_node(
+        name, MI300X | {"amd.com/gpu.compute-memory-partition": "spx_nps4"}, **how
+    ),
+    "MI300X as a virtual function": lambda name, **how: amd_node(
+        name, MI300X | {"amd.com/gpu.device-id": "74b5"}, **how
+    ),
+    "MI300X counted": lambda name, **how: amd_node(
+        name, {"beta.amd.com/gpu.device-id.74a1": "8", "team": "a"}, **how
+    ),
+}
+CONDITIONS: list[dict[str, Any]] = [{}, {}, {"cordoned": True}, {"taints": [TAINT]}]
+
+nodes = st.builds(
+    lambda name, kind, how: read_node(KINDS[kind](name, **how)),
+    st.sampled_from([f"n{number}" for number in range(6)]),
+    st.sampled_from(sorted(KINDS)),
+    st.sampled_from(CONDITIONS),
+)
+pods = st.builds(
+    GpuPod,
+    uid=st.sampled_from([f"p{number}" for number in range(8)]),
+    node=st.sampled_from([None, "gone", *(f"n{number}" for number in range(6))]),
+    requests=st.dictionaries(
+        st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]), st.integers(0, 9), max_size=2
+    ),
+    owner=st.none() | st.sampled_from(OWNERS),
+    placement=st.sampled_from(["h100", "mi300x"]),
+)
+POOLS = ["amd-mi300x", "nvidia-h100-sxm-80gb", "nvidia-l40s", "teams", "zone", "nowhere"]
+reservations = st.lists(
+    st.builds(
+        Reservation,
+        owner=st.just(("", "")),
+        placement=st.sampled_from(["h100", "mi300x"]),
+        pool=st.sampled_from(POOLS),
+        gpus_per_replica=st.sampled_from([0, 1, 2, 4, 8]),
+        replicas=st.sampled_from([0, 1, 2, 5, 10**12]),
+    ),
+    max_size=3,
+    unique_by=lambda found: (found.placement, found.pool, found.gpus_per_replica),
+)
+
+
+def declared(name: str, spec: dict[str, Any]) -> DeclaredPool:
+    pool = read_declared_pool({"metadata": {"name": name}, "spec": spec})
+    assert pool is not None
+    return pool
+
+
+declarations = st.builds(
+    declared,
+    st.sampled_from(["teams", "zone", "amd-mi300x"]),
+    st.fixed_dictionaries(
+        {
+            "nodeSelector": st.sampled_from(
+                [{"team": "a"}, {"zone": "z"}, {"team": "a", "zone": "z"}]
+            )
+        },
+        optional={
+            "accelerator": st.sampled_from(["h100-sxm-80gb", "mi300x", "mi300"]),
+            "maxNodes": st.integers(1, 4),
+            "weight": st.integers(0, 3),
+            "tolerations": st.just([{"key": "dedicated", "operator": "Exists"}]),
+        },
+    ),
+)
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("put node"), nodes),
+        st.tuples(st.just("remove node"), st.sampled_from(["n0", "n1", "n2", "n3", "nobody"])),
+        st.tuples(st.just("put pod"), pods),
+        st.tuples(st.just("remove pod"), st.sampled_from(["p0", "p1", "p2", "p3", "nobody"])),
+        st.tuples(st.just("declare"), declarations),
+        st.tuples(st.just("withdraw"), st.sampled_from(["teams", "zone", "nobody"])),
+        st.tuples(st.just("reserve"), st.tuples(st.sampled_from(OWNERS), reservations)),
+        st.tuples(st.just("ask"), st.sampled_from(ASKERS)),
+    ),
+    max_size=30,
+)
+
+
+@dataclass
+class Told:
+    """What was told, each thing as it was told last."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, GpuPod] = field(default_factory=dict)
+    declared: dict[str, DeclaredPool] = field(default_factory=dict)
+    reserved: dict[tuple[str, str], tuple[Reservation, ...]] = field(default_factory=dict)
+
+    def snapshot(self, random: Random) -> FleetSnapshot:
+        """All of it, in any order; the reservations of one owner together."""
+        parts: list[list[Any]] = [
+            list(self.nodes.values()),
+            list(self.pods.values()),
+            [one for of_owner in self.reserved.values() for one in of_owner],
+            list(self.declared.values()),
+        ]
+        for part in parts:
+            random.shuffle(part)
+        return FleetSnapshot(*map(tuple, parts))
+
+
+def live(history: Sequence[tuple[str, Any]]) -> tuple[Fleet, Told]:
+    """A fleet that was told of the events, and what was told."""
+    fleet, told = Fleet(CATALOG), Told()
+    for what, value in history:
+        match what:
+            case "put node":
+                fleet.put_node(value)
+                told.nodes[value.name] = value
+            case "remove node":
+                fleet.remove_node(value)
+                told.nodes.pop(value, None)
+            case "put pod":
+                fleet.put_pod(value)
+                told.pods[value.uid] = value
+            case "remove pod":
+                fleet.remove_pod(value)
+                told.pods.pop(value, None)
+            case "declare":
+                fleet.declare(value)
+                told.declared[value.name] = value
+            case "withdraw":
+                fleet.withdraw(value)
+                told.declared.pop(value, None)
+            case "reserve":
+                owner, found = value
+                told.reserved[owner] = tuple(replace(one, owner=owner) for one in found)
+                fleet.reserve(owner, told.reserved[owner])
+            case "ask":
+                excluding, tolerations = value
+                fleet.pools(excluding, tolerations)
+    return fleet, told
+
+
+def in_order(snapshot: FleetSnapshot) -> FleetSnapshot:
+    """An owner's reservations are kept as they were told."""
+    return replace(snapshot, reservations=tuple(sorted(snapshot.reservations, key=repr)))
+
+
+@given(events, st.randoms(use_true_random=False))
+@settings(max_examples=300, deadline=None)
+def test_a_fleet_after_any_history_is_the_one_built_of_what_is_there(
+    history: list[tuple[str, Any]], random: Random
+) -> None:
+    fleet, told = live(history)
+    fresh = Fleet.of(told.snapshot(random), CATALOG)
+    for excluding, tolerations in ASKERS:
+        assert fleet.pools(excluding, tolerations) == fresh.pools(excluding, tolerations)
+    assert in_order(fleet.snapshot()) == in_order(fresh.snapshot())
+    for name in told.nodes:
+        assert fleet.pool_of(name) == fresh.pool_of(name)
+
+
+@given(events)
+@settings(max_examples=150, deadline=None)
+def test_what_is_counted_is_what_is_listed(history: list[tuple[str, Any]]) -> None:
+    fleet, _ = live(history)
+    for excluding, tolerations in ASKERS:
+        for pool in fleet.pools(excluding, tolerations):
+            listed = list(pool.nodes)
+            assert [node.name for node in listed] == sorted(node.name for node in listed)
+            assert len(pool.nodes) == len(listed)
+            assert pool.total == sum(node.gpus for node in listed)
+            assert pool.allocatable == sum(node.allocatable for node in listed)
+            assert pool.free == sum(node.free for node in listed)
+            assert pool.largest_free_block == max((node.free for node in listed), default=0)
+            assert pool.nodes.counts.usable == sum(node.unusable is None for node in listed)
+            for gpus in (1, 2, 3, 4, 8):
+                assert pool.room_for(gpus) == sum(node.free // gpus for node in listed)
+
+
+@given(events, st.sampled_from([None, *OWNERS]))
+@settings(max_examples=200, deadline=None)
+def test_what_is_free_is_what_a_slow_count_finds(
+    history: list[tuple[str, Any]], excluding: tuple[str, str] | None
+) -> None:
+    fleet, told = live(history)
+    pools = fleet.pools(excluding)
+    counted = count_free(told, pools, excluding)
+    assert {node.name: node.free for pool in pools for node in pool.nodes} == counted
+    for pool in pools:
+        assert pool.total == sum(
+            max(told.nodes[node.name].capacity.get(pool.resource, 0), node.allocatable)
+            for node in pool.nodes
+        )
+
+
+def count_free(
+    told: Told, pools: Sequence[Pool], excluding: tuple[str, str] | None
+) -> dict[str, int]:
+    """Free GPUs of each node, counted pod by pod and replica by replica."""
+    pool_of = {node.name: pool for pool in pools for node in pool.nodes}
+    free = {
+        node.name: 0 if node.unusable else told.nodes[node.name].allocatable[pool.resource]
+        for pool in pools
+        for node in pool.nodes
+    }
+    scheduled: Counter[object] = Counter()
+    for pod in told.pods.values():
+        if pod.node not in pool_of or pod.owner == excluding is not None:
+            continue
+        pool = pool_of[pod.node]
+        free[pod.node] -= pod.requests.get(pool.resource, 0)
+        scheduled[pod.owner, pod.placement, pool.name, sum(pod.requests.values())] += 1
+    free = {name: max(0, count) for name, count in free.items()}
+    wanted = [one for of_owner in told.reserved.values() for one in of_owner]
+    for one in sorted(wanted, key=lambda one: -one.gpus_per_replica):
+        if one.owner == excluding or not one.gpus_per_replica:
+            continue
+        alike = one.owner, one.placement, one.pool, one.gpus_per_replica
+        missing = min(one.replicas, 1000) - scheduled[alike]
+        for _ in range(missing):
+            places = [
+                (count, name)
+                for name, count in free.items()
+                if pool_of[name].name == one.pool and count >= one.gpus_per_replica
+            ]
+            if places:
+                free[min(places)[1]] -= one.gpus_per_replica
+    return free
