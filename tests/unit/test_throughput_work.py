@@ -44,4 +44,38 @@ def test_an_indexer_bounds_what_is_read_of_the_compressed_cache() -> None:
     work = token_work(shape, None)
 
     assert work.kv_bytes(account(43), 1, 100_000) == work.kv_bytes(account(43), 1, 1_000_000)
-    assert work.operations(1, 100_000) == work.operations(1, 1_000_000)
+    assert work.decode_attention(100_000) == work.decode_attention(1_000_000)
+
+
+def test_sparse_latent_attention_reads_what_its_indexer_chooses_and_all_of_the_keys() -> None:
+    work = token_work(load_shape("deepseek-v3", index_n_heads=64, index_head_dim=128), None)
+    dense = token_work(load_shape("deepseek-v3"), None)
+
+    assert work.chosen_tokens == 2048
+    assert work.decode_attention(2048) == dense.decode_attention(2048)
+    assert work.decode_attention(100_000) == work.decode_attention(2048)
+    # Of 100,000 tokens 2,048 latents of 576 elements are read, and every key of 128 in 8 bits.
+    want = 1000 * (2048 * 576 + 100_000 * 64) / (576 + 64)
+    assert work.kv_bytes(account(1000), 1, 100_000) == pytest.approx(want)
+
+
+def test_decoding_with_latent_attention_multiplies_whole_latents() -> None:
+    work = token_work(load_shape("deepseek-v3"), None)
+
+    assert work.decode_attention(1000) == 61 * 2 * 128 * (2 * 512 + 64) * 1000
+    assert work.prompt_attention(1000) == 61 * 2 * 128 * (128 + 64 + 128) * 1000
+
+
+def test_a_sliding_window_bounds_what_attention_costs() -> None:
+    work = token_work(load_shape("gpt-oss-120b"), None)
+
+    half = work.decode_attention(100_000) - work.decode_attention(50_000)
+    assert half == 18 * 2 * 64 * (64 + 64) * 50_000
+
+
+def test_only_the_experts_that_a_token_is_sent_to_work_for_it() -> None:
+    work = token_work(load_shape("mixtral-8x7b"), None)
+
+    assert work.expert_layers == 32
+    assert work.active_expert_parameters == 32 * 2 * 3 * 4096 * 14336
+    assert token_work(load_shape("llama-3.1-8b"), None).active_expert_parameters == 0

@@ -1,43 +1,36 @@
 """How fast one replica serves the workload: a roofline with effective figures.
 
-Algorithm. The replica holds a batch B of requests at once. All of them advance by one token in a
-decode step, which takes the time to read the weights and the batch's KV cache, plus the operations,
-plus a fixed cost a layer (launches and all-reduces), plus the bytes that tensor parallelism sends.
-Between the steps the prompts of new requests are prefilled; each of the B requests needs that once
-in `output_tokens` steps:
+Algorithm. The replica holds a batch B of requests at once, each of which gets one token a round.
+In the time that a request takes for its output, every other one is replaced once, so a round also
+reads B x input / output tokens of new prompts. With pipeline stages the batch goes round in as many
+parts:
 
-    round  = stages x step(B / stages) + B x prefill / output_tokens
+    round  = stages x step(B / stages, B / stages x input / output)
     tokens a second = B / round
 
-On a mesh of point-to-point links (xGMI) a group of n GPUs has only n - 1 links of each GPU; a
-switch gives any group the whole bandwidth.
+A request waits for its first token while its own prompt is read, piece by piece, in steps that also
+decode; while prompts that came before it are read, which at random arrivals is rho / (2 (1 - rho))
+times the reading of one (M/D/1, rho: the share of time spent on prompts); and, when more requests
+are demanded than the batch holds, while those before it are served (Little's law).
 """
 
-from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
-from tonnage.checkpoint.model import Checkpoint, Quantization
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
 from tonnage.fit.precision import loaded_quantization
 from tonnage.throughput.figures import load_throughput_data
 from tonnage.throughput.model import Demand, ThroughputEstimate
-from tonnage.throughput.work import TokenWork, token_work
+from tonnage.throughput.speed import device_speed
+from tonnage.throughput.step import StepTime, time_steps
+from tonnage.throughput.work import token_work
 
-_ALL_REDUCES_PER_LAYER: Final = 2
-_ACTIVATION_BYTES: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Speed:
-    """Effective speeds of one GPU in its group: bytes and operations a second, bytes a second of
-    an all-reduce (None without one), seconds a layer."""
-
-    read: float
-    compute: float
-    all_reduce: float | None
-    layer_seconds: float
+_BUSIEST: Final = 0.99
+"""A queue that is busier has no mean worth telling."""
 
 
 def estimate_throughput(
@@ -48,107 +41,72 @@ def estimate_throughput(
     account: MemoryAccount,
     demand: Demand,
     catalog: Catalog,
+    share: float = 1.0,
 ) -> ThroughputEstimate | None:
-    """Estimate one replica under its demand.
+    """Estimate one replica under its demand, on devices that are `share` of a GPU each.
 
     None when the catalogue lacks the accelerator's bandwidth, operations or links.
     """
-    release = catalog.release(options.vllm_version)
+    data, release = load_throughput_data(), catalog.release(options.vllm_version)
     loaded = loaded_quantization(checkpoint.shape, options, accelerator.arch, release)
-    speed = _speed(loaded, accelerator, parallelism)
+    architecture = checkpoint.shape.architecture
+    speed = device_speed(accelerator, architecture, loaded, parallelism, release, share, data)
     if speed is None:
         return None
-    tier = release.batch_tier(account.device_bytes, accelerator.id)
-    batch = _batch(account, demand, options.max_num_seqs or tier.max_num_seqs)
-    work, stages = token_work(checkpoint.shape, loaded), parallelism.pipeline
-    context = demand.input_tokens + demand.output_tokens / 2
-    step = _decode_step(work, account, parallelism, speed, batch / stages, context)
-    prefill = _work_seconds(work, parallelism, speed, demand.input_tokens, demand.input_tokens / 2)
-    round_seconds = stages * step + batch * prefill / demand.output_tokens
-    first_read = work.weight_bytes(account, parallelism.gpus, demand.input_tokens) / speed.read
-    layers = checkpoint.shape.layers * speed.layer_seconds
+    work = token_work(checkpoint.shape, loaded)
+    step = time_steps(work, account, parallelism, speed, demand)
+    tokens, sequences = _step_limits(account, accelerator, options, release)
+    batch = _batch(account, demand, parallelism, sequences)
+    stages = parallelism.pipeline
+    prompt_tokens = batch / stages * demand.input_tokens / demand.output_tokens
+    round_seconds = stages * step.seconds(batch / stages, prompt_tokens)
+    rate = batch / round_seconds / demand.output_tokens
     return ThroughputEstimate(
         tokens_per_second=batch / round_seconds,
-        time_to_first_token_seconds=stages * max(prefill, first_read) + layers,
+        time_to_first_token_seconds=_first_token(step, parallelism, demand, batch, rate, tokens),
         time_per_output_token_seconds=round_seconds,
         batch=batch,
-        band=load_throughput_data().band,
+        band=speed.band.experts if checkpoint.shape.experts else speed.band.dense,
     )
 
 
-def _batch(account: MemoryAccount, demand: Demand, max_num_seqs: int) -> int:
-    """Requests held at once: as many as there are, as the KV cache holds, as vLLM schedules."""
-    held = account.kv_cache_tokens // (demand.input_tokens + demand.output_tokens)
-    return max(1, min(demand.concurrency, held, max_num_seqs))
+def _step_limits(
+    account: MemoryAccount, accelerator: Accelerator, options: EngineOptions, release: EngineRelease
+) -> tuple[int, int]:
+    """Tokens and requests that the scheduler puts into a step at most."""
+    tier = release.batch_tier(account.device_bytes, accelerator.id)
+    default_tokens = tier.offline_batched_tokens if options.offline else tier.max_num_batched_tokens
+    tokens = options.max_num_batched_tokens or default_tokens
+    return tokens, options.max_num_seqs or tier.max_num_seqs
 
 
-def _speed(
-    loaded: Quantization | None, accelerator: Accelerator, parallelism: Parallelism
-) -> _Speed | None:
-    data = load_throughput_data()
-    figures = data.figures(accelerator)
-    precision, peak = _compute_peak(loaded, accelerator)
-    if figures is None or accelerator.memory_bandwidth is None or peak is None:
-        return None
-    all_reduce, share = None, data.single_gpu_layer_share
-    if parallelism.tensor > 1:
-        if accelerator.link_bandwidth is None or accelerator.pair_bandwidth is None:
-            return None
-        reachable = (parallelism.tensor - 1) * accelerator.pair_bandwidth
-        all_reduce = min(accelerator.link_bandwidth, reachable) * data.link_efficiency
-        share = 1.0
-    efficiency = figures.compute_efficiency
-    return _Speed(
-        read=accelerator.memory_bandwidth * figures.bandwidth_efficiency,
-        compute=peak * efficiency.get(precision, efficiency["bf16"]),
-        all_reduce=all_reduce,
-        layer_seconds=figures.seconds_per_layer * share,
-    )
+def _batch(
+    account: MemoryAccount, demand: Demand, parallelism: Parallelism, max_num_seqs: int
+) -> int:
+    """Requests held at once: as many as there are, as the KV cache holds, as vLLM schedules.
+
+    Requests that run are on the average half done: blocks are taken as tokens come.
+    """
+    held_tokens = demand.input_tokens + ceil(demand.output_tokens / 2)
+    held = account.kv_cache_tokens // held_tokens
+    return max(1, min(demand.concurrency, parallelism.data * min(held, max_num_seqs)))
 
 
-def _compute_peak(
-    loaded: Quantization | None, accelerator: Accelerator
-) -> tuple[str, float | None]:
-    """The precision that the matrix units work in: weights that they cannot multiply are expanded
-    to 16 bits first."""
-    if loaded is not None and loaded.is_float:
-        if loaded.weight_bits == 8 and accelerator.fp8_flops is not None:
-            return "fp8", accelerator.fp8_flops
-        if loaded.weight_bits == 4 and accelerator.native_fp4:
-            return "fp4", accelerator.fp4_flops
-    return "bf16", accelerator.bf16_flops
-
-
-def _decode_step(
-    work: TokenWork,
-    account: MemoryAccount,
+def _first_token(
+    step: StepTime,
     parallelism: Parallelism,
-    speed: _Speed,
-    batch: float,
-    context: float,
+    demand: Demand,
+    batch: int,
+    requests_per_second: float,
+    tokens_per_step: int,
 ) -> float:
-    """Seconds in which one pipeline stage advances `batch` requests by a token."""
-    read = (
-        work.weight_bytes(account, parallelism.gpus, batch)
-        + work.kv_bytes(account, batch, context)
-        + work.state_bytes_moved(parallelism.gpus, batch)
-    )
-    layers = work.shape.layers / parallelism.pipeline
-    return (
-        read / speed.read
-        + _work_seconds(work, parallelism, speed, batch, context)
-        + layers * speed.layer_seconds
-    )
-
-
-def _work_seconds(
-    work: TokenWork, parallelism: Parallelism, speed: _Speed, tokens: float, context: float
-) -> float:
-    """Seconds that one pipeline stage computes and all-reduces for so many tokens."""
-    seconds = work.operations(tokens, context) / parallelism.gpus / speed.compute
-    if speed.all_reduce is not None:
-        group, layers = parallelism.tensor, work.shape.layers / parallelism.pipeline
-        message = tokens * work.shape.hidden_size * _ACTIVATION_BYTES
-        sent = _ALL_REDUCES_PER_LAYER * layers * message * 2 * (group - 1) / group
-        seconds += sent / speed.all_reduce
-    return seconds
+    """Mean seconds from a request to its first token."""
+    decoding = (batch - 1) / parallelism.pipeline
+    free = max(1.0, tokens_per_step - decoding / parallelism.data)
+    bare = step.seconds(decoding, 0)
+    reading = step.seconds(decoding, demand.input_tokens) - bare
+    busy = min(reading * requests_per_second * (batch - 1) / batch, _BUSIEST)
+    behind_others = min(batch - 1, busy / (2 * (1 - busy))) * reading
+    queued = (demand.concurrency - batch) / requests_per_second
+    pieces = ceil(demand.input_tokens / free)
+    return parallelism.pipeline * (pieces * bare + reading) + behind_others + queued

@@ -1,0 +1,109 @@
+"""How fast one GPU of a replica is, as far as it gets of its peaks."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.catalog.engine import EngineRelease
+from tonnage.catalog.model import Accelerator
+from tonnage.checkpoint.model import Quantization
+from tonnage.fit.model import Parallelism
+from tonnage.throughput.figures import Bands, Figures, ThroughputData
+
+_TODAY: Final = (1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Effective speeds of one GPU in its group.
+
+    `read` is bytes a second, `compute` operations a second in linear layers, `expert_compute` in
+    experts and `attention` in attention, `links` bytes a second to the group's other GPUs (None
+    where there are none). Seconds: of every layer, of a layer's experts beside, of a collective
+    operation, and of a request in every step. `weight_reads` is how often memory is passed over
+    for each byte of weights. `band` is how far off all this may be.
+    """
+
+    read: float
+    compute: float
+    expert_compute: float
+    attention: float
+    links: float | None
+    layer_seconds: float
+    expert_layer_seconds: float
+    collective_seconds: float
+    request_seconds: float
+    weight_reads: float
+    band: Bands
+
+
+def device_speed(
+    accelerator: Accelerator,
+    architecture: str,
+    loaded: Quantization | None,
+    parallelism: Parallelism,
+    release: EngineRelease,
+    share: float,
+    data: ThroughputData,
+) -> Speed | None:
+    """The speed of a device that is `share` of a GPU, for a model class whose weights lie in
+    memory as `loaded`.
+
+    None when the catalogue lacks the accelerator's bandwidth, operations, links or figures.
+    """
+    figures, bandwidth = data.figures(accelerator), accelerator.memory_bandwidth
+    if figures is None or bandwidth is None or accelerator.bf16_flops is None:
+        return None
+    links = _links(accelerator, parallelism, data)
+    if links is None and parallelism.tensor * parallelism.data > 1:
+        return None
+    engine = data.older_engine(release.version)
+    layer_factor, compute_factor = (
+        (engine.layer_factor, engine.compute_factor) if engine else _TODAY
+    )
+    expands = data.expands(accelerator.arch, release.version, loaded, architecture)
+    compute = share * compute_factor * _linear_operations(accelerator, loaded, figures, data)
+    return Speed(
+        read=share * bandwidth * figures.bandwidth_efficiency,
+        compute=compute,
+        expert_compute=compute * data.expert_efficiency,
+        attention=share * accelerator.bf16_flops * figures.attention_efficiency,
+        links=links,
+        layer_seconds=figures.seconds_per_layer * layer_factor,
+        expert_layer_seconds=figures.seconds_per_expert_layer * layer_factor,
+        collective_seconds=figures.seconds_per_collective * layer_factor,
+        request_seconds=engine.seconds_per_request if engine else data.seconds_per_request,
+        weight_reads=data.expansion_reads if expands else 1.0,
+        band=figures.band,
+    )
+
+
+def _linear_operations(
+    accelerator: Accelerator,
+    loaded: Quantization | None,
+    figures: Figures,
+    data: ThroughputData,
+) -> float:
+    """Operations a second of the matrix units in the precision that they multiply these weights in.
+
+    Weights that they cannot multiply are expanded to 16 bits on their way, which costs some.
+    """
+    assert accelerator.bf16_flops is not None, "device_speed has asked"
+    efficiency = figures.compute_efficiency
+    if loaded is None or loaded.weight_bits == 16:
+        return accelerator.bf16_flops * efficiency["bf16"]
+    if loaded.is_float and loaded.weight_bits == 8 and accelerator.fp8_flops is not None:
+        return accelerator.fp8_flops * efficiency.get("fp8", efficiency["bf16"])
+    if loaded.is_float and accelerator.native_fp4 and accelerator.fp4_flops is not None:
+        return accelerator.fp4_flops * efficiency.get("fp4", efficiency["bf16"])
+    return accelerator.bf16_flops * efficiency["bf16"] * data.weight_only_efficiency
+
+
+def _links(
+    accelerator: Accelerator, parallelism: Parallelism, data: ThroughputData
+) -> float | None:
+    """What a GPU sends to its group; of a mesh only the links among the group's members count."""
+    peers = parallelism.tensor * parallelism.data - 1
+    if not peers or accelerator.link_bandwidth is None or accelerator.pair_bandwidth is None:
+        return None
+    reachable = min(accelerator.link_bandwidth, peers * accelerator.pair_bandwidth)
+    return reachable * data.link_efficiency
