@@ -1,109 +1,184 @@
 """Whatever the fleet, each pool gets one candidate with a reason, and the same one every time."""
 
+import re
+from dataclasses import replace
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import H200, L40S, MI355X, amd_node, gpu_pod_body, nvidia_node
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, spec_of
-from tonnage.fit.model import Parallelism
-from tonnage.fleet.model import FleetSnapshot, GpuPod, Pool
-from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import read_gpu_pod
-from tonnage.fleet.pools import build_pools
+from tests.support.gpu_nodes import amd_node, nvidia_node
+from tests.support.placing import CATALOG, LLAMA_70B, pools_of, spec_of
+from tests.support.random_fleets import random_pools, random_request
+from tonnage.fleet.model import Pool
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Request, Verdict
+from tonnage.placement.latency import keeps_to
+from tonnage.placement.model import Candidate, Decision, Option, Request, Verdict
+from tonnage.placement.ranking import RoomClass, rank, room_class
+from tonnage.placement.reasons import ChosenReason, FeasibleReason, RejectedReason, nearness
+from tonnage.placement.report import list_candidates
 
-KINDS: dict[str, Any] = {
-    "mi300x": lambda name, **how: amd_node(name, **how),
-    "mi355x": lambda name, **how: amd_node(name, MI355X, **how),
-    "h100": lambda name, **how: nvidia_node(name, **how),
-    "h200": lambda name, **how: nvidia_node(name, H200, gpus=2, **how),
-    "l40s": lambda name, **how: nvidia_node(name, L40S, gpus=4, **how),
-    "unknown": lambda name, **how: nvidia_node(name, {}, **how),
+RANDOMS = st.randoms(use_true_random=False)
+NODES = st.integers(0, 12)
+REASONS = {
+    Verdict.CHOSEN: set(ChosenReason),
+    Verdict.FEASIBLE: set(FeasibleReason),
+    Verdict.REJECTED: set(RejectedReason),
 }
-FLEETS = st.lists(
-    st.tuples(st.sampled_from(sorted(KINDS)), st.booleans(), st.integers(0, 8)), max_size=6
-)
-KEEPS = st.none() | st.tuples(
-    st.sampled_from(["amd-mi300x", "nvidia-h100-sxm-80gb"]),
-    st.sampled_from([Parallelism(1), Parallelism(4)]),
-)
-REQUESTS = st.builds(
-    lambda policy, replicas, concurrency, checkpoint, keep: Request(
-        OWNER,
-        spec_of(
-            workload={"concurrency": concurrency},
-            placement={"policy": policy},
-            **({} if replicas is None else {"replicas": replicas}),
-        ),
-        checkpoint,
-        keep,
-    ),
-    st.sampled_from(["LowestCost", "FewestGPUs", "HighestThroughput"]),
-    st.none() | st.integers(0, 5),
-    st.sampled_from([1, 50, 5000]),
-    st.sampled_from([LLAMA_8B, LLAMA_70B]),
-    KEEPS,
-)
+STANDS_AGAINST: dict[str, str] = {
+    "CostsMore": r"/h against [\d.]+/h",
+    "NoPriceKnown": "no price known",
+    "NeedsMoreGPUs": r"\d (GPU|partition)s? against \d",
+    "Slower": r"about \d+ tokens/s against about \d+ tokens/s \(estimate ±\d+ %\)",
+    "LessRoom": r"room for \d+ of \d+ replicas? now",
+    "TightFit": "tightFit is Avoid",
+    "RanksLower": "against|comes first",
+    "ReplicasRunElsewhere": "replicas stay on",
+    "InsufficientGPUs": r"needs \d+ free .* has \d+ free of \d+",
+    "NoUsableNodes": "no usable node|no node has the labels|none of its",
+    "OverBudget": r"[\d.]+/h for .* spec.placement.maxCostPerHour is [\d.]+",
+    "TooSlow": r"about [\d.]+m?s .*, at most .+ asked \(estimate ±\d+ %",
+    "NoEstimate": "no estimate",
+    "KVCacheDoesNotFit": r"the KV cache of \d+ tokens needs [\d.]+ GiB",
+    "OverheadDoesNotFit": r"needs? [\d.]+ GiB",
+    "WeightsDoNotFit": r"the weights need [\d.]+ GiB a GPU; -?[\d.]+ of its [\d.]+ GiB are left",
+    "IllegalParallelism": r"no legal split of \d+",
+    "Incompatible": r"\(rule \w+\)",
+    "Unsupported": "mi100",
+    "Unrecognised": r"\d GPU",
+    "NotSelected": "spec.placement.poolSelector asks for label team=chat",
+    "NotAllowed": "is not in spec.placement.accelerators",
+}
+"""What a message has to name for its reason."""
 
 
-def fleet_of(kinds: list[tuple[str, bool, int]]) -> tuple[Pool, ...]:
-    nodes, pods = [], []
-    for number, (kind, cordoned, used) in enumerate(kinds):
-        node = KINDS[kind](f"{kind}-{number}", cordoned=cordoned)
-        vendor = "amd" if kind.startswith("mi") else "nvidia"
-        pod = read_gpu_pod(gpu_pod_body(f"p{number}", node=f"{kind}-{number}", gpus={vendor: used}))
-        nodes.append(read_node(node))
-        pods += [pod] if pod is not None else []
-    found: tuple[GpuPod, ...] = tuple(pods)
-    return build_pools(FleetSnapshot(tuple(nodes), found), CATALOG)
+def wish_of(random: Random, nodes: int) -> tuple[Request, tuple[Pool, ...]]:
+    pools = random_pools(random, nodes)
+    return random_request(random, pools), pools
 
 
-@given(FLEETS, REQUESTS)
-@settings(max_examples=80, deadline=None)
-def test_every_pool_has_one_candidate_with_a_reason_and_numbers(
-    kinds: list[tuple[str, bool, int]], request: Request
-) -> None:
-    pools = fleet_of(kinds)
+def option_of(candidate: Candidate) -> Option:
+    assert candidate.option is not None
+    return candidate.option
+
+
+@given(RANDOMS, NODES)
+@settings(max_examples=150, deadline=None)
+def test_every_pool_has_one_candidate_with_a_reason_and_numbers(random: Any, nodes: int) -> None:
+    request, pools = wish_of(random, nodes)
     decision = decide(request, pools, CATALOG)
     names = [candidate.pool.name for candidate in decision.candidates]
     assert sorted(names) == sorted(pool.name for pool in pools)
     for candidate in decision.candidates:
-        assert candidate.reason.isalpha()
-        assert candidate.message
+        assert candidate.reason in REASONS[candidate.verdict]
+        assert re.search(r"\d", candidate.message)
+        against = STANDS_AGAINST.get(candidate.reason, "fits")
+        assert re.search(against, candidate.message), (candidate.reason, candidate.message)
+    assert decision.message
+
+
+@given(RANDOMS, NODES)
+@settings(max_examples=100, deadline=None)
+def test_candidates_are_listed_best_first_and_the_chosen_one_first_of_all(
+    random: Any, nodes: int
+) -> None:
+    request, pools = wish_of(random, nodes)
+    decision, policy = decide(request, pools, CATALOG), request.spec.placement.policy
     verdicts = [candidate.verdict for candidate in decision.candidates]
     order = [Verdict.CHOSEN, Verdict.FEASIBLE, Verdict.REJECTED]
     assert verdicts == sorted(verdicts, key=order.index)
     assert verdicts.count(Verdict.CHOSEN) == (decision.chosen is not None)
-    assert decision.message
+    feasible = [
+        rank(option_of(found), policy)
+        for found in decision.candidates
+        if found.verdict is Verdict.FEASIBLE
+    ]
+    assert feasible == sorted(feasible)
+    rejected = [
+        nearness(found.reason) for found in decision.candidates if found.verdict is Verdict.REJECTED
+    ]
+    assert rejected == sorted(rejected)
 
 
-@given(FLEETS, REQUESTS)
-@settings(max_examples=80, deadline=None)
-def test_what_is_chosen_fits_and_has_room(
-    kinds: list[tuple[str, bool, int]], request: Request
-) -> None:
-    chosen = decide(request, fleet_of(kinds), CATALOG).chosen
-    if chosen is None:
+@given(RANDOMS, NODES)
+@settings(max_examples=150, deadline=None)
+def test_what_is_taken_fits_has_room_and_keeps_to_all_bounds(random: Any, nodes: int) -> None:
+    request, pools = wish_of(random, nodes)
+    spec = request.spec
+    for candidate in decide(request, pools, CATALOG).candidates:
+        if candidate.verdict is Verdict.REJECTED:
+            continue
+        option = option_of(candidate)
+        assert option.fit.account.kv_cache_tokens >= option.fit.required_tokens
+        assert option.fit.required_tokens >= spec.workload.max_model_len
+        assert option.replicas == 0 or option.grown_room > 0
+        assert option.parallelism.gpus <= option.pool.largest_node
+        assert option.pool.partition is None or option.parallelism.gpus == 1
+        if spec.workload.latency_targets.are_set:
+            assert option.estimate is not None
+            assert keeps_to(spec.workload.latency_targets, option.estimate)
+        if spec.placement.max_cost_per_hour is not None:
+            assert option.cost_per_hour is not None
+            assert option.cost_per_hour <= Decimal(spec.placement.max_cost_per_hour)
+        if spec.replicas is not None:
+            assert option.replicas == spec.replicas
+        else:
+            assert spec.scaling.min_replicas <= option.replicas <= spec.scaling.max_replicas
+
+
+@given(RANDOMS, NODES)
+@settings(max_examples=100, deadline=None)
+def test_nothing_waits_for_a_node_while_some_pool_has_room_now(random: Any, nodes: int) -> None:
+    request, pools = wish_of(random, nodes)
+    decision = decide(replace(request, keep=None), pools, CATALOG)
+    if decision.chosen is None or room_class(decision.chosen) < RoomClass.ALL_LATER:
         return
-    assert chosen.fit.account.kv_cache_tokens >= chosen.fit.required_tokens
-    assert chosen.fit.required_tokens >= request.spec.workload.max_model_len
-    assert chosen.replicas == 0 or 0 < chosen.room <= chosen.pool.free
-    assert chosen.parallelism.gpus <= max(node.gpus for node in chosen.pool.nodes)
-    workload = request.spec.workload
-    held = chosen.fit.account.kv_cache_tokens // (workload.input_tokens + workload.output_tokens)
-    if request.spec.replicas is None and chosen.replicas < 64:
-        assert held * chosen.replicas >= workload.concurrency
+    rooms = [option_of(found).room for found in decision.candidates if found.option is not None]
+    feasible = [found for found in decision.candidates if found.verdict is not Verdict.REJECTED]
+    assert all(option_of(found).room == 0 for found in feasible), rooms
+    assert "waits for the node autoscaler" in decision.message
+    assert decision.reason == "InsufficientGPUs"
 
 
-@given(FLEETS, REQUESTS, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
-def test_the_order_of_pools_does_not_matter(
-    kinds: list[tuple[str, bool, int]], request: Request, random: object
-) -> None:
-    pools = fleet_of(kinds)
-    shuffled = list(pools)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis types it as object
+@given(RANDOMS, NODES)
+@settings(max_examples=100, deadline=None)
+def test_the_order_of_pools_does_not_matter(random: Any, nodes: int) -> None:
+    request, pools = wish_of(random, nodes)
+    shuffled = random.sample(pools, len(pools))
     assert decide(request, shuffled, CATALOG) == decide(request, pools, CATALOG)
+
+
+@given(RANDOMS)
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_nodes_does_not_matter(random: Any) -> None:
+    raw = [amd_node(f"a{number}", cordoned=number % 3 == 0) for number in range(5)]
+    raw += [nvidia_node(f"n{number}", ready="False") for number in range(4)]
+    wish = random_request(random, ())
+
+    def decided(nodes: list[Any]) -> Decision:
+        return decide(wish, pools_of(nodes), CATALOG)
+
+    assert decided(random.sample(raw, len(raw))) == decided(raw)
+
+
+@given(RANDOMS, NODES, st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_what_is_not_listed_is_counted(random: Any, nodes: int, limit: int) -> None:
+    request, pools = wish_of(random, nodes)
+    listed, omitted = list_candidates(decide(request, pools, CATALOG), limit=limit)
+    assert len(listed) + sum(omitted.values()) == len(pools)
+    assert len({entry.pool for entry in listed}) == len(listed)
+
+
+@given(RANDOMS, st.integers(1, 64), st.integers(0, 40))
+@settings(max_examples=40, deadline=None)
+def test_of_many_equal_pools_the_first_by_name_is_taken(
+    random: Any, pools: int, replicas: int
+) -> None:
+    (one,) = pools_of([amd_node("a")])
+    alike = [replace(one, name=f"pool-{number:02}") for number in range(pools)]
+    request = Request(("a", "b"), spec_of(replicas=replicas), LLAMA_70B)
+    decision = decide(request, random.sample(alike, pools), CATALOG)
+    assert [found.pool.name for found in decision.candidates] == [pool.name for pool in alike]

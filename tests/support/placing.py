@@ -1,17 +1,27 @@
 """From raw nodes and a spec to a decision, as the loop goes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.support.gpu_nodes import Raw, snapshot_of
+from tests.support.gpu_nodes import Raw, gpu_pod_body, nvidia_node, snapshot_of
 from tests.support.shapes import load_shape
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, Quantization
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.model import DeclaredPool, GpuPod, Pool
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.pool_nodes import PoolNodes, as_blocks
 from tonnage.fleet.pools import build_pools
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Candidate, Decision, Request
+from tonnage.placement.model import Candidate, Decision, Option, Request, Verdict
+
+MI300X_POOL, MI355X_POOL = "amd-mi300x", "amd-mi355x"
+H100_POOL, H200_POOL = "nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb"
+L40S_POOL = "nvidia-l40s"
+UNPRICED_POOL = "amd-mi350x"
 
 CATALOG = load_catalog()
 OWNER = ("chat", "llama")
@@ -46,11 +56,74 @@ def decide_on(nodes: list[Raw], checkpoint: Checkpoint = LLAMA_70B, **how: Any) 
     """What is decided for a checkpoint on these nodes; `how` is of the snapshot (pods,
     reservations, declared_pools), of the request (keep, held), or of the spec."""
     fleet = {key: how.pop(key) for key in ("pods", "reservations", "declared_pools") if key in how}
+    return decide_among(pools_of(nodes, **fleet), checkpoint, **how)
+
+
+def pools_of(nodes: list[Raw], **fleet: Any) -> tuple[Pool, ...]:
+    """The pools of these nodes; `fleet` is what else is of the snapshot."""
+    return build_pools(snapshot_of(nodes, **fleet), CATALOG, excluding=OWNER)
+
+
+def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **how: Any) -> Decision:
+    """What is decided on these pools; `how` is of the request (keep, held) or of the spec."""
     wish = {key: how.pop(key) for key in ("keep", "held") if key in how}
-    pools = build_pools(snapshot_of(nodes, **fleet), CATALOG, excluding=OWNER)
     return decide(Request(OWNER, spec_of(**how), checkpoint, **wish), pools, CATALOG)
+
+
+def grow(pool: Pool, nodes: int) -> Pool:
+    """The pool as if an autoscaler could add so many nodes, none of them promised to anybody."""
+    accelerator = pool.accelerator
+    usual = accelerator.gpus_per_node if accelerator and not pool.nodes else None
+    counts = replace(pool.nodes.counts, largest_node=usual or pool.largest_node)
+    grown = replace(counts, to_come=as_blocks({counts.largest_node: nodes}))
+    return replace(pool, growth=nodes, nodes=PoolNodes(grown, lambda: list(pool.nodes)))
 
 
 def by_pool(decision: Decision) -> dict[str, Candidate]:
     """The candidates by their pool's name."""
     return {candidate.pool.name: candidate for candidate in decision.candidates}
+
+
+def chosen(decision: Decision) -> Option:
+    """The option taken."""
+    assert decision.chosen is not None, decision.message
+    return decision.chosen
+
+
+def taken(decision: Decision) -> tuple[str, int, int]:
+    """Pool, tensor-parallel size and replicas."""
+    option = chosen(decision)
+    return option.pool.name, option.parallelism.tensor, option.replicas
+
+
+def reason_of(decision: Decision, pool: str) -> tuple[Verdict, str]:
+    """What became of a pool, and why."""
+    candidate = by_pool(decision)[pool]
+    return candidate.verdict, candidate.reason
+
+
+def declared(name: str, selector: dict[str, str], **spec: Any) -> DeclaredPool:
+    """A pool as a platform team declares it; `labels` are those of the object."""
+    labels = spec.pop("labels", {})
+    body = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"nodeSelector": selector, **spec},
+    }
+    pool = read_declared_pool(body)
+    assert pool is not None
+    return pool
+
+
+def full(*names: str, gpus: int = 8, vendor: str = "nvidia") -> tuple[GpuPod, ...]:
+    """Pods of others that hold so many GPUs of each node."""
+    found = (
+        read_gpu_pod(gpu_pod_body(f"other-{name}", node=name, gpus={vendor: gpus}))
+        for name in names
+    )
+    return tuple(pod for pod in found if pod is not None)
+
+
+def priced(cost: str, labels: dict[str, str], name: str) -> tuple[Raw, DeclaredPool]:
+    """A node of a pool that costs so much."""
+    pool = declared(name, {"pool": name}, costPerGPUHour=cost)
+    return nvidia_node(name, labels | {"pool": name}), pool

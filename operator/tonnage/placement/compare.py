@@ -1,9 +1,16 @@
 """Why a pool that could run the model was not the one taken."""
 
 from tonnage.api.inference import PlacementPolicy
-from tonnage.placement.messages import format_count, tell_fit
+from tonnage.placement.messages import (
+    format_devices,
+    tell_band,
+    tell_fit,
+    tell_room,
+    tell_speed,
+)
 from tonnage.placement.model import Option
 from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.placement.ranking import room_class
 from tonnage.placement.reasons import FeasibleReason
 
 Comparison = tuple[FeasibleReason, str]
@@ -27,10 +34,9 @@ def compare(option: Option, chosen: Option, policy: PlacementPolicy, *, kept: bo
 
 
 def _compare_room(option: Option, chosen: Option) -> Comparison | None:
-    if chosen.room < chosen.replicas or option.room >= option.replicas:
+    if room_class(option) <= room_class(chosen):
         return None
-    told = f"room for {option.room} of {format_count(option.replicas, 'replica')} now"
-    return FeasibleReason.LESS_ROOM, told
+    return FeasibleReason.LESS_ROOM, tell_room(option)
 
 
 def _compare_risk(option: Option, chosen: Option) -> Comparison | None:
@@ -53,17 +59,20 @@ def _compare_cost(option: Option, chosen: Option) -> Comparison | None:
 
 def _compare_gpus(option: Option, chosen: Option) -> Comparison | None:
     if option.gpus > chosen.gpus:
-        told = f"{format_count(option.gpus, 'GPU')} against {chosen.gpus}"
+        told = f"{format_devices(option.pool, option.gpus)} against {chosen.gpus}"
         return FeasibleReason.NEEDS_MORE_GPUS, told
     return None
 
 
 def _compare_speed(option: Option, chosen: Option) -> Comparison | None:
     speed, other = option.tokens_per_second, chosen.tokens_per_second
-    if speed is None and other is not None:
-        return FeasibleReason.NO_ESTIMATE, f"no estimate against {_speed(chosen)}"
-    if speed is not None and other is not None and speed < other:
-        return FeasibleReason.SLOWER, f"{_speed(option)} against {_speed(chosen)} (estimates)"
+    if option.estimate is None or speed is None:
+        if other is None:
+            return None
+        return FeasibleReason.NO_ESTIMATE, f"no estimate against {tell_speed(chosen)}"
+    if other is not None and speed < other:
+        told = f"{tell_speed(option)} against {tell_speed(chosen)} ({tell_band(option.estimate)})"
+        return FeasibleReason.SLOWER, told
     return None
 
 
@@ -81,9 +90,9 @@ def _break_tie(option: Option, chosen: Option) -> Comparison:
 
 def _against(option: Option, chosen: Option, policy: PlacementPolicy) -> str:
     if policy is PlacementPolicy.FEWEST_GPUS:
-        return f"{format_count(option.gpus, 'GPU')} against {chosen.gpus}"
+        return f"{format_devices(option.pool, option.gpus)} against {chosen.gpus}"
     if policy is PlacementPolicy.HIGHEST_THROUGHPUT:
-        return f"{_speed(option)} against {_speed(chosen)}"
+        return f"{tell_speed(option)} against {tell_speed(chosen)} (estimates)"
     return f"{_cost(option)} against {_cost(chosen)}"
 
 
@@ -91,11 +100,6 @@ def _cost(option: Option) -> str:
     if option.compared_cost is None:
         return NO_PRICE
     return f"{format_money(option.compared_cost)}/h"
-
-
-def _speed(option: Option) -> str:
-    speed = option.tokens_per_second
-    return "no estimate" if speed is None else f"about {speed:.0f} tokens/s"
 
 
 _COMPARISONS = {

@@ -1,49 +1,70 @@
-"""One pool judged: compatible, legal, large enough, with room now? One candidate comes out."""
+"""One pool judged: compatible, legal, large enough, within bounds, with room now or after the node
+autoscaler? Its best option comes out, or what stands against it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
-from tonnage.placement.messages import tell_fit, tell_no_room
-from tonnage.placement.model import Candidate, Option, Request, Verdict
-from tonnage.placement.pricing import price_per_gpu_hour
+from tonnage.placement.bounds import keep_within_bounds
+from tonnage.placement.load import load_of
+from tonnage.placement.memory import Memory
+from tonnage.placement.messages import tell_no_room, tell_size
+from tonnage.placement.model import Option, Rejection, Request
+from tonnage.placement.pricing import PriceSource, price_per_device_hour
 from tonnage.placement.ranking import rank
-from tonnage.placement.reasons import ChosenReason, RejectedReason
-from tonnage.placement.screening import Devices, Rejection, screen_pool
+from tonnage.placement.reasons import RejectedReason
+from tonnage.placement.screening import Devices, screen_pool
 from tonnage.placement.sizing import Size, size_replicas
 
 
 class PoolJudge:
-    """Judges the pools for one request; those with the same devices are sized once.
+    """Judges the pools for one request; those with the same devices are sized once, and what was
+    found out for a request before that asks for the same is remembered.
 
     Raises fit.options.InvalidOptionError for engine settings that cannot be.
     """
 
-    def __init__(self, request: Request, catalog: Catalog) -> None:
+    def __init__(self, request: Request, catalog: Catalog, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
         self._request = request
         self._catalog = catalog
-        self._options = engine_options(request.spec, catalog)
-        self._sized: dict[Devices, Sequence[Size] | Rejection] = {}
+        options = engine_options(request.spec, catalog)
+        self._load = load_of(request.spec, request.checkpoint, options)
+        self._sized = memory.sizes(self._load)
+        self._verdicts = memory.verdicts(self._load, request.spec.placement)
 
-    def judge(self, pool: Pool) -> Candidate:
-        """What the pool can do for the request by itself: Feasible with its best option, or
-        Rejected. One that fits and has no room is rejected with its option, so that its split can
-        be told."""
+    def judge(self, pool: Pool) -> Option | Rejection:
+        """The best that the pool can do for the request by itself, or why it can do nothing now or
+        later. A split that fits and has no room is in the rejection, so that it can be told."""
+        if self._request.keep is not None and self._request.keep[0] == pool.name:
+            return self._judge(pool)  # what the replicas have there is theirs alone
+        known = self._verdicts.get(pool.name)
+        if known is None or known[0] is not pool:
+            known = self._verdicts[pool.name] = pool, self._judge(pool)
+        return known[1]
+
+    def options(self, pool: Pool) -> Sequence[Option] | Rejection:
+        """Every split of the pool's devices that holds the workload within the user's bounds, with
+        room or without."""
         devices = screen_pool(self._request.spec.placement, pool)
         sizes = devices if isinstance(devices, Rejection) else self._size(devices)
         if isinstance(sizes, Rejection):
-            return Candidate(
-                pool, Verdict.REJECTED, sizes.reason, sizes.message, shortage=sizes.shortage
-            )
-        return _judge_sizes(self._request, pool, sizes)
+            return sizes
+        return keep_within_bounds(self._request.spec, _make_options(self._request, pool, sizes))
+
+    def _judge(self, pool: Pool) -> Option | Rejection:
+        options = self.options(pool)
+        if isinstance(options, Rejection):
+            return _with_size(options, pool)
+        return _judge_options(self._request, pool, options)
 
     def _size(self, devices: Devices) -> Sequence[Size] | Rejection:
         if devices not in self._sized:
-            self._sized[devices] = size_replicas(
-                self._request, devices, self._options, self._catalog
-            )
+            self._sized[devices] = size_replicas(self._load, devices, self._catalog)
         return self._sized[devices]
 
 
@@ -51,27 +72,41 @@ def keeps_its_place(request: Request, option: Option) -> bool:
     """Whether the replicas run on this very option now and can stay there."""
     if request.keep != (option.pool.name, option.parallelism):
         return False
-    return option.room > 0 or option.replicas == 0
+    return option.grown_room > 0 or option.replicas == 0
 
 
-def _judge_sizes(request: Request, pool: Pool, sizes: Sequence[Size]) -> Candidate:
+def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
+    """Where no split holds the workload, the pool's size tells what is thereby out of reach."""
+    if rejection.option is not None:
+        return rejection
+    return replace(rejection, message=f"{rejection.message} ({tell_size(pool)})")
+
+
+def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> Option | Rejection:
     """The best of the splits that fit: where the replicas run now, else by the policy."""
     policy = request.spec.placement.policy
-    options = [_make_option(request, pool, size) for size in sizes]
     kept = next((option for option in options if keeps_its_place(request, option)), None)
     best = kept or min(options, key=lambda option: rank(option, policy))
-    if best.room > 0 or best.replicas == 0:
-        reason = ChosenReason(policy.value)
-        return Candidate(pool, Verdict.FEASIBLE, reason, tell_fit(best), best)
-    usable = any(node.unusable is None for node in pool.nodes)
+    if best.grown_room > 0 or best.replicas == 0:
+        return best
+    # What it lacks is what the smallest split lacks, whichever is the best where there is room.
+    best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, policy)))
+    usable = pool.nodes.counts.usable
     lacking = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
-    return Candidate(pool, Verdict.REJECTED, lacking, tell_no_room(best), best)
+    return Rejection(lacking, tell_no_room(best), option=best)
 
 
-def _make_option(request: Request, pool: Pool, size: Size) -> Option:
-    price, source = price_per_gpu_hour(pool)
+def _make_options(request: Request, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
+    price, source = price_per_device_hour(pool)
+    return [_make_option(request, pool, size, price, source) for size in sizes]
+
+
+def _make_option(
+    request: Request, pool: Pool, size: Size, price: Decimal | None, source: PriceSource
+) -> Option:
     gpus = size.parallelism.gpus
     room = pool.room_for(gpus)
+    added = pool.room_after_growth(gpus) - room
     if request.keep == (pool.name, size.parallelism):
         room = max(room, request.held)
     return Option(
@@ -80,6 +115,7 @@ def _make_option(request: Request, pool: Pool, size: Size) -> Option:
         fit=size.fit,
         replicas=size.replicas,
         room=room,
+        grown_room=room + added,
         cost_per_hour=None if price is None else price * gpus * size.replicas,
         price_source=source,
         estimate=size.estimate,

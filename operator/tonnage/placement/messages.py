@@ -1,4 +1,8 @@
-"""One sentence with numbers for everything that placement decides. GiB appears here only."""
+"""One sentence with numbers for everything that placement decides. GiB appears here only.
+
+Messages stand in status, so they say nothing that changes without need: free GPUs are named only
+where they are what lacks.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,8 +12,10 @@ from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.compatibility import Compatibility
 from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
+from tonnage.fleet.model import Partition, Pool
 from tonnage.placement.model import Candidate, Option
 from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.throughput.model import ThroughputEstimate
 
 GIB: Final = 1024**3
 GIGA: Final = 10**9
@@ -29,26 +35,57 @@ def tell_fit(option: Option) -> str:
     if option.fit.tight:
         kv_cache += f" ± {format_gib(option.fit.account.band_bytes)}"
         how = "fits tightly"
+    partition, accelerator = option.pool.partition, option.pool.accelerator
+    if partition is not None and accelerator is not None:
+        return f"{how} in {_tell_partition(accelerator, partition)} ({kv_cache} GiB for KV)"
     return f"{how} with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
 
 
 def tell_chosen(option: Option, why: str) -> str:
-    """What was taken, what it costs, `why` in a few words, and what the user should know of it."""
+    """What was taken, what it costs and delivers, `why` in a few words, and what the user should
+    know of it."""
     replicas = format_count(option.replicas, "replica")
-    gpus = format_count(option.replicas * option.parallelism.gpus, "GPU")
+    devices = format_devices(option.pool, option.replicas * option.parallelism.gpus)
     if option.cost_per_hour is None:
         cost = f" ({NO_PRICE})"
     else:
-        cost = f" at {format_money(option.cost_per_hour)}/h ({option.price_source})"
-    room = f", room for {option.room} now" if option.room < option.replicas else ""
-    return "; ".join([tell_fit(option), f"{replicas} on {gpus}{cost}{room}", why, *option.notes])
+        cost = f" at {format_money(option.cost_per_hour)}/h ({option.price_source.text})"
+    parts = [tell_fit(option), f"{replicas} on {devices}{cost}"]
+    if option.replicas and option.estimate is not None:
+        parts.append(f"{tell_speed(option)} ({tell_band(option.estimate)})")
+    if option.room < option.replicas:
+        parts.append(tell_room(option))
+    return "; ".join([*parts, why, *option.notes])
+
+
+def tell_speed(option: Option) -> str:
+    """What all its replicas are estimated to generate."""
+    speed = option.tokens_per_second
+    return "no estimate" if speed is None else f"about {speed:.0f} tokens/s"
+
+
+def tell_band(estimate: ThroughputEstimate) -> str:
+    """That it is an estimate, and how far it may be off."""
+    return f"estimate ±{estimate.band * 100:.0f} %"
+
+
+def tell_room(option: Option) -> str:
+    """How many of the replicas can start now, and how many once a node autoscaler did its part."""
+    wanted = format_count(option.replicas, "replica")
+    now = f"room for {min(option.room, option.replicas)} of {wanted} now"
+    added = option.awaited_nodes
+    if added == 0:
+        return now
+    growth = f"{option.pool.name} may grow by {format_count(option.pool.growth, 'node')}"
+    later = min(option.grown_room, option.replicas)
+    return f"{now}; waits for the node autoscaler: {growth}, with {added} more it takes {later}"
 
 
 def tell_no_room(option: Option) -> str:
     """That it would fit if GPUs were free."""
     pool = option.pool
-    unusable = [node for node in pool.nodes if node.unusable is not None]
-    if len(unusable) == len(pool.nodes):
+    if pool.nodes.counts.usable == 0:
+        unusable = pool.nodes.unusable()
         first = f"{unusable[0].name}: {unusable[0].unusable}"
         more = f", and {len(unusable) - 1} more" if len(unusable) > 1 else ""
         return f"{tell_fit(option)}, but has no usable node ({first}{more})"
@@ -61,7 +98,20 @@ def tell_need(option: Option) -> str:
     place = " on one node" if gpus > 1 else ""
     scattered = f", at most {pool.largest_free_block} on one node" if pool.free else ""
     has = f"{pool.name} has {pool.free} free of {pool.total}{scattered}"
-    return f"needs {format_count(gpus, 'free GPU')}{place}; {has}"
+    return f"needs {format_devices(pool, gpus, 'free ')}{place}; {has}"
+
+
+def tell_size(pool: Pool) -> str:
+    """How much of the fleet the pool is."""
+    nodes = format_count(len(pool.nodes), "node")
+    return f"{format_devices(pool, pool.total)} on {nodes}"
+
+
+def tell_no_group(accelerator: Accelerator, partition: Partition | None) -> str:
+    """What limits devices that are partitions, to be added to what lacks; empty for whole GPUs."""
+    if partition is None:
+        return ""
+    return f"; {_tell_partition(accelerator, partition)} carries no TP group: TP 1 and PP 1 only"
 
 
 def tell_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_tokens: int) -> str:
@@ -133,6 +183,11 @@ def format_split(parallelism: Parallelism) -> str:
     return f"TP {parallelism.tensor}{stages}{ranks}"
 
 
+def format_devices(pool: Pool, count: int, which: str = "") -> str:
+    """A number of the pool's devices: GPUs, or partitions of them."""
+    return format_count(count, f"{which}{'partition' if pool.partition else 'GPU'}")
+
+
 def format_gib(size_bytes: int) -> str:
     """Bytes in GiB with one decimal."""
     return f"{size_bytes / GIB:.1f}"
@@ -150,3 +205,7 @@ def _format_apart(needed_bytes: int, left_bytes: int) -> tuple[str, str]:
 def format_count(count: int, noun: str) -> str:
     """A number with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _tell_partition(accelerator: Accelerator, partition: Partition) -> str:
+    return f"one {partition.mode} partition of {accelerator.name}"

@@ -9,6 +9,8 @@ from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
+from tonnage.placement.pricing import PriceSource
+from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
 
 
@@ -37,13 +39,15 @@ class Request:
 class Option:
     """A pool with a split that fits: what it would take, deliver and cost.
 
-    `replicas` are wanted, `room` can run (now, own GPUs included). `cost_per_hour` is that of all
-    wanted replicas in US dollars, None when nobody knows a price; `price_source` says where the
-    price comes from. `estimate` is that of one replica. Options are compared as if at least one
-    replica were wanted, so that a deployment scaled to zero has its place all the same. `notes`
-    are what the user should know of it, though nothing forbids it; `overridden` are the
-    compatibility rules that the user set aside for it, `settings` what the server needs there.
-    `avoided`: it fits tightly, and the user does not accept that where there is a choice.
+    `replicas` are wanted, `room` can run (now, own GPUs included), `grown_room` can once a node
+    autoscaler has added what it may. `cost_per_hour` is that of all wanted replicas in US dollars,
+    None when nobody knows a price; `price_source` says where the price comes from.
+    `price_per_gpu_hour` is that of one device of the pool, `estimate` that of one replica at the
+    requests that fall to it. Options are compared as if at least one replica were wanted, so that a
+    deployment scaled to zero has its place all the same. `notes` are what the user should know of
+    it, though nothing forbids it; `overridden` are the compatibility rules that the user set aside
+    for it, `settings` what the server needs there. `avoided`: it fits tightly, and the user does
+    not accept that where there is a choice.
     """
 
     pool: Pool
@@ -51,24 +55,25 @@ class Option:
     fit: MemoryFit
     replicas: int
     room: int
+    grown_room: int
     cost_per_hour: Decimal | None
-    price_source: str
+    price_source: PriceSource
     estimate: ThroughputEstimate | None
     price_per_gpu_hour: Decimal | None = None
     notes: tuple[str, ...] = ()
     overridden: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     avoided: bool = False
+    gpus: int = field(init=False, repr=False)
+    """GPUs of the replicas compared by."""
+    compared_cost: Decimal | None = field(init=False, repr=False)
+    """US dollars an hour of the replicas compared by."""
 
-    @property
-    def gpus(self) -> int:
-        """GPUs of the replicas compared by."""
-        return max(1, self.replicas) * self.parallelism.gpus
-
-    @property
-    def compared_cost(self) -> Decimal | None:
-        """US dollars an hour of the replicas compared by."""
-        return None if self.price_per_gpu_hour is None else self.price_per_gpu_hour * self.gpus
+    def __post_init__(self) -> None:
+        # Each option is compared with many others, and made once.
+        gpus, price = max(1, self.replicas) * self.parallelism.gpus, self.price_per_gpu_hour
+        object.__setattr__(self, "gpus", gpus)
+        object.__setattr__(self, "compared_cost", None if price is None else price * gpus)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -76,6 +81,29 @@ class Option:
         if self.estimate is None:
             return None
         return self.estimate.tokens_per_second * max(1, self.replicas)
+
+    @property
+    def awaited_nodes(self) -> int:
+        """Nodes that a node autoscaler has to add before as many of the wanted replicas run as can
+        come to run on the pool; 0 where it needs none, or can add none."""
+        awaited = min(self.replicas, self.grown_room) - self.room
+        if awaited <= 0:
+            return 0
+        return -(-awaited // (self.pool.largest_node // self.parallelism.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pool is out, in a word and in a sentence.
+
+    `shortage` is what memory lacks where no split fits, `option` the split that came nearest where
+    one does.
+    """
+
+    reason: RejectedReason
+    message: str
+    shortage: DoesNotFit | None = None
+    option: Option | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +123,8 @@ class Candidate:
 class Decision:
     """Every pool judged, best first; `chosen` is the option taken, None when none was.
 
-    Without a choice `reason` (a Reason of condition Placed) and `message` say why in one sentence.
+    `reason` is one of condition Placed, `message` says in one sentence why that pool or why none:
+    with a choice that lacks room InsufficientGPUs, and what it waits for.
     """
 
     candidates: tuple[Candidate, ...]

@@ -1,6 +1,7 @@
 """The CamelCase reasons of candidates: stable words for automation."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class ChosenReason(StrEnum):
@@ -27,10 +28,15 @@ class FeasibleReason(StrEnum):
 
 
 class RejectedReason(StrEnum):
-    """Why a pool cannot run the model, in the order in which they are listed."""
+    """Why a pool cannot run the model, in the order in which they are listed: the nearest
+    misses first."""
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     NO_USABLE_NODES = "NoUsableNodes"
+    OVER_BUDGET = "OverBudget"
+    NO_PRICE_KNOWN = "NoPriceKnown"
+    TOO_SLOW = "TooSlow"
+    NO_ESTIMATE = "NoEstimate"
     KV_CACHE_DOES_NOT_FIT = "KVCacheDoesNotFit"
     OVERHEAD_DOES_NOT_FIT = "OverheadDoesNotFit"
     WEIGHTS_DO_NOT_FIT = "WeightsDoNotFit"
@@ -40,3 +46,14 @@ class RejectedReason(StrEnum):
     UNRECOGNISED = "Unrecognised"
     NOT_SELECTED = "NotSelected"
     NOT_ALLOWED = "NotAllowed"
+
+
+_NEARNESS: Final = {reason: place for place, reason in enumerate(RejectedReason)}
+
+
+def nearness(reason: str) -> int:
+    """How near a rejected pool came to be taken, 0 for the nearest.
+
+    Raises ValueError for a word that is no reason to reject.
+    """
+    return _NEARNESS[RejectedReason(reason)]

@@ -1,40 +1,69 @@
 """A decision as it stands in status: numbers in GiB and dollars, and not too many of them."""
 
+from collections import Counter
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
-from tonnage.api.status import CandidateStatus, EstimateStatus, MemoryStatus, PlacementStatus
+from tonnage.api.conditions import MAX_MESSAGE_BYTES
+from tonnage.api.status import (
+    CandidateStatus,
+    EstimateStatus,
+    InferenceDeploymentStatus,
+    MemoryStatus,
+    PlacementStatus,
+)
+from tonnage.api.text import truncate
 from tonnage.fit.model import MemoryFit
+from tonnage.placement.latency import format_latency
 from tonnage.placement.messages import GIB
 from tonnage.placement.model import Candidate, Decision, Option
 from tonnage.placement.pricing import format_money
+from tonnage.placement.reasons import ChosenReason, FeasibleReason, RejectedReason
+
+MAX_STATUS_BYTES: Final = 64 * 1024
+"""Size of a whole status as JSON, far below what etcd takes; it is written again and again."""
 
 MAX_CANDIDATES: Final = 50
-"""Candidates that a status lists; it must stay well below what etcd takes."""
+"""Candidates that a status lists."""
 
 MAX_CANDIDATES_BYTES: Final = 48 * 1024
 """Size of the listed candidates as JSON."""
 
-_MAX_MESSAGE_CHARS: Final = 400
+_MAX_CANDIDATE_MESSAGE_BYTES: Final = 400
+_MAX_COUNT_BYTES: Final = len('"":1000000,')
+_OMITTED_BYTES: Final = sum(
+    len(reason) + _MAX_COUNT_BYTES for reason in (*ChosenReason, *FeasibleReason, *RejectedReason)
+)
+"""Most that the count by reason takes as JSON."""
+
 _TOKENS_PER_COST: Final = 1_000_000
 _SECONDS_PER_HOUR: Final = 3600
 
 
+def with_candidates(
+    status: InferenceDeploymentStatus, decision: Decision
+) -> InferenceDeploymentStatus:
+    """The status with as many candidates as keep the whole of it within MAX_STATUS_BYTES."""
+    taken = len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
+    left = MAX_STATUS_BYTES - taken - _OMITTED_BYTES
+    candidates, omitted = list_candidates(decision, max_bytes=min(left, MAX_CANDIDATES_BYTES))
+    return status.model_copy(update={"candidates": candidates, "omitted_candidates": omitted})
+
+
 def list_candidates(
-    decision: Decision, limit: int = MAX_CANDIDATES
+    decision: Decision, limit: int = MAX_CANDIDATES, max_bytes: int = MAX_CANDIDATES_BYTES
 ) -> tuple[list[CandidateStatus], dict[str, int]]:
     """The candidates for status, best first, and how many were left out by reason."""
     listed: list[CandidateStatus] = []
-    omitted: dict[str, int] = {}
     size = 0
-    for candidate in decision.candidates:
+    for candidate in decision.candidates[:limit]:
         entry = _candidate_status(candidate)
-        size += len(entry.model_dump_json(by_alias=True, exclude_none=True).encode())
-        if len(listed) < limit and size <= MAX_CANDIDATES_BYTES:
-            listed.append(entry)
-        else:
-            omitted[candidate.reason] = omitted.get(candidate.reason, 0) + 1
-    return listed, omitted
+        size += len(entry.model_dump_json(by_alias=True, exclude_none=True).encode()) + len(",")
+        if size > max_bytes:
+            break
+        listed.append(entry)
+    omitted = Counter(candidate.reason for candidate in decision.candidates[len(listed) :])
+    return listed, {str(reason): count for reason, count in sorted(omitted.items())}
 
 
 def placement_status(
@@ -54,35 +83,45 @@ def placement_status(
         ready_replicas=ready_replicas,
         image=image,
         reason=found.reason,
-        message=found.message,
+        message=truncate(found.message, MAX_MESSAGE_BYTES),
         overridden_rules=list(option.overridden) or None,
         memory=_memory_status(option.fit),
         kv_cache_tokens=option.fit.account.kv_cache_tokens,
         cost_per_hour=_money(option.cost_per_hour),
+        price_source=option.price_source.kind,
         estimate=_estimate_status(option),
     )
 
 
 def _candidate_status(candidate: Candidate) -> CandidateStatus:
     option, accelerator = candidate.option, candidate.pool.accelerator
-    entry = CandidateStatus(
+    return CandidateStatus(
         pool=candidate.pool.name,
         accelerator=accelerator.id if accelerator else None,
         verdict=candidate.verdict.value,
         reason=candidate.reason,
-        message=candidate.message[:_MAX_MESSAGE_CHARS],
+        message=truncate(candidate.message, _MAX_CANDIDATE_MESSAGE_BYTES),
+        **(_figures(option) if option is not None else {}),
     )
-    if option is None:
-        return entry
-    return entry.model_copy(
-        update={
-            "overridden_rules": list(option.overridden) or None,
-            "tensor_parallel_size": option.parallelism.tensor,
-            "gpus_per_replica": option.parallelism.gpus,
-            "replicas": option.replicas,
-            "cost_per_hour": _money(option.cost_per_hour),
-        }
-    )
+
+
+def _figures(option: Option) -> dict[str, Any]:
+    """The figures of a candidate. Room counts only as far as it is wanted, and free GPUs are told
+    only where they lack: a status must not change with every pod of somebody else."""
+    room, grown = (min(found, option.replicas) for found in (option.room, option.grown_room))
+    return {
+        "overridden_rules": list(option.overridden) or None,
+        "tensor_parallel_size": option.parallelism.tensor,
+        "gpus_per_replica": option.parallelism.gpus,
+        "replicas": option.replicas,
+        "room": room,
+        "room_after_growth": grown if grown > room else None,
+        "free_gpus": option.pool.free if room < option.replicas else None,
+        "kv_cache_tokens": option.fit.account.kv_cache_tokens,
+        "cost_per_hour": _money(option.cost_per_hour),
+        "price_source": option.price_source.kind,
+        "estimate": _estimate_status(option),
+    }
 
 
 def _memory_status(fit: MemoryFit) -> MemoryStatus:
@@ -107,6 +146,8 @@ def _estimate_status(option: Option) -> EstimateStatus | None:
         cost = format_money(option.compared_cost * _TOKENS_PER_COST / tokens_per_hour)
     return EstimateStatus(
         tokens_per_second=round(speed),
+        time_to_first_token=format_latency(option.estimate.time_to_first_token_seconds),
+        time_per_output_token=format_latency(option.estimate.time_per_output_token_seconds),
         cost_per_million_tokens=cost,
         band_percent=round(option.estimate.band * 100),
     )

@@ -5,8 +5,8 @@ from typing import Final
 
 from tonnage.api.inference import PlacementSpec
 from tonnage.catalog.model import Accelerator
-from tonnage.fit.model import DoesNotFit
-from tonnage.fleet.model import Pool
+from tonnage.fleet.model import Partition, Pool
+from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
 
 _UNSUPPORTED: Final = "UnsupportedAccelerator"
@@ -14,22 +14,19 @@ _UNSUPPORTED: Final = "UnsupportedAccelerator"
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a pool is out, in a word and in a sentence; `shortage` is what memory lacks."""
-
-    reason: RejectedReason
-    message: str
-    shortage: DoesNotFit | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Devices:
-    """What a pool that passed can be planned on: so many GPUs on its largest node, usable now or
-    not, of so many bytes each."""
+    """What a pool that passed can be planned on: so many devices on its largest node, usable now or
+    not, of so many bytes each. `partition` is what a device is where it is not a whole GPU."""
 
     accelerator: Accelerator
     device_bytes: int
     largest_node: int
+    partition: Partition | None = None
+
+    @property
+    def most_per_replica(self) -> int:
+        """Devices that one replica may be split over: partitions carry no group."""
+        return self.largest_node if self.partition is None else 1
 
 
 def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
@@ -51,20 +48,22 @@ def _why_not_wanted(placement: PlacementSpec, pool: Pool) -> Rejection | None:
 
 
 def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
-    if not pool.nodes:
+    if not pool.nodes and not pool.largest_node:
         told = "no node has the labels of its nodeSelector"
+        if pool.growth:
+            told += f"; one has to be there before the size of the {pool.growth} to come is known"
         return Rejection(RejectedReason.NO_USABLE_NODES, told)
     if pool.accelerator is None:
         return Rejection(RejectedReason.UNRECOGNISED, pool.unrecognised or "not recognised")
     if not pool.accelerator.supported and _UNSUPPORTED not in placement.allow:
         told = pool.accelerator.unsupported_reason or "not supported by vLLM"
         return Rejection(RejectedReason.UNSUPPORTED, f"{pool.accelerator.id}: {told}")
-    if pool.device_bytes is None:
+    device_bytes = pool.partition.device_bytes if pool.partition else pool.device_bytes
+    if device_bytes is None:
         told = f"the memory that {pool.accelerator.id} shows to vLLM is not known"
         return Rejection(RejectedReason.UNSUPPORTED, told)
-    largest = max(node.gpus for node in pool.nodes)
-    if largest == 0:
+    if pool.largest_node == 0:
         first = pool.nodes[0]
         told = f"none of its {len(pool.nodes)} nodes offers GPUs ({first.name}: {first.unusable})"
         return Rejection(RejectedReason.NO_USABLE_NODES, told)
-    return Devices(pool.accelerator, pool.device_bytes, largest)
+    return Devices(pool.accelerator, device_bytes, pool.largest_node, pool.partition)

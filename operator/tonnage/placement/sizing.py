@@ -1,22 +1,22 @@
-"""How many replicas of which split the workload needs on given devices.
+"""Which splits of a replica hold the workload on given devices, and how many replicas of each.
 
 Algorithm. With `spec.replicas` R every replica has to hold its share of the requests at once,
 ceil(concurrency / R) x (input + output) tokens, and at least one request of `maxModelLen`. Without
-it a replica has to hold one request of `maxModelLen`; what it holds beyond that decides how many
-replicas hold all requests. Every legal split is sized; which one is best is the policy's question.
+it a replica has to hold one request of `maxModelLen`; what it holds beyond that decides how
+many replicas there are (`replicas.count_replicas`). Every legal split is sized; which one is best
+is the policy's question.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.api.inference import InferenceDeploymentSpec, Workload
 from tonnage.catalog.catalog import Catalog
+from tonnage.fit.batch import plan_batch
 from tonnage.fit.compatibility import Compatibility, judge_compatibility
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import (
     DoesNotFit,
-    EngineOptions,
     FitVerdict,
     IllegalParallelism,
     MemoryFit,
@@ -24,16 +24,23 @@ from tonnage.fit.model import (
     Parallelism,
 )
 from tonnage.fit.parallelism import legal_degrees
-from tonnage.placement.messages import tell_illegal, tell_links, tell_rules, tell_shortage
-from tonnage.placement.model import Request
+from tonnage.placement.load import Load
+from tonnage.placement.messages import (
+    tell_illegal,
+    tell_links,
+    tell_no_group,
+    tell_rules,
+    tell_shortage,
+)
+from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
-from tonnage.placement.screening import Devices, Rejection
+from tonnage.placement.replicas import count_replicas
+from tonnage.placement.screening import Devices
 from tonnage.throughput.estimate import estimate_throughput
 from tonnage.throughput.model import Demand, ThroughputEstimate
 
-MAX_REPLICAS: Final = 64
-"""Most replicas that a workload gets by itself; more is a decision for `spec.replicas`."""
-
+Judged = Sequence[tuple[Parallelism, FitVerdict]]
+"""Each legal split, and whether a replica of it fits."""
 
 _DOES_NOT_FIT: Final = {
     MemoryTerm.WEIGHTS: RejectedReason.WEIGHTS_DO_NOT_FIT,
@@ -57,107 +64,112 @@ class Size:
     notes: tuple[str, ...] = ()
 
 
-def size_replicas(
-    request: Request, devices: Devices, options: EngineOptions, catalog: Catalog
-) -> Sequence[Size] | Rejection:
-    """All splits over the devices of one node that hold the workload, fewest GPUs first."""
+def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Size] | Rejection:
+    """All splits over the devices of one node that hold the load, fewest GPUs first."""
     compatibility = judge_compatibility(
-        request.checkpoint, devices.accelerator, options, request.spec.placement.allow, catalog
+        load.checkpoint, devices.accelerator, load.options, load.allow, catalog
     )
     if compatibility.refusals:
         first = compatibility.refusals[0]
         return Rejection(RejectedReason.INCOMPATIBLE, f"{first.message} (rule {first.rule})")
-    judged = list(_judge_splits(request, devices, options, catalog))
+    judged = _judge_splits(load, devices, catalog)
     sizes = [
-        _size(request, devices, parallelism, verdict, options, compatibility, catalog)
+        _size(load, devices, parallelism, verdict, compatibility, catalog)
         for parallelism, verdict in judged
         if isinstance(verdict, MemoryFit)
     ]
-    return sizes or _reject(request, devices, judged)
+    return sizes or _reject(load, devices, judged)
 
 
-def _judge_splits(
-    request: Request, devices: Devices, options: EngineOptions, catalog: Catalog
-) -> Iterator[tuple[Parallelism, FitVerdict]]:
-    required = required_tokens(request.spec)
-    release = catalog.release(options.vllm_version)
-    degrees = legal_degrees(request.checkpoint.shape, options, release, devices.largest_node)
-    for parallelism in sorted(degrees, key=lambda degree: (degree.gpus, degree.pipeline)):
-        yield (
+def _judge_splits(load: Load, devices: Devices, catalog: Catalog) -> Judged:
+    release, required = catalog.release(load.options.vllm_version), required_tokens(load)
+    shape = load.checkpoint.shape
+    degrees = legal_degrees(shape, load.options, release, devices.most_per_replica)
+    return [
+        (
             parallelism,
             judge_fit(
-                request.checkpoint,
+                load.checkpoint,
                 devices.accelerator,
                 devices.device_bytes,
                 parallelism,
-                options,
+                load.options,
                 required,
                 catalog,
             ),
         )
+        for parallelism in sorted(degrees, key=lambda degree: (degree.gpus, degree.pipeline))
+    ]
+
+
+def required_tokens(load: Load) -> int:
+    """Tokens that one replica has to hold at once."""
+    at_once = load.share(load.replicas) if load.replicas else 1
+    return max(load.workload.max_model_len, at_once * load.request_tokens)
 
 
 def _size(
-    request: Request,
+    load: Load,
     devices: Devices,
     parallelism: Parallelism,
     fit: MemoryFit,
-    options: EngineOptions,
     compatibility: Compatibility,
     catalog: Catalog,
 ) -> Size:
-    workload, replicas = request.spec.workload, wanted_replicas(request.spec, fit)
-    share = -(-workload.concurrency // max(1, replicas))
-    demand = Demand(workload.input_tokens, workload.output_tokens, share)
-    estimate = estimate_throughput(
-        request.checkpoint, devices.accelerator, parallelism, options, fit.account, demand, catalog
+    share = 1.0 if devices.partition is None else devices.partition.share
+
+    def estimate(at_once: int) -> ThroughputEstimate | None:
+        demand = Demand(load.workload.input_tokens, load.workload.output_tokens, at_once)
+        return estimate_throughput(
+            load.checkpoint,
+            devices.accelerator,
+            parallelism,
+            load.options,
+            fit.account,
+            demand,
+            catalog,
+            share,
+        )
+
+    replicas = count_replicas(load, _most_at_once(load, devices, fit, catalog), estimate)
+    notes = (
+        replicas.note,
+        catalog.release(load.options.vllm_version).note,
+        load.checkpoint.shape.estimated,
+        *tell_rules(compatibility),
+        *compatibility.warnings,
+        tell_links(devices.accelerator, parallelism),
     )
-    doubts = (catalog.release(options.vllm_version).note, request.checkpoint.shape.estimated)
-    links = tell_links(devices.accelerator, parallelism)
     return Size(
         parallelism=parallelism,
         fit=fit,
-        replicas=replicas,
-        estimate=estimate,
+        replicas=replicas.count,
+        estimate=replicas.estimate,
         compatibility=compatibility,
-        notes=tuple(
-            note
-            for note in (*doubts, *tell_rules(compatibility), *compatibility.warnings, links)
-            if note is not None
-        ),
+        notes=tuple(note for note in notes if note is not None),
     )
 
 
-def _reject(
-    request: Request, devices: Devices, judged: Sequence[tuple[Parallelism, FitVerdict]]
-) -> Rejection:
+def _most_at_once(load: Load, devices: Devices, fit: MemoryFit, catalog: Catalog) -> int:
+    """Typical requests that a replica holds at once: as its KV cache has room for them, and as vLLM
+    schedules them."""
+    release = catalog.release(load.options.vllm_version)
+    on, shape = devices.accelerator, load.checkpoint.shape
+    batch = plan_batch(shape, load.options, Parallelism(), on, devices.device_bytes, release)
+    held = max(1, fit.account.kv_cache_tokens // load.request_tokens)
+    return min(held, batch.max_num_seqs)
+
+
+def _reject(load: Load, devices: Devices, judged: Judged) -> Rejection:
     """What the split over the most GPUs lacks, or that vLLM refuses every one."""
+    alone = tell_no_group(devices.accelerator, devices.partition)
     for parallelism, verdict in reversed(judged):
         if isinstance(verdict, DoesNotFit):
             reason = _DOES_NOT_FIT.get(verdict.term, RejectedReason.OVERHEAD_DOES_NOT_FIT)
-            even = "even " if parallelism.gpus > 1 else ""  # it is the largest that was judged
-            told = even + tell_shortage(verdict, parallelism, required_tokens(request.spec))
-            return Rejection(reason, told, verdict)
+            told = tell_shortage(verdict, parallelism, required_tokens(load))
+            if parallelism.gpus > 1:  # it is the largest that was judged
+                told = f"even {told}"
+            return Rejection(reason, f"{told}{alone}", verdict)
     why = next((found for _, found in judged if isinstance(found, IllegalParallelism)), None)
-    told = tell_illegal(request.checkpoint.shape, why, devices.largest_node)
-    return Rejection(RejectedReason.ILLEGAL_PARALLELISM, told)
-
-
-def required_tokens(spec: InferenceDeploymentSpec) -> int:
-    """Tokens that one replica has to hold at once."""
-    at_once = 1
-    if spec.replicas:
-        at_once = -(-spec.workload.concurrency // spec.replicas)
-    return max(spec.workload.max_model_len, at_once * _request_tokens(spec.workload))
-
-
-def wanted_replicas(spec: InferenceDeploymentSpec, fit: MemoryFit) -> int:
-    """`spec.replicas`, else as many as hold all requests of the workload at once."""
-    if spec.replicas is not None:
-        return spec.replicas
-    held = max(1, fit.account.kv_cache_tokens // _request_tokens(spec.workload))
-    return min(MAX_REPLICAS, -(-spec.workload.concurrency // held))
-
-
-def _request_tokens(workload: Workload) -> int:
-    return workload.input_tokens + workload.output_tokens
+    told = tell_illegal(load.checkpoint.shape, why, devices.most_per_replica)
+    return Rejection(RejectedReason.ILLEGAL_PARALLELISM, f"{told}{alone}")
