@@ -16,7 +16,7 @@ import pytest
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of, write_count
 from tests.support.fake_api import Crash
 from tonnage.api.names import CHILD_FIELD_MANAGER
-from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS
 from tonnage.kube.protocol import ConflictError, NotFoundError, TransientError
 from tonnage.reconcile.key import Key
 
@@ -45,6 +45,23 @@ def _make_anew(cluster: Cluster) -> None:
 
 def _lose_nodes(cluster: Cluster) -> None:
     cluster.leave("mi300x")
+
+
+_CHEAPER = {"policy": "WhenCheaperBy", "stabilizationWindow": "10m"}
+
+
+def _price(dollars: str) -> Change:
+    """What an H100 costs an hour; everybody who holds GPUs is told of it."""
+
+    def change(cluster: Cluster) -> None:
+        spec = {
+            "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            "costPerGPUHour": dollars,
+        }
+        cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "h100"}, "spec": spec})
+        cluster.look_at_all()
+
+    return change
 
 
 def _take_name(cluster: Cluster) -> None:
@@ -80,6 +97,12 @@ SCENARIOS = {
     "scale up": Scenario((MI300X,), (apply(),), apply(replicas=4)),
     "scale to zero": Scenario((MI300X,), (apply(replicas=2),), apply(replicas=0)),
     "leave a pool whose nodes are gone": Scenario((MI300X, H100), (apply(),), _lose_nodes, 700.0),
+    "move to a cheaper pool": Scenario(
+        (MI300X, H100),
+        (_price("0.50"), apply(placement={"rebalance": _CHEAPER})),
+        _price("9"),
+        700.0,
+    ),
     "delete and make anew": Scenario((MI300X,), (apply(),), _make_anew),
     "name conflict": Scenario((MI300X,), (_take_name,), apply()),
     "bad spec": Scenario((MI300X,), (apply(),), apply(workload={"maxModelLen": -1})),

@@ -19,7 +19,8 @@ from tonnage.api.names import (
 )
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
-from tonnage.fleet.model import FleetSnapshot, GpuPod, Reservation
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.children import ChildPod, ContainerEnd, read_deployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
@@ -95,7 +96,9 @@ models = st.sampled_from(
     ]
 )
 fleets = st.builds(
-    lambda nodes, pods, reservations: snapshot_of(nodes, pods=pods, reservations=reservations),
+    lambda nodes, pods, reservations: Fleet.of(
+        snapshot_of(nodes, pods=pods, reservations=reservations), WORLD.catalog
+    ),
     st.sampled_from(
         [
             [],
@@ -237,7 +240,7 @@ def observations(draw: Any) -> Observation:
 @settings(max_examples=150, deadline=None)
 @given(observations(), fleets, times)
 def test_a_plan_is_made_of_anything_and_always_the_same(
-    observation: Observation, fleet: FleetSnapshot, now: datetime
+    observation: Observation, fleet: Fleet, now: datetime
 ) -> None:
     plan = make_plan(observation, fleet, WORLD, now)
     assert plan == make_plan(observation, fleet, WORLD, now)

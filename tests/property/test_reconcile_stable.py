@@ -229,7 +229,7 @@ async def test_objects_in_any_order_share_the_gpus_there_are_and_no_more(seed: i
     chance.shuffle(names_of_all)
     for name in names_of_all:
         await cluster.reconcile(name)
-        assert sum(found.replicas for found in cluster.fleet.snapshot().reservations) <= 60
+        assert sum(found.replicas for found in cluster.fleet.view().snapshot().reservations) <= 60
         if chance.random() < 0.05:
             cluster.start_operator()
     await cluster.settle(names_of_all)

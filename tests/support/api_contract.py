@@ -176,6 +176,14 @@ class StatusContract:
 class ReadContract:
     """Get and list."""
 
+    async def test_whole_number_is_read_back_without_its_fraction(self, world: World) -> None:
+        body = inference_deployment(world)
+        body["spec"]["model"]["source"] = {"inline": {"config": {"rope_theta": 500000.0}}}
+        await world.user.put(INFERENCE_DEPLOYMENTS, body)
+        found = await world.api.get(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
+        theta = found["spec"]["model"]["source"]["inline"]["config"]["rope_theta"]
+        assert repr(theta) == "500000"
+
     async def test_missing_object_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFoundError):
             await world.api.get(CONFIG_MAPS, world.namespace, "missing")

@@ -5,8 +5,8 @@ that has come due, and by room for those who wait for it. A wake that is forgott
 that is never reached.
 """
 
-import copy
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
 from tests.support.shapes import CONFIGS
 from tonnage.api.inference import HuggingFaceSource
-from tonnage.api.names import LABEL_OWNER
+from tonnage.api.names import ANNOTATION_MOVED, ANNOTATION_RENDERED, LABEL_OWNER
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
 from tonnage.kube.kinds import (
@@ -26,6 +26,7 @@ from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     SERVICES,
 )
 from tonnage.kube.protocol import (
@@ -37,10 +38,12 @@ from tonnage.kube.protocol import (
     TransientError,
 )
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.ledger import read_reservations
+from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import measure_nothing
 from tonnage.reconcile.plan import World
+from tonnage.reconcile.priority import read_classes
 from tonnage.reconcile.reconciler import Reconciler
+from tonnage.reconcile.stock import take_stock
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
 
@@ -52,6 +55,7 @@ H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
 L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
 
 _MAX_ROUNDS = 60
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
@@ -106,11 +110,15 @@ class Cluster:
 
     def start_operator(self) -> None:
         """A new process: nothing is known but what is stored, and every key is looked at."""
-        self.fleet = FleetState(on_change=lambda: None, on_room=self._wake_waiting)
+        self.fleet = FleetState(
+            WORLD.catalog, on_change=self._wake_lapsed, on_room=self._wake_waiting
+        )
+        self.moves = Moves()
         self.reconciler = Reconciler(
             api=self.api,
             hub=self.hub,
             fleet=self.fleet,
+            moves=self.moves,
             events=self.told,
             world=WORLD,
             measure=measure_nothing,
@@ -121,7 +129,13 @@ class Cluster:
         self._due: dict[Key, float] = {}
         self._watched: object = None
         self.watch()
-        self.fleet.prime_reservations(read_reservations(self.api.objects(DEPLOYMENTS)))
+        take_stock(
+            self.fleet,
+            self.moves,
+            self.api.objects(DEPLOYMENTS),
+            self.api.objects(INFERENCE_DEPLOYMENTS),
+            read_classes(self.api.objects(PRIORITY_CLASSES)),
+        )
 
     def watch(self) -> None:
         """The operator's cache learns what is stored."""
@@ -164,8 +178,13 @@ class Cluster:
 
     async def resync(self) -> None:
         """Look at every key once more, as the operator does every few minutes."""
-        self._seen.clear()
+        self.look_at_all()
         await self.settle()
+
+    def look_at_all(self) -> None:
+        """Every key wants work, as when a pool is declared otherwise."""
+        self._seen.clear()
+        self.watch()
 
     async def wait(self, seconds: float) -> None:
         """Let time pass, then settle."""
@@ -194,6 +213,16 @@ class Cluster:
         """Let the nodes whose names begin so take no new pods, or take them again."""
         for node in self._nodes(prefix):
             node["spec"]["unschedulable"] = cordoned
+            self.api.put(NODES, node)
+        self.watch()
+
+    def silence(self, prefix: str, heard: bool = False) -> None:
+        """Nobody hears of the nodes whose names begin so, or does again."""
+        for node in self._nodes(prefix):
+            told = node["status"].get("conditions", [])
+            others = [one for one in told if one["type"] != "Ready"]
+            ready = {"type": "Ready", "status": "True" if heard else "Unknown"}
+            node["status"]["conditions"] = [*others, ready]
             self.api.put(NODES, node)
         self.watch()
 
@@ -330,6 +359,10 @@ class Cluster:
         for key in self.fleet.waiting_keys():
             self._due[key] = self.clock.seconds
 
+    def _wake_lapsed(self) -> None:
+        for key in self.moves.lapsed(self.fleet.view().pools()):
+            self._due[key] = self.clock.seconds
+
     def _keys(self, order: Iterable[str] | None) -> list[Key]:
         """Every key ever seen, so that a deletion is noticed too."""
         there = {name for _, name, _, _ in self.api.versions(INFERENCE_DEPLOYMENTS)}
@@ -353,8 +386,11 @@ def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -
 
 
 def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
-    body = copy.deepcopy(body)
+    """Without what tells runs apart; times that are told in words are as good as any other."""
+    body = json.loads(_TIME.sub("then", json.dumps(body)))
     metadata = body["metadata"]
+    if ANNOTATION_MOVED in metadata.get("annotations", {}):
+        del metadata["annotations"][ANNOTATION_RENDERED]  # a digest of the time, too
     for name in ("uid", "resourceVersion", "creationTimestamp", "generation"):
         metadata.pop(name, None)
     for owner in metadata.get("ownerReferences", []):

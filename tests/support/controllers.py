@@ -28,9 +28,18 @@ def run_deployments(api: FakeApi) -> None:
         _count(api, deployment)  # what it has done itself shows at once
 
 
-def schedule_pods(api: FakeApi) -> None:
-    """Bind each waiting pod to the first node by name with its labels and enough free GPUs."""
+def keep_order(found: list[Object]) -> None:
+    """By namespace and name."""
+
+
+def schedule_pods(api: FakeApi, arrange: Callable[[list[Object]], None] = keep_order) -> None:
+    """Bind each waiting pod to the first node with its labels and enough free GPUs.
+
+    `arrange` puts pods and nodes into the order in which they have their turn.
+    """
     pods, nodes = api.objects(PODS), api.objects(NODES)
+    arrange(pods)
+    arrange(nodes)
     free = {node["metadata"]["name"]: gpus_of_node(node) for node in nodes}
     for pod in pods:
         free.get(pod["spec"].get("nodeName"), Counter()).subtract(gpus_of(pod))
@@ -40,8 +49,9 @@ def schedule_pods(api: FakeApi) -> None:
 
 
 def run_pods(api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
-    """One step of all kubelets; `behaviours` are by the owner's name. Pods of lost nodes go."""
-    nodes = {node["metadata"]["name"] for node in api.objects(NODES)}
+    """One step of all kubelets; `behaviours` are by the owner's name. Pods of nodes that are gone
+    go, those of silent ones are marked by the node controller."""
+    nodes = {node["metadata"]["name"]: is_ready(node) for node in api.objects(NODES)}
     for pod in api.objects(PODS):
         node = pod["spec"].get("nodeName")
         if node is None:
@@ -50,7 +60,20 @@ def run_pods(api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
             api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
             continue
         behave = behaviours.get(pod["metadata"].get("labels", {}).get(LABEL_OWNER, ""), ready)
-        _set_status(api, PODS, pod, behave(pod))
+        _set_status(api, PODS, pod, behave(pod) if nodes[node] else silent(pod))
+
+
+def is_ready(node: Object) -> bool:
+    """Whether the node's kubelet is heard of."""
+    conditions = node["status"].get("conditions", [])
+    return all(found["status"] == "True" for found in conditions if found["type"] == "Ready")
+
+
+def silent(pod: Object) -> Object:
+    """Nobody hears of the pod's node: all is as it was, but for the condition Ready."""
+    before = pod.get("status", {})
+    others = [found for found in before.get("conditions", []) if found["type"] != "Ready"]
+    return {**before, "conditions": [*others, {"type": "Ready", "status": "False"}]}
 
 
 def ready(pod: Object) -> Object:
@@ -240,6 +263,8 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
+    if wanted["operator"] == "DoesNotExist":
+        return wanted["key"] not in labels
     found = labels.get(wanted["key"]) in wanted["values"]
     return found if wanted["operator"] == "In" else not found
 

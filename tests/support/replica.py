@@ -36,8 +36,8 @@ def build_work(surroundings: Surroundings) -> Work:
         _log.info("primed")
 
     async def on_fleet_change() -> None:
-        nodes = sorted(node.name for node in fleet.snapshot().nodes)
-        _log.info("fleet", extra={"nodes": nodes, "pods": len(fleet.snapshot().pods)})
+        nodes = sorted(node.name for node in fleet.view().snapshot().nodes)
+        _log.info("fleet", extra={"nodes": nodes, "pods": len(fleet.view().snapshot().pods)})
 
     return Work(reconcile, prime, on_fleet_change)
 

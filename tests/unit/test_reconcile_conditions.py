@@ -9,10 +9,11 @@ import pytest
 from tests.support.gpu_nodes import amd_node, nvidia_node
 from tests.support.placing import LLAMA_8B, decide_on, spec_of
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, ConditionType, Reason
+from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
-from tonnage.reconcile.findings import Finding, make_conditions, truncate
+from tonnage.reconcile.findings import Finding, make_conditions
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import Outlook, find_all
@@ -30,7 +31,7 @@ ACCEPTED = Accepted(SPEC, LLAMA_8B)
 
 def placed(granted: int = 2, replicas: int = 2) -> Placed:
     assert DECISION.chosen is not None
-    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas), granted)
+    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas, room=granted), granted)
 
 
 def deployment(
@@ -380,7 +381,7 @@ def test_abnormal_conditions_are_listed_only_while_they_hold(
 @pytest.mark.parametrize("extra", range(-3, 5))
 def test_a_long_message_is_cut_between_characters(character: str, extra: int) -> None:
     message = "x" * (MAX_MESSAGE_BYTES - 4) + character * 2 + "y" * max(0, extra)
-    cut = truncate(message)
+    cut = truncate(message, MAX_MESSAGE_BYTES)
     assert len(cut.encode()) <= MAX_MESSAGE_BYTES
     assert cut == message or (cut.endswith("...") and message.startswith(cut[:-3]))
     assert (cut == message) == (len(message.encode()) <= MAX_MESSAGE_BYTES)

@@ -166,7 +166,7 @@ async def test_an_old_placement_serves_until_the_new_one_does() -> None:
     assert cluster.conditions()["Available"] == ("True", "ReplicasReady")
     assert cluster.conditions()["Ready"] == ("False", "RollingOut")
     assert cluster.conditions()["Reconciling"] == ("True", "RollingOut")
-    reserved = {one.placement for one in cluster.fleet.snapshot().reservations}
+    reserved = {one.placement for one in cluster.fleet.view().snapshot().reservations}
     assert reserved == {"h100-sxm-80gb", "l40s"}
     assert [one["name"] for one in cluster.status()["placements"]] == ["h100-sxm-80gb", "l40s"]
     del cluster.behaviours["llama"]

@@ -15,7 +15,7 @@ SELECTOR = {"amd.com/gpu.device-id": "74a1"}
 
 def reporter(cluster: Cluster) -> PoolReporter:
     cluster.watch()
-    return PoolReporter(cluster.api, cluster.fleet.snapshot, WORLD.catalog, cluster.clock.now)
+    return PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
 
 
 def pools(cluster: Cluster) -> dict[str, Any]:
@@ -99,7 +99,7 @@ async def test_a_discovered_pool_without_nodes_is_removed() -> None:
 async def test_a_pool_that_only_the_cache_has_lost_is_kept() -> None:
     cluster = await reported(MI300X)
     cluster.fleet.replace_nodes([], cluster.fleet.mark_nodes())
-    stale = PoolReporter(cluster.api, cluster.fleet.snapshot, WORLD.catalog, cluster.clock.now)
+    stale = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
     await stale.report()
     assert list(pools(cluster)) == ["amd-mi300x"]
     assert len(cluster.api.objects(NODES)) == 1
@@ -117,7 +117,35 @@ async def test_a_declared_pool_that_cannot_be_read_is_left_to_its_owner() -> Non
     cluster = Cluster(MI300X)
     cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "team-a"}, "spec": {"nodes": 7}})
     await reporter(cluster).report()
-    assert list(pools(cluster)) == ["amd-mi300x", "team-a"]
+    found = pools(cluster)
+    assert list(found) == ["amd-mi300x", "team-a"]
+    assert found["team-a"]["spec"] == {"nodes": 7}
+    (ready,) = found["team-a"]["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+    before = cluster.api.write_count
+    await reporter(cluster).report()
+    assert cluster.api.write_count == before
+
+
+async def test_a_price_that_is_no_number_is_told_by_its_field_and_harms_no_other_pool() -> None:
+    cluster = Cluster(MI300X, H100)
+    declare(cluster, "team-a", costPerGPUHour="abc")
+    declare(cluster, "team-h", nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    await reporter(cluster).report()
+    found = pools(cluster)
+    (ready,) = found["team-a"]["status"]["conditions"]
+    assert ready["reason"] == "InvalidSpec"
+    assert "AcceleratorPool team-a: spec.costPerGPUHour" in ready["message"]
+    assert found["team-h"]["status"]["nodes"] == 1
+    assert found["amd-mi300x"]["status"]["nodes"] == 1
+
+
+async def test_an_unreadable_pool_with_the_name_of_a_discovered_one_is_told_too() -> None:
+    cluster = Cluster(MI300X)
+    cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "amd-mi300x"}, "spec": {"nodes": 7}})
+    await reporter(cluster).report()
+    (ready,) = pools(cluster)["amd-mi300x"]["status"]["conditions"]
+    assert ready["reason"] == "InvalidSpec"
 
 
 async def test_a_hand_on_a_discovered_pool_is_undone() -> None:

@@ -44,7 +44,7 @@ async def test_a_foreign_deployment_of_the_same_name_is_left_alone_and_told() ->
     assert "labels" not in left["metadata"]
     assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
     assert "Deployment chat/llama-mi300x" in cluster.message("Accepted")
-    assert cluster.fleet.snapshot().reservations == ()
+    assert cluster.fleet.view().snapshot().reservations == ()
     cluster.api.remove(DEPLOYMENTS, NAMESPACE, "llama-mi300x")
     await cluster.wait(30)
     assert cluster.conditions() == SETTLED
@@ -114,7 +114,7 @@ async def test_a_child_that_the_api_server_refuses_is_told_in_status(
     assert await cluster.reconcile("llama") == want_requeue
     assert cluster.conditions()["Ready"] == ("False", "ChildRefused")
     assert str(error) in cluster.message("Ready")
-    assert cluster.fleet.snapshot().reservations == ()
+    assert cluster.fleet.view().snapshot().reservations == ()
     if want_requeue is not None:
         await cluster.wait(want_requeue)
         assert cluster.conditions() == SETTLED

@@ -66,7 +66,7 @@ async def test_replicas_of_another_size_on_a_full_pool_are_replaced_all_at_once(
     body = cluster.deployment("llama-l40s")
     assert body["spec"]["strategy"] == {"type": "Recreate"}
     assert body["spec"]["replicas"] == 2
-    assert [one.replicas for one in cluster.fleet.snapshot().reservations] == [2]
+    assert [one.replicas for one in cluster.fleet.view().snapshot().reservations] == [2]
     await cluster.settle()
     assert len(cluster.pods()) == 2
     assert cluster.conditions()["Placed"] == ("False", "InsufficientGPUs")

@@ -5,11 +5,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.fleet_objects import node, pod, pool
+from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.turn import Precedence
 from tonnage.runtime.fleet_state import FleetState
 
+CATALOG = load_catalog()
 LLAMA, GEMMA = Key("chat", "llama"), Key("chat", "gemma")
 
 
@@ -19,7 +22,7 @@ class Told:
     def __init__(self) -> None:
         self.changes = 0
         self.rooms = 0
-        self.fleet = FleetState(self._change, self._room)
+        self.fleet = FleetState(CATALOG, self._change, self._room)
 
     def _change(self) -> None:
         self.changes += 1
@@ -37,18 +40,24 @@ def reservation(key: Key, replicas: int = 2, placement: str = "amd") -> Reservat
     return Reservation((key.namespace, key.name), placement, "amd", 4, replicas)
 
 
-def test_snapshot_is_made_anew_only_after_a_change(told: Told) -> None:
+def waiting(key: Key, day: int, priority: int = 0) -> Precedence:
+    return Precedence(priority, datetime(2026, 1, day, tzinfo=UTC), key)
+
+
+def test_view_follows_every_event(told: Told) -> None:
+    view = told.fleet.view()
     told.fleet.observe_node(node())
-    first = told.fleet.snapshot()
-    assert told.fleet.snapshot() is first
+    assert [pool.total for pool in view.pools()] == [8]
     told.fleet.observe_pod(pod())
-    assert told.fleet.snapshot() is not first
+    assert [pool.nodes.counts.nodes for pool in view.pools()] == [1]
+    told.fleet.forget_node(node())
+    assert view.pools() == ()
 
 
 def test_snapshot_is_in_order(told: Told) -> None:
     for name in ("c", "a", "b"):
         told.fleet.observe_node(node(name, uid=name))
-    assert [each.name for each in told.fleet.snapshot().nodes] == ["a", "b", "c"]
+    assert [each.name for each in told.fleet.view().snapshot().nodes] == ["a", "b", "c"]
 
 
 def test_heartbeat_tells_nobody(told: Told) -> None:
@@ -72,33 +81,33 @@ CHANGES: dict[str, Object] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_change_of_a_node_is_told(told: Told, name: str) -> None:
     told.fleet.observe_node(node())
-    before = told.fleet.snapshot()
+    before = told.fleet.view().snapshot()
     told.fleet.observe_node(CHANGES[name])
     assert told.changes == 2
-    assert (told.fleet.snapshot() == before) == (name == "made anew")
+    assert (told.fleet.view().snapshot() == before) == (name == "made anew")
 
 
 def test_deleted_node_is_forgotten(told: Told) -> None:
     told.fleet.observe_node(node())
     told.fleet.forget_node(node())
-    assert told.fleet.snapshot().nodes == ()
+    assert told.fleet.view().snapshot().nodes == ()
 
 
 def test_late_deletion_does_not_forget_the_node_made_anew(told: Told) -> None:
     told.fleet.observe_node(node(uid="new"))
     told.fleet.forget_node(node(uid="old"))
-    assert len(told.fleet.snapshot().nodes) == 1
+    assert len(told.fleet.view().snapshot().nodes) == 1
 
 
 def test_pod_without_gpus_is_not_kept(told: Told) -> None:
     told.fleet.observe_pod(pod(gpus=0))
-    assert (told.fleet.snapshot().pods, told.changes) == ((), 0)
+    assert (told.fleet.view().snapshot().pods, told.changes) == ((), 0)
 
 
 def test_finished_pod_gives_its_gpus_back(told: Told) -> None:
     told.fleet.observe_pod(pod())
     told.fleet.observe_pod(pod(phase="Succeeded"))
-    assert told.fleet.snapshot().pods == ()
+    assert told.fleet.view().snapshot().pods == ()
     assert told.rooms == 2
 
 
@@ -106,12 +115,12 @@ def test_pods_of_the_same_name_are_told_apart(told: Told) -> None:
     told.fleet.observe_pod(pod("old"))
     told.fleet.observe_pod(pod("new"))
     told.fleet.forget_pod(pod("old"))
-    assert [each.uid for each in told.fleet.snapshot().pods] == ["new"]
+    assert [each.uid for each in told.fleet.view().snapshot().pods] == ["new"]
 
 
 def test_discovered_pool_is_not_declared(told: Told) -> None:
     told.fleet.observe_pool(pool(**{"tonnage.dev/discovered": "true"}))
-    assert told.fleet.snapshot().declared_pools == ()
+    assert told.fleet.view().snapshot().declared_pools == ()
 
 
 def test_end_of_a_discovered_pool_is_told_so_that_it_is_made_again(told: Told) -> None:
@@ -126,7 +135,7 @@ def test_pool_that_cannot_be_read_is_left_out_and_named(
 ) -> None:
     told.fleet.observe_pool(pool())
     told.fleet.observe_pool(pool(cost="a lot"))
-    assert told.fleet.snapshot().declared_pools == ()
+    assert told.fleet.view().snapshot().declared_pools == ()
     assert "AcceleratorPool amd" in caplog.text
 
 
@@ -134,7 +143,7 @@ def test_list_forgets_what_is_gone(told: Told) -> None:
     told.fleet.observe_node(node("a", "a"))
     told.fleet.observe_node(node("b", "b"))
     told.fleet.replace_nodes([node("b", "b"), node("c", "c")], told.fleet.mark_nodes())
-    assert [each.name for each in told.fleet.snapshot().nodes] == ["b", "c"]
+    assert [each.name for each in told.fleet.view().snapshot().nodes] == ["b", "c"]
 
 
 def test_list_that_shows_nothing_new_tells_nobody(told: Told) -> None:
@@ -150,13 +159,13 @@ def test_event_during_a_list_is_newer_than_the_list(told: Told) -> None:
     told.fleet.forget_pod(pod("goes"))
     told.fleet.observe_pod(pod("comes"))
     told.fleet.replace_pods([pod("stays"), pod("goes")], since)
-    assert {each.uid for each in told.fleet.snapshot().pods} == {"stays", "comes"}
+    assert {each.uid for each in told.fleet.view().snapshot().pods} == {"stays", "comes"}
 
 
 def test_next_list_corrects_an_event_that_was_wrong(told: Told) -> None:
     told.fleet.observe_pod(pod("ghost"))
     told.fleet.replace_pods([], told.fleet.mark_pods())
-    assert told.fleet.snapshot().pods == ()
+    assert told.fleet.view().snapshot().pods == ()
 
 
 def test_growing_reservation_takes_room_and_wakes_nobody(told: Told) -> None:
@@ -174,9 +183,9 @@ def test_smaller_reservation_wakes_those_who_wait(told: Told) -> None:
 
 def test_released_object_reserves_nothing_and_waits_for_nothing(told: Told) -> None:
     told.fleet.reserve(LLAMA, [reservation(LLAMA)])
-    told.fleet.wait_for_capacity(LLAMA, datetime(2026, 1, 1, tzinfo=UTC))
+    told.fleet.wait_for_capacity(waiting(LLAMA, 1))
     told.fleet.release(LLAMA)
-    assert told.fleet.snapshot().reservations == ()
+    assert told.fleet.view().snapshot().reservations == ()
     assert told.fleet.known_keys() == set()
     assert told.rooms == 1
 
@@ -190,13 +199,41 @@ def test_primed_ledger_is_what_exists(told: Told) -> None:
     told.fleet.reserve(GEMMA, [reservation(GEMMA)])
     have = [reservation(LLAMA, placement="amd"), reservation(LLAMA, placement="nvidia")]
     told.fleet.prime_reservations(have)
-    assert told.fleet.snapshot().reservations == tuple(have)
+    assert told.fleet.view().snapshot().reservations == tuple(have)
     assert told.fleet.known_keys() == {LLAMA}
 
 
 def test_oldest_waits_first(told: Told) -> None:
-    told.fleet.wait_for_capacity(LLAMA, datetime(2026, 1, 2, tzinfo=UTC))
-    told.fleet.wait_for_capacity(GEMMA, datetime(2026, 1, 1, tzinfo=UTC))
+    told.fleet.wait_for_capacity(waiting(LLAMA, 2))
+    told.fleet.wait_for_capacity(waiting(GEMMA, 1))
     assert told.fleet.waiting_keys() == [GEMMA, LLAMA]
     told.fleet.stop_waiting(GEMMA)
     assert told.fleet.waiting_keys() == [LLAMA]
+
+
+def test_higher_priority_waits_before_the_oldest() -> None:
+    fleet = Told().fleet
+    fleet.wait_for_capacity(waiting(LLAMA, 1))
+    fleet.wait_for_capacity(waiting(GEMMA, 2, priority=10))
+    assert fleet.waiting_keys() == [GEMMA, LLAMA]
+
+
+def test_claims_are_those_of_whoever_goes_first() -> None:
+    fleet = Told().fleet
+    fleet.wait_for_capacity(waiting(LLAMA, 1), [reservation(LLAMA)])
+    fleet.wait_for_capacity(waiting(GEMMA, 2), [reservation(GEMMA)])
+    assert fleet.claims_before(waiting(LLAMA, 1)) == ()
+    assert fleet.claims_before(waiting(GEMMA, 2)) == (reservation(LLAMA),)
+    later = waiting(Key("chat", "qwen"), 3)
+    assert fleet.claims_before(later) == (reservation(LLAMA), reservation(GEMMA))
+
+
+def test_claims_that_end_leave_room_to_those_after_them(told: Told) -> None:
+    told.fleet.wait_for_capacity(waiting(LLAMA, 1), [reservation(LLAMA)])
+    told.fleet.wait_for_capacity(waiting(LLAMA, 1), [reservation(LLAMA)])
+    assert told.rooms == 0
+    told.fleet.wait_for_capacity(waiting(LLAMA, 1))
+    assert told.rooms == 1
+    told.fleet.wait_for_capacity(waiting(LLAMA, 1), [reservation(LLAMA)])
+    told.fleet.stop_waiting(LLAMA)
+    assert told.rooms == 2

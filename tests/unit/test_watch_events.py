@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node, pod, pool
+from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object, TransientError
@@ -24,7 +25,7 @@ class Bench:
     def __init__(self) -> None:
         self.keys: list[Key] = []
         self.seen: list[str] = []
-        self.fleet = FleetState(lambda: None, lambda: None)
+        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None)
         self.relist = asyncio.Event()
         self.router = EventRouter(self.keys.append, self.fleet, self.relist, self)
 
@@ -51,7 +52,7 @@ def test_fleet_follows_its_events(bench: Bench) -> None:
     bench.router.route(NODES, "ADDED", node())
     bench.router.route(PODS, "MODIFIED", pod())
     bench.router.route(ACCELERATOR_POOLS, "ADDED", pool())
-    snapshot = bench.fleet.snapshot()
+    snapshot = bench.fleet.view().snapshot()
     assert [len(part) for part in (snapshot.nodes, snapshot.pods, snapshot.declared_pools)] == [
         1,
         1,
@@ -60,7 +61,7 @@ def test_fleet_follows_its_events(bench: Bench) -> None:
     bench.router.route(NODES, "DELETED", node())
     bench.router.route(PODS, "DELETED", pod())
     bench.router.route(ACCELERATOR_POOLS, "DELETED", pool())
-    snapshot = bench.fleet.snapshot()
+    snapshot = bench.fleet.view().snapshot()
     assert (snapshot.nodes, snapshot.pods, snapshot.declared_pools) == ((), (), ())
     assert not bench.relist.is_set()
 
@@ -112,7 +113,7 @@ async def test_list_makes_the_fleet_what_the_cluster_is(bench: Bench) -> None:
     bench.fleet.observe_node(node("ghost", "ghost"))
     bench.fleet.observe_pod(pod("ghost"))
     await relist_fleet(cluster(), bench.fleet)
-    snapshot = bench.fleet.snapshot()
+    snapshot = bench.fleet.view().snapshot()
     assert [each.name for each in snapshot.nodes] == ["gpu-1"]
     assert len(snapshot.pods) == 1
     assert [each.name for each in snapshot.declared_pools] == ["amd"]

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kubernetes.aio import config
@@ -17,6 +18,9 @@ from tonnage import __version__
 _load_service_account: Callable[..., None] = config.load_incluster_config
 _load_kubeconfig: Callable[..., Awaitable[Any]] = config.load_kube_config
 _keep_token_fresh: Callable[..., Coroutine[Any, Any, None]] = config.refresh_token
+_list_contexts: Callable[..., tuple[list[dict[str, Any]], dict[str, Any]]] = (
+    config.list_kube_config_contexts
+)
 
 
 class ConnectionConfigError(Exception):
@@ -64,10 +68,11 @@ async def connect(
     `kubeconfig` is a path; without it a pod's service account is used, else the kubeconfig that
     kubectl would use. Raises ConnectionConfigError.
     """
+    _check_file(kubeconfig)
     configuration = Configuration()
     refreshing: asyncio.Task[None] | None = None
     try:
-        if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if _is_pod_identity_meant(kubeconfig, context):
             _load_service_account(client_configuration=configuration)
         else:
             loader = await _load_kubeconfig(
@@ -86,3 +91,33 @@ async def connect(
     finally:
         if refreshing is not None:
             refreshing.cancel()
+
+
+def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str | None:
+    """The namespace that the context names, in a pod the pod's own; None where none is named.
+
+    Raises ConnectionConfigError for a kubeconfig or a context that is not there.
+    """
+    if _is_pod_identity_meant(kubeconfig, context):
+        return os.environ.get("POD_NAMESPACE") or None
+    _check_file(kubeconfig)
+    try:
+        contexts, current = _list_contexts(kubeconfig)
+    except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        raise ConnectionConfigError(f"the kubeconfig cannot be read: {error}") from error
+    wanted = current["name"] if context is None else context
+    found = next((entry for entry in contexts if entry["name"] == wanted), None)
+    if found is None:
+        raise ConnectionConfigError(f"the kubeconfig has no context {wanted!r}")
+    namespace = (found.get("context") or {}).get("namespace")
+    return namespace if isinstance(namespace, str) and namespace else None
+
+
+def _check_file(kubeconfig: str | None) -> None:
+    """The client prints that a file is not there and goes on without it."""
+    if kubeconfig is not None and not Path(kubeconfig).is_file():
+        raise ConnectionConfigError(f"kubeconfig {kubeconfig} is not a file")
+
+
+def _is_pod_identity_meant(kubeconfig: str | None, context: str | None) -> bool:
+    return kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ

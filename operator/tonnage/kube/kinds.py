@@ -15,5 +15,8 @@ PODS: Final = Kind("", "v1", "Pod", "pods")
 NODES: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
 CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps")
 SECRETS: Final = Kind("", "v1", "Secret", "secrets")
+PRIORITY_CLASSES: Final = Kind(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False
+)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 EVENTS: Final = Kind("events.k8s.io", "v1", "Event", "events")

@@ -67,14 +67,24 @@ class ObjectReader(Protocol):
         ...
 
 
-class KubeApi(ObjectReader, Protocol):
-    """Every call has a timeout, and raises only the errors above."""
+class ClusterReader(ObjectReader, Protocol):
+    """What observing needs: a cluster, or a dump of one."""
 
     async def list(
         self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
         """Read all objects with these labels live (paged inside); namespace None means all."""
         ...
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        """The end of a container's log. Raises NotFoundError when there is none."""
+        ...
+
+
+class KubeApi(ClusterReader, Protocol):
+    """Every call has a timeout, and raises only the errors above."""
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced; the answer is the stored object."""
@@ -99,12 +109,6 @@ class KubeApi(ObjectReader, Protocol):
 
     async def create_event(self, event: Object) -> None:
         """Write an events.k8s.io/v1 Event."""
-        ...
-
-    async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
-    ) -> str:
-        """The end of a container's log. Raises NotFoundError when there is none."""
         ...
 
 

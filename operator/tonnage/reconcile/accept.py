@@ -1,6 +1,7 @@
 """Can this spec be planned at all? Before any pool is looked at."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import InferenceDeploymentSpec
@@ -13,8 +14,12 @@ from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.kube.protocol import ApiError
 from tonnage.placement.request import check_accelerators, check_allowed_rules
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.priority import UnknownPriorityClass
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
+
+_ASK_AGAIN_SECONDS: Final = 30.0
+"""PriorityClasses are not watched, so one that is missing is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         engine_options(spec, catalog)
     except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
         return Refused(Reason.INVALID_SPEC, str(error))
+    if isinstance(observation.priority, UnknownPriorityClass):
+        told = str(observation.priority)
+        return Refused(Reason.INVALID_SPEC, told, retry_after_seconds=_ASK_AGAIN_SECONDS)
     match model:
         case Checkpoint():
             return _accept_length(spec, model, catalog)

@@ -50,7 +50,7 @@ def apply_if_changed(kind: Kind, rendered: Object, live: Child | None) -> tuple[
     Two things tell a change: the digest left on the child (something was rendered otherwise, also
     something dropped) and the child's own fields (somebody else changed one of ours).
     """
-    wanted = _stamped(rendered)
+    wanted = stamped(rendered)
     if live is None:
         return (Apply(kind, wanted, exists=False),)
     if _has(live.body, wanted):
@@ -60,7 +60,8 @@ def apply_if_changed(kind: Kind, rendered: Object, live: Child | None) -> tuple[
     return (Apply(kind, pinned, exists=True),)
 
 
-def _stamped(rendered: Object) -> Object:
+def stamped(rendered: Object) -> Object:
+    """What is applied for a rendered child: with the digest by which a change is told later."""
     metadata = rendered["metadata"]
     annotations = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
     return {**rendered, "metadata": {**metadata, "annotations": annotations}}

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.names import (
+    ANNOTATION_MOVED,
     ANNOTATION_PLACED_FOR,
     ANNOTATION_PLACEMENT,
     ANNOTATION_TEMPLATE,
@@ -16,10 +17,13 @@ from tonnage.api.names import (
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
+from tonnage.reconcile.move import Move, read_move
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers are never started again."""
 
+
+_COMPLETED: Final = "NewReplicaSetAvailable"
 
 _TEMPLATE_LABEL: Final = "pod-template-hash"
 """The Deployment controller's own mark of a template, on its ReplicaSets and their pods."""
@@ -41,7 +45,9 @@ class ChildDeployment:
 
     `settled` means that the Deployment controller has seen the current template and that all pods
     run it; `placed_for` and `template` are digests that the operator left on it. `refused` is why
-    the API server lets no pod be made (a quota, an admission, a ServiceAccount that is not there).
+    the API server lets no pod be made (a quota, an admission, a ServiceAccount that is not there),
+    `moved` how the replicas came from another pool, `completed` whether all of them have served
+    from the current template, if not at this moment.
     """
 
     child: Child
@@ -55,6 +61,13 @@ class ChildDeployment:
     ready: int
     settled: bool
     refused: str | None = None
+    moved: Move | None = None
+    completed: bool = False
+
+    @property
+    def since(self) -> datetime:
+        """When the replicas were told to run there."""
+        return max(self.created, self.moved.at) if self.moved else self.created
 
     @property
     def placement(self) -> str:
@@ -152,6 +165,17 @@ def read_deployment(body: Object) -> ChildDeployment:
         settled=status.get("observedGeneration") == metadata.get("generation")
         and existing == status.get("updatedReplicas", 0) == wanted,
         refused=_read_refusal(status.get("conditions") or []),
+        moved=read_move(annotations.get(ANNOTATION_MOVED, "")),
+        completed=_has_completed(metadata, status),
+    )
+
+
+def _has_completed(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether the Deployment controller has said that its newest ReplicaSet came up; it goes on
+    saying so when a pod of it fails later."""
+    return status.get("observedGeneration") == metadata.get("generation") and any(
+        found.get("type") == "Progressing" and found.get("reason") == _COMPLETED
+        for found in status.get("conditions") or []
     )
 
 

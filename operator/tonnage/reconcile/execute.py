@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT
-from tonnage.kube.protocol import ForbiddenError, InvalidError, KubeApi, NotFoundError
+from tonnage.kube.protocol import (
+    ForbiddenError,
+    InvalidError,
+    KubeApi,
+    NotFoundError,
+    ObjectReader,
+)
 from tonnage.reconcile.accept import Refused, refuse_child, refuse_name
 from tonnage.reconcile.actions import Action, Apply
 from tonnage.reconcile.children import is_controlled_by
@@ -20,7 +26,7 @@ _RETRY_FORBIDDEN_SECONDS: Final = 60.0
 
 
 async def find_name_conflict(
-    api: KubeApi, observation: Observation, actions: Iterable[Action]
+    api: ObjectReader, observation: Observation, actions: Iterable[Action]
 ) -> Refused | None:
     """The first child to be made whose name an object of somebody else has, as a refusal.
 

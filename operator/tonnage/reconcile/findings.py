@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType
-
-_ELLIPSIS: Final = "..."
+from tonnage.api.text import truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +44,11 @@ def make_conditions(
             observed_generation=generation,
             last_transition_time=_transition_time(finding, before.get(finding.type), now),
             reason=finding.reason,
-            message=truncate(finding.message),
+            message=truncate(finding.message, MAX_MESSAGE_BYTES),
         )
         for finding in findings
         if finding.holds or finding.type not in (ConditionType.RECONCILING, ConditionType.STALLED)
     ]
-
-
-def truncate(message: str) -> str:
-    """The message, cut to what a condition may hold without tearing a character apart."""
-    encoded = message.encode()
-    if len(encoded) <= MAX_MESSAGE_BYTES:
-        return message
-    return encoded[: MAX_MESSAGE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
 
 
 def _transition_time(finding: Finding, before: Mapping[str, Any] | None, now: datetime) -> str:

@@ -24,11 +24,11 @@ def read_reservations(deployments: Iterable[Object]) -> list[Reservation]:
     return [
         reserve_for((body["metadata"]["namespace"], owner), read_deployment(body))
         for body in deployments
-        if (owner := _owner_name(body)) is not None
+        if (owner := owner_name(body)) is not None
     ]
 
 
-def _owner_name(body: Object) -> str | None:
+def owner_name(body: Object) -> str | None:
     """Name of the InferenceDeployment that controls it; the label alone could be anybody's."""
     metadata = body["metadata"]
     controlled = any(

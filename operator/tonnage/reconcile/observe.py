@@ -11,7 +11,7 @@ from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
-from tonnage.kube.protocol import ApiError, KubeApi, NotFoundError, Object
+from tonnage.kube.protocol import ApiError, ClusterReader, NotFoundError, Object
 from tonnage.reconcile.children import (
     Child,
     ChildDeployment,
@@ -25,6 +25,8 @@ from tonnage.reconcile.children import (
 from tonnage.reconcile.failures import needs_log
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.model_source import HubLookup, read_model
+from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
+from tonnage.reconcile.turn import Precedence
 from tonnage.telemetry.prometheus import MeasuredCache
 
 LOG_TAIL_BYTES: Final = 64 * 1024
@@ -47,7 +49,7 @@ class Observation:
 
     `spec` and `model` are what became of reading them: the thing itself, or why it is missing.
     `logs` has the end of the log of failed containers, by pod; `measured` what vLLM measured of the
-    ready ones, None where nobody knows.
+    ready ones, None where nobody knows. `priority` is that of its pods.
     """
 
     key: Key
@@ -63,6 +65,13 @@ class Observation:
     pods: tuple[ChildPod, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
     measured: MeasuredCache | None = None
+    priority: int | UnknownPriorityClass = 0
+
+    @property
+    def precedence(self) -> Precedence:
+        """Its place among those that wait for GPUs."""
+        known = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
+        return Precedence(known, self.created, self.key)
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -71,7 +80,11 @@ class Observation:
 
 
 async def observe(
-    api: KubeApi, ask_hub: HubLookup, measure: Measure, key: Key
+    api: ClusterReader,
+    ask_hub: HubLookup,
+    measure: Measure,
+    key: Key,
+    find_priority: FindPriority = same_for_all,
 ) -> Observation | None:
     """Read everything about one object; None when it is gone or about to be.
 
@@ -109,6 +122,9 @@ async def observe(
         pods=pods,
         logs=await _read_logs(api, key.namespace, pods),
         measured=await measure(key.namespace, [pod.name for pod in pods if pod.ready]),
+        priority=0
+        if isinstance(spec, InvalidSpecError)
+        else await find_priority(spec.template.spec.priority_class_name),
     )
 
 
@@ -119,7 +135,9 @@ def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
         return error
 
 
-async def _read_logs(api: KubeApi, namespace: str, pods: tuple[ChildPod, ...]) -> dict[str, str]:
+async def _read_logs(
+    api: ClusterReader, namespace: str, pods: tuple[ChildPod, ...]
+) -> dict[str, str]:
     """The logs of the newest failed pods; a log that is not there explains nothing."""
     failed = [pod for pod in reversed(pods) if needs_log(pod)]
     logs = {}

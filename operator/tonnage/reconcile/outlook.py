@@ -1,6 +1,7 @@
 """What one reconcile came to: the findings behind the conditions, told in sentences."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.fit.weights import stored_bytes
@@ -9,7 +10,7 @@ from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.findings import Finding, format_time
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.place import Held, Placed, Unplaced, tell_short
 from tonnage.reconcile.remember import Remembered
 from tonnage.render.names import placement_name
 
@@ -41,10 +42,18 @@ class Outlook:
 
     @property
     def wanted(self) -> int:
-        """Replicas that the workload or the user wants; 0 while that is not known."""
+        """Replicas that the workload or the user wants: on the pool that was taken, else on the one
+        that came closest; 0 while that is not known."""
         if isinstance(self.accepted, Remembered):
             return self.accepted.status.desired_replicas
-        return self.placing.option.replicas if isinstance(self.placing, Placed) else 0
+        if isinstance(self.placing, Placed):
+            return self.placing.option.replicas
+        if isinstance(self.accepted, Refused):
+            return 0
+        if self.accepted.spec.replicas is not None or self.placing is None:
+            return self.accepted.spec.replicas or 0
+        options = (found.option for found in self.placing.decision.candidates)
+        return next((option.replicas for option in options if option is not None), 0)
 
 
 def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
@@ -102,25 +111,27 @@ def _find_placed(outlook: Outlook) -> Finding:
         case Unplaced(decision):
             return Finding(ConditionType.PLACED, False, decision.reason, decision.message)
         case Held(_, current, why, until):
-            # A time, not the seconds to it: they would be another status at every look.
-            leaves = (
-                "those that run there stay"
-                if until is None
-                else f"another pool is taken at {format_time(until)}"
-                " (spec.placement.fallback.after)"
-            )
+            leaves = "those that run there stay" if until is None else _tell_leaving(until)
             told = f"pool {current.pool} cannot take the replicas: {why}; {leaves}"
             return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
-        case Placed(decision, option, granted):
-            return _tell_placed(decision.message, option.pool.name, granted, option.replicas)
+        case Placed():
+            return _tell_placed(outlook.placing)
 
 
-def _tell_placed(message: str, pool: str, granted: int, wanted: int) -> Finding:
-    if wanted == 0:
+def _tell_leaving(at: datetime) -> str:
+    """A time, not the seconds to it: they would be another status at every look."""
+    return f"another pool is taken at {format_time(at)} (spec.placement.fallback.after)"
+
+
+def _tell_placed(placed: Placed) -> Finding:
+    """Placed means room now; nodes that an autoscaler may come to add are none yet."""
+    message, option = placed.decision.message, placed.option
+    if option.replicas == 0:
         told = "spec.replicas is 0: nothing is to be served"
         return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, told)
-    if granted < wanted:
-        told = f"pool {pool} has room for {granted} of {wanted} replicas; {message}"
+    if placed.is_short:
+        leaves = f"; {_tell_leaving(placed.leaves_at)}" if placed.leaves_at else ""
+        told = f"pool {option.pool.name} has {tell_short(placed)}{leaves}; {message}"
         return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
     return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
 

@@ -1,28 +1,43 @@
 """Which pool the replicas run on, and when they stay where they are.
 
 A running replica is worth more than a better place. So a placement is kept as long as what it was
-chosen for has not changed (`placed_for`) and its replicas are scheduled; one whose replicas wait
-for GPUs of their pool is given up only after `placement.fallback.after`.
+chosen for has not changed (`placed_for`) and its pool can run it. Replicas that wait for GPUs of
+their pool, all or some, leave it only after `placement.fallback.after`; replicas that run leave it
+by choice only where the user asked for that (`retain`), and one object at a time.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from tonnage.api.conditions import ConditionType
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.parse import InvalidSpecError, parse_duration
+from tonnage.api.parse import InvalidSpecError
 from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.model import FleetSnapshot, Pool
-from tonnage.fleet.pools import build_pools
+from tonnage.fit.model import Parallelism
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Pool
 from tonnage.placement.decide import decide
+from tonnage.placement.memory import Memory
 from tonnage.placement.model import Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.actions import digest
-from tonnage.reconcile.children import ChildDeployment, ChildPod, parse_time
+from tonnage.reconcile.children import ChildDeployment, ChildPod
+from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.retain import (
+    Prospect,
+    find_prospect,
+    find_relief,
+    move_away,
+    scheduled,
+    short_since,
+    unplaced_since,
+    wait_of,
+)
+from tonnage.reconcile.turn import Turn, set_aside
 
 _MISFITS: Final = frozenset(
     {
@@ -31,21 +46,41 @@ _MISFITS: Final = frozenset(
         RejectedReason.WEIGHTS_DO_NOT_FIT,
         RejectedReason.ILLEGAL_PARALLELISM,
         RejectedReason.INCOMPATIBLE,
+        RejectedReason.OVER_BUDGET,
+        RejectedReason.NO_PRICE_KNOWN,
+        RejectedReason.TOO_SLOW,
+        RejectedReason.NO_ESTIMATE,
+        RejectedReason.NOT_SELECTED,
+        RejectedReason.NOT_ALLOWED,
     }
 )
-"""What no GPU that becomes free can mend."""
+"""What no GPU that becomes free can mend: the pool is not what the user asks for any more."""
 
-_LONGEST_WAIT_SECONDS: Final = 100 * 365 * 24 * 3600.0
-"""A longer `fallback.after` is as good as never; the calendar ends before the longest one."""
+
+_NAMED_NODES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The replicas belong on `option`; `granted` of them have GPUs there."""
+    """The replicas belong on `option`; `granted` of them have GPUs there, or nodes to come.
+
+    `moved` is how they came there from another pool, `prospect` where they would go by choice, and
+    `leaves_at` when another pool takes them because this one is short of GPUs. `silent` are nodes
+    that replicas are on, that nobody hears of, and that the pool has no other room for.
+    """
 
     decision: Decision
     option: Option
     granted: int
+    moved: Move | None = None
+    prospect: Prospect | None = None
+    leaves_at: datetime | None = None
+    silent: tuple[str, ...] = ()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there is room for some of the replicas only, on nodes that answer."""
+        return self.option.room < self.option.replicas or bool(self.silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +103,65 @@ class Unplaced:
     decision: Decision
 
 
+@dataclass(frozen=True, slots=True)
+class _Road:
+    """What every step of one placing looks at."""
+
+    observation: Observation
+    accepted: Accepted
+    fleet: Fleet
+    pools: Sequence[Pool]
+    catalog: Catalog
+    memory: Memory
+    turn: Turn
+    now: datetime
+
+    @property
+    def spec(self) -> InferenceDeploymentSpec:
+        return self.accepted.spec
+
+    def decide(self, request: Request) -> Decision:
+        return decide(request, self.pools, self.catalog, self.memory)
+
+    def lost(self, placement: str) -> list[ChildPod]:
+        """Pods of the placement that do not answer, on nodes that nobody hears of."""
+        pods = scheduled(self.observation.pods, placement)
+        return [pod for pod in pods if not pod.ready and self.fleet.is_silent(pod.node or "")]
+
+    def runs(self, placement: str) -> bool:
+        """Whether any pod of the placement has GPUs of a node, as far as anybody knows."""
+        return len(scheduled(self.observation.pods, placement)) > len(self.lost(placement))
+
+
 def place(
     observation: Observation,
     accepted: Accepted,
-    fleet: FleetSnapshot,
+    fleet: Fleet,
     catalog: Catalog,
+    memory: Memory,
     now: datetime,
+    turn: Turn,
 ) -> Placed | Held | Unplaced:
     """Judge every pool and settle where the replicas belong."""
-    tolerations = accepted.spec.template.spec.tolerations
-    pools = build_pools(fleet, catalog, excluding=observation.owner, tolerations=tolerations)
-    current = _current(observation, pools)
-    decision = _decide(observation, accepted, pools, catalog, current)
-    chosen = decision.chosen
-    if current is not None and (chosen is None or chosen.pool.name != current.pool):
-        held = _hold(observation, accepted.spec, current, decision, now)
-        if held is not None:
-            return held
-    if chosen is None:
-        return Unplaced(decision)
-    return Placed(decision, chosen, min(chosen.replicas, chosen.room))
+    pools = _pools(observation, accepted, fleet, turn)
+    road = _Road(observation, accepted, fleet, pools, catalog, memory, turn, now)
+    current = _current(observation, pools, fleet)
+    if current is None:
+        return _settle(road.decide(_request(road)), None)
+    decision = road.decide(
+        _request(road, (current.pool, current.parallelism), _count_held(observation.pods, current))
+    )
+    if decision.chosen is not None and decision.chosen.pool.name == current.pool:
+        return _stay(road, current, decision, decision.chosen)
+    return _hold(road, current, decision) or _fall_back(road, current, decision)
 
 
 def placed_for(spec: InferenceDeploymentSpec) -> str:
     """Digest of what a place is chosen for: what memory needs, and the user's say in the choice.
 
     Not in it: what may change while the pods stay where they are (replicas, concurrency, typical
-    lengths, further arguments, template).
+    lengths, further arguments, template), when to move, and what is as it is by default, so that a
+    field that comes with a later version moves nobody.
     """
     vllm = spec.engine.vllm
     return digest(
@@ -110,60 +177,75 @@ def placed_for(spec: InferenceDeploymentSpec) -> str:
                 vllm.max_num_batched_tokens,
                 vllm.enforce_eager,
             ],
-            "placement": spec.placement.model_dump(mode="json", exclude={"fallback"}),
+            "placement": spec.placement.model_dump(
+                mode="json", exclude={"fallback", "rebalance"}, exclude_defaults=True
+            ),
         }
     )
 
 
-def scheduled(pods: Iterable[ChildPod], placement: str) -> list[ChildPod]:
-    """Pods of the placement that hold GPUs of a node and are to stay."""
-    return [pod for pod in pods if pod.placement == placement and pod.node and not pod.deleting]
-
-
 def serving_deployment(observation: Observation) -> ChildDeployment | None:
-    """The Deployment that carries the replicas: the newest that was placed for this very wish."""
+    """The Deployment that carries the replicas: of those that were placed for this very wish, the
+    one that they were told to run on last."""
     if isinstance(observation.spec, InvalidSpecError):
         return None
     wanted = placed_for(observation.spec)
     matching = [found for found in observation.deployments if found.placed_for == wanted]
-    return max(matching, key=lambda found: found.created, default=None)
+    return max(matching, key=lambda found: found.since, default=None)
 
 
-def _current(observation: Observation, pools: Iterable[Pool]) -> ChildDeployment | None:
+def _pools(
+    observation: Observation,
+    accepted: Accepted,
+    fleet: Fleet,
+    turn: Turn,
+) -> tuple[Pool, ...]:
+    """The pools with the room that is there for this object."""
+    tolerations = accepted.spec.template.spec.tolerations
+    own = fleet.pools(excluding=observation.owner, tolerations=tolerations)
+    if not turn.claims:
+        return own
+    shared = fleet.pools(tolerations=tolerations)
+    return set_aside(own, shared, turn.claims)
+
+
+def _current(
+    observation: Observation, pools: Iterable[Pool], fleet: Fleet
+) -> ChildDeployment | None:
     """The serving Deployment, and the pool that its replicas run in by now."""
     newest = serving_deployment(observation)
-    return replace(newest, pool=_pool_now(newest, observation.pods, pools)) if newest else None
+    if newest is None:
+        return None
+    return replace(newest, pool=_pool_now(newest, observation.pods, pools, fleet))
 
 
-def _pool_now(current: ChildDeployment, pods: Iterable[ChildPod], pools: Iterable[Pool]) -> str:
+def _pool_now(
+    current: ChildDeployment, pods: Iterable[ChildPod], pools: Iterable[Pool], fleet: Fleet
+) -> str:
     """The pool that the replicas run in. Its nodes may be in one of another name since: a platform
-    team has declared it, or has deleted a declared one."""
-    nodes = {pod.node for pod in scheduled(pods, current.placement)}
+    team has declared it, or has deleted a declared one. Replicas that are on their way to a pool of
+    the same cards belong there already."""
+    nodes = {pod.node for pod in scheduled(pods, current.placement) if pod.node}
+    by_pool = Counter(fleet.pool_of(node) for node in nodes)
     runs_on = {
-        pool.name: sum(node.name in nodes for node in pool.nodes)
+        pool.name: by_pool[pool.name]
         for pool in pools
         if pool.accelerator is not None and pool.accelerator.id == current.placement
     }
-    if not any(runs_on.values()) or runs_on.get(current.pool):
+    on_its_way = current.pool in runs_on and not current.settled
+    if on_its_way or not any(runs_on.values()) or runs_on.get(current.pool):
         return current.pool
     return max(runs_on, key=lambda name: runs_on[name])
 
 
-def _decide(
-    observation: Observation,
-    accepted: Accepted,
-    pools: Sequence[Pool],
-    catalog: Catalog,
-    current: ChildDeployment | None,
-) -> Decision:
-    request = Request(
-        owner=observation.owner,
-        spec=accepted.spec,
-        checkpoint=accepted.checkpoint,
-        keep=(current.pool, current.parallelism) if current else None,
-        held=_count_held(observation.pods, current) if current else 0,
+def _request(road: _Road, keep: tuple[str, Parallelism] | None = None, held: int = 0) -> Request:
+    return Request(
+        owner=road.observation.owner,
+        spec=road.spec,
+        checkpoint=road.accepted.checkpoint,
+        keep=keep,
+        held=held,
     )
-    return decide(request, pools, catalog)
 
 
 def _count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
@@ -172,40 +254,104 @@ def _count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
     return sum(pod.gpus == current.parallelism.gpus for pod in mine)
 
 
-def _hold(
-    observation: Observation,
-    spec: InferenceDeploymentSpec,
-    current: ChildDeployment,
-    decision: Decision,
-    now: datetime,
-) -> Held | None:
+def _settle(decision: Decision, moved: Move | None) -> Placed | Unplaced:
+    """Take what was chosen, with as many replicas as can run there, now or on nodes to come."""
+    chosen = decision.chosen
+    if chosen is None:
+        return Unplaced(decision)
+    granted = min(chosen.replicas, max(chosen.room, chosen.grown_room))
+    return Placed(decision, chosen, granted, moved)
+
+
+def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
+    """Leave the pool for the option."""
+    request = _request(road, (option.pool.name, option.parallelism))
+    return _settle(road.decide(request), moved)
+
+
+def _stay(
+    road: _Road, current: ChildDeployment, decision: Decision, chosen: Option
+) -> Placed | Unplaced:
+    """Go on where the replicas are, unless they have been short of GPUs for too long, or the user
+    asked to leave for something better and it is their turn."""
+    placed = _settle(decision, current.moved)
+    assert isinstance(placed, Placed), "a choice was made"
+    placed = replace(placed, silent=_silent_nodes(road, current, chosen))
+    if placed.is_short:
+        return _stay_short(road, current, placed)
+    prospect = find_prospect(road.observation, road.spec.placement, decision, current, road.now)
+    if prospect is None:
+        return placed
+    if prospect.moves_at > road.now or not road.turn.may_move or not prospect.at_rest:
+        return replace(placed, prospect=prospect)
+    moved = Move(prospect.reason, current.pool, road.now, prospect.why)
+    return _go(road, prospect.option, moved)
+
+
+def _stay_short(road: _Road, current: ChildDeployment, placed: Placed) -> Placed | Unplaced:
+    """Wait for more room here, up to a time, if all replicas could run elsewhere."""
+    running = road.runs(current.placement)
+    relief = find_relief(placed.decision, current, running=running)
+    if relief is None:
+        return placed
+    since = short_since(road.observation, current, road.now)
+    leaves_at = since + wait_of(road.spec.placement.fallback.after)
+    if leaves_at > road.now:
+        return replace(placed, leaves_at=leaves_at)
+    why = f"it had {tell_short(placed)}"
+    return _go(road, relief, move_away(current, why, relief.pool.name, road.now))
+
+
+def tell_short(placed: Placed) -> str:
+    """What a pool has that is short of GPUs, in a few words."""
+    if placed.silent:
+        named = ", ".join(placed.silent[:_NAMED_NODES])
+        others = len(placed.silent) - _NAMED_NODES
+        more = f" and {others} more" if others > 0 else ""
+        return f"replicas on nodes that do not answer ({named}{more})"
+    return f"room for {placed.option.room} of {placed.option.replicas} replicas"
+
+
+def _silent_nodes(road: _Road, current: ChildDeployment, option: Option) -> tuple[str, ...]:
+    """Nodes whose replicas have no other room in the pool; what they hold stays theirs meanwhile,
+    so that a node that comes back finds them."""
+    lost = road.lost(current.placement)
+    known = _count_held((pod for pod in road.observation.pods if pod not in lost), current)
+    elsewhere = max(option.pool.room_for(option.parallelism.gpus), known)
+    if elsewhere >= option.replicas:
+        return ()
+    return tuple(sorted({pod.node for pod in lost if pod.node}))
+
+
+def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | None:
     """Whether the replicas of a pool that cannot take them stay there, or still wait for it.
 
     While any of them is scheduled they stay, for the pool may only have vanished from sight, unless
-    the pool is too small for what is asked of them by now.
+    the pool is too small for what is asked of them by now. Where none was asked for, none waits.
     """
+    observation = road.observation
     verdict = next((one for one in decision.candidates if one.pool.name == current.pool), None)
     why = verdict.message if verdict else "none of its nodes is there"
-    running = bool(scheduled(observation.pods, current.placement))
+    running = road.runs(current.placement)
     misfit = verdict is not None and verdict.reason in _MISFITS
     if running and not misfit:
         return Held(decision, current, why, None)
     if misfit and decision.chosen is None:
         return None
-    since = _misfit_since(observation, now) if running else _waiting_since(observation, current)
-    after = min(parse_duration(spec.placement.fallback.after), _LONGEST_WAIT_SECONDS)
-    until = since + timedelta(seconds=after)
-    return Held(decision, current, why, until) if until > now else None
+    if current.wanted == 0 and not running:
+        return None
+    if running:
+        since = unplaced_since(observation, road.now)
+    else:
+        since = short_since(observation, current, road.now)
+    until = since + wait_of(road.spec.placement.fallback.after)
+    return Held(decision, current, why, until) if until > road.now else None
 
 
-def _waiting_since(observation: Observation, current: ChildDeployment) -> datetime:
-    pods = (pod.created for pod in observation.pods if pod.placement == current.placement)
-    return min(pods, default=current.created)
-
-
-def _misfit_since(observation: Observation, now: datetime) -> datetime:
-    """When the replicas were first said to have no place; the pods that run do not tell."""
-    for found in observation.previous_status.get("conditions") or []:
-        if found.get("type") == ConditionType.PLACED and found.get("status") == "False":
-            return parse_time(found["lastTransitionTime"])
-    return now
+def _fall_back(road: _Road, current: ChildDeployment, decision: Decision) -> Placed | Unplaced:
+    """Take another pool, since this one could not hold the replicas for so long."""
+    if decision.chosen is None:
+        return Unplaced(decision)
+    verdict = next((one for one in decision.candidates if one.pool.name == current.pool), None)
+    why = verdict.message if verdict else "none of its nodes is there"
+    return _settle(decision, move_away(current, why, decision.chosen.pool.name, road.now))

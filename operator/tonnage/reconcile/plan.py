@@ -5,19 +5,24 @@ refusal at any step leaves running children as they are.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from tonnage.api.inference import FallbackReturn
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.model import FleetSnapshot, Reservation
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
+from tonnage.placement.memory import Memory
 from tonnage.reconcile.accept import Accepted, Refused, accept
-from tonnage.reconcile.actions import Action, Delete, apply_if_changed
+from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.ledger import reserve_for
+from tonnage.reconcile.move import MoveReason, with_move
+from tonnage.reconcile.moves import Wish, is_under_way
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import Outlook
 from tonnage.reconcile.place import (
@@ -31,6 +36,7 @@ from tonnage.reconcile.place import (
 from tonnage.reconcile.remember import remember
 from tonnage.reconcile.rollout import find_deployment, with_strategy
 from tonnage.reconcile.status import make_status
+from tonnage.reconcile.turn import ALONE, Turn
 from tonnage.render.deployment import render_deployment
 from tonnage.render.model import Owner, RenderSettings, SurgeMode
 from tonnage.render.names import placement_name
@@ -39,32 +45,45 @@ from tonnage.render.service import render_service
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all plans share: the catalogue and the operator's settings for rendering."""
+    """What all plans share: the catalogue, the operator's settings for rendering, and what was
+    found out for the plans before, which changes no plan."""
 
     catalog: Catalog
     settings: RenderSettings
+    memory: Memory = field(default_factory=Memory, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions in their order, the status to be reported, and what is reserved meanwhile.
 
-    `waits_for_capacity`: the key is to be woken when GPUs become free.
+    `children` are those that the replicas are to run as, complete, whether or not they have to be
+    written now; `waits_for_capacity`: the key is to be woken when GPUs become free. `moves`: it has
+    left a pool and does not all serve from the new one yet; `wish` is to leave its own by choice.
     """
 
     actions: tuple[Action, ...]
     status: InferenceDeploymentStatus
     reservations: tuple[Reservation, ...]
     requeue: Requeue
+    children: tuple[Object, ...] = ()
     waits_for_capacity: bool = False
+    moves: bool = False
+    wish: Wish | None = None
 
 
-def make_plan(observation: Observation, fleet: FleetSnapshot, world: World, now: datetime) -> Plan:
-    """The next step that brings the object closer to its spec."""
+def make_plan(
+    observation: Observation,
+    fleet: Fleet,
+    world: World,
+    now: datetime,
+    turn: Turn = ALONE,
+) -> Plan:
+    """The next step that brings the object closer to its spec; `turn` is what others leave."""
     accepted = accept(observation, world.catalog)
     if isinstance(accepted, Refused):
         return _stand_still(observation, accepted, now)
-    placing = place(observation, accepted, fleet, world.catalog, now)
+    placing = place(observation, accepted, fleet, world.catalog, world.memory, now, turn)
     if isinstance(placing, Placed):
         return _carry_out(observation, accepted, placing, fleet, world, now)
     return _wait(observation, accepted, placing, now)
@@ -86,6 +105,7 @@ def _stand_still(observation: Observation, refused: Refused, now: datetime) -> P
         status=make_status(observation, outlook, now),
         reservations=_reservations(observation, observation.deployments),
         requeue=Requeue(refused.retry_after_seconds),
+        moves=is_under_way(observation.deployments),
     )
 
 
@@ -97,35 +117,56 @@ def _wait(
         actions=(),
         status=make_status(observation, Outlook(accepted, placing), now),
         reservations=_reservations(observation, observation.deployments),
-        requeue=_look_again(placing, now),
+        requeue=_look_again(now, None if isinstance(placing, Unplaced) else placing.until),
         waits_for_capacity=True,
+        moves=is_under_way(observation.deployments),
     )
 
 
-def _look_again(placing: Held | Unplaced, now: datetime) -> Requeue:
-    if isinstance(placing, Unplaced) or placing.until is None:
-        return Requeue.never()
-    return Requeue.after((placing.until - now).total_seconds())
+def _look_again(now: datetime, *moments: datetime | None) -> Requeue:
+    """At the first of the moments that are still to come; without one, when something happens."""
+    to_come = [moment for moment in moments if moment is not None and moment > now]
+    return Requeue((min(to_come) - now).total_seconds() if to_come else None)
+
+
+def _sets_out(placed: Placed, now: datetime) -> bool:
+    return placed.moved is not None and placed.moved.at == now
+
+
+def _waits_to_return(accepted: Accepted, placed: Placed) -> bool:
+    """Whether room in the pool that the replicas had to leave is what they wait for."""
+    fell_back = placed.moved is not None and placed.moved.reason is MoveReason.FELL_BACK
+    return fell_back and accepted.spec.placement.fallback.back is not FallbackReturn.NEVER
+
+
+def _wish(observation: Observation, placed: Placed) -> Wish | None:
+    prospect = placed.prospect
+    if prospect is None:
+        return None
+    due = prospect.moves_at if prospect.at_rest else None
+    return Wish(due, prospect.claim(observation.owner))
 
 
 def _carry_out(
     observation: Observation,
     accepted: Accepted,
     placed: Placed,
-    fleet: FleetSnapshot,
+    fleet: Fleet,
     world: World,
     now: datetime,
 ) -> Plan:
     """Make the children what the placement asks for; old placements leave when they may."""
+    service = render_service(_owner(observation))
     deployment = _render(observation, accepted, placed, fleet, world)
     target = find_deployment(observation, deployment)
     others = [found for found in observation.deployments if found is not target]
     rolls = apply_if_changed(DEPLOYMENTS, deployment, target.child if target else None)
     settled = target if not rolls else None
     outlook = Outlook(accepted, placed, settled, image=_image(deployment))
+    prospect = placed.prospect
     return Plan(
         actions=(
-            *apply_if_changed(SERVICES, render_service(_owner(observation)), observation.service),
+            *apply_if_changed(SERVICES, service, observation.service),
             *rolls,
             *(
                 Delete(DEPLOYMENTS, observation.key.namespace, found.child)
@@ -135,8 +176,11 @@ def _carry_out(
         ),
         status=make_status(observation, outlook, now),
         reservations=(_reserve(observation, placed), *_reservations(observation, others)),
-        requeue=Requeue.never(),
-        waits_for_capacity=placed.granted < placed.option.replicas,
+        requeue=_look_again(now, placed.leaves_at, prospect.moves_at if prospect else None),
+        children=(stamped(service), stamped(deployment)),
+        waits_for_capacity=placed.is_short or _waits_to_return(accepted, placed),
+        moves=_sets_out(placed, now) or is_under_way(observation.deployments),
+        wish=_wish(observation, placed),
     )
 
 
@@ -144,10 +188,10 @@ def _render(
     observation: Observation,
     accepted: Accepted,
     placed: Placed,
-    fleet: FleetSnapshot,
+    fleet: Fleet,
     world: World,
 ) -> Object:
-    deployment = render_deployment(
+    rendered = render_deployment(
         _owner(observation),
         accepted.spec,
         accepted.checkpoint,
@@ -158,7 +202,8 @@ def _render(
         catalog=world.catalog,
         settings=world.settings,
     )
-    return with_strategy(deployment, observation, accepted.spec, placed, fleet, world.catalog)
+    deployment = with_move(rendered, placed.moved)
+    return with_strategy(deployment, observation, accepted.spec, placed, fleet)
 
 
 def _may_leave(other: ChildDeployment, replacement: ChildDeployment | None, granted: int) -> bool:

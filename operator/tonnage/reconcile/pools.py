@@ -5,14 +5,21 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from tonnage.api.conditions import ConditionType
+from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.names import ACCELERATOR_POOL, API_VERSION, LABEL_DISCOVERED
+from tonnage.api.parse import InvalidSpecError
 from tonnage.api.pool import AcceleratorPoolStatus
 from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.model import FleetSnapshot, Pool
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Pool
 from tonnage.fleet.node import read_node
-from tonnage.fleet.pools import build_pools
-from tonnage.fleet.report import discovered_pool_body, pool_readiness, pool_status
+from tonnage.fleet.report import (
+    PoolReadiness,
+    discovered_pool_body,
+    pool_readiness,
+    pool_status,
+)
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import ApiError, ConflictError, KubeApi, Object
 from tonnage.reconcile.actions import apply_if_changed
@@ -28,18 +35,18 @@ class PoolReporter:
     def __init__(
         self,
         api: KubeApi,
-        snapshot: Callable[[], FleetSnapshot],
+        view: Callable[[], Fleet],
         catalog: Catalog,
         now: Callable[[], datetime],
     ) -> None:
         self._api = api
-        self._snapshot = snapshot
+        self._view = view
         self._catalog = catalog
         self._now = now
 
     async def report(self) -> None:
         """Bring all pool objects in line with the fleet; one that fails holds up no other."""
-        pools = build_pools(self._snapshot(), self._catalog, excluding=None)
+        pools = self._view().pools()
         objects = {
             found["metadata"]["name"]: found for found in await self._api.list(ACCELERATOR_POOLS)
         }
@@ -48,6 +55,11 @@ class PoolReporter:
                 await self._report_one(pool, objects.get(pool.name))
             except ApiError as error:
                 _LOG.warning("AcceleratorPool %s not reported: %s", pool.name, error)
+        for name, found in objects.items():
+            try:
+                await self._report_unreadable(found)
+            except ApiError as error:
+                _LOG.warning("AcceleratorPool %s not reported: %s", name, error)
         known = {pool.name for pool in pools}
         await self._remove(
             found for name, found in objects.items() if name not in known and _is_discovered(found)
@@ -58,11 +70,15 @@ class PoolReporter:
             live = await self._keep_discovered(pool, live)
         if live is None:  # declared, and deleted since the snapshot
             return
-        status = self._status(pool, live).to_dict()
-        if status != live.get("status"):
-            metadata = {"name": pool.name, "uid": live["metadata"]["uid"]}
-            body = {"apiVersion": API_VERSION, "kind": ACCELERATOR_POOL, "metadata": metadata}
-            await self._api.apply_status(ACCELERATOR_POOLS, {**body, "status": status})
+        await self._tell(live, pool_status(pool), pool_readiness(pool))
+
+    async def _report_unreadable(self, live: Object) -> None:
+        """Tell the owner of a pool whose spec the API server let pass and that cannot be read."""
+        try:
+            read_declared_pool(live)
+        except InvalidSpecError as error:
+            readiness = PoolReadiness(False, Reason.INVALID_SPEC, str(error))
+            await self._tell(live, AcceleratorPoolStatus(), readiness)
 
     async def _keep_discovered(self, pool: Pool, live: Object | None) -> Object:
         if live is not None and not _is_discovered(live):
@@ -75,29 +91,37 @@ class PoolReporter:
         assert live is not None, "a pool that does not exist is applied"
         return live
 
-    def _status(self, pool: Pool, live: Object) -> AcceleratorPoolStatus:
-        generation = live["metadata"]["generation"]
-        readiness = pool_readiness(pool)
+    async def _tell(
+        self, live: Object, counts: AcceleratorPoolStatus, readiness: PoolReadiness
+    ) -> None:
+        """Write the status, where it is not what stands there."""
+        metadata = live["metadata"]
         finding = Finding(ConditionType.READY, readiness.ready, readiness.reason, readiness.message)
         before = (live.get("status") or {}).get("conditions") or []
-        return pool_status(pool).model_copy(
-            update={
-                "observed_generation": generation,
-                "conditions": make_conditions([finding], before, generation, self._now()),
+        conditions = make_conditions([finding], before, metadata["generation"], self._now())
+        status = counts.model_copy(
+            update={"observed_generation": metadata["generation"], "conditions": conditions}
+        ).to_dict()
+        if status != live.get("status"):
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": ACCELERATOR_POOL,
+                "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
+                "status": status,
             }
-        )
+            await self._api.apply_status(ACCELERATOR_POOLS, body)
 
     async def _remove(self, candidates: Iterable[Object]) -> None:
         """Remove discovered pools without nodes; nodes are read, the cache alone is no reason."""
         gone = list(candidates)
         if not gone:
             return
-        nodes = tuple(read_node(found) for found in await self._api.list(NODES))
-        declared = self._snapshot().declared_pools
-        live = build_pools(
-            FleetSnapshot(nodes=nodes, declared_pools=declared), self._catalog, excluding=None
-        )
-        still_there = {pool.name for pool in live}
+        live = Fleet(self._catalog)
+        for node in await self._api.list(NODES):
+            live.put_node(read_node(node))
+        for declared in self._view().snapshot().declared_pools:
+            live.declare(declared)
+        still_there = {pool.name for pool in live.pools()}
         for found in gone:
             child = read_child(found)
             if child.name in still_there:

@@ -1,42 +1,30 @@
 """The loop of one object: observe, plan, execute, report."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Protocol
 
 from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.checkpoint.lookup import ModelAnswer, ModelHub
-from tonnage.fleet.model import FleetSnapshot, Reservation
-from tonnage.kube.protocol import KubeApi
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
+from tonnage.kube.protocol import ApiError, KubeApi
 from tonnage.reconcile.execute import execute, find_name_conflict
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Measure, Observation, observe
-from tonnage.reconcile.plan import Plan, World, make_plan, plan_refusal
+from tonnage.reconcile.plan import World, plan_refusal
+from tonnage.reconcile.planner import Planner, SharedFleet
+from tonnage.reconcile.priority import Priorities
 from tonnage.reconcile.report import EventSink, report
 
 
-class Fleet(Protocol):
-    """The cluster's nodes and GPU pods from the cache, and what is reserved on them."""
-
-    def snapshot(self) -> FleetSnapshot:
-        """All of it at this moment."""
-        ...
-
-    def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
-        """What this object's replicas hold or will hold, in place of what was said before."""
-        ...
+class FleetCache(SharedFleet, Protocol):
+    """The fleet as the operator keeps it."""
 
     def release(self, key: Key) -> None:
         """The object is gone: nothing is reserved for it, and it waits for nothing."""
-        ...
-
-    def wait_for_capacity(self, key: Key, since: datetime) -> None:
-        """Wake the key when GPUs become free, older objects first."""
-        ...
-
-    def stop_waiting(self, key: Key) -> None:
-        """The key has all the GPUs it wants."""
         ...
 
 
@@ -47,7 +35,8 @@ class Reconciler:
         self,
         api: KubeApi,
         hub: ModelHub,
-        fleet: Fleet,
+        fleet: FleetCache,
+        moves: Moves,
         events: EventSink,
         world: World,
         measure: Measure,
@@ -57,45 +46,56 @@ class Reconciler:
         self._api = api
         self._hub = hub
         self._fleet = fleet
+        self._moves = moves
+        self._priorities = Priorities(api, now)
         self._events = events
-        self._world = world
+        self._planner = Planner(fleet, moves, world, wake)
         self._measure = measure
         self._wake = wake
         self._now = now
 
+    async def prime(self) -> None:
+        """Learn what is reserved, who waits and who moves, before the first reconcile of a leader.
+
+        Raises ApiError.
+        """
+        self._planner.prime(
+            await self._api.list(DEPLOYMENTS, labels={LABEL_MANAGED_BY: MANAGED_BY}),
+            await self._api.list(INFERENCE_DEPLOYMENTS),
+            await self._priorities.read(),
+        )
+
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report what was done."""
-        observation = await observe(self._api, partial(self._ask_hub, key), self._measure, key)
+        observation = await self._observe(key)
         if observation is None:  # deleted: its children are owned, the garbage collector has them
             self._fleet.release(key)
+            self._call(self._moves.forget(key, self._now()))
             return Requeue.never()
-        plan = self._plan(observation)
+        plan = self._planner.plan(observation, self._now())
         refused = await find_name_conflict(self._api, observation, plan.actions)
         if refused is None:
             refused = await execute(self._api, plan.actions)
         if refused is not None:
-            plan = self._adopt(observation, plan_refusal(observation, refused, self._now()))
+            now = self._now()
+            plan = self._planner.adopt(observation, plan_refusal(observation, refused, now), now)
         await report(self._api, self._events, observation, plan.status)
         return plan.requeue
 
-    def _plan(self, observation: Observation) -> Plan:
-        return self._adopt(
-            observation,
-            make_plan(observation, self._fleet.snapshot(), self._world, self._now()),
-        )
+    async def _observe(self, key: Key) -> Observation | None:
+        ask_hub = partial(self._ask_hub, key)
+        try:
+            return await observe(self._api, ask_hub, self._measure, key, self._priorities.find)
+        except ApiError:
+            # Whoever cannot be looked at keeps nobody waiting; it comes back by itself.
+            self._fleet.stop_waiting(key)
+            self._call(self._moves.withdraw(key, self._now()))
+            raise
 
-    def _adopt(self, observation: Observation, plan: Plan) -> Plan:
-        """Reserve what the plan takes before anything else is planned.
-
-        No await stands between the snapshot and this, so planning is serial and no GPU is given
-        away twice.
-        """
-        self._fleet.reserve(observation.key, plan.reservations)
-        if plan.waits_for_capacity:
-            self._fleet.wait_for_capacity(observation.key, observation.created)
-        else:
-            self._fleet.stop_waiting(observation.key)
-        return plan
+    def _call(self, key: Key | None) -> None:
+        """Wake whose turn it is to move."""
+        if key is not None:
+            self._wake(key)
 
     def _ask_hub(self, key: Key, source: HuggingFaceSource, token: str | None) -> ModelAnswer:
         return self._hub.lookup(source, token, partial(self._wake, key))

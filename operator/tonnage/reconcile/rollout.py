@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from tonnage.api.inference import InferenceDeploymentSpec, RolloutStrategy
 from tonnage.api.names import ANNOTATION_TEMPLATE
-from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.model import FleetSnapshot, Pool
-from tonnage.fleet.pools import build_pools
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.place import Placed
+from tonnage.reconcile.retain import scheduled
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode
 
@@ -32,8 +32,7 @@ def with_strategy(
     observation: Observation,
     spec: InferenceDeploymentSpec,
     placed: Placed,
-    fleet: FleetSnapshot,
-    catalog: Catalog,
+    fleet: Fleet,
 ) -> Object:
     """The rendered Deployment with the digest of its template and the strategy for this change.
 
@@ -41,11 +40,12 @@ def with_strategy(
     that come and go elsewhere never cause a write; only a surge that found no GPU is given up.
     """
     live = find_deployment(observation, rendered)
-    rendered = _keep_affinity(rendered, live, observation)
+    if live is not None and not _moves_in(live, observation, placed.option.pool.name, fleet):
+        rendered = _keep_affinity(rendered, live, observation)
     template = digest(rendered["spec"]["template"])
     mode = _mode_of(live) if live is not None and live.template == template else None
     if mode is None or _surge_is_stuck(live, observation):
-        mode = _choose(live, observation, spec, placed, fleet, catalog)
+        mode = _choose(live, observation, spec, placed, fleet)
     metadata = rendered["metadata"]
     annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: template}
     return {
@@ -55,16 +55,22 @@ def with_strategy(
     }
 
 
-def _keep_affinity(
-    rendered: Object, live: ChildDeployment | None, observation: Observation
-) -> Object:
+def _moves_in(live: ChildDeployment, observation: Observation, pool: str, fleet: Fleet) -> bool:
+    """Whether the replicas come from another pool of the same cards: all of them run elsewhere."""
+    running = scheduled(observation.pods, live.placement)
+    return bool(running) and not any(
+        pod.node and fleet.pool_of(pod.node) == pool for pod in running
+    )
+
+
+def _keep_affinity(rendered: Object, live: ChildDeployment, observation: Observation) -> Object:
     """The rendered Deployment with the affinity of the live one, where that is all that differs.
 
     Which labels tell a pool's nodes from those of others changes when any pool is declared, renamed
     or deleted; replicas that run are not started anew for that. Once a pod finds no node by the old
     labels, those of now are taken.
     """
-    if live is None or _waits_for_a_node(live, observation):
+    if _waits_for_a_node(live, observation):
         return rendered
     template = rendered["spec"]["template"]
     pod = live.child.body["spec"].get("template", {}).get("spec", {})
@@ -101,17 +107,14 @@ def _choose(
     observation: Observation,
     spec: InferenceDeploymentSpec,
     placed: Placed,
-    fleet: FleetSnapshot,
-    catalog: Catalog,
+    fleet: Fleet,
 ) -> SurgeMode:
     if live is None or spec.rollout.strategy is RolloutStrategy.SURGE:
         return SurgeMode.SURGE
     gpus = placed.option.parallelism.gpus
     stuck = _surge_is_stuck(live, observation)
     if spec.rollout.strategy is RolloutStrategy.AUTO and not stuck:
-        pools = build_pools(
-            fleet, catalog, excluding=None, tolerations=spec.template.spec.tolerations
-        )
+        pools = fleet.pools(tolerations=spec.template.spec.tolerations)
         spare = _spare_replicas(pools, placed.option.pool.name, gpus)
         if spare > 0:
             return SurgeMode.SURGE

@@ -6,20 +6,22 @@ from datetime import datetime
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import (
-    CandidateStatus,
     InferenceDeploymentStatus,
     ModelStatus,
     PlacementStatus,
+    RebalanceStatus,
 )
 from tonnage.fit.weights import stored_bytes
-from tonnage.placement.report import list_candidates, placement_status
+from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.findings import make_conditions
+from tonnage.reconcile.findings import format_time, make_conditions
+from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import GIB, Outlook, find_all
 from tonnage.reconcile.place import Placed
 from tonnage.reconcile.remember import Remembered
+from tonnage.reconcile.retain import tell_way_back
 from tonnage.render.names import placement_name
 from tonnage.telemetry.prometheus import MeasuredCache
 
@@ -28,8 +30,7 @@ def make_status(
     observation: Observation, outlook: Outlook, now: datetime
 ) -> InferenceDeploymentStatus:
     """The whole status; what is left out of it disappears from the object."""
-    candidates, omitted = _candidates(outlook)
-    return InferenceDeploymentStatus(
+    status = InferenceDeploymentStatus(
         observed_generation=observation.generation,
         conditions=make_conditions(
             find_all(observation, outlook),
@@ -43,16 +44,39 @@ def make_status(
         selector=f"{LABEL_OWNER}={observation.key.name}",
         model=_model_status(outlook.accepted),
         placements=list(_placements(observation, outlook)),
-        candidates=candidates,
-        omitted_candidates=omitted,
+        rebalance=_rebalance(outlook),
+    )
+    return _with_candidates(status, outlook)
+
+
+def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
+    if isinstance(outlook.accepted, Remembered):
+        return outlook.accepted.status.rebalance
+    prospect = outlook.placing.prospect if isinstance(outlook.placing, Placed) else None
+    if prospect is None:
+        return None
+    return RebalanceStatus.model_validate(
+        {
+            "pool": prospect.option.pool.name,
+            "reason": prospect.reason.value,
+            "since": format_time(prospect.since),
+            "movesAt": format_time(prospect.moves_at),
+            "message": prospect.why,
+        }
     )
 
 
-def _candidates(outlook: Outlook) -> tuple[list[CandidateStatus], dict[str, int]]:
+def _with_candidates(
+    status: InferenceDeploymentStatus, outlook: Outlook
+) -> InferenceDeploymentStatus:
     if isinstance(outlook.accepted, Remembered):
         before = outlook.accepted.status
-        return before.candidates, before.omitted_candidates
-    return list_candidates(outlook.placing.decision) if outlook.placing else ([], {})
+        listed = {
+            "candidates": before.candidates,
+            "omitted_candidates": before.omitted_candidates,
+        }
+        return status.model_copy(update=listed)
+    return with_candidates(status, outlook.placing.decision) if outlook.placing else status
 
 
 def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | None:
@@ -84,10 +108,24 @@ def _placements(observation: Observation, outlook: Outlook) -> Iterable[Placemen
                 found.ready for found in observation.deployments if found.placement == chosen
             ),
         )
+        placement = _with_move(placement, outlook.placing, outlook.accepted)
         yield _with_measurement(placement, observation.measured, reported.get(chosen))
     for deployment in observation.deployments:
         if deployment.placement != chosen and deployment.placement in reported:
             yield _carried_over(reported[deployment.placement], deployment)
+
+
+def _with_move(
+    placement: PlacementStatus, placed: Placed, accepted: Accepted | Refused | Remembered
+) -> PlacementStatus:
+    """How the replicas came there from another pool, where they did."""
+    moved = placed.moved
+    if moved is None or not isinstance(accepted, Accepted):
+        return placement
+    told = f"{placement.message}; left {moved.pool} at {format_time(moved.at)}: {moved.why}"
+    if moved.reason is MoveReason.FELL_BACK:
+        told = f"{told}; {tell_way_back(accepted.spec)}"
+    return placement.model_copy(update={"reason": moved.reason.value, "message": told})
 
 
 def _with_measurement(

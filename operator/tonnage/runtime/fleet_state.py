@@ -8,17 +8,20 @@ placement, so that heartbeats wake nobody.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from tonnage.api.parse import InvalidSpecError
+from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.declared import read_declared_pool
-from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Reservation
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.node import read_node
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.turn import Precedence
 from tonnage.runtime.seen_objects import SeenObjects
+from tonnage.runtime.waiting_line import WaitingLine
 
 _log = logging.getLogger(__name__)
 
@@ -26,34 +29,30 @@ _log = logging.getLogger(__name__)
 class FleetState:
     """Keeps the latest of everything that placement looks at; for one event loop.
 
-    `on_change` is called when anything of a snapshot changed, `on_room` when GPUs may have become
+    `on_change` is called when anything of the fleet changed, `on_room` when GPUs may have become
     free for those who wait.
     """
 
-    def __init__(self, on_change: Callable[[], None], on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, catalog: Catalog, on_change: Callable[[], None], on_room: Callable[[], None]
+    ) -> None:
+        self._fleet = Fleet(catalog)
         self._on_change = on_change
         self._on_room = on_room
-        self._nodes: SeenObjects[Node] = SeenObjects()
-        self._pods: SeenObjects[GpuPod] = SeenObjects()
-        self._pools: SeenObjects[DeclaredPool] = SeenObjects()
-        self._reservations: dict[Key, tuple[Reservation, ...]] = {}
-        self._waiting: dict[Key, datetime] = {}
-        self._snapshot: FleetSnapshot | None = None
+        self._nodes: SeenObjects[Node] = SeenObjects(
+            lambda _, node: self._fleet.put_node(node), self._fleet.remove_node
+        )
+        self._pods: SeenObjects[GpuPod] = SeenObjects(
+            lambda _, pod: self._fleet.put_pod(pod), self._fleet.remove_pod
+        )
+        self._pools: SeenObjects[DeclaredPool] = SeenObjects(
+            lambda _, pool: self._fleet.declare(pool), self._fleet.withdraw
+        )
+        self._line = WaitingLine()
 
-    def snapshot(self) -> FleetSnapshot:
-        """All of it at this moment; made anew only after a change."""
-        if self._snapshot is None:
-            self._snapshot = FleetSnapshot(
-                nodes=tuple(self._nodes),
-                pods=tuple(self._pods),
-                reservations=tuple(
-                    reservation
-                    for _, reservations in sorted(self._reservations.items())
-                    for reservation in reservations
-                ),
-                declared_pools=tuple(self._pools),
-            )
-        return self._snapshot
+    def view(self) -> Fleet:
+        """The fleet as it is known now; it goes on changing with every event."""
+        return self._fleet
 
     # Nodes
 
@@ -138,14 +137,11 @@ class FleetState:
 
     def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
         """What this object's replicas hold or will hold, in place of what was said before."""
-        before = self._reservations.get(key, ())
-        wanted = tuple(reservations)
+        owner = (key.namespace, key.name)
+        before, wanted = self._fleet.reserved(owner), tuple(reservations)
         if wanted == before:
             return
-        if wanted:
-            self._reservations[key] = wanted
-        else:
-            del self._reservations[key]
+        self._fleet.reserve(owner, wanted)
         # What only grows takes room; waking those who wait would be in vain.
         self._learn(changed=True, room=not set(before) <= set(wanted))
 
@@ -156,32 +152,40 @@ class FleetState:
 
     def prime_reservations(self, reservations: Iterable[Reservation]) -> None:
         """The whole ledger, read from what exists; replaces what was there."""
-        self._reservations = {}
+        ledger: dict[tuple[str, str], list[Reservation]] = {
+            owner: [] for owner in self._fleet.owners()
+        }
         for reservation in reservations:
-            key = Key(*reservation.owner)
-            self._reservations[key] = (*self._reservations.get(key, ()), reservation)
+            ledger.setdefault(reservation.owner, []).append(reservation)
+        for owner, of_owner in ledger.items():
+            self._fleet.reserve(owner, of_owner)
         self._learn(changed=True)
 
-    def wait_for_capacity(self, key: Key, since: datetime) -> None:
-        """The key wants work when GPUs may have become free; `since` is its creation."""
-        self._waiting[key] = since
+    def wait_for_capacity(self, precedence: Precedence, claims: Iterable[Reservation] = ()) -> None:
+        """The object wants work when GPUs may have become free; `claims` is what it would take."""
+        if self._line.put(precedence, claims):
+            self._on_room()
 
     def stop_waiting(self, key: Key) -> None:
-        """The key has all the GPUs it wants."""
-        self._waiting.pop(key, None)
+        """The key has all the GPUs it wants, or nothing to want them for."""
+        if self._line.drop(key):
+            self._on_room()
 
     def waiting_keys(self) -> list[Key]:
-        """Who waits, oldest first."""
-        return sorted(self._waiting, key=lambda key: (self._waiting[key], key))
+        """Who waits; whoever goes first before all others."""
+        return self._line.keys()
+
+    def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
+        """What those that wait and go before an object would take."""
+        return self._line.claims_before(precedence)
 
     def known_keys(self) -> set[Key]:
         """Keys with a reservation or a wish, also of objects whose deletion nobody told."""
-        return self._reservations.keys() | self._waiting.keys()
+        return {Key(*owner) for owner in self._fleet.owners()} | set(self._line.keys())
 
     def _learn(self, changed: bool, room: bool = True) -> None:
         if not changed:
             return
-        self._snapshot = None
         self._on_change()
         if room:
             self._on_room()

@@ -5,23 +5,24 @@ list replaces what is known now and then. An event that came after the list was 
 the list and stands.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class SeenObjects(Generic[T]):
-    """Objects by identity, each with its uid and what is needed of it."""
+    """Objects by identity, each with its uid and what is needed of it.
 
-    def __init__(self) -> None:
+    `put` is told of each one that is new or is not as it was, `drop` of each one that is gone.
+    """
+
+    def __init__(self, put: Callable[[str, T], None], drop: Callable[[str], None]) -> None:
+        self._put = put
+        self._drop = drop
         self._objects: dict[str, tuple[str, T]] = {}
         self._told_at: dict[str, int] = {}
         self._events = 0
-
-    def __iter__(self) -> Iterator[T]:
-        """What is known, by identity."""
-        return (value for _, (_, value) in sorted(self._objects.items()))
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -33,14 +34,14 @@ class SeenObjects(Generic[T]):
     def observe(self, identity: str, uid: str, value: T) -> bool:
         """An event told of the object; whether what is known changed."""
         self._tell(identity)
-        return self._put(identity, uid, value)
+        return self._learn(identity, uid, value)
 
     def forget(self, identity: str, uid: str) -> bool:
         """An event told that the object of this uid is gone; whether it was known."""
         if self._objects.get(identity, (uid, None))[0] != uid:
             return False  # one of the same name is already there in its place
         self._tell(identity)
-        return self._objects.pop(identity, None) is not None
+        return self._lose(identity)
 
     def replace(self, listed: Iterable[tuple[str, str, T]], since: int) -> bool:
         """A list begun at the mark `since` is complete; whether what is known changed."""
@@ -51,16 +52,22 @@ class SeenObjects(Generic[T]):
         for identity, uid, value in listed:
             present.add(identity)
             if identity not in newer:
-                changed |= self._put(identity, uid, value)
-        for gone in self._objects.keys() - present:
-            del self._objects[gone]
-            changed = True
+                changed |= self._learn(identity, uid, value)
+        for gone in sorted(self._objects.keys() - present):
+            changed |= self._lose(gone)
         return changed
 
-    def _put(self, identity: str, uid: str, value: T) -> bool:
+    def _learn(self, identity: str, uid: str, value: T) -> bool:
         if self._objects.get(identity) == (uid, value):
             return False
         self._objects[identity] = (uid, value)
+        self._put(identity, value)
+        return True
+
+    def _lose(self, identity: str) -> bool:
+        if self._objects.pop(identity, None) is None:
+            return False
+        self._drop(identity)
         return True
 
     def _tell(self, identity: str) -> None:

@@ -4,18 +4,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
-from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.kube.protocol import KubeApi
-from tonnage.reconcile.ledger import read_reservations
+from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Measure, measure_nothing
 from tonnage.reconcile.plan import World
 from tonnage.reconcile.pools import PoolReporter
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render.model import RenderSettings
-from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.models import HubLookup
 from tonnage.runtime.settings import Settings
 from tonnage.telemetry.prometheus import PrometheusSource
@@ -30,33 +26,35 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
         endpoint=settings.hf_endpoint,
         cache_dir=Path(settings.hf_cache_directory) if settings.hf_cache_directory else None,
     )
+    moves = Moves()
     reconciler = Reconciler(
         api=surroundings.api,
         hub=HubLookup(partial(fetch_checkpoint, settings=hub)),
         fleet=surroundings.fleet,
+        moves=moves,
         events=surroundings.events,
         world=world,
         measure=_measure_with(settings.prometheus_url),
         wake=surroundings.wake,
         now=_now,
     )
-    pools = PoolReporter(surroundings.api, surroundings.fleet.snapshot, catalog, _now)
+    pools = PoolReporter(surroundings.api, surroundings.fleet.view, catalog, _now)
+
+    async def on_fleet_change() -> None:
+        for key in moves.lapsed(surroundings.fleet.view().pools()):
+            surroundings.wake(key)
+        await pools.report()
+
     return Work(
         reconcile=reconciler.reconcile,
-        prime=partial(_prime, surroundings.api, surroundings.fleet),
-        on_fleet_change=pools.report,
+        prime=reconciler.prime,
+        on_fleet_change=on_fleet_change,
     )
 
 
 def _measure_with(url: str | None) -> Measure:
     """How vLLM's own measurements are asked for; without a Prometheus they are not."""
     return PrometheusSource(url).measure_cache if url else measure_nothing
-
-
-async def _prime(api: KubeApi, fleet: FleetState) -> None:
-    """Fill the ledger from what exists. Raises ApiError."""
-    deployments = await api.list(DEPLOYMENTS, labels={LABEL_MANAGED_BY: MANAGED_BY})
-    fleet.prime_reservations(read_reservations(deployments))
 
 
 def _now() -> datetime:

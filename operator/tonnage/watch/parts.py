@@ -13,6 +13,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from tonnage.catalog.load import load_catalog
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
@@ -90,7 +91,7 @@ def assemble(settings: Settings, connection: Connection, build_work: BuildWork) 
         bucket=TokenBucket(settings.kube_api_qps, settings.kube_api_burst),
     )
     signs = Signs(asyncio.Event(), asyncio.Event(), asyncio.Event())
-    fleet = FleetState(on_change=signs.changed.set, on_room=signs.room.set)
+    fleet = FleetState(load_catalog(), on_change=signs.changed.set, on_room=signs.room.set)
     queue: WorkQueue[Key] = WorkQueue(waiting, retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST))
     events = EventRecorder(
         api,

@@ -1,0 +1,85 @@
+"""Planning objects one after the other, each in what the others hold and leave to it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Reservation
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.moves import Moves
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.plan import Plan, World, make_plan
+from tonnage.reconcile.priority import PriorityClasses
+from tonnage.reconcile.stock import Ledger, take_stock
+from tonnage.reconcile.turn import Precedence, Turn, read_claims
+
+
+class SharedFleet(Ledger, Protocol):
+    """The cluster's nodes and GPU pods, what is reserved on them, and who waits for them."""
+
+    def view(self) -> Fleet:
+        """All of it as it is known now."""
+        ...
+
+    def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
+        """What this object's replicas hold or will hold, in place of what was said before."""
+        ...
+
+    def stop_waiting(self, key: Key) -> None:
+        """The key has all the GPUs it wants."""
+        ...
+
+    def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
+        """What those that wait and go before it would take."""
+        ...
+
+
+class Planner:
+    """Makes plans of which no two give away the same GPU; `wake` is told whose turn has come."""
+
+    def __init__(
+        self, fleet: SharedFleet, moves: Moves, world: World, wake: Callable[[Key], None]
+    ) -> None:
+        self._fleet = fleet
+        self._moves = moves
+        self._world = world
+        self._wake = wake
+
+    def prime(
+        self,
+        deployments: Sequence[Object],
+        objects: Iterable[Object],
+        classes: PriorityClasses,
+    ) -> None:
+        """Learn what is reserved, who waits and who moves from what exists."""
+        take_stock(self._fleet, self._moves, deployments, objects, classes)
+
+    def plan(self, observation: Observation, now: datetime) -> Plan:
+        """Plan the object's next step and reserve what it takes."""
+        precedence = observation.precedence
+        turn = Turn(
+            claims=self._fleet.claims_before(precedence),
+            may_move=self._moves.may_begin(precedence, now),
+        )
+        plan = make_plan(observation, self._fleet.view(), self._world, now, turn)
+        return self.adopt(observation, plan, now)
+
+    def adopt(self, observation: Observation, plan: Plan, now: datetime) -> Plan:
+        """Reserve what the plan takes before anything else is planned.
+
+        No await stands between the view and this, so planning is serial and no GPU is given
+        away twice.
+        """
+        precedence = observation.precedence
+        self._fleet.reserve(observation.key, plan.reservations)
+        if plan.waits_for_capacity:
+            claims = read_claims(observation.owner, plan.status)
+            self._fleet.wait_for_capacity(precedence, claims)
+        else:
+            self._fleet.stop_waiting(observation.key)
+        called = self._moves.tell(precedence, moves=plan.moves, wish=plan.wish, now=now)
+        if called is not None:
+            self._wake(called)
+        return plan

@@ -1,0 +1,93 @@
+"""The priority of an object's pods, by their PriorityClass.
+
+Kubernetes gives a pod its priority when it is created; who waits for GPUs has none yet. So the
+class is looked up: the one that the spec names, else the cluster's default, else 0. Classes change
+seldom, and a change reaches new pods only, so what was read is good for a minute.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from tonnage.kube.kinds import PRIORITY_CLASSES
+from tonnage.kube.protocol import ClusterReader, ForbiddenError, Object
+
+_GOOD_FOR: Final = timedelta(minutes=1)
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownPriorityClass:
+    """There is no PriorityClass of that name; `known` are those that there are."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = ", ".join(self.known[:_NAMED])
+        more = f" and {len(self.known) - _NAMED} more" if len(self.known) > _NAMED else ""
+        return (
+            f"spec.template.spec.priorityClassName: there is no PriorityClass {self.name!r};"
+            f" create it, or name one of {named}{more}"
+        )
+
+
+FindPriority = Callable[[str | None], Awaitable[int | UnknownPriorityClass]]
+"""From the name of a PriorityClass, or None, to the priority that pods get by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClasses:
+    """The cluster's classes by name, and the value for pods that name none."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    default: int = 0
+
+    def find(self, name: str | None) -> int | UnknownPriorityClass:
+        """The priority that pods of the class get. Where no class is known at all, all get 0."""
+        if name is None:
+            return self.default
+        if name in self.values or not self.values:
+            return self.values.get(name, 0)
+        return UnknownPriorityClass(name, tuple(sorted(self.values)))
+
+
+def read_classes(bodies: Iterable[Object]) -> PriorityClasses:
+    """The classes as the API server has them; of several defaults the lowest counts, as there."""
+    listed = list(bodies)
+    values = {body["metadata"]["name"]: int(body["value"]) for body in listed}
+    defaults = [int(body["value"]) for body in listed if body.get("globalDefault")]
+    return PriorityClasses(values, min(defaults, default=0))
+
+
+async def same_for_all(name: str | None) -> int:
+    """The answer where no PriorityClass is known."""
+    return 0
+
+
+class Priorities:
+    """Looks priorities up; for one event loop."""
+
+    def __init__(self, api: ClusterReader, now: Callable[[], datetime]) -> None:
+        self._api = api
+        self._now = now
+        self._classes = PriorityClasses()
+        self._read_at: datetime | None = None
+
+    async def find(self, name: str | None) -> int | UnknownPriorityClass:
+        """The priority that pods of the class get. Raises ApiError."""
+        if self._read_at is None or self._now() - self._read_at >= _GOOD_FOR:
+            await self.read()
+        elif isinstance(self._classes.find(name), UnknownPriorityClass):
+            await self.read()  # it may have been made since
+        return self._classes.find(name)
+
+    async def read(self) -> PriorityClasses:
+        """All classes as they are now; none where the operator may not read them."""
+        try:
+            found = await self._api.list(PRIORITY_CLASSES)
+        except ForbiddenError:
+            found = []
+        self._classes, self._read_at = read_classes(found), self._now()
+        return self._classes

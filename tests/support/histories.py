@@ -1,0 +1,283 @@
+"""Random histories of a cluster, and whether any GPU was promised twice in them.
+
+A double booking is one of three things:
+
+- overcommitted: the pods bound to a node ask for more GPUs than it has;
+- overpromised: the operator wrote more replicas, or larger ones, into a Deployment than find a
+  place. The place is judged by the nodes and pods that the operator had heard of at that moment
+  and by all Deployments as they were stored. The other objects' outstanding replicas keep their
+  place, the largest first; those that had none before (nodes were lost) are left out. GPUs that
+  the object itself holds are its own to use again, and pods of an older split or placement count
+  as gone, since their successors were promised a place too;
+- unkept: at rest, outstanding replicas that want more GPUs than the free ones on nodes where they
+  may run, though on none of these nodes a GPU was lost since they were promised: no node went or
+  was shut, no foreign pod was bound.
+
+Replicas at rest for which there are GPUs enough, but scattered over nodes where the scheduler left
+no block as large as they need, are counted apart: nobody was promised their GPUs.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tests.support.cluster import H100, L40S, MI300X, spec_of
+from tests.support.controllers import crashing, loading
+from tests.support.fake_api import Crash
+from tests.support.promise_book import Verdict, find_overcommitted
+from tests.support.promises import (
+    Block,
+    Promise,
+    can_pack,
+    pack_largest_first,
+    read_promises,
+)
+from tests.support.turmoil import FOREIGN, Turmoil
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
+from tonnage.kube.protocol import TransientError
+
+NAMES: Final = ("alpha", "beta", "gamma", "delta", "omega")
+GROUPS: Final = {
+    "mi300x": {**MI300X, "count": 2, "gpusPerNode": 2},
+    "h100": {**H100, "count": 2, "gpusPerNode": 4},
+    "l40s": {**L40S, "count": 1},
+}
+"""Of these nodes there is never enough for what NAMES ask for."""
+SPECS: Final[dict[str, Any]] = {
+    "one": spec_of(),
+    "three": spec_of(replicas=3),
+    "five": spec_of(replicas=5),
+    "none": spec_of(replicas=0),
+    "many at once": spec_of(replicas=2, workload={"concurrency": 800}),
+    "by workload": {
+        key: value
+        for key, value in spec_of(workload={"concurrency": 400}).items()
+        if key != "replicas"
+    },
+    "70B": spec_of("llama-3.3-70b", workload={"maxModelLen": 32768}),
+    "70B on NVIDIA": spec_of(
+        "llama-3.3-70b", replicas=2, placement={"accelerators": ["h100-sxm-80gb", "l40s"]}
+    ),
+    "fast": spec_of(replicas=2, placement={"policy": "HighestThroughput"}),
+    "not on AMD": spec_of(
+        placement={"accelerators": ["h100-sxm-80gb", "l40s"], "fallback": {"after": "30s"}}
+    ),
+    "recreate": spec_of(replicas=2, rollout={"strategy": "Recreate"}),
+    "other arguments": spec_of(replicas=3, engine={"vllm": {"maxNumSeqs": 77}}),
+    "nonsense": {"model": 7},
+}
+_RESOURCES: Final = {"mi300x": "amd.com/gpu", "h100": "nvidia.com/gpu", "l40s": "nvidia.com/gpu"}
+
+
+class Checked(Turmoil):
+    """A cluster in turmoil where each promise is checked when it is made."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.verdict = Verdict()
+        super().__init__(chance, *GROUPS.values())
+
+    async def reconcile(self, name: str) -> float | None:
+        self.book.note_promises(self._promises(), self.known_at)
+        try:
+            return await super().reconcile(name)
+        finally:
+            for promise in self.book.note_promises(self._promises(), self.known_at):
+                self._check(promise)
+
+    def step(self) -> None:
+        super().step()
+        self._tell(find_overcommitted(self.sight()))
+
+    def check_rest(self) -> None:
+        """To be called when all have come to rest: every promise is kept."""
+        unkept, scattered = self.book.find_unkept(self.sight(), self._promises())
+        self._tell(unkept)
+        self.verdict.scattered += scattered
+
+    def _check(self, promise: Promise) -> None:
+        self.verdict.promises += 1
+        promises = self._promises()
+        free = self.known.free_in_the_end(promises, leaving_out=promise.owner)
+        earlier = [
+            block
+            for other in promises
+            if other.owner != promise.owner
+            for block in _blocks(other, self.known.outstanding(other))
+        ]
+        kept = pack_largest_first(earlier, free)
+        stays = self.known.bound(promise, among=promise.nodes - free.keys())
+        blocks = [*kept, *_blocks(promise, promise.replicas - stays)]
+        if len(pack_largest_first(blocks, free)) < len(blocks) and not can_pack(blocks, free):
+            self._tell([f"overpromised: {promise}, others {_summary(kept)}, free: {free}"])
+
+    def _promises(self) -> list[Promise]:
+        return read_promises(
+            self.api.objects(DEPLOYMENTS),
+            self.api.objects(INFERENCE_DEPLOYMENTS),
+            self.known.nodes,
+        )
+
+    def _tell(self, found: Iterable[str]) -> None:
+        self.verdict.double_bookings += [f"moment {self.moment}: {told}" for told in found]
+
+
+def _blocks(promise: Promise, replicas: int) -> list[Block]:
+    return [(promise.gpus, promise.nodes)] * replicas
+
+
+def _summary(blocks: list[Block]) -> dict[tuple[int, tuple[str, ...]], int]:
+    return dict(Counter((size, tuple(sorted(nodes))) for size, nodes in blocks))
+
+
+async def run_history(seed: int, steps: int = 30) -> Verdict:
+    """Let so many random things happen, let all come to rest, and count double bookings."""
+    chance = random.Random(seed)
+    cluster = Checked(chance)
+    acts = list(_ACTS)
+    for name in NAMES:
+        cluster.apply(name, SPECS[chance.choice(sorted(SPECS))])
+    for _ in range(steps):
+        act = chance.choices(acts, [_ACTS[name] for name in acts])[0]
+        if act is _settle:
+            cluster.api.clear_faults()
+            await _rest(cluster)
+        elif act is _reconcile:
+            await cluster.reconcile_unless_it_dies(chance.choice(NAMES))
+        else:
+            act(cluster, chance)
+        cluster.verdict.steps += 1
+    cluster.behaviours.clear()
+    cluster.api.clear_faults()
+    await _rest(cluster)
+    return cluster.verdict
+
+
+async def _rest(cluster: Checked) -> None:
+    cluster.lagging = False
+    cluster.watch()
+    try:
+        await cluster.resync()
+        while cluster.sight().has_ending:
+            cluster.step()
+            await cluster.settle()
+    except AssertionError:
+        cluster.verdict.restless += 1
+    else:
+        cluster.check_rest()
+
+
+Act = Callable[[Checked, random.Random], Any]
+
+
+def _settle(cluster: Checked, chance: random.Random) -> None:
+    """Let all come to rest."""
+
+
+def _reconcile(cluster: Checked, chance: random.Random) -> None:
+    """Let the operator look at one object."""
+
+
+def _step(cluster: Checked, chance: random.Random) -> None:
+    cluster.step()
+
+
+def _apply(cluster: Checked, chance: random.Random) -> None:
+    cluster.apply(chance.choice(NAMES), SPECS[chance.choice(sorted(SPECS))])
+
+
+def _scale(cluster: Checked, chance: random.Random) -> None:
+    for body in cluster.api.objects(INFERENCE_DEPLOYMENTS)[:1]:
+        spec = body["spec"] | {"replicas": chance.randint(0, 6)}
+        cluster.apply(body["metadata"]["name"], spec)
+
+
+def _delete(cluster: Checked, chance: random.Random) -> None:
+    cluster.delete(chance.choice(NAMES))
+
+
+def _join(cluster: Checked, chance: random.Random) -> None:
+    cluster.join(**GROUPS[chance.choice(sorted(GROUPS))])
+
+
+def _leave(cluster: Checked, chance: random.Random) -> None:
+    cluster.leave(f"{chance.choice(sorted(GROUPS))}-{chance.randint(0, 1)}")
+
+
+def _cordon(cluster: Checked, chance: random.Random) -> None:
+    cluster.cordon(chance.choice(sorted(GROUPS)), chance.random() < 0.5)
+
+
+def _fall_silent(cluster: Checked, chance: random.Random) -> None:
+    node = f"{chance.choice(sorted(GROUPS))}-{chance.randint(0, 1)}"
+    cluster.set_ready(node, chance.random() < 0.5)
+
+
+def _foreign_pod(cluster: Checked, chance: random.Random) -> None:
+    resource = _RESOURCES[chance.choice(sorted(GROUPS))]
+    cluster.put_foreign_pod(f"job-{chance.randint(0, 5)}", resource, chance.choice((1, 2, 4)))
+
+
+def _foreign_pod_ends(cluster: Checked, chance: random.Random) -> None:
+    cluster.api.remove(PODS, FOREIGN, f"job-{chance.randint(0, 5)}")
+
+
+def _evict(cluster: Checked, chance: random.Random) -> None:
+    cluster.evict(chance.choice(NAMES))
+
+
+def _misbehave(cluster: Checked, chance: random.Random) -> None:
+    name = chance.choice(NAMES)
+    cluster.behaviours.pop(name, None)
+    if chance.random() < 0.5:
+        cluster.behaviours[name] = chance.choice((loading, crashing(1)))
+
+
+def _lag(cluster: Checked, chance: random.Random) -> None:
+    cluster.lagging = not cluster.lagging
+    cluster.watch()
+
+
+def _restart(cluster: Checked, chance: random.Random) -> None:
+    cluster.start_operator()
+
+
+def _die_soon(cluster: Checked, chance: random.Random) -> None:
+    """Another replica takes over in the middle of a reconcile."""
+    api = cluster.api
+    if chance.random() < 0.5:
+        api.fault_at_call(api.call_count + chance.randint(1, 12), Crash())
+    else:
+        api.fault_at_write(api.write_count + chance.randint(1, 4), Crash(), after=True)
+
+
+def _lose_replies(cluster: Checked, chance: random.Random) -> None:
+    cluster.api.fail_next("apply", TransientError("lost"), after=True, times=chance.randint(1, 2))
+
+
+def _wait(cluster: Checked, chance: random.Random) -> None:
+    cluster.clock.advance(chance.choice((1, 29, 700)))
+
+
+_ACTS: Final[dict[Act, int]] = {
+    _reconcile: 14,
+    _step: 8,
+    _settle: 2,
+    _apply: 7,
+    _scale: 3,
+    _delete: 2,
+    _join: 2,
+    _leave: 2,
+    _cordon: 2,
+    _fall_silent: 1,
+    _foreign_pod: 2,
+    _foreign_pod_ends: 2,
+    _evict: 2,
+    _misbehave: 1,
+    _lag: 2,
+    _restart: 1,
+    _die_soon: 1,
+    _lose_replies: 1,
+    _wait: 2,
+}
+"""What can happen, and how often."""

@@ -1,0 +1,55 @@
+"""Which cluster is meant, and which namespace of it."""
+
+import pytest
+import yaml
+
+from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
+
+
+@pytest.fixture(autouse=True)
+def outside_of_any_pod(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path):
+    def context(name, **more):
+        return {"name": name, "context": {"cluster": "c", "user": "u", **more}}
+
+    path = tmp_path / "kubeconfig"
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [context("one", namespace="chat"), context("two")],
+    }
+    path.write_text(yaml.safe_dump(body))
+    return str(path)
+
+
+@pytest.mark.parametrize(("context", "want"), [(None, "chat"), ("one", "chat"), ("two", None)])
+def test_the_namespace_is_that_of_the_context(kubeconfig, context, want):
+    assert context_namespace(kubeconfig, context) == want
+
+
+def test_a_context_that_is_not_there_is_named(kubeconfig):
+    with pytest.raises(ConnectionConfigError, match="no context 'three'"):
+        context_namespace(kubeconfig, "three")
+
+
+async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capfd):
+    path = str(tmp_path / "missing")
+    with pytest.raises(ConnectionConfigError, match="missing is not a file"):
+        context_namespace(path)
+    with pytest.raises(ConnectionConfigError, match="missing is not a file"):
+        async with connect(path):
+            pass
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pod_works_in_its_own_namespace(monkeypatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("POD_NAMESPACE", "tonnage-system")
+    assert context_namespace() == "tonnage-system"
