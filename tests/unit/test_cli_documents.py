@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tonnage.cli.documents import MAX_FILE_BYTES, load_documents
+from tonnage.cli import documents
+from tonnage.cli.documents import load_documents, load_manifests
 from tonnage.cli.errors import InputError
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
@@ -86,14 +87,15 @@ def test_aliases_that_stand_for_a_billion_values_are_refused_at_once(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     started = time.monotonic()
-    with pytest.raises(InputError, match="stands for more than 2,000,000 values"):
+    with pytest.raises(InputError, match="stands for more than 10,000,000 values"):
         load_documents(write(tmp_path, "\n".join(lines)))
     assert time.monotonic() - started < 1
 
 
-def test_a_file_beyond_the_limit_is_refused_unread(tmp_path):
-    with pytest.raises(InputError, match="larger than 10 MiB"):
-        load_documents(write(tmp_path, b"#" * (MAX_FILE_BYTES + 1)))
+def test_a_file_beyond_the_limit_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_FILE_BYTES", 1024**2)
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        load_documents(write(tmp_path, b"#" * (1024**2 + 1)))
 
 
 @pytest.mark.parametrize(
@@ -122,3 +124,15 @@ def test_a_dash_reads_standard_input(monkeypatch):
 def test_the_source_names_file_kind_and_object(tmp_path):
     path = write(tmp_path, json.dumps(NODE))
     assert load_documents(path)[0].source == f"{path}, Node gpu-1"
+
+
+def test_a_folder_stands_for_the_manifests_in_it(tmp_path):
+    (tmp_path / "b.yml").write_text("kind: B\n")
+    (tmp_path / "a.json").write_text('{"kind": "A"}')
+    (tmp_path / "README.md").write_text("not an object")
+    assert [found.kind for found in load_manifests(str(tmp_path))] == ["A", "B"]
+
+
+def test_a_folder_without_manifests_is_a_mistake(tmp_path):
+    with pytest.raises(InputError, match=r"holds no .json, .yaml, .yml file"):
+        load_manifests(str(tmp_path))

@@ -38,7 +38,7 @@ def test_every_subcommand_is_a_module_with_the_two_functions(name):
     [
         ([], "the following arguments are required: COMMAND"),
         (["sail"], "invalid choice: 'sail'"),
-        (["pools"], "the following arguments are required: --nodes"),
+        (["plan"], "the following arguments are required: -f/--filename"),
         (["crds", "--colour"], "unrecognized arguments: --colour"),
     ],
 )
@@ -47,6 +47,24 @@ def test_a_wrong_command_line_ends_with_2(argv, want, capsys):
         main(argv)
     assert ended.value.code == 2
     assert want in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "want"),
+    [
+        ("/usr/local/bin/tonnage", "tonnage"),
+        ("/usr/local/bin/kubectl-tonnage", "kubectl tonnage"),
+        ("kubectl-tonnage.exe", "kubectl tonnage"),
+        ("__main__.py", "tonnage"),
+    ],
+)
+def test_as_a_plugin_it_goes_by_the_name_that_people_type(called, want, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [called])
+    assert main(["pools", "--nodes", "missing"]) == 2
+    assert capsys.readouterr().err.startswith(f"{want} pools: missing cannot be read")
+    with pytest.raises(SystemExit):
+        main(["pools", "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: {want} pools ")
 
 
 def test_unusable_input_is_one_line_on_stderr(tmp_path, capsys):

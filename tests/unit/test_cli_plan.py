@@ -47,7 +47,7 @@ def plan(tmp_path, capsys, *bodies, nodes=None, more=()):
         *("--nodes", nodes_file(tmp_path, nodes or mixed_fleet())),
     ]
     code = main(["plan", *files, *more, "-o", "json"])
-    return code, json.loads(capsys.readouterr().out)
+    return code, json.loads(capsys.readouterr().out)["items"]
 
 
 def condition(planned, kind):
@@ -67,7 +67,7 @@ def test_a_70b_model_belongs_on_one_mi300x_and_every_other_pool_has_its_reason(t
 
 def test_the_children_are_those_that_would_be_applied(tmp_path, capsys):
     _, (planned,) = plan(tmp_path, capsys, LLAMA)
-    service, deployment = planned["apply"]
+    service, deployment = planned["manifests"]
     assert (service["kind"], service["metadata"]["name"]) == ("Service", "llama-70b-inline")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"]["amd.com/gpu"] == "1"
@@ -75,7 +75,7 @@ def test_the_children_are_those_that_would_be_applied(tmp_path, capsys):
 
 
 def test_the_same_files_give_the_same_plan(tmp_path, capsys):
-    first, second = (plan(tmp_path, capsys, LLAMA)[1][0]["apply"] for _ in range(2))
+    first, second = (plan(tmp_path, capsys, LLAMA)[1][0]["manifests"] for _ in range(2))
     assert first == second
 
 
@@ -94,7 +94,7 @@ def test_what_fits_nowhere_ends_with_3_and_the_shortage(tmp_path, capsys):
     assert code == 3
     assert condition(planned, "Placed")["reason"] == "DoesNotFit"
     assert "GiB" in condition(planned, "Placed")["message"]
-    assert planned["apply"] == []
+    assert planned["manifests"] == []
 
 
 def test_gpus_promised_to_one_object_are_taken_for_the_next(tmp_path, capsys):
@@ -171,7 +171,7 @@ def test_a_gated_model_is_read_with_the_token_of_the_person_who_asks(tmp_path, c
     assert condition(planned, "Accepted")["reason"] == "Valid"
     assert code == 0
     assert "hf_mine" not in json.dumps(planned)
-    assert '"secretKeyRef": {"name": "hf", "key": "token"}' in json.dumps(planned["apply"])
+    assert '"secretKeyRef": {"name": "hf", "key": "token"}' in json.dumps(planned["manifests"])
 
 
 def test_a_hub_that_is_not_there_is_told_and_ends_with_3(tmp_path, capsys):

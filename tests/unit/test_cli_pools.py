@@ -21,7 +21,7 @@ def pod(name, **how):
 
 def pools_of(capsys, *argv):
     code = main(["pools", *argv, "-o", "json"])
-    return code, {pool["name"]: pool for pool in json.loads(capsys.readouterr().out)}
+    return code, {pool["name"]: pool for pool in json.loads(capsys.readouterr().out)["items"]}
 
 
 def test_the_mixed_fleet_is_five_pools(tmp_path, capsys):
@@ -66,34 +66,79 @@ def test_a_declared_pool_comes_instead_of_a_discovered_one(tmp_path, capsys):
     assert {name: pool["discovered"] for name, pool in pools.items()} == {"mine": False}
 
 
-def test_the_table_shows_each_pool_and_what_stands_in_the_way(tmp_path, capsys):
+def test_the_table_shows_each_pool_and_each_node_with_what_stands_in_the_way(tmp_path, capsys):
     nodes = [amd_node("a"), nvidia_node("sick", cordoned=True), nvidia_node("well")]
     assert main(["pools", "--nodes", write(tmp_path, "nodes.json", nodes)]) == 0
-    heading, mi300x, h100, problem = capsys.readouterr().out.splitlines()
-    assert heading.split() == [
-        *(
-            "POOL",
-            "ACCELERATOR",
-            "MEMORY",
-            "NODES",
-            "GPUS",
-            "USABLE",
-            "FREE",
-            "LARGEST",
-            "IN",
-            "USE",
-        )
-    ]
-    assert mi300x.split() == ["amd-mi300x", "mi300x", "192.0", "GiB", "1", "8", "8", "8", "8"]
-    assert h100.split()[4:] == ["2", "16", "8", "8", "8"]
-    assert problem.strip() == "nvidia-h100-sxm-80gb: node sick is not used: cordoned"
+    heading, mi300x, h100, empty, of_nodes, a, sick, well = capsys.readouterr().out.splitlines()
+    columns = "POOL ACCELERATOR MEMORY NODES GPUS USABLE FREE LARGEST $/GPU/H PRICE IN USE"
+    assert heading.split() == columns.split()
+    assert mi300x.split()[:9] == ["amd-mi300x", "mi300x", "192.0", "GiB", "1", "8", "8", "8", "8"]
+    assert mi300x.split()[9:12] == ["1.99", "list", "price"]
+    assert h100.split()[4:8] == ["2", "16", "8", "8"]
+    assert empty == ""
+    assert " ".join(of_nodes.split()) == "NODE POOL GPUS FREE IN USE NOT USED BECAUSE"
+    assert a.split() == ["a", "amd-mi300x", "8", "8", "░" * 8]
+    assert sick.split() == ["sick", "nvidia-h100-sxm-80gb", "8", "0", "-", "cordoned"]
+    assert well.split()[0] == "well"
 
 
-def test_the_bar_grows_with_what_is_in_use(tmp_path, capsys):
+def test_a_price_of_the_pool_comes_before_the_list(tmp_path, capsys):
+    selector = {"amd.com/gpu.family": "AI"}
+    pool = {
+        "kind": "AcceleratorPool",
+        "metadata": {"name": "mine"},
+        "spec": {"nodeSelector": selector, "costPerGPUHour": "0.50"},
+    }
+    nodes = write(tmp_path, "nodes.json", [amd_node("a"), pool])
+    _, pools = pools_of(capsys, "--nodes", nodes)
+    assert pools["mine"]["costPerGPUHour"] == "0.50"
+    assert pools["mine"]["priceSource"] == "price of AcceleratorPool mine"
+
+
+def test_the_bar_shows_a_cell_a_gpu(tmp_path, capsys):
     nodes = write(tmp_path, "nodes.json", [amd_node("a")])
-    pods = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "4"})])
+    pods = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "3"})])
     main(["pools", "--nodes", nodes, "--pods", pods])
-    assert capsys.readouterr().out.count("█") == 12
+    printed = capsys.readouterr().out
+    assert printed.count("███░░░░░") == 2
+
+
+def test_of_many_nodes_the_first_are_shown_and_the_rest_summed_up(tmp_path, capsys):
+    nodes = write(tmp_path, "nodes.json", [amd_node(f"n{number:02}") for number in range(30)])
+    main(["pools", "--nodes", nodes])
+    printed = capsys.readouterr().out
+    assert "n07" in printed
+    assert "n08" not in printed
+    assert "... 22 more   amd-mi300x    176    176" in printed
+    main(["pools", "--nodes", nodes, "--all"])
+    printed = capsys.readouterr().out
+    assert "n29" in printed
+    assert "more" not in printed
+
+
+def test_gpus_promised_to_pods_that_are_to_come_are_not_free(tmp_path, capsys):
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "llama-mi300x",
+            "namespace": "chat",
+            "labels": {
+                "tonnage.dev/inferencedeployment": "llama",
+                "tonnage.dev/placement": "mi300x",
+            },
+            "annotations": {
+                "tonnage.dev/placement": '{"pool":"amd-mi300x","tensorParallelSize":2}'
+            },
+            "ownerReferences": [
+                {"kind": "InferenceDeployment", "name": "llama", "uid": "u", "controller": True}
+            ],
+        },
+        "spec": {"replicas": 3},
+    }
+    nodes = write(tmp_path, "nodes.json", [amd_node("a"), deployment])
+    _, pools = pools_of(capsys, "--nodes", nodes)
+    assert pools["amd-mi300x"]["gpus"]["free"] == 2
 
 
 def test_yaml_is_what_json_is(tmp_path, capsys):

@@ -1,18 +1,29 @@
-"""The InferenceDeployments of a set of files, and the objects they refer to."""
+"""The InferenceDeployments of a set of files, in the order in which they come to be."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
 from tonnage.cli.documents import Document
 from tonnage.cli.errors import InputError
-from tonnage.kube.protocol import Kind, NotFoundError, Object
+from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
 
 # As the CRD's own rule has it: the name is that of a Service, and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+_TYPES: Final[Mapping[str, type]] = {
+    "uid": str,
+    "resourceVersion": str,
+    "generation": int,
+    "creationTimestamp": str,
+}
+"""Types of the metadata that an object of a cluster has, and one of a user's files need not."""
+
+_STATUS_LISTS: Final = {"conditions": ("type", "status", "lastTransitionTime"), "placements": ()}
+"""Lists of a status that are read back, and what every entry must say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,7 @@ def find_declared(documents: Iterable[Document], namespace: str) -> list[Declare
     for document in documents:
         if document.kind != INFERENCE_DEPLOYMENT:
             continue
-        _check(document)
+        check_declared(document)
         key = Key(document.namespace or namespace, document.name)
         if key in found:
             raise InputError(f"{document.source}: {key} was already in {found[key].document.file}")
@@ -40,7 +51,8 @@ def find_declared(documents: Iterable[Document], namespace: str) -> list[Declare
     return list(found.values())
 
 
-def _check(document: Document) -> None:
+def check_declared(document: Document) -> None:
+    """Raise InputError for an InferenceDeployment that no API server can have stored."""
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         raise InputError(f"{document.source}: apiVersion is {version!r}, expected {API_VERSION}")
@@ -49,20 +61,50 @@ def _check(document: Document) -> None:
             f"{document.source}: metadata.name is {document.name!r}, expected at most "
             f"{MAX_NAME_LENGTH} lower-case letters, digits and '-', starting with a letter"
         )
+    metadata = document.body["metadata"]
+    for name, kind in _TYPES.items():
+        if not isinstance(metadata.get(name, kind()), kind):
+            raise _wrong(document, f"metadata.{name}", f"{kind.__name__}", metadata[name])
+    _check_time(document, "metadata.creationTimestamp", metadata.get("creationTimestamp"))
+    _check_status(document, document.body.get("status") or {})
 
 
-class ObjectFiles:
-    """Objects from files, read as if from an API server."""
+def _check_status(document: Document, status: Any) -> None:
+    """What of a status is read back must be what an API server could have stored."""
+    if not isinstance(status, dict):
+        raise _wrong(document, "status", "an object", status)
+    for name, wanted in _STATUS_LISTS.items():
+        entries = status.get(name) or []
+        if not isinstance(entries, list):
+            raise _wrong(document, f"status.{name}", "a list", entries)
+        for entry in entries:
+            told = entry if isinstance(entry, dict) else {}
+            if not all(isinstance(told.get(key), str) for key in wanted) or told is not entry:
+                raise _wrong(
+                    document, f"status.{name}[]", "an object with " + ", ".join(wanted), entry
+                )
+            _check_time(
+                document, f"status.{name}[].lastTransitionTime", told.get("lastTransitionTime")
+            )
 
-    def __init__(self, documents: Iterable[Document], namespace: str) -> None:
-        self._bodies = {
-            (document.kind, document.namespace or namespace, document.name): document.body
-            for document in documents
-        }
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        """The object of this name. Raises NotFoundError."""
-        try:
-            return self._bodies[kind.kind, namespace or "", name]
-        except KeyError:
-            raise NotFoundError(f"{kind.kind} {namespace}/{name} is in none of the files") from None
+def _check_time(document: Document, field: str, text: str | None) -> None:
+    try:
+        if text is not None and parse_time(text).tzinfo is None:
+            raise _wrong(document, field, "a time with its zone", text)
+    except ValueError:
+        raise _wrong(document, field, "a time as 2026-01-31T12:00:00Z", text) from None
+
+
+def _wrong(document: Document, field: str, wanted: str, value: object) -> InputError:
+    return InputError(f"{document.source}: {field} is {repr(value)[:60]}, expected {wanted}")
+
+
+def in_order_of_creation(declared: Iterable[Declared]) -> list[Declared]:
+    """Those that exist already, oldest first as the operator takes them; then the order given."""
+    there, new = [], []
+    for one in declared:
+        created = one.document.body["metadata"].get("creationTimestamp")
+        (there.append((parse_time(created), one)) if created else new.append(one))
+    there.sort(key=lambda dated: (dated[0], dated[1].key))
+    return [one for _, one in there] + new

@@ -16,8 +16,12 @@ import yaml
 from tonnage.cli.errors import InputError
 from tonnage.cli.yaml_bounds import OutOfBoundsError, check_bounds
 
-MAX_FILE_BYTES: Final = 10 * 1024 * 1024
-"""Largest file read. 1,000 nodes as `kubectl get nodes -o json` prints them are about 8 MB."""
+MAX_FILE_BYTES: Final = 128 * 1024 * 1024
+"""Largest file read. 1,000 nodes as `kubectl get nodes -o json` prints them are about 8 MB, and
+10,000 pods about 100 MB."""
+
+_MANIFESTS: Final = (".json", ".yaml", ".yml")
+"""Files of a folder that kubectl reads."""
 
 STDIN: Final = "-"
 
@@ -62,6 +66,19 @@ class Document:
     def _metadata(self) -> dict[str, Any]:
         metadata = self.body.get("metadata")
         return metadata if isinstance(metadata, dict) else {}
+
+
+def load_manifests(path: str) -> list[Document]:
+    """All objects of a file, or of the manifests in a folder, sorted by name, as kubectl does.
+
+    Raises InputError naming the file and the place in it.
+    """
+    if path == STDIN or not Path(path).is_dir():
+        return load_documents(path)
+    files = sorted(found for found in Path(path).iterdir() if found.suffix in _MANIFESTS)
+    if not files:
+        raise InputError(f"{path} holds no {', '.join(_MANIFESTS)} file")
+    return [document for file in files for document in load_documents(str(file))]
 
 
 def load_documents(path: str) -> list[Document]:

@@ -4,10 +4,12 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a script that calls `tonnage` may rely on. 1 is left for defects of ours."""
+    """What a script that calls `tonnage` may rely on. A defect of ours ends with 1 too."""
 
     DONE = 0
     """The question was answered, the work was done."""
+    DIFFERENT = 1
+    """`--diff` found something that would change, as kubectl diff and diff say it."""
     BAD_INPUT = 2
     """The command line or a file cannot be used; argparse ends with the same code."""
     ANSWER_IS_NO = 3

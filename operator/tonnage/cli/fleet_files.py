@@ -1,59 +1,79 @@
-"""A fleet from files that kubectl wrote, read by the functions that read the cluster's."""
+"""Which files stand for the cluster, and the fleet in them, read as the operator reads it."""
 
 import argparse
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tonnage.api.names import ACCELERATOR_POOL
 from tonnage.api.parse import InvalidSpecError
 from tonnage.cli.documents import Document, load_documents
+from tonnage.cli.dump import Dump
 from tonnage.cli.errors import InputError
 from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod
 from tonnage.fleet.node import read_node
 from tonnage.fleet.pod import read_gpu_pod
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.ledger import read_reservations
+
+_FLAGS: Final = {"nodes": "Node", "pods": "Pod", "pools": ACCELERATOR_POOL}
+"""Each flag that names a file, and the kind that the file must hold."""
 
 
 def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
-    """The files that make up a fleet; `-` reads one of them from standard input."""
+    """The files that make up a cluster; `-` reads one of them from standard input."""
     parser.add_argument(
         "--nodes",
-        required=True,
         metavar="FILE",
-        help="the nodes, as `kubectl get nodes -o json` prints them (YAML is read too)",
+        help="the nodes, as `kubectl get nodes -o yaml` prints them (JSON is read too); without "
+        "it the cluster of the kubeconfig is read",
     )
     parser.add_argument(
         "--pods",
         metavar="FILE",
-        help="the pods, as `kubectl get pods -A -o json` prints them (default: those in the file "
+        help="the pods, as `kubectl get pods -A -o yaml` prints them (default: those in the file "
         "of the nodes; where it has none, all GPUs are free)",
     )
     parser.add_argument(
         "--pools",
         metavar="FILE",
-        help="AcceleratorPools (default: those in the file of the nodes; nodes of no pool are "
-        "grouped as the operator discovers them)",
+        help="the AcceleratorPools, as `kubectl get apool -o yaml` prints them (default: those in "
+        "the file of the nodes; nodes of no declared pool are grouped as the operator does)",
     )
 
 
-def read_fleet(options: argparse.Namespace) -> FleetSnapshot:
+def load_cluster(
+    options: argparse.Namespace, live: Sequence[Document] | None = None
+) -> list[Document]:
+    """The objects of the files, and of `live` those of the kinds that no file has.
+
+    One dump may hold all of it, as `tonnage plan --help` shows how to make it.
+    Raises InputError naming the file.
+    """
+    if live is None and options.nodes is None:
+        raise InputError("--pods and --pools need --nodes beside them, or a cluster to read")
+    documents = list(live or ())
+    for flag, kind in _FLAGS.items():
+        path = getattr(options, flag)
+        if path is not None:
+            given = _require(load_documents(path), kind, path)
+            instead = {kind, *(document.kind for document in given)}
+            documents = [found for found in documents if found.kind not in instead] + given
+    return documents
+
+
+def read_fleet(dump: Dump) -> FleetSnapshot:
     """The snapshot that placement looks at. Raises InputError naming the file and the object."""
-    # One dump may hold all of it: `kubectl get nodes,pods,acceleratorpools -A -o yaml`.
-    dump = load_documents(options.nodes)
-    nodes = _require(dump, "Node", options.nodes)
-    pods = _load_kind(options.pods, "Pod") if options.pods else _of_kind(dump, "Pod")
-    pools = (
-        _load_kind(options.pools, ACCELERATOR_POOL)
-        if options.pools
-        else _of_kind(dump, ACCELERATOR_POOL)
-    )
     return FleetSnapshot(
-        nodes=tuple(read_node(document.body) for document in nodes),
-        pods=_read_pods(pods),
-        declared_pools=_read_pools(pools),
+        nodes=tuple(read_node(node) for node in dump.bodies("Node")),
+        pods=_read_pods(dump.bodies("Pod")),
+        reservations=tuple(read_reservations(dump.bodies("Deployment"))),
+        declared_pools=_read_pools(dump.documents(ACCELERATOR_POOL)),
     )
 
 
-def _read_pods(documents: list[Document]) -> tuple[GpuPod, ...]:
-    pods = (read_gpu_pod(document.body) for document in documents)
+def _read_pods(bodies: Iterable[Object]) -> tuple[GpuPod, ...]:
+    pods = (read_gpu_pod(body) for body in bodies)
     return tuple(pod for pod in pods if pod is not None)
 
 
@@ -69,16 +89,11 @@ def _read_pools(documents: list[Document]) -> tuple[DeclaredPool, ...]:
     return tuple(found)
 
 
-def _load_kind(path: str, kind: str) -> list[Document]:
-    return _require(load_documents(path), kind, path)
-
-
 def _require(documents: list[Document], kind: str, path: str) -> list[Document]:
-    """The objects of one kind; a file with objects, but none of them, is a mistake."""
-    wanted = _of_kind(documents, kind)
-    if documents and not wanted:
+    """The documents; a file with objects, but none of the kind it is for, is a mistake."""
+    if documents and not _of_kind(documents, kind):
         raise InputError(f"{path} holds no {kind}; found {', '.join(_kinds(documents))}")
-    return wanted
+    return documents
 
 
 def _of_kind(documents: list[Document], kind: str) -> list[Document]:

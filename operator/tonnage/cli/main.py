@@ -1,23 +1,27 @@
 """The command line: finds the subcommand, and turns a user's mistake into one line on stderr.
 
-Only the module of the subcommand in use is imported: `tonnage plan` in a CI job must not wait for
-the operator's clients and servers to be loaded.
+Only the module of the subcommand in use is imported: `tonnage fit` in a CI job must not wait for
+the clients and servers of the operator to be loaded.
 """
 
 import argparse
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Protocol, cast
 
 from tonnage import __version__
 from tonnage.cli.errors import ExitCode, InputError
 
+_PLUGIN: Final = "kubectl-tonnage"
+
 SUBCOMMANDS: Final = {
     "run": "run the operator",
     "plan": "show what the operator would do for InferenceDeployments in files",
     "fit": "tell whether a model fits on accelerators, from its config.json",
-    "pools": "show the accelerator pools of a cluster from a dump of its nodes",
+    "explain": "tell the story of one InferenceDeployment, from its model to what happens next",
+    "pools": "show the accelerator pools of a cluster, and what is free on their nodes",
     "inspect": "print a Job that gathers the facts of a model on a volume",
     "crds": "print the CustomResourceDefinitions",
     "rules": "print the compatibility rules",
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return subcommand.run(options)
     except InputError as error:
-        sys.stderr.write(f"tonnage {options.subcommand}: {error}\n")
+        sys.stderr.write(f"{_program()} {options.subcommand}: {error}\n")
         return ExitCode.BAD_INPUT
     except BrokenPipeError:
         # The reader (`head`, a pager that was quit) has seen enough. What is still buffered has
@@ -56,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser(wanted: str | None) -> argparse.ArgumentParser:
     """Return the parser of all subcommands, with the options of the wanted one."""
     parser = argparse.ArgumentParser(
-        prog="tonnage",
+        prog=_program(),
         description="Places LLM inference on heterogeneous GPU fleets and says why.",
         epilog="exit codes: 0 done, 2 unusable input, 3 the answer is no (it fits nowhere)",
     )
@@ -67,6 +71,11 @@ def build_parser(wanted: str | None) -> argparse.ArgumentParser:
         if name == wanted:
             load_subcommand(name).add_arguments(child)
     return parser
+
+
+def _program() -> str:
+    """The name that the user called the program by: kubectl runs its plugins as kubectl-NAME."""
+    return "kubectl tonnage" if Path(sys.argv[0]).stem == _PLUGIN else "tonnage"
 
 
 def load_subcommand(name: str) -> Subcommand:

@@ -32,7 +32,7 @@ def write_data(form: str, data: Mapping[str, Any] | Sequence[Mapping[str, Any]])
     if form == "json":
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
     else:
-        yaml.dump(data, sys.stdout, _NoAliases, sort_keys=False, width=100)
+        yaml.dump(data, sys.stdout, NoAliases, sort_keys=False, allow_unicode=True, width=100)
 
 
 def make_console() -> Console:
@@ -53,8 +53,9 @@ def make_table(*headings: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-class _NoAliases(yaml.SafeDumper):
+class NoAliases(yaml.SafeDumper):
     """Equal values are written out; `*id001` helps nobody who reads a plan."""
 
     def ignore_aliases(self, data: object) -> bool:
+        """No value gets an anchor."""
         return True

@@ -1,168 +1,170 @@
-"""`tonnage plan`: what the operator would do, from files, without a cluster or a GPU.
+"""`tonnage plan`: what the operator would do, from files or beside a cluster, without writing.
 
 The functions are the operator's own; only what they are given comes from files. Objects are planned
-in the order of the files, each in the fleet that the ones before it have left.
+in the order of their creation, each in the fleet that the ones before it have left.
 """
 
 import argparse
 import asyncio
-import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from tonnage.api.inference import HuggingFaceSource, ModelSource
 from tonnage.api.names import INFERENCE_DEPLOYMENT
-from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint, saved_token
-from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelUnavailable
-from tonnage.cli.declared import Declared, ObjectFiles, find_declared
-from tonnage.cli.documents import load_documents
+from tonnage.cli.declared import Declared, find_declared, in_order_of_creation
+from tonnage.cli.documents import Document, load_manifests
+from tonnage.cli.dump import Dump
 from tonnage.cli.errors import ExitCode, InputError
-from tonnage.cli.fleet_files import add_fleet_arguments, read_fleet
+from tonnage.cli.fleet_files import add_fleet_arguments, load_cluster, read_fleet
+from tonnage.cli.hub_of_asker import add_hub_argument, hub_of_asker, operators_hub
+from tonnage.cli.live_cluster import (
+    DEFAULT_NAMESPACE,
+    add_cluster_arguments,
+    namespace_of,
+    open_cluster,
+    read_cluster,
+)
 from tonnage.cli.output import TABLE, add_output_argument, make_console, write_data
+from tonnage.cli.plan_diff import diff_plan, show_diff
+from tonnage.cli.plan_together import assignment_data, optimise, show_assignment
 from tonnage.cli.plan_view import show_plan
-from tonnage.fleet.model import FleetSnapshot
-from tonnage.kube.protocol import ObjectReader
-from tonnage.reconcile.actions import Apply
-from tonnage.reconcile.model_source import HubLookup, read_model
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.plan import Plan, World, make_plan
+from tonnage.cli.planning import Planned, observe_declared, plan_all
+from tonnage.kube.protocol import ClusterReader
+from tonnage.placement.assignment import Assignment
+from tonnage.reconcile.plan import World
 from tonnage.render.model import RenderSettings
-from tonnage.runtime.settings import Settings
+
+_Answer = tuple[list[Planned], Assignment | None]
+"""The plans, and the assignment of all objects together where that was asked for."""
+
+_EXAMPLES: Final = """\
+examples:
+  # in CI, with a dump of the cluster's nodes
+  tonnage plan -f llama.yaml --nodes nodes.yaml
+
+  # a running cluster, from one dump of all that the operator looks at
+  kubectl get nodes,pods,apool,infd,deploy,svc,priorityclass -A -o yaml > cluster.yaml
+  tonnage plan -f llama.yaml --nodes cluster.yaml -o yaml
+
+  # the cluster of the kubeconfig: what would run where, and what would change
+  tonnage plan -f llama.yaml
+  tonnage plan -f llama.yaml --diff
+
+exit codes:
+  0  every replica would be placed; with --diff also: nothing would change
+  1  with --diff: something would change
+  2  the command line, a file or the cluster cannot be used
+  3  some replica would not be placed
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The objects, the fleet, and the form of the answer."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
     parser.add_argument(
         "-f",
         "--filename",
         action="append",
         required=True,
         metavar="FILE",
-        help="InferenceDeployments, and the ConfigMaps they name; can be given several times",
+        help="InferenceDeployments, and the ConfigMaps they name: a file, a folder of manifests, "
+        "or - for standard input; can be given several times",
     )
     parser.add_argument(
         "-n",
         "--namespace",
-        default="default",
-        help="namespace of objects that name none (default: default)",
+        help="namespace of objects that name none (default: default; where a cluster is read, "
+        "that of the context)",
     )
     parser.add_argument(
-        "--hf-endpoint",
-        default=os.environ.get("HF_ENDPOINT") or Settings().hf_endpoint,
-        metavar="URL",
-        help="the Hub that the operator is set to (env HF_ENDPOINT, default %(default)s)",
+        "--diff",
+        action="store_true",
+        help="show what would change in the cluster of the kubeconfig, as kubectl diff does",
     )
+    parser.add_argument(
+        "--optimize",
+        action="store_true",
+        help="show also the cheapest assignment of all new objects together, where one after "
+        "another is not the best (needs the extra `tonnage[optimize]`)",
+    )
+    add_hub_argument(parser)
     add_fleet_arguments(parser)
+    add_cluster_arguments(parser)
     add_output_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the plan of every object; exit with 3 when one of them could not be placed whole."""
-    documents = [document for path in options.filename for document in load_documents(path)]
-    declared = find_declared(documents, options.namespace)
+    """Print the plan of every object, or what it changes; exit with 3 where one is not placed."""
+    if options.diff and (options.output != TABLE or options.optimize):
+        raise InputError("--diff prints a diff and nothing else: leave out -o and --optimize")
+    given = [document for path in options.filename for document in load_manifests(path)]
+    planned, together = asyncio.run(_plan(options, given))
+    changed = False
+    if options.diff:
+        changed = show_diff(make_console(), [diff_plan(one) for one in planned])
+    else:
+        _show(options.output, planned, together)
+    if not all(one.is_placed for one in planned):
+        return ExitCode.ANSWER_IS_NO
+    return ExitCode.DIFFERENT if changed else ExitCode.DONE
+
+
+async def _plan(options: argparse.Namespace, given: Sequence[Document]) -> _Answer:
+    if options.nodes is not None and not options.diff:
+        namespace = options.namespace or DEFAULT_NAMESPACE
+        return await _plan_in(options, given, load_cluster(options), namespace)
+    namespace = namespace_of(options)
+    async with open_cluster(options) as api:
+        cluster = load_cluster(options, live=await read_cluster(api))
+        return await _plan_in(options, given, cluster, namespace, beyond=api)
+
+
+async def _plan_in(
+    options: argparse.Namespace,
+    given: Sequence[Document],
+    cluster: Sequence[Document],
+    namespace: str,
+    beyond: ClusterReader | None = None,
+) -> _Answer:
+    """Plan the given objects in this cluster as if they were applied to it now."""
+    now = datetime.now(UTC)
+    declared = _find(options, given, namespace)
+    dump = Dump(cluster, namespace, now, beyond)
+    for document in given:
+        dump.apply(document, now)
+    endpoint = operators_hub(options.hf_endpoint, dump)
+    world = World(load_catalog(), RenderSettings(hf_endpoint=endpoint))
+    observations = await observe_declared(declared, dump, hub_of_asker(endpoint))
+    fleet = read_fleet(dump)
+    planned = await plan_all(observations, dump, fleet, world, now)
+    return planned, optimise(planned, fleet, world.catalog) if options.optimize else None
+
+
+def _find(options: argparse.Namespace, given: Sequence[Document], namespace: str) -> list[Declared]:
+    declared = find_declared(given, namespace)
     if not declared:
         raise InputError(f"{', '.join(options.filename)}: no {INFERENCE_DEPLOYMENT} found")
-    files = ObjectFiles(documents, options.namespace)
-    world = World(load_catalog(), RenderSettings(hf_endpoint=options.hf_endpoint))
-    sources = Sources(files, partial(_ask_hub, HubSettings(endpoint=options.hf_endpoint)))
-    planned = asyncio.run(make_plans(declared, read_fleet(options), sources, world))
-    if options.output == TABLE:
-        console = make_console()
-        for one in planned:
-            show_plan(console, one.declared.key, one.plan)
-    else:
-        write_data(options.output, [_as_data(one) for one in planned])
-    placed = all(_is_placed(one.plan) for one in planned)
-    return ExitCode.DONE if placed else ExitCode.ANSWER_IS_NO
+    return in_order_of_creation(declared)
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One object and its plan."""
-
-    declared: Declared
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the facts of models come from: ConfigMaps in files, and the Hub."""
-
-    files: ObjectReader
-    ask_hub: HubLookup
-
-
-async def make_plans(
-    declared: Iterable[Declared], fleet: FleetSnapshot, sources: Sources, world: World
-) -> list[Planned]:
-    """Plan one object after the other; what one is promised is taken for the next.
-
-    Raises InputError for a spec that the API server would refuse.
-    """
-    now = datetime.now(UTC)
-    planned = []
-    for one in declared:
-        observation = await _observe(one, sources, now)
-        plan = make_plan(observation, fleet, world, now)
-        planned.append(Planned(one, plan))
-        fleet = replace(fleet, reservations=(*fleet.reservations, *plan.reservations))
-    return planned
-
-
-async def _observe(declared: Declared, sources: Sources, now: datetime) -> Observation:
-    """The object as it would be right after it was created: without children or history."""
-    try:
-        spec = parse_spec(declared.document.body.get("spec"))
-    except InvalidSpecError as error:
-        raise InputError(f"{declared.document.source}: {error}") from None
-    namespace, source = declared.key.namespace, _without_secret(spec.model.source)
-    return Observation(
-        key=declared.key,
-        uid=str(declared.key),
-        resource_version="",
-        generation=1,
-        created=now,
-        spec=spec,
-        model=await read_model(sources.files, sources.ask_hub, namespace, source),
-        previous_status={},
-    )
-
-
-def _without_secret(source: ModelSource) -> ModelSource:
-    """The source as it is read here: with the token of the person who asks.
-
-    The Secret that the spec names is in the cluster, and has no place in a file.
-    """
-    if source.hugging_face is None:
-        return source
-    hub = source.hugging_face.model_copy(update={"token_secret_ref": None})
-    return source.model_copy(update={"hugging_face": hub})
-
-
-def _ask_hub(settings: HubSettings, source: HuggingFaceSource, _: str | None) -> ModelAnswer:
-    try:
-        return fetch_checkpoint(source, saved_token(), settings)
-    except ModelLookupError as error:
-        return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)
-
-
-def _is_placed(plan: Plan) -> bool:
-    return any(
-        condition.type == "Placed" and condition.status == "True"
-        for condition in plan.status.conditions
-    )
+def _show(form: str, planned: Sequence[Planned], together: Assignment | None) -> None:
+    if form != TABLE:
+        beside = {"optimized": assignment_data(together)} if together else {}
+        write_data(form, {"items": [_as_data(one) for one in planned], **beside})
+        return
+    console = make_console()
+    for one in planned:
+        show_plan(console, one.key, one.plan)
+    if together is not None:
+        show_assignment(console, together)
 
 
 def _as_data(one: Planned) -> dict[str, Any]:
-    key = one.declared.key
     return {
-        "namespace": key.namespace,
-        "name": key.name,
+        "namespace": one.key.namespace,
+        "name": one.key.name,
         "status": one.plan.status.to_dict(),
-        "apply": [action.body for action in one.plan.actions if isinstance(action, Apply)],
+        "manifests": one.manifests,
     }

@@ -5,7 +5,12 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from tonnage.api.conditions import Condition, ConditionType
-from tonnage.api.status import CandidateStatus, MemoryStatus, PlacementStatus
+from tonnage.api.status import (
+    CandidateStatus,
+    InferenceDeploymentStatus,
+    MemoryStatus,
+    PlacementStatus,
+)
 from tonnage.cli.output import make_table
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.plan import Plan
@@ -18,25 +23,24 @@ def show_plan(console: Console, key: Key, plan: Plan) -> None:
     console.print(f"[bold]{escape(str(key))}[/bold]")
     for condition in plan.status.conditions:
         if condition.type in (ConditionType.ACCEPTED, ConditionType.PLACED):
-            console.print(f"  {_sentence(condition)}", soft_wrap=True)
+            console.print(f"  {condition_line(condition)}", soft_wrap=True)
     for placement in plan.status.placements:
-        _show_placement(console, placement)
-    if plan.status.candidates:
-        _show_candidates(console, plan.status.candidates)
-    for reason, count in plan.status.omitted_candidates.items():
-        console.print(f"  and {count} more pools: {escape(reason)}")
+        show_placement(console, placement)
+    show_candidates(console, plan.status)
     for action in plan.actions:
         console.print(f"  would {escape(str(action))}")
     console.print()
 
 
-def _sentence(condition: Condition) -> str:
+def condition_line(condition: Condition) -> str:
+    """A condition as one line of markup: whether it holds, its reason and its message."""
     colour = "green" if condition.status == "True" else "red"
     verdict = f"{condition.type}={condition.status}"
     return f"[{colour}]{verdict}[/{colour}] {condition.reason}: {escape(condition.message)}"
 
 
-def _show_placement(console: Console, placement: PlacementStatus) -> None:
+def show_placement(console: Console, placement: PlacementStatus) -> None:
+    """The memory of one GPU, and what the replicas are estimated to deliver."""
     memory = placement.memory
     console.print(
         f"  Memory of one GPU in GiB: {_terms(memory)} = {memory.budget_gi_b:.1f} of "
@@ -63,10 +67,13 @@ def _terms(memory: MemoryStatus) -> str:
     return " + ".join(f"{name} {gib:.1f}" for name, gib in terms.items())
 
 
-def _show_candidates(console: Console, candidates: list[CandidateStatus]) -> None:
+def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None:
+    """A line a pool: its verdict, the figures behind it, and the reason; nothing without pools."""
+    if not status.candidates:
+        return
     numbers = ("TP", "GPUS", "REPLICAS", "$/H")
     table = make_table("POOL", "ACCELERATOR", "VERDICT", *numbers, "REASON", right=numbers)
-    for candidate in candidates:
+    for candidate in status.candidates:
         table.add_row(
             escape(candidate.pool),
             candidate.accelerator or "-",
@@ -76,6 +83,8 @@ def _show_candidates(console: Console, candidates: list[CandidateStatus]) -> Non
             style=_COLOURS[candidate.verdict],
         )
     console.print(Padding(table, (0, 0, 0, 2)))
+    for reason, count in status.omitted_candidates.items():
+        console.print(f"  and {count} more pools: {escape(reason)}")
 
 
 def _figures(candidate: CandidateStatus) -> tuple[int | str | None, ...]:

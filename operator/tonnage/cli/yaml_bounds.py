@@ -12,7 +12,7 @@ import yaml
 
 MAX_DEPTH: Final = 100
 """Deepest nesting; the objects of Kubernetes itself stay below 30."""
-MAX_VALUES: Final = 2_000_000
+MAX_VALUES: Final = 10_000_000
 """Most values of one stream, an alias counted as what it stands for."""
 
 

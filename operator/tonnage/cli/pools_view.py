@@ -1,0 +1,131 @@
+"""A fleet as people read it, a line a pool and a line a node, and as programs do."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from tonnage.cli.output import make_table
+from tonnage.fleet.model import Pool
+from tonnage.fleet.pool_nodes import PoolNode
+from tonnage.fleet.report import pool_readiness
+from tonnage.placement.pricing import format_money, price_per_gpu_hour
+
+_GIB: Final = 2**30
+_BAR_COLUMNS: Final = 24
+_NODES_SHOWN: Final = 8
+"""Nodes of each pool that are shown, unless all are asked for."""
+
+
+def show_pools(console: Console, pools: Sequence[Pool], *, every_node: bool) -> None:
+    """The pools, what stands in the way of using one, and then the nodes."""
+    if not pools:
+        console.print("No node offers GPUs.")
+        return
+    console.print(tabulate_pools(pools))
+    for pool in pools:
+        readiness = pool_readiness(pool)
+        if not readiness.ready or pool.overlaps:
+            console.print(f"  {escape(f'{pool.name}: {readiness.message}')}", soft_wrap=True)
+    console.print()
+    _show_nodes(console, pools, every_node=every_node)
+
+
+def tabulate_pools(pools: Iterable[Pool]) -> Table:
+    """A line a pool."""
+    numbers = ("MEMORY", "NODES", "GPUS", "USABLE", "FREE", "LARGEST", "$/GPU/H")
+    table = make_table("POOL", "ACCELERATOR", *numbers, "PRICE", "IN USE", right=numbers)
+    for pool in pools:
+        price, source = price_per_gpu_hour(pool)
+        table.add_row(
+            escape(pool.name),
+            pool.accelerator.id if pool.accelerator else "-",
+            f"{pool.device_bytes / _GIB:.1f} GiB" if pool.device_bytes else "-",
+            str(len(pool.nodes)),
+            str(pool.total),
+            str(pool.allocatable),
+            str(pool.free),
+            str(pool.largest_free_block),
+            "-" if price is None else format_money(price),
+            escape(source.text.removesuffix(f" {pool.name}")),
+            _bar(pool.allocatable, pool.free),
+        )
+    return table
+
+
+def _show_nodes(console: Console, pools: Iterable[Pool], *, every_node: bool) -> None:
+    numbers = ("GPUS", "FREE")
+    table = make_table("NODE", "POOL", *numbers, "IN USE", "NOT USED BECAUSE", right=numbers)
+    for pool in pools:
+        shown = pool.nodes if every_node else pool.nodes[:_NODES_SHOWN]
+        for node in shown:
+            table.add_row(
+                escape(node.name),
+                escape(pool.name),
+                str(node.gpus),
+                str(node.free),
+                _bar(node.allocatable, node.free),
+                escape(node.unusable or ""),
+                style="dim" if node.unusable else "",
+            )
+        left = pool.nodes[len(shown) :]
+        if left:
+            table.add_row(f"... {len(left)} more", escape(pool.name), *_sums(left), "", "--all")
+    console.print(table)
+
+
+def _sums(nodes: Iterable[PoolNode]) -> tuple[str, str]:
+    found = list(nodes)
+    return str(sum(node.gpus for node in found)), str(sum(node.free for node in found))
+
+
+def _bar(usable: int, free: int) -> Text:
+    """What is taken of the usable GPUs: a cell a GPU while they fit."""
+    if not usable:
+        return Text("-")
+    cells = min(usable, _BAR_COLUMNS)
+    taken = round((usable - free) * cells / usable)
+    return Text.assemble(("█" * taken, "cyan"), ("░" * (cells - taken), "green"))
+
+
+def pool_data(pool: Pool) -> dict[str, Any]:
+    """The pool with its nodes as JSON."""
+    readiness = pool_readiness(pool)
+    price, source = price_per_gpu_hour(pool)
+    return {
+        "name": pool.name,
+        "discovered": pool.declared is None,
+        "accelerator": pool.accelerator.id if pool.accelerator else None,
+        "ready": readiness.ready,
+        "message": readiness.message,
+        "resource": pool.resource,
+        "deviceBytes": pool.device_bytes,
+        "partition": pool.partition.mode if pool.partition else None,
+        "costPerGPUHour": None if price is None else format_money(price),
+        "priceSource": source.text,
+        "gpus": {
+            "total": pool.total,
+            "allocatable": pool.allocatable,
+            "free": pool.free,
+            "largestFreeBlock": pool.largest_free_block,
+        },
+        "nodesToAdd": pool.growth,
+        "nodeSelector": {label: list(values) for label, values in pool.node_selector.items()},
+        "taints": [
+            {"key": taint.key, "value": taint.value, "effect": taint.effect}
+            for taint in pool.taints
+        ],
+        "nodes": [
+            {
+                "name": node.name,
+                "gpus": node.gpus,
+                "allocatable": node.allocatable,
+                "free": node.free,
+                "unusable": node.unusable,
+            }
+            for node in pool.nodes
+        ],
+    }

@@ -1,0 +1,129 @@
+"""The children of objects that run, where a dump holds their pods and not their Deployments.
+
+`kubectl get nodes` and `kubectl get pods -A` are what people have at hand. The pods, and the
+status of the object where the file has one, tell the place of the replicas. What only a Deployment
+tells is taken to be as after a first roll-out: rendered from this very spec by this very version,
+with a surge. A dump that holds the Deployments too needs none of this.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tonnage.api.names import (
+    ANNOTATION_RENDERED,
+    ANNOTATION_TEMPLATE,
+    LABEL_PLACEMENT,
+    VLLM_CONTAINER,
+)
+from tonnage.api.parse import InvalidSpecError
+from tonnage.fit.model import Parallelism
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import stamped
+from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.place import placed_for
+from tonnage.render.deployment import render_strategy
+from tonnage.render.model import SurgeMode
+from tonnage.render.names import deployment_name
+
+_DEGREES = ("--tensor-parallel-size", "--pipeline-parallel-size")
+
+
+def restore_deployments(observation: Observation, pods: Iterable[Object]) -> Observation:
+    """The observation with the Deployments that its pods must be of; `pods` are these, raw."""
+    reported = {
+        str(found.get("name")): found for found in observation.previous_status.get("placements", [])
+    }
+    raw = {pod["metadata"]["name"]: pod for pod in pods}
+    placements: dict[str, list[ChildPod]] = {}
+    for pod in observation.pods:
+        placements.setdefault(pod.placement, []).append(pod)
+    restored = (
+        _restore(observation, name, found, reported.get(name, {}), raw[found[0].name])
+        for name, found in sorted(placements.items())
+        if name
+    )
+    return replace(observation, deployments=tuple(restored))
+
+
+def _restore(
+    observation: Observation,
+    placement: str,
+    pods: list[ChildPod],
+    reported: Mapping[str, Any],
+    newest: Object,
+) -> ChildDeployment:
+    staying = [pod for pod in pods if not pod.deleting]
+    wanted = reported.get("replicas", len(staying))
+    body = {"metadata": {"labels": {LABEL_PLACEMENT: placement}}, "spec": {}}
+    return ChildDeployment(
+        child=Child(deployment_name(observation.key.name, placement), "", "", body),
+        created=pods[0].created,
+        pool=str(reported.get("pool", "")),
+        parallelism=_read_degrees(newest),
+        placed_for=_placed_for(observation),
+        template="",
+        wanted=wanted if isinstance(wanted, int) else len(staying),
+        existing=len(staying),
+        ready=sum(pod.ready for pod in staying),
+        settled=wanted == len(staying),
+    )
+
+
+def _read_degrees(pod: Object) -> Parallelism:
+    """The split that the pod was started with, from its arguments."""
+    containers = pod["spec"].get("containers") or []
+    given = dict(
+        argument.partition("=")[::2]
+        for container in containers
+        if container.get("name") == VLLM_CONTAINER
+        for argument in container.get("args") or []
+    )
+    tensor, pipeline = (given.get(flag, "1") for flag in _DEGREES)
+    return Parallelism(*(int(found) if found.isdecimal() else 1 for found in (tensor, pipeline)))
+
+
+def _placed_for(observation: Observation) -> str:
+    """What the replicas were placed for: this spec, unless status speaks of an older one."""
+    spec = observation.spec
+    observed = observation.previous_status.get("observedGeneration", observation.generation)
+    if isinstance(spec, InvalidSpecError) or observed != observation.generation:
+        return ""
+    return placed_for(spec)
+
+
+def as_rendered(observation: Observation, children: Iterable[Object]) -> Observation:
+    """The observation with its restored Deployment, and the Service, as they are rendered now."""
+    bodies = {body["kind"]: body for body in children}
+    if not bodies:
+        return observation
+    rendered = _with_surge(bodies["Deployment"])
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    name = rendered["metadata"]["name"]
+    return replace(
+        observation,
+        service=_child(bodies["Service"]),
+        deployments=tuple(
+            replace(found, child=_child(rendered), template=template)
+            if found.child.name == name
+            else found
+            for found in observation.deployments
+        ),
+    )
+
+
+def _with_surge(deployment: Object) -> Object:
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    annotations = {
+        key: value for key, value in metadata["annotations"].items() if key != ANNOTATION_RENDERED
+    }
+    return stamped(
+        deployment
+        | {"metadata": metadata | {"annotations": annotations}}
+        | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE)}}
+    )
+
+
+def _child(body: Object) -> Child:
+    return Child(body["metadata"]["name"], "", "", body)
