@@ -94,6 +94,12 @@ verify: install ## Generated files are what their sources generate
 accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, worst records, timings
 	@$(BIN)/python -m accuracy $(if $(RAISE),--raise-floors)
 
+.PHONY: bench
+bench: install ## Print the figures of placement: recognition, reasons, speed, estimates, optimum, double booking
+	@for name in recognition reasons fleet throughput optimum double_booking; do \
+	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
+	done
+
 ##@ Generated files
 
 .PHONY: crds

@@ -20,12 +20,20 @@ from e2e.fleet_nodes import GROUP_ANNOTATION, READY_LABEL, render_nodes
 from e2e.rest import Access, ApiError, Json, Rest
 from e2e.stack import check_ours
 
-__all__ = ["apply_fleet", "delete_fleet", "load_fleet", "render_nodes", "shipped_fleets"]
+__all__ = [
+    "apply_fleet",
+    "apply_nodes",
+    "delete_fleet",
+    "load_fleet",
+    "render_nodes",
+    "shipped_fleets",
+]
 
 _FLEETS = Path(__file__).parent / "fleets"
 _PARALLEL = 16
 _READY_TIMEOUT = 60.0
 _POLL_INTERVAL = 0.1
+_NOT_READY_TAINTS = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 
 
 def shipped_fleets() -> list[str]:
@@ -51,7 +59,13 @@ def load_fleet(name: str | Path) -> Any:
 
 def apply_fleet(access: Access, description: Any, *, wait: bool = True, prune: bool = False) -> int:
     """Make the nodes be as described and, unless told otherwise, wait until they are Ready."""
-    nodes = render_nodes(description)
+    return apply_nodes(access, render_nodes(description), wait=wait, prune=prune)
+
+
+def apply_nodes(
+    access: Access, nodes: list[Json], *, wait: bool = True, prune: bool = False
+) -> int:
+    """Make these Node objects, as `render_nodes` returns them, in the cluster; see apply_fleet."""
     check_ours(access)
     rest = Rest(access)
     _for_each(nodes, lambda node: _apply_node(rest, node))
@@ -142,11 +156,11 @@ def _fake_nodes(rest: Rest) -> set[str]:
 
 
 def _settled(node: Json) -> bool:
-    """Ready, and without the taint that keeps pods away until the controller has seen it so."""
+    """Ready, and without the taints that keep pods away until the controller has seen it so."""
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     taints = node["spec"].get("taints") or []
-    return ready and all(taint["key"] != "node.kubernetes.io/not-ready" for taint in taints)
+    return ready and not any(taint["key"] in _NOT_READY_TAINTS for taint in taints)
 
 
 def _await_ready(rest: Rest, expected: set[str]) -> None:

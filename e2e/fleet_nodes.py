@@ -234,6 +234,34 @@ def _node(group: Group, number: int) -> dict[str, Any]:
     }
 
 
+def as_played(node: dict[str, Any], name: str) -> dict[str, Any]:
+    """A Node as somebody's `kubectl get nodes -o yaml` shows it, made one of this name for KWOK.
+
+    It keeps labels, taints and resources; the rest of a machine is added where it is left out.
+    """
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    machine = {"cpu": "192", "memory": "2048Gi", "ephemeral-storage": "3500Gi", "pods": "110"}
+    labels = node["metadata"].get("labels") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {KWOK_ANNOTATION: "fake", GROUP_ANNOTATION: name},
+        },
+        "spec": {
+            "unschedulable": bool(spec.get("unschedulable")),
+            "taints": spec.get("taints") or [],
+        },
+        "status": {
+            "capacity": machine | (status.get("capacity") or {}),
+            "allocatable": machine | (status.get("allocatable") or {}),
+            "nodeInfo": _node_info(labels.get("kubernetes.io/arch", "amd64")),
+        },
+    }
+
+
 def _node_info(architecture: str) -> dict[str, str]:
     """Return what a kubelet says about its machine; all fields are required by the API."""
     return {

@@ -11,10 +11,12 @@ from e2e.admin import Admin
 from e2e.fleet import apply_fleet, load_fleet
 from e2e.journeys.user import User
 from e2e.operator_process import OperatorProcess, install
+from e2e.rest import Json
 from e2e.stack import Stack
 from tests.support.hub_server import HubServer
 
-UseFleet = Callable[[str], None]
+UseFleet = Callable[[str | Json], None]
+Declare = Callable[[Json], Json]
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +61,11 @@ def operator(shared_operator: OperatorProcess) -> Iterator[OperatorProcess]:
 
 @pytest.fixture
 def fleet(control_plane: Stack, installed: Admin) -> UseFleet:
-    """Make the cluster's nodes those of a shipped fleet, and no others."""
+    """Make the cluster's nodes those of a fleet, shipped or described, and no others."""
 
-    def use(name: str) -> None:
-        apply_fleet(control_plane.access, load_fleet(name), prune=True)
+    def use(fleet: str | Json) -> None:
+        description = load_fleet(fleet) if isinstance(fleet, str) else fleet
+        apply_fleet(control_plane.access, description, prune=True)
 
     return use
 
@@ -74,6 +77,21 @@ def user(operator: OperatorProcess, installed: Admin, namespace: str) -> Iterato
     yield someone
     someone.assert_untouched()
     _clear(installed)
+
+
+@pytest.fixture
+def declare(operator: OperatorProcess, installed: Admin) -> Iterator[Declare]:
+    """Declare AcceleratorPools as a platform team; they are withdrawn after the journey."""
+    names = []
+
+    def apply(pool: Json) -> Json:
+        names.append(pool["metadata"]["name"])
+        (stored,) = installed.apply(pool)
+        return stored
+
+    yield apply
+    for name in names:
+        installed.delete("apool", name, timeout=None)
 
 
 def _clear(admin: Admin) -> None:

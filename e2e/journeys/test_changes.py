@@ -11,34 +11,28 @@ from e2e.models import inference, inline_source
 from e2e.rest import ApiError, Json
 
 
-def pod_names(user: User, name: str) -> set[str]:
-    """The pods that are to stay; one that is on its way out may still be listed."""
-    pods = [found["metadata"] for found in user.children("pods", name)]
-    return {metadata["name"] for metadata in pods if "deletionTimestamp" not in metadata}
-
-
 def test_more_memory_plans_anew_and_rolls(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     spec = {"accelerators": ["mi300x"]}
     user.apply(inference("llama-70b", max_model_len=8192, placement=spec))
     assert user.wait_ready("llama-70b")["placements"][0]["tensorParallelSize"] == 1
-    first = pod_names(user, "llama-70b")
+    first = user.pods("llama-70b")
     user.apply(inference("llama-70b", max_model_len=131072, placement=spec))
     assert user.wait_ready("llama-70b")["placements"][0]["tensorParallelSize"] == 2
     (found,) = user.children("deployments", "llama-70b")
     assert argument(found, "--max-model-len") == "131072"
-    assert not first & pod_names(user, "llama-70b")
+    assert not first & user.pods("llama-70b")
 
 
 def test_a_change_that_needs_no_restart_restarts_nothing(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     user.apply(inference("llama-70b"))
     user.wait_ready("llama-70b")
-    first = pod_names(user, "llama-70b")
+    first = user.pods("llama-70b")
     workload = {"maxModelLen": 32768, "concurrency": 4, "outputTokens": 300}
     user.apply(inference("llama-70b", workload=workload, rollout={"strategy": "Recreate"}))
     user.wait_ready("llama-70b")
-    assert pod_names(user, "llama-70b") == first
+    assert user.pods("llama-70b") == first
     (found,) = user.children("deployments", "llama-70b")
     assert found["metadata"]["generation"] == 1
 
@@ -50,10 +44,10 @@ def test_a_rollout_on_a_full_pool_does_not_wait_for_a_gpu_that_never_comes(
     spec: Json = {"placement": {"accelerators": ["mi300x"]}, "replicas": 2}
     user.apply(inference("llama-405b", "llama-3.1-405b-fp8", **spec))
     user.wait_ready("llama-405b")
-    first = pod_names(user, "llama-405b")
+    first = user.pods("llama-405b")
     user.apply(inference("llama-405b", "llama-3.1-405b-fp8", max_model_len=16384, **spec))
     user.wait_ready("llama-405b", timeout=60)
-    assert not first & pod_names(user, "llama-405b")
+    assert not first & user.pods("llama-405b")
 
 
 REFUSED_BY_THE_API_SERVER: dict[str, tuple[Json, str]] = {
@@ -120,15 +114,15 @@ def test_the_operator_says_what_is_wrong_leaves_children_alone_and_recovers(
     changes, reason = REFUSED_BY_THE_OPERATOR[case]
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
-    first = pod_names(user, "llama")
+    first = user.pods("llama")
     user.apply(inference("llama", "llama-3.1-8b", **changes))
     status = user.wait("llama", has("Accepted", "False", reason))
     assert condition(status, "Accepted")["message"]
     assert condition(status, "Ready")["status"] == "False"
-    assert pod_names(user, "llama") == first
+    assert user.pods("llama") == first
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
-    assert pod_names(user, "llama") == first
+    assert user.pods("llama") == first
 
 
 def test_a_child_that_was_edited_scaled_or_deleted_is_repaired(fleet: UseFleet, user: User) -> None:

@@ -61,6 +61,11 @@ class User:
         """The Deployments, Services or pods of an object."""
         return self.admin.items(kind, selector=f"tonnage.dev/inferencedeployment={name}")
 
+    def pods(self, name: str) -> set[str]:
+        """The pods that are to stay; one that is on its way out may still be listed."""
+        found = [pod["metadata"] for pod in self.children("pods", name)]
+        return {metadata["name"] for metadata in found if "deletionTimestamp" not in metadata}
+
     def assert_untouched(self) -> None:
         """Spec, labels, annotations and finalizers are byte for byte what the user applied."""
         for name, before in self._applied.items():
@@ -90,6 +95,22 @@ def candidate(status: Json, accelerator: str) -> Json:
     found = [entry for entry in status["candidates"] if entry.get("accelerator") == accelerator]
     assert len(found) == 1, f"{accelerator}: {len(found)} candidates in {status['candidates']}"
     return dict(found[0])
+
+
+def verdict(status: Json, pool: str) -> Json:
+    """What status says of the pool of this name."""
+    (found,) = (entry for entry in status["candidates"] if entry["pool"] == pool)
+    return dict(found)
+
+
+def runs_on(pool: str) -> Predicate:
+    """A predicate on a status: Ready, with all replicas on this pool and on no other."""
+
+    def holds(found: Json) -> bool:
+        pools = [placement["pool"] for placement in found.get("placements") or []]
+        return bool(has("Ready")(found) and pools == [pool])
+
+    return holds
 
 
 def container(deployment: Json) -> Json:

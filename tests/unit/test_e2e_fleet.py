@@ -176,7 +176,7 @@ def test_only_lost_nodes_carry_a_label_of_the_harness() -> None:
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        ({"accelerator": "h9000"}, "'h9000' is not known; known: mi210, .*l40s"),
+        ({"accelerator": "h9000"}, "'h9000' is not known; known: mi100, .*l40s"),
         ({"accelerator": "mi300x", "gpuPerNode": 8}, "gpuPerNode is not known; known: accelerator"),
         ({"accelerator": "mi300x", "count": "two"}, "count is 'two', expected a number"),
         ({"accelerator": "mi300x", "count": True}, "count is True, expected a number"),

@@ -1,0 +1,188 @@
+"""Journeys of replicas that lose their pool: they wait, move across vendors, stay or return."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.fleet import apply_fleet
+from e2e.journeys.conftest import Declare, UseFleet
+from e2e.journeys.pools import H100, MI300X, await_pool, counts, declared, restore, silence
+from e2e.journeys.user import User, has, runs_on, verdict
+from e2e.models import inference
+from e2e.operator_process import USER
+from e2e.rest import Json
+from e2e.stack import Stack
+
+Change = Callable[[Stack, User], None]
+
+
+def lose_contact(_: Stack, user: User) -> None:
+    silence(user.admin, ["h100-0"])
+
+
+def regain_contact(_: Stack, user: User) -> None:
+    restore(user.admin, ["h100-0"])
+
+
+def vanish(_: Stack, user: User) -> None:
+    """The node is gone for good; its pods are removed as the controller does within a minute."""
+    user.admin.delete("nodes", "h100-0")
+    force = ("--all", "--force", "--grace-period=0", "--wait=false")
+    user.admin.kubectl("delete", "pods", *force, "-n", user.namespace)
+
+
+def join_again(control_plane: Stack, _: User) -> None:
+    group = {"name": "h100", "accelerator": "h100-sxm-80gb"}
+    apply_fleet(control_plane.access, {"groups": [group]})
+
+
+@pytest.fixture
+def two_vendors(fleet: UseFleet, declare: Declare) -> None:
+    """A node of each vendor; NVIDIA's costs less, so that is where replicas go."""
+    fleet("tiny")
+    declare(declared("amd", MI300X, costPerGPUHour="3.00"))
+    declare(declared("nvidia", H100, costPerGPUHour="1.00"))
+
+
+@pytest.mark.parametrize(
+    ("lose", "regain"), [(lose_contact, regain_contact), (vanish, join_again)],
+    ids=["silent", "vanished"],
+)  # fmt: skip
+def test_when_h100_is_lost_mi300x_takes_over_and_only_who_asked_for_it_returns(
+    control_plane: Stack, two_vendors: None, user: User, lose: Change, regain: Change
+) -> None:
+    for name in ("stays", "returns"):
+        user.apply(falling_back(name))
+    for name in ("stays", "returns"):
+        user.wait(name, runs_on("nvidia"), why=f"{name} to start where it costs least")
+    lose(control_plane, user)
+    for name in ("stays", "returns"):
+        status = user.wait(name, runs_on("amd"), why=f"{name} to fall back to the other vendor")
+        assert "nvidia" in status["placements"][0]["message"]
+    there = user.pods("stays")
+    regain(control_plane, user)
+    await_pool(user.admin, "nvidia", lambda pool: counts(pool)[1] == 8, why="its node to be back")
+    look_at_again(user, "stays", output_tokens=201)  # from here on it has the same chance
+    user.wait("returns", runs_on("nvidia"), why="the one that may return to do so")
+    status = look_at_again(user, "stays", output_tokens=202)
+    assert runs_on("amd")(status)
+    assert user.pods("stays") == there
+    assert verdict(status, "nvidia")["verdict"] == "Feasible"
+    assert "stay" in verdict(status, "nvidia")["message"]
+    assert "never (spec.placement.fallback.back)" in json.dumps(status)
+
+
+def falling_back(name: str, output_tokens: int = 200) -> Json:
+    """An object that leaves a lost pool after 2 s, and returns after 2 s if it is named so."""
+    back = {"back": "WhenPossible"} if name == "returns" else {}
+    window = {"stabilizationWindow": "2s"}
+    return inference(
+        name,
+        "llama-3.1-8b",
+        placement={"fallback": {"after": "2s", **back}, "rebalance": window},
+        workload={"maxModelLen": 32768, "concurrency": 8, "outputTokens": output_tokens},
+    )
+
+
+def look_at_again(user: User, name: str, output_tokens: int) -> Json:
+    """Change what restarts nothing, and wait for what the operator says of the object by then."""
+    user.apply(falling_back(name, output_tokens))
+    return user.wait(name, lambda status: True, why=f"{name} to be looked at")
+
+
+def test_a_pool_that_comes_and_goes_faster_than_the_wait_moves_nothing(
+    two_vendors: None, user: User
+) -> None:
+    after_seconds = 10
+    fallback = {"after": f"{after_seconds}s"}
+    user.apply(inference("llama", "llama-3.1-8b", placement={"fallback": fallback}))
+    user.wait("llama", runs_on("nvidia"))
+    began, mark = time.monotonic(), user.admin.audit_mark()
+    while time.monotonic() < began + 1.3 * after_seconds:
+        silence(user.admin, ["h100-0"])
+        user.wait("llama", has("Placed", "False"), why="the replicas to be without a node")
+        restore(user.admin, ["h100-0"])
+        user.wait("llama", runs_on("nvidia"), why="the replicas to run there again")
+    written = [event["objectRef"]["name"] for event in written_deployments(user.admin, mark)]
+    assert [name for name in written if name.endswith("mi300x")] == []
+
+
+def test_a_cheaper_pool_is_moved_to_one_object_at_a_time_by_those_who_asked_for_it(
+    control_plane: Stack, fleet: UseFleet, declare: Declare, user: User
+) -> None:
+    h100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
+    fleet({"groups": [h100]})
+    declare(declared("nvidia", H100, costPerGPUHour="1.00"))
+    window = {"stabilizationWindow": "2s"}
+    movers = ["mover-0", "mover-1", "mover-2"]
+    for name in movers:
+        rebalance = {"policy": "WhenCheaperBy", "percent": 20, **window}
+        user.apply(inference(name, "llama-3.1-8b", placement={"rebalance": rebalance}))
+    user.apply(inference("stays", "llama-3.1-8b", placement={"rebalance": window}))
+    for name in (*movers, "stays"):
+        user.wait(name, runs_on("nvidia"))
+    there, mark = user.pods("stays"), user.admin.audit_mark()
+    apply_fleet(control_plane.access, {"groups": [{"name": "mi300x", "accelerator": "mi300x"}]})
+    declare(declared("amd", MI300X, costPerGPUHour="0.50"))
+    for name in movers:
+        user.wait(name, runs_on("amd"), why=f"{name} to move to the cheaper pool", timeout=60)
+    assert most_moving_at_once(user.admin, mark) == 1
+    assert runs_on("nvidia")(user.status("stays"))
+    assert user.pods("stays") == there
+
+
+def written_deployments(admin: Admin, mark: int) -> list[Json]:
+    """The operator's writes to Deployments from this mark in the audit log on."""
+    events = admin.requests(USER, verbs=("patch", "delete"), since=mark)
+    return [event for event in events if event["objectRef"]["resource"] == "deployments"]
+
+
+def most_moving_at_once(admin: Admin, mark: int) -> int:
+    """The most objects that had a Deployment in both pools at a time, by the audit log.
+
+    A move begins with the new Deployment and ends when the old one is deleted.
+    """
+    moving: set[str] = set()
+    moved: set[str] = set()
+    most = 0
+    for event in written_deployments(admin, mark):
+        name = event["objectRef"]["name"]
+        owner = "-".join(name.split("-")[:2])  # mover-0-mi300x, mover-0-h100-sxm-80gb
+        if event["verb"] == "delete":
+            moving.discard(owner)
+            moved.add(owner)
+        elif name.endswith("mi300x") and owner not in moved:
+            moving.add(owner)
+        most = max(most, len(moving))
+    return most
+
+
+def test_between_pools_of_the_same_cards_replicas_move_without_a_break(
+    fleet: UseFleet, declare: Declare, user: User
+) -> None:
+    racks = [
+        {"name": name, "accelerator": "mi300x", "labels": {"rack": name}} for name in ("a", "b")
+    ]
+    fleet({"groups": racks})
+    declare(declared("a", {"rack": "a"}, costPerGPUHour="2.00"))
+    declare(declared("b", {"rack": "b"}, costPerGPUHour="3.00"))
+    rebalance = {"policy": "WhenCheaperBy", "percent": 20, "stabilizationWindow": "2s"}
+    user.apply(inference("llama", "llama-3.1-8b", placement={"rebalance": rebalance}))
+    user.wait("llama", runs_on("a"))
+    there = user.pods("llama")
+    declare(declared("b", {"rack": "b"}, costPerGPUHour="1.00"))
+
+    def moved(status: Json) -> bool:
+        assert status["readyReplicas"] > 0, "nobody answered for a moment"
+        return bool(runs_on("b")(status)) and not there & user.pods("llama")
+
+    user.wait("llama", moved, why="the replicas to run in the other rack")
+    (name,) = user.pods("llama")
+    pod = user.admin.get("pods", name)
+    assert pod is not None
+    assert pod["spec"]["nodeName"] == "b-0"

@@ -1,0 +1,152 @@
+"""Journeys through the fleet: every kind of node in a pool of its own, and what is no capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from e2e.admin import Admin
+from e2e.fleet_labels import known_accelerators
+from e2e.fleet_nodes import render_nodes
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.pools import await_pool, counts, discovered, shown, silence, unusable
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.rest import Json
+
+
+def test_every_accelerator_is_shown_in_a_pool_of_its_own_and_none_is_guessed(
+    fleet: UseFleet, operator: OperatorProcess, installed: Admin
+) -> None:
+    groups = [{"name": name, "accelerator": name, "count": 2} for name in known_accelerators()]
+    fleet({"groups": groups})
+    gpus_of = {node["metadata"]["name"]: _gpus(node) for node in render_nodes({"groups": groups})}
+    expected = {
+        (name, (2 * gpus, 2 * gpus, 2 * gpus, gpus))
+        for name in known_accelerators()
+        for gpus in [gpus_of[f"{name}-0"]]
+    }
+
+    def seen() -> set[tuple[str, tuple[int, ...]]]:
+        pools = discovered(installed).values()
+        return {(pool.get("accelerator", ""), counts(pool)) for pool in pools}
+
+    installed.until(
+        "a pool for each accelerator",
+        lambda: seen() == expected,
+        describe=lambda: f"missing {expected - seen()}, too many {seen() - expected}",
+    )
+    header, *rows = installed.kubectl("get", "apool").splitlines()
+    assert header.split() == [
+        "NAME", "ACCELERATOR", "NODES", "GPUS", "ALLOCATABLE", "FREE", "LARGEST", "READY", "AGE",
+    ]  # fmt: skip
+    assert ["amd-mi300x", "mi300x", "2", "16", "16", "16", "8", "True"] in [
+        row.split()[:8] for row in rows
+    ]
+
+
+def _gpus(node: Json) -> int:
+    allocatable = node["status"]["allocatable"]
+    return sum(int(count) for name, count in allocatable.items() if "/gpu" in name)
+
+
+def test_a_discovered_pool_lasts_as_long_as_one_of_its_nodes(
+    fleet: UseFleet, operator: OperatorProcess, installed: Admin
+) -> None:
+    fleet("mixed")
+    pool = "nvidia-l40s"
+    await_pool(installed, pool, lambda found: found["nodes"] == 2, why="both nodes in the pool")
+    installed.delete("nodes", "l40s-0")
+    await_pool(installed, pool, lambda found: found["nodes"] == 1, why="one node in the pool")
+    installed.delete("nodes", "l40s-1")
+    installed.wait_gone("apool", pool)
+    assert "nvidia-h100-sxm-80gb" in discovered(installed)
+
+
+def cordon(admin: Admin, node: str) -> None:
+    admin.kubectl("cordon", node)
+
+
+def make_not_ready(admin: Admin, node: str) -> None:
+    admin.patch("nodes", node, {"metadata": {"labels": {"e2e.tonnage.dev/ready": "false"}}})
+
+
+def fall_silent(admin: Admin, node: str) -> None:
+    silence(admin, [node])
+
+
+def taint(key: str) -> Callable[[Admin, str], None]:
+    """What a vendor's remediation or partition manager does to a node."""
+
+    def put(admin: Admin, node: str) -> None:
+        admin.kubectl("taint", "node", node, f"{key}=up:NoSchedule")
+
+    return put
+
+
+def lose_gpus(admin: Admin, node: str) -> None:
+    """The device plugin finds no healthy device any more."""
+    gone = {"status": {"allocatable": {"amd.com/gpu": "0"}}}
+    admin.patch("nodes", node, gone, subresource="status")
+
+
+LOSSES: dict[str, tuple[Callable[[Admin, str], None], str]] = {
+    "mi300x-0": (cordon, "cordoned"),
+    "mi300x-1": (make_not_ready, "NotReady"),
+    "mi300x-2": (fall_silent, "NotReady"),
+    "mi300x-3": (taint("amd-gpu-unhealthy"), "amd-gpu-unhealthy"),
+    "mi300x-4": (taint("amd-dcm"), "amd-dcm"),
+    "mi300x-5": (lose_gpus, "allocatable"),
+    "mi300x-6": (taint("dedicated"), "dedicated=up:NoSchedule"),
+}
+
+
+def test_a_node_that_is_no_capacity_is_named_with_the_reason_and_gets_nothing(
+    fleet: UseFleet, user: User
+) -> None:
+    count = len(LOSSES) + 1
+    fleet({"groups": [{"name": "mi300x", "count": count, "accelerator": "mi300x"}]})
+    for node, (lose, _) in LOSSES.items():
+        lose(user.admin, node)
+    status = await_pool(
+        user.admin,
+        "amd-mi300x",
+        lambda found: len(found.get("unusableNodes", [])) == len(LOSSES),
+        why="all lost nodes to be told",
+    )
+    told = unusable(user.admin)
+    assert [node for node, (_, words) in LOSSES.items() if words not in told[node]] == [], told
+    assert counts(status) == (8 * count, 8, 8, 8)
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    (pod,) = user.children("pods", "llama")
+    assert pod["spec"]["nodeName"] == f"mi300x-{count - 1}"
+
+
+def test_gpus_of_a_strangers_pod_are_taken_until_the_pod_is_gone(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    user.admin.apply(_pod("batch", gpus=3))
+    await_pool(
+        user.admin, "amd-mi300x", lambda found: counts(found) == (8, 8, 5, 5), why="3 of 8 taken"
+    )
+    user.admin.delete("pods", "batch", timeout=None)
+    free = counts(shown(user.admin, "amd-mi300x"))[2]
+    while user.admin.get("pods", "batch"):  # read after the pool: what was shown is of its time
+        assert free == 5
+        free = counts(shown(user.admin, "amd-mi300x"))[2]
+    await_pool(
+        user.admin, "amd-mi300x", lambda found: counts(found) == (8, 8, 8, 8), why="all 8 free"
+    )
+
+
+def _pod(name: str, gpus: int) -> Json:
+    limits = {"amd.com/gpu": str(gpus)}
+    container = {"name": "main", "image": "batch", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {"e2e.tonnage.dev/stop-after": "2s"}},
+        "spec": {"containers": [container]},
+    }

@@ -1,0 +1,86 @@
+"""A journey on a fleet that is too small: a hundred objects at once, and room for sixty."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import yaml
+
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from e2e.rest import Json
+
+SIXTY = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "count": 12, "gpusPerNode": 5}]}
+"""GPUs of which each object takes one."""
+
+
+def test_of_a_hundred_objects_sixty_run_and_the_others_follow_in_their_turn(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet(SIXTY)
+    user.admin.apply(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "customers"},
+            "value": 1000,
+        }
+    )
+    manifests = [inference(f"llama-{number:02}", "llama-3.1-8b") for number in range(100)]
+    create_at_once(user, manifests)
+    user.admin.wait_items("infd", sixty_run, timeout=180, why="sixty of a hundred to run")
+    running = {found["metadata"]["name"] for found in objects(user) if runs(found)}
+    check_no_gpu_is_held_twice(user)
+
+    urgent: Json = {"spec": {"priorityClassName": "customers"}}
+    user.apply(inference("urgent", "llama-3.1-8b", template=urgent))
+    user.wait("urgent", has("Placed", "False", "InsufficientGPUs"))
+    waiting = sorted(
+        (found for found in objects(user) if not runs(found)),
+        key=lambda found: (found["metadata"]["creationTimestamp"], found["metadata"]["name"]),
+    )
+    elders = [name for found in waiting if (name := found["metadata"]["name"]) != "urgent"]
+    gone = sorted(running)[:4]
+    for name in gone:
+        user.admin.delete("infd", name, timeout=None)
+    expected = {"urgent", *elders[:3]}
+    user.admin.wait_items("infd", sixty_run, timeout=120, why="the room to be taken again")
+    assert {
+        found["metadata"]["name"] for found in objects(user) if runs(found)
+    } - running == expected
+    check_no_gpu_is_held_twice(user)
+
+
+def create_at_once(user: User, manifests: list[Json]) -> None:
+    """One request after the other as fast as kubectl goes; the operator sees them meanwhile."""
+    text = yaml.safe_dump_all(manifests)
+    user.admin.kubectl("create", f"--namespace={user.namespace}", "-f", "-", text=text)
+
+
+def objects(user: User) -> list[Json]:
+    return user.admin.items("infd")
+
+
+def runs(found: Json) -> bool:
+    return bool(has("Ready")(found.get("status") or {}))
+
+
+def sixty_run(found: list[Json]) -> bool:
+    """And all others say that GPUs are lacking."""
+    placed = Counter(
+        (told.get("status"), told.get("reason"))
+        for one in found
+        for told in [condition(one.get("status") or {}, "Placed")]
+    )
+    lacking = placed["False", "InsufficientGPUs"]
+    return sum(map(runs, found)) == 60 and lacking == len(found) - 60
+
+
+def check_no_gpu_is_held_twice(user: User) -> None:
+    """As many pods as GPUs, all bound, none above what its node has."""
+    pods = user.admin.items("pods")
+    held = Counter(pod["spec"].get("nodeName") for pod in pods)
+    assert held[None] == 0
+    assert set(held.values()) == {5}
+    assert len(held) == 12

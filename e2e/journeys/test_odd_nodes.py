@@ -1,0 +1,96 @@
+"""Journeys over nodes as real fleets also have them: partitions, slices, shares, and no labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import Declare, UseFleet
+from e2e.journeys.pools import await_pool, counts, declared, discovered, unusable
+from e2e.journeys.user import User, condition, container, has, verdict
+from e2e.models import inference
+
+NOT_USABLE = {
+    "shared-0": "a share of a GPU",
+    "cordoned-0": "cordoned",
+    "lost-0": "NotReady",
+    "unlabelled-0": "no label names the accelerator",
+}
+"""Nodes of the fleet `awkward` that carry no replica, with words that the reason has to have."""
+
+
+@pytest.fixture
+def awkward(fleet: UseFleet, installed: Admin) -> None:
+    """The fleet of odd nodes, as far as it is told."""
+    fleet("awkward")
+    installed.until(
+        "the unusable nodes to be told, and none that is usable",
+        lambda: unusable(installed).keys() == NOT_USABLE.keys(),
+        describe=lambda: str(unusable(installed)),
+    )
+
+
+def test_a_node_that_is_no_capacity_says_what_it_is_instead(
+    awkward: None, installed: Admin
+) -> None:
+    told = unusable(installed)
+    assert [name for name, words in NOT_USABLE.items() if words not in told[name]] == [], told
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "devices"),
+    [
+        ("mi300x", {"cpx-0": "amd.com/cpx_nps4", "cpx-single-0": "amd.com/gpu"}),
+        ("h100-sxm-80gb", {"mig-mixed-0": "nvidia.com/mig-3g.40gb"}),
+    ],
+)
+def test_a_small_model_runs_on_a_part_of_a_gpu_and_asks_for_that_part(
+    awkward: None, user: User, accelerator: str, devices: dict[str, str]
+) -> None:
+    allowed = {"accelerators": [accelerator]}
+    user.apply(inference("small", "llama-3.1-8b", max_model_len=8192, placement=allowed))
+    (placement,) = user.wait_ready("small")["placements"]
+    assert placement["accelerator"] == accelerator
+    assert placement["tensorParallelSize"] == 1
+    assert placement["memory"]["deviceGiB"] < 42
+    (pod,) = user.children("pods", "small")
+    (deployment,) = user.children("deployments", "small")
+    limits = container(deployment)["resources"]["limits"]
+    assert {key: limits[key] for key in limits if "/" in key} == {
+        devices[pod["spec"]["nodeName"]]: "1"
+    }
+
+
+def test_a_large_model_is_never_split_over_parts_of_gpus(awkward: None, user: User) -> None:
+    user.apply(inference("large", placement={"accelerators": ["mi300x"]}))
+    status = user.wait_ready("large")
+    assert status["placements"][0]["memory"]["deviceGiB"] == pytest.approx(192, abs=0.5)
+    (pod,) = user.children("pods", "large")
+    assert pod["spec"]["nodeName"] in ("tainted-0", "nfd-0")
+    in_parts = verdict(status, _pool_of(user.admin, devices=64))
+    assert (in_parts["verdict"], in_parts["reason"]) == ("Rejected", "WeightsDoNotFit")
+
+
+def _pool_of(admin: Admin, devices: int) -> str:
+    """The first pool with so many devices."""
+    return next(
+        name for name, found in sorted(discovered(admin).items()) if counts(found)[0] == devices
+    )
+
+
+def test_nodes_without_labels_are_used_once_a_pool_says_what_they_carry(
+    awkward: None, declare: Declare, user: User
+) -> None:
+    only = {"accelerators": ["h200-sxm-141gb"]}
+    user.apply(inference("llama", placement=only))
+    status = user.wait("llama", has("Placed", "False"))
+    unrecognised = [one for one in status["candidates"] if one["reason"] == "Unrecognised"]
+    assert any("declare an AcceleratorPool" in one["message"] for one in unrecognised)
+    nodes = {"kubernetes.io/hostname": "unlabelled-0"}
+    declare(declared("h200s", nodes, accelerator="h200-sxm-141gb"))
+    await_pool(
+        user.admin, "h200s", lambda pool: counts(pool)[:2] == (8, 8), why="the node to be usable"
+    )
+    status = user.wait_ready("llama")
+    assert status["placements"][0]["pool"] == "h200s"
+    assert condition(status, "Placed")["reason"] == "PoolChosen"

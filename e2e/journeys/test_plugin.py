@@ -1,0 +1,122 @@
+"""Journeys with `kubectl tonnage`: the same fleet, reasons and plan on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.credentials import write_private
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.pools import await_pool, counts, shown
+from e2e.journeys.user import User, condition
+from e2e.models import inference
+from e2e.operator_process import ROOT
+from e2e.rest import Json
+from e2e.stack import Stack
+
+
+class Plugin:
+    """kubectl with the installed command on PATH, where it finds its plugins."""
+
+    def __init__(self, kubectl: Path, kubeconfig: Path) -> None:
+        self._kubectl = kubectl
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "KUBECONFIG": str(kubeconfig),
+            "PYTHONPATH": str(ROOT / "operator"),
+            "COLUMNS": "200",
+        }
+
+    def run(self, *arguments: str, text: str = "", exit_code: int = 0) -> str:
+        """What it prints; anything but this exit code is an error."""
+        result = subprocess.run(
+            [str(self._kubectl), "tonnage", *arguments],
+            input=text,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert result.returncode == exit_code, result.stderr
+        assert "Traceback" not in result.stderr
+        return result.stdout
+
+
+@pytest.fixture
+def plugin(control_plane: Stack, user: User, tmp_path: Path) -> Plugin:
+    """kubectl tonnage in the user's namespace, as the context of their kubeconfig says."""
+    config = yaml.safe_load(control_plane.kubeconfig.read_text("utf-8"))
+    config["contexts"][0]["context"]["namespace"] = user.namespace
+    kubeconfig = tmp_path / "kubeconfig"
+    write_private(kubeconfig, yaml.safe_dump(config))
+    return Plugin(control_plane.kubectl, kubeconfig)
+
+
+def test_it_shows_the_fleet_that_the_operator_shows(
+    fleet: UseFleet, user: User, plugin: Plugin
+) -> None:
+    fleet("mixed")
+    user.apply(inference("llama"))
+    user.wait_ready("llama")
+    await_pool(
+        user.admin, "amd-mi300x", lambda pool: counts(pool) == (32, 32, 31, 8), why="one GPU taken"
+    )
+    items = json.loads(plugin.run("pools", "-o", "json"))["items"]
+    told = {item["name"]: item for item in items}
+    names = {pool["metadata"]["name"] for pool in user.admin.items("apool")}
+    assert set(told) == names
+    for name in names:
+        assert counts(told[name]) == counts(shown(user.admin, name))
+    table = plugin.run("pools")
+    assert "amd-mi300x" in table
+    assert "h100-0" in table
+
+
+def test_it_tells_the_road_of_one_object(fleet: UseFleet, user: User, plugin: Plugin) -> None:
+    fleet("mixed")
+    user.apply(inference("llama"))
+    status = user.wait_ready("llama")
+    story = plugin.run("explain", "llama")
+    for words in ("LlamaForCausalLM", "amd-mi300x", "nvidia-h100-sxm-80gb", "CostsMore", "Ready"):
+        assert words in story
+    (pod,) = user.pods("llama")
+    assert "amd-mi300x" in plugin.run("explain", f"pod/{pod}")
+    told = json.loads(plugin.run("explain", "llama", "-o", "json"))
+    assert told["status"]["candidates"] == status["candidates"]
+    plugin.run("explain", "nobody", exit_code=2)
+
+
+def test_it_plans_what_then_comes_about(fleet: UseFleet, user: User, plugin: Plugin) -> None:
+    fleet("tiny")
+    manifest = inference("llama", "llama-3.1-8b")
+    (planned,) = plan(plugin, manifest)
+    user.apply(manifest)
+    status = user.wait_ready("llama")
+    (expected,) = planned["status"]["placements"]
+    (actual,) = status["placements"]
+    same = {"pool", "tensorParallelSize", "image", "message", "costPerHour"}
+    assert {key: actual[key] for key in same} == {key: expected[key] for key in same}
+    (deployment,) = user.children("deployments", "llama")
+    (rendered,) = (one for one in planned["manifests"] if one["kind"] == "Deployment")
+    assert rendered["metadata"]["name"] == deployment["metadata"]["name"]
+    huge = inference("huge", "deepseek-v3", placement={"accelerators": ["h100-sxm-80gb"]})
+    (refused,) = plan(plugin, huge, exit_code=3)
+    assert condition(refused["status"], "Placed")["reason"] == "DoesNotFit"
+    plan(plugin, inference("bad", replicas=-1), exit_code=2)
+    assert user.admin.get("infd", "huge") is None
+
+
+def plan(plugin: Plugin, manifest: Json, *, exit_code: int = 0) -> list[Json]:
+    """The items that `plan` prints for a manifest, none where it refuses it."""
+    arguments = ("plan", "-f", "-", "-o", "json")
+    printed = plugin.run(*arguments, text=json.dumps(manifest), exit_code=exit_code)
+    items: list[Json] = json.loads(printed)["items"] if printed else []
+    return items

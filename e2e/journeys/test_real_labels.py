@@ -1,0 +1,48 @@
+"""A journey over the label sets of real machines: clouds, labellers, partitions, contradictions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from e2e.admin import Admin
+from e2e.fleet import apply_nodes
+from e2e.fleet_nodes import as_played
+from e2e.operator_process import OperatorProcess
+from e2e.stack import Stack
+from tests.support.node_fixtures import NodeFixture, node_fixtures
+
+UNKNOWN = "unknown"
+
+
+def test_every_machine_is_counted_for_its_own_accelerator_or_for_none(
+    control_plane: Stack, operator: OperatorProcess, installed: Admin
+) -> None:
+    # What makes a node unfit beside its labels is another journey's.
+    fixtures = [one for one in node_fixtures() if "node" not in one.expect]
+    nodes = [as_played(one.body, f"{_as_name(one.file)}-{one.name}") for one in fixtures]
+    apply_nodes(control_plane.access, nodes, prune=True)
+    expected = Counter(_accelerator(one) for one in fixtures if "no_gpus" not in one.expect)
+    installed.until(
+        "each machine in a pool of its own accelerator",
+        lambda: _machines(installed) == expected,
+        describe=lambda: (
+            f"missing {expected - _machines(installed)}, too many {_machines(installed) - expected}"
+        ),
+    )
+
+
+def _as_name(file: str) -> str:
+    return file.replace("_", "-")
+
+
+def _accelerator(fixture: NodeFixture) -> str:
+    return UNKNOWN if "unrecognised" in fixture.expect else str(fixture.expect["accelerator"])
+
+
+def _machines(admin: Admin) -> Counter[str]:
+    """How many nodes the pools have, by their accelerator."""
+    machines: Counter[str] = Counter()
+    for pool in admin.items("apool"):
+        status = pool.get("status") or {}
+        machines[status.get("accelerator", UNKNOWN)] += status.get("nodes", 0)
+    return machines
