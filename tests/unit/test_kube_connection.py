@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from kubernetes.aio import config
 
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
 
@@ -45,6 +46,18 @@ async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capfd):
         context_namespace(path)
     with pytest.raises(ConnectionConfigError, match="missing is not a file"):
         async with connect(path):
+            pass
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_without_any_kubeconfig_it_says_what_to_give(tmp_path, capfd, monkeypatch):
+    usual = f"{tmp_path}/one:{tmp_path}/two"
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", usual)
+    told = f"there is no kubeconfig {usual}: give --kubeconfig, or set KUBECONFIG"
+    with pytest.raises(ConnectionConfigError, match=told):
+        context_namespace()
+    with pytest.raises(ConnectionConfigError, match=told):
+        async with connect():
             pass
     assert capfd.readouterr() == ("", "")
 

@@ -68,11 +68,13 @@ async def connect(
     `kubeconfig` is a path; without it a pod's service account is used, else the kubeconfig that
     kubectl would use. Raises ConnectionConfigError.
     """
-    _check_file(kubeconfig)
+    in_pod = _is_pod_identity_meant(kubeconfig, context)
+    if not in_pod:
+        _check_file(kubeconfig)
     configuration = Configuration()
     refreshing: asyncio.Task[None] | None = None
     try:
-        if _is_pod_identity_meant(kubeconfig, context):
+        if in_pod:
             _load_service_account(client_configuration=configuration)
         else:
             loader = await _load_kubeconfig(
@@ -117,6 +119,11 @@ def _check_file(kubeconfig: str | None) -> None:
     """The client prints that a file is not there and goes on without it."""
     if kubeconfig is not None and not Path(kubeconfig).is_file():
         raise ConnectionConfigError(f"kubeconfig {kubeconfig} is not a file")
+    usual = config.KUBE_CONFIG_DEFAULT_LOCATION  # what kubectl reads: $KUBECONFIG may name several
+    if kubeconfig is None and not any(Path(one).is_file() for one in usual.split(os.pathsep)):
+        raise ConnectionConfigError(
+            f"there is no kubeconfig {usual}: give --kubeconfig, or set KUBECONFIG"
+        )
 
 
 def _is_pod_identity_meant(kubeconfig: str | None, context: str | None) -> bool:
