@@ -70,6 +70,10 @@ type: install ## mypy --strict
 test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
 	$(BIN)/pytest tests/unit tests/golden tests/property tests/faults
 
+.PHONY: explore
+explore: install ## Look for new counterexamples of the properties; `make test` tries the same ones always
+	TONNAGE_PROPERTIES=explore $(BIN)/pytest tests/property
+
 .PHONY: test-integration
 test-integration: install binaries ## Integration tests and journeys on a real control plane
 	$(BIN)/pytest tests/integration e2e

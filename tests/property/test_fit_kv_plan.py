@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.shapes import layer, load_shape, with_layers
@@ -133,7 +133,11 @@ def test_what_tokens_need_holds_them_and_a_block_less_does_not(
 
 @given(shapes(), st.integers(1, 65_536))
 def test_the_hybrid_manager_never_costs_a_token_more(shape: ModelShape, in_flight: int) -> None:
-    """What one more token costs is the same or less where windows are bounded."""
+    """What one more token costs is the same or less where windows are bounded. Layers of different
+    widths are another matter: pages of all groups have one size, to which smaller are filled up.
+    """
+    attentions = (mixer for mixer in shape.mixer_counts if isinstance(mixer, Attention))
+    assume(len({one.kv_heads * (one.head_dim + one.value_head_dim) for one in attentions}) <= 1)
     grouped, promoted = (
         plan_kv_cache(
             shape,
