@@ -70,7 +70,7 @@ class Sample:
 
 SAMPLES = (
     Sample("llama-70b-inline.yaml", "mi300x", "ReplicasReady"),
-    Sample("llama-70b-nvfp4-inline.yaml", "h100-sxm-80gb", "ReplicasReady"),
+    Sample("llama-70b-nvfp4-inline.yaml", "l40s", "ReplicasReady"),
     Sample("nothing-fits.yaml", None, "DoesNotFit"),
 )
 
