@@ -106,7 +106,7 @@ class History:
                 self._chance.choices(*zip(*self._acts().items(), strict=True))[0]()
                 self._verdict.steps += 1
                 self._look()
-                time.sleep(self._chance.uniform(0, _PACE))
+                time.sleep(self._chance.uniform(0, _PACE))  # acts come at any moment of a reconcile
             self._rest()
             self._clear()
         return self._verdict
@@ -150,7 +150,7 @@ class History:
         deadline = time.monotonic() + _REST_TIMEOUT
         since, before = time.monotonic(), self._versions()
         while time.monotonic() - since < _REST_SECONDS:
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks, each of which reads everything
             sight, _ = self._look()
             now = self._versions()
             if now != before or sight.has_ending:

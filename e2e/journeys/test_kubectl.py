@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
-from e2e.admin import WRITES
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.operator_process import USER
 
 _QUIET_SECONDS = 60
 
@@ -57,31 +55,7 @@ def test_nothing_to_do_means_no_write(fleet: UseFleet, user: User) -> None:
         user.apply(inference(name, "llama-3.1-8b", replicas=replicas))
     for name in names:
         user.wait_ready(name, timeout=120)
-    _await_quiet(user)
+    user.await_quiet()
     mark = user.admin.audit_mark()
     time.sleep(_QUIET_SECONDS)  # the journey is a minute in which nothing happens
-    writes = [
-        f"{event['verb']} {event['requestURI']}"
-        for event in user.admin.requests(USER, verbs=WRITES, since=mark)
-        if event["objectRef"]["resource"] != "leases"
-    ]
-    assert writes == []
-
-
-def _await_quiet(user: User) -> None:
-    """Wait until the last reports of the start have been written: two seconds without a write."""
-    mark = user.admin.audit_mark()
-    since = time.monotonic()
-
-    def quiet() -> bool:
-        nonlocal mark, since
-        writes = [
-            event
-            for event in user.admin.requests(USER, verbs=WRITES, since=mark)
-            if event["objectRef"]["resource"] != "leases"
-        ]
-        if writes:
-            mark, since = user.admin.audit_mark(), time.monotonic()
-        return time.monotonic() - since > 2
-
-    user.admin.until("the operator to come to rest", quiet, timeout=60)
+    assert user.operator_writes(mark) == []

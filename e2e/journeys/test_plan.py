@@ -187,7 +187,7 @@ def test_the_plan_of_running_objects_is_the_status_that_they_have(
     operator.stop()
     operator.start()
     user.admin.until("the operator to lead", lambda: operator.leads)
-    time.sleep(3)
+    user.await_quiet()
     kinds = {"--nodes": "nodes", "--pods": "pods", "--pools": "apool"}
     parts = [word for flag, kind in kinds.items() for word in (flag, desk.dump(kind))]
     objects = ["-f", desk.dump("infd")]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from e2e.admin import Admin
+from e2e.admin import WRITES, Admin
+from e2e.operator_process import USER
 from e2e.rest import Json
+
+_QUIET_SECONDS = 2.0
 
 Predicate = Callable[[Json], object]
 
@@ -65,6 +69,26 @@ class User:
         """The pods that are to stay; one that is on its way out may still be listed."""
         found = [pod["metadata"] for pod in self.children("pods", name)]
         return {metadata["name"] for metadata in found if "deletionTimestamp" not in metadata}
+
+    def operator_writes(self, since: int) -> list[str]:
+        """What the operator wrote since a mark of the audit log, but for its Lease."""
+        return [
+            f"{event['verb']} {event['requestURI']}"
+            for event in self.admin.requests(USER, verbs=WRITES, since=since)
+            if event["objectRef"]["resource"] != "leases"
+        ]
+
+    def await_quiet(self) -> None:
+        """Wait until the operator has said all it has to say: two seconds without a write."""
+        mark, since = self.admin.audit_mark(), time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal mark, since
+            if self.operator_writes(mark):
+                mark, since = self.admin.audit_mark(), time.monotonic()
+            return time.monotonic() - since > _QUIET_SECONDS
+
+        self.admin.until("the operator to come to rest", quiet, timeout=60)
 
     def assert_untouched(self) -> None:
         """Spec, labels, annotations and finalizers are byte for byte what the user applied."""

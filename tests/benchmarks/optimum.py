@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -116,8 +116,8 @@ def _missed(found: Sequence[Compared]) -> bool:
     return bool(worse) or statistics.median(after) > MEDIAN_BAR or max(after) > WORST_BAR
 
 
-def _median(values: object) -> float:
-    return statistics.median(values)  # type: ignore[call-overload,no-any-return]
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
 
 
 def _tell(what: str, gaps: Sequence[float]) -> None:

@@ -7,6 +7,7 @@ import yaml
 
 from tests.support.cluster import MI300X, Cluster
 from tests.support.fake_api import FakeApi
+from tests.support.kubeconfigs import write_kubeconfig
 from tests.support.live_fake import connect_to
 from tests.support.serving import served
 from tonnage.cli import plan as plan_module
@@ -19,17 +20,7 @@ from tonnage.kube.kinds import CONFIG_MAPS, NODES, PODS, SECRETS
 @pytest.fixture
 def unreachable(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    path = tmp_path / "kubeconfig"
-    body = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "one",
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
-    }
-    path.write_text(yaml.safe_dump(body))
-    return str(path)
+    return write_kubeconfig(tmp_path / "kubeconfig", one=None)
 
 
 @pytest.mark.parametrize("words", [["pools"], ["explain", "llama"]])

@@ -1,9 +1,12 @@
 """Which cluster is meant, and which namespace of it."""
 
-import pytest
-import yaml
-from kubernetes.aio import config
+from pathlib import Path
 
+import pytest
+from kubernetes.aio import config
+from kubernetes.aio.config import kube_config
+
+from tests.support.kubeconfigs import write_kubeconfig
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
 
 
@@ -14,20 +17,7 @@ def outside_of_any_pod(monkeypatch):
 
 @pytest.fixture
 def kubeconfig(tmp_path):
-    def context(name, **more):
-        return {"name": name, "context": {"cluster": "c", "user": "u", **more}}
-
-    path = tmp_path / "kubeconfig"
-    body = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "one",
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [context("one", namespace="chat"), context("two")],
-    }
-    path.write_text(yaml.safe_dump(body))
-    return str(path)
+    return write_kubeconfig(tmp_path / "kubeconfig", one="chat", two=None)
 
 
 @pytest.mark.parametrize(("context", "want"), [(None, "chat"), ("one", "chat"), ("two", None)])
@@ -66,3 +56,10 @@ def test_a_pod_works_in_its_own_namespace(monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("POD_NAMESPACE", "tonnage-system")
     assert context_namespace() == "tonnage-system"
+
+
+def test_the_usual_kubeconfig_may_be_named_from_home(kubeconfig, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(kubeconfig).parent))
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/kubeconfig")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/kubeconfig")
+    assert context_namespace() == "chat"

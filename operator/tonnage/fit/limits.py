@@ -1,10 +1,10 @@
 """How far the memory of given devices reaches: the longest context, requests at a time, degrees."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.batch import Batch, plan_batch
+from tonnage.fit.bisection import largest
 from tonnage.fit.context import context_limit
 from tonnage.fit.model import (
     FitVerdict,
@@ -46,7 +46,7 @@ def longest_context(question: FitQuestion, catalog: Catalog) -> int:
 
     At most the model's own maximum; where that is not known, what vLLM assumes or was asked for.
     """
-    return _largest(
+    return largest(
         lambda tokens: isinstance(_alone(question, tokens, catalog), MemoryFit),
         _limit(question, catalog),
     )
@@ -59,7 +59,7 @@ def safe_context(question: FitQuestion, catalog: Catalog) -> int:
         verdict = _alone(question, tokens, catalog)
         return isinstance(verdict, MemoryFit) and not verdict.tight
 
-    return _largest(holds, _limit(question, catalog))
+    return largest(holds, _limit(question, catalog))
 
 
 def concurrent_requests(
@@ -101,14 +101,3 @@ def _limit(question: FitQuestion, catalog: Catalog) -> int:
     shape, options = question.checkpoint.shape, question.options
     limit = context_limit(shape, options, catalog.release(options.vllm_version))
     return limit or max(shape.max_position_embeddings, options.max_model_len)
-
-
-def _largest(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to `limit` that holds, where all below one that holds do too."""
-    if holds(limit):
-        return limit
-    low, high = 0, limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

@@ -11,7 +11,7 @@ from tonnage.fleet.described import Described, Reasons
 from tonnage.fleet.group import Group, Member
 from tonnage.fleet.model import Pool
 from tonnage.fleet.node_class import NodeClass
-from tonnage.fleet.occupancy import PackedNodes, Successor, Waiting, pack, pack_nodes
+from tonnage.fleet.occupancy import PackedNodes, Successor, Waiting, pack_nodes
 from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks
 from tonnage.fleet.shape import Shape, gpu_node_taints
 
@@ -104,8 +104,7 @@ def _count_nodes(
         return grown.less(taken.waiting)
     packed = _pack_members(group.members, reasons, taken)
     left = replace(grown, blocks=as_blocks(Counter(packed.left.values())))
-    later = pack(dict(left.to_come), packed.unplaced)
-    return replace(left, to_come=as_blocks(later.left))
+    return left.less_to_come(packed.unplaced)
 
 
 def _node_to_come(group: Group, shape: Shape, growth: int) -> int:

@@ -65,8 +65,12 @@ class NodeCounts:
     def less(self, waiting: Waiting) -> "NodeCounts":
         """The same once these replicas are packed onto the nodes, and onto those to come."""
         now = pack(dict(self.blocks), waiting)
-        later = pack(dict(self.to_come), now.unplaced)
-        return replace(self, blocks=as_blocks(now.left), to_come=as_blocks(later.left))
+        return replace(self, blocks=as_blocks(now.left)).less_to_come(now.unplaced)
+
+    def less_to_come(self, unplaced: Waiting) -> "NodeCounts":
+        """The same once these replicas, which found no room on a node, wait for one to come."""
+        later = pack(dict(self.to_come), unplaced)
+        return replace(self, to_come=as_blocks(later.left))
 
 
 def _room(blocks: Blocks, gpus_per_replica: int) -> int:

@@ -120,7 +120,9 @@ def _check_file(kubeconfig: str | None) -> None:
     if kubeconfig is not None and not Path(kubeconfig).is_file():
         raise ConnectionConfigError(f"kubeconfig {kubeconfig} is not a file")
     usual = config.KUBE_CONFIG_DEFAULT_LOCATION  # what kubectl reads: $KUBECONFIG may name several
-    if kubeconfig is None and not any(Path(one).is_file() for one in usual.split(os.pathsep)):
+    if kubeconfig is None and not any(
+        Path(one).expanduser().is_file() for one in usual.split(os.pathsep)
+    ):
         raise ConnectionConfigError(
             f"there is no kubeconfig {usual}: give --kubeconfig, or set KUBECONFIG"
         )

@@ -5,6 +5,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
@@ -74,6 +75,13 @@ class Option:
         gpus, price = max(1, self.replicas) * self.parallelism.gpus, self.price_per_gpu_hour
         object.__setattr__(self, "gpus", gpus)
         object.__setattr__(self, "compared_cost", None if price is None else price * gpus)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The device of the pool; a pool of unknown devices is never an option."""
+        found = self.pool.accelerator
+        assert found is not None, f"pool {self.pool.name} is an option without an accelerator"
+        return found
 
     @property
     def tokens_per_second(self) -> float | None:

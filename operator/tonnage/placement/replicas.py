@@ -11,6 +11,7 @@ whatever the targets say.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tonnage.fit.bisection import largest
 from tonnage.placement.latency import keeps_to
 from tonnage.placement.load import Load
 from tonnage.throughput.model import ThroughputEstimate
@@ -51,13 +52,7 @@ def _largest_batch(load: Load, most: int, estimate: Estimate) -> int:
         return found is None or keeps_to(targets, found)
 
     most = min(most, load.workload.concurrency)
-    if not targets.are_set or keeps(most):
-        return most
-    kept, broken = 1, most
-    while broken - kept > 1:
-        middle = (kept + broken) // 2
-        kept, broken = (middle, broken) if keeps(middle) else (kept, middle)
-    return kept
+    return max(1, largest(keeps, most)) if targets.are_set else most
 
 
 def _tell_queueing(load: Load, count: int, most_at_once: int, bound: str) -> str | None:

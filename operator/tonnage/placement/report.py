@@ -70,12 +70,11 @@ def placement_status(
     decision: Decision, option: Option, *, image: str, replicas: int, ready_replicas: int
 ) -> PlacementStatus:
     """One placement for status: `replicas` of the option were given GPUs on its pool."""
-    assert option.pool.accelerator is not None, "placement chooses recognised pools only"
     found = next(found for found in decision.candidates if found.pool.name == option.pool.name)
     return PlacementStatus(
-        name=option.pool.accelerator.id,
+        name=option.accelerator.id,
         pool=option.pool.name,
-        accelerator=option.pool.accelerator.id,
+        accelerator=option.accelerator.id,
         tensor_parallel_size=option.parallelism.tensor,
         pipeline_parallel_size=option.parallelism.pipeline,
         gpus_per_replica=option.parallelism.gpus,

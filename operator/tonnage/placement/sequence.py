@@ -48,10 +48,9 @@ def place_in_sequence(
 
 def reservation_of(request: Request, option: Option) -> Reservation:
     """The GPUs that the option's replicas get now."""
-    assert option.pool.accelerator is not None, "placement chooses recognised pools only"
     return Reservation(
         owner=request.owner,
-        placement=option.pool.accelerator.id,
+        placement=option.accelerator.id,
         pool=option.pool.name,
         gpus_per_replica=option.parallelism.gpus,
         replicas=min(option.replicas, option.room),

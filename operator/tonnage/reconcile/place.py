@@ -20,7 +20,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.decide import decide
 from tonnage.placement.memory import Memory
-from tonnage.placement.model import Decision, Option, Request
+from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.actions import digest
@@ -330,8 +330,8 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
     the pool is too small for what is asked of them by now. Where none was asked for, none waits.
     """
     observation = road.observation
-    verdict = next((one for one in decision.candidates if one.pool.name == current.pool), None)
-    why = verdict.message if verdict else "none of its nodes is there"
+    verdict = _verdict_on(current, decision)
+    why = _tell_verdict(verdict)
     running = road.runs(current.placement)
     misfit = verdict is not None and verdict.reason in _MISFITS
     if running and not misfit:
@@ -352,6 +352,14 @@ def _fall_back(road: _Road, current: ChildDeployment, decision: Decision) -> Pla
     """Take another pool, since this one could not hold the replicas for so long."""
     if decision.chosen is None:
         return Unplaced(decision)
-    verdict = next((one for one in decision.candidates if one.pool.name == current.pool), None)
-    why = verdict.message if verdict else "none of its nodes is there"
+    why = _tell_verdict(_verdict_on(current, decision))
     return _settle(decision, move_away(current, why, decision.chosen.pool.name, road.now))
+
+
+def _verdict_on(current: ChildDeployment, decision: Decision) -> Candidate | None:
+    """What was found of the pool that the replicas are to leave, None when it has vanished."""
+    return next((one for one in decision.candidates if one.pool.name == current.pool), None)
+
+
+def _tell_verdict(verdict: Candidate | None) -> str:
+    return verdict.message if verdict else "none of its nodes is there"

@@ -14,8 +14,8 @@ from typing import Final
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus
 from tonnage.fleet.model import Pool, Reservation
-from tonnage.fleet.occupancy import pack, pack_nodes
-from tonnage.fleet.pool_nodes import PoolNode, PoolNodes, as_blocks
+from tonnage.fleet.occupancy import pack_nodes
+from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.promised import largest_first
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.key import Key
@@ -125,7 +125,7 @@ def _without(pool: Pool, shared: Pool, claims: Sequence[Reservation]) -> Pool:
     free = {node.name: node.free for node in shared.nodes}
     packed = pack_nodes(free, waiting)
     taken = {name: count - packed.left[name] for name, count in free.items()}
-    to_come = as_blocks(pack(dict(pool.nodes.counts.to_come), packed.unplaced).left)
+    to_come = pool.nodes.counts.less_to_come(packed.unplaced).to_come
     nodes = (_less(node, taken.get(node.name, 0)) for node in pool.nodes)
     return replace(pool, nodes=PoolNodes.of(nodes, to_come))
 

@@ -5,7 +5,6 @@ from typing import Final
 
 from tonnage.api.names import MAX_NAME_LENGTH
 from tonnage.placement.model import Option
-from tonnage.render.replica import chosen_accelerator
 
 _DIGEST_LENGTH: Final = 8
 
@@ -16,7 +15,7 @@ def placement_name(option: Option) -> str:
     Not the pool's name: pods must not roll because a platform team declares, under a name of its
     own, the pool that their nodes have been in all along.
     """
-    return chosen_accelerator(option).id
+    return option.accelerator.id
 
 
 def deployment_name(owner_name: str, placement: str) -> str:

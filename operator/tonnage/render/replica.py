@@ -13,13 +13,6 @@ from tonnage.render.model import Owner, RenderSettings
 from tonnage.render.quantity import GIB
 
 
-def chosen_accelerator(option: Option) -> Accelerator:
-    """The device of the pool; a pool of unknown devices is never an option."""
-    accelerator = option.pool.accelerator
-    assert accelerator is not None, f"pool {option.pool.name} was chosen without an accelerator"
-    return accelerator
-
-
 @dataclass(frozen=True, slots=True)
 class Replica:
     """What is asked for, what the model is, and where it goes; `spec` has passed check_template."""
@@ -34,7 +27,7 @@ class Replica:
     @property
     def accelerator(self) -> Accelerator:
         """The device it runs on."""
-        return chosen_accelerator(self.option)
+        return self.option.accelerator
 
     @property
     def vendor(self) -> Vendor:
