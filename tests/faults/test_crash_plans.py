@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.approving import approve
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of, write_count
 from tests.support.fake_api import Crash
 from tonnage.api.names import CHILD_FIELD_MANAGER
@@ -20,7 +21,7 @@ from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS
 from tonnage.kube.protocol import ConflictError, NotFoundError, TransientError
 from tonnage.reconcile.key import Key
 
-Change = Callable[[Cluster], None]
+Change = Callable[[Cluster], object]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ def _take_name(cluster: Cluster) -> None:
     )
 
 
+_GATEWAY = {"inferencePool": {"endpointPickerRef": {"name": "picker", "port": {"number": 9002}}}}
+
+
 SCENARIOS = {
     "create": Scenario((MI300X, H100), (), apply(replicas=2)),
     "create without room for all": Scenario(({**MI300X, "gpusPerNode": 2},), (), apply(replicas=3)),
@@ -103,7 +107,19 @@ SCENARIOS = {
         _price("9"),
         700.0,
     ),
+    "approve the first plan": Scenario((MI300X,), (apply(approval="Manual"),), approve),
+    "approve a move": Scenario(
+        (MI300X, H100),
+        (
+            apply(approval="Manual", placement={"accelerators": ["h100-sxm-80gb"]}),
+            approve,
+            apply(approval="Manual", placement={"accelerators": ["mi300x"]}),
+        ),
+        approve,
+    ),
     "delete and make anew": Scenario((MI300X,), (apply(),), _make_anew),
+    "ask for an InferencePool": Scenario((MI300X,), (), apply(gateway=_GATEWAY)),
+    "take the request for it back": Scenario((MI300X,), (apply(gateway=_GATEWAY),), apply()),
     "name conflict": Scenario((MI300X,), (_take_name,), apply()),
     "bad spec": Scenario((MI300X,), (apply(),), apply(workload={"maxModelLen": -1})),
 }
@@ -165,12 +181,24 @@ async def test_a_crash_at_any_write_ends_where_an_undisturbed_run_ends(name: str
         "roll to larger replicas on a full pool",
         "leave a pool whose nodes are gone",
         "delete and make anew",
+        "ask for an InferencePool",
     ],
 )
 async def test_an_error_at_any_call_ends_where_an_undisturbed_run_ends(
     name: str, error: Exception
 ) -> None:
-    scenario = SCENARIOS[name]
+    await _fail_at_each_call(SCENARIOS[name], error)
+
+
+@pytest.mark.parametrize(
+    "error", [ConflictError("409"), TransientError("503")], ids=["conflict", "transient"]
+)
+async def test_a_pool_nobody_asks_for_any_more_is_not_forgotten(error: Exception) -> None:
+    """But for a false 404 of it: an API server that says so of a pool that is there has no cure."""
+    await _fail_at_each_call(SCENARIOS["take the request for it back"], error)
+
+
+async def _fail_at_each_call(scenario: Scenario, error: Exception) -> None:
     want, _, calls, _ = await _reference(scenario)
     for number in range(1, calls + 1):
         cluster = await _prepare(scenario)

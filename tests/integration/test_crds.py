@@ -69,7 +69,7 @@ def test_a_stored_object_has_no_more_than_its_user_wrote_and_plain_defaults(
 ) -> None:
     manifest = inference("plain", placement={"policy": "FewestGPUs"})
     (stored,) = defined.apply(manifest)
-    added = {"kvCacheDtype": "auto", "quantization": "auto"}
+    added = {"approval": "Automatic", "kvCacheDtype": "auto", "quantization": "auto"}
     workload = {"inputTokens": 1000, "outputTokens": 200, **manifest["spec"]["workload"]}
     placement = {**manifest["spec"]["placement"], "tightFit": "Avoid"}
     wanted = {**manifest["spec"], **added, "workload": workload, "placement": placement}

@@ -21,11 +21,12 @@ from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
-from tonnage.reconcile.children import ChildPod, ContainerEnd, read_deployment
+from tonnage.reconcile.children import Child, ChildPod, ContainerEnd, read_deployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import placed_for
+from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.plan import make_plan
+from tonnage.reconcile.serving import placed_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = ("chat", "llama")
@@ -63,6 +64,12 @@ specs = st.builds(
         optional={
             "rollout": st.sampled_from(
                 [{"strategy": name} for name in ("Auto", "Surge", "Recreate")]
+                + [{"restartedAt": "2026-01-01T00:00:00Z"}]
+            ),
+            "approval": st.sampled_from(["Automatic", "Manual"]),
+            "approvedPlan": st.just("0123456789abcdef"),
+            "gateway": st.sampled_from(
+                [{}, {"inferencePool": {"endpointPickerRef": {"name": "x", "port": {"number": 1}}}}]
             ),
             "quantization": st.sampled_from(["auto", "fp8", "nonsense"]),
             "kvCacheDtype": st.sampled_from(["auto", "fp8"]),
@@ -193,7 +200,9 @@ def deployments(draw: Any, digest: str) -> Any:
 conditions = st.lists(
     st.fixed_dictionaries(
         {
-            "type": st.sampled_from(["Accepted", "Placed", "Ready", "Stalled"]),
+            "type": st.sampled_from(
+                ["Accepted", "Placed", "Ready", "Stalled", "InferencePoolApplied"]
+            ),
             "status": st.sampled_from(["True", "False", "Unknown"]),
             "reason": st.just("X"),
             "message": words,
@@ -202,6 +211,16 @@ conditions = st.lists(
         }
     ),
     max_size=4,
+)
+
+
+inference_pools = st.sampled_from(
+    [
+        None,
+        Child("llama", "u9", "1", {"metadata": {"name": "llama"}, "spec": {}}),
+        Hindrance(Reason.KIND_MISSING, "模" * 3000),
+        Hindrance(Reason.UNREACHABLE, "503", passing=True),
+    ]
 )
 
 
@@ -232,6 +251,8 @@ def observations(draw: Any) -> Observation:
             )
         ),
         deployments=tuple({one.child.name: one for one in found}.values()),
+        inference_pool=draw(inference_pools),
+        queue=draw(st.sampled_from([None, "gold"])),
         pods=tuple(seen),
         logs=draw(st.dictionaries(st.sampled_from([pod.name for pod in seen] or [""]), words)),
     )

@@ -37,6 +37,8 @@ SPECS: dict[str, Any] = {
     ),
     "recreate": spec_of(engine={"vllm": {"maxNumSeqs": 77}}, rollout={"strategy": "Recreate"}),
     "surge": spec_of(rollout={"strategy": "Surge"}, placement={"policy": "HighestThroughput"}),
+    "manual": spec_of(replicas=2, approval="Manual"),
+    "restarted": spec_of(rollout={"restartedAt": "2026-01-01T00:00:00Z"}),
     "negative": spec_of(workload={"maxModelLen": -1}),
     "nonsense": {"model": 7},
 }

@@ -24,7 +24,7 @@ from tonnage.kube.kinds import (
     LEASES,
     SERVICES,
 )
-from tonnage.kube.protocol import ConflictError, NotFoundError, Object
+from tonnage.kube.protocol import ConflictError, KindMissingError, NotFoundError, Object
 from tonnage.kube.protocol import Kind as KindOf
 
 
@@ -185,12 +185,16 @@ class ReadContract:
         assert repr(theta) == "500000"
 
     async def test_missing_object_is_not_found(self, world: World) -> None:
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError) as caught:
             await world.api.get(CONFIG_MAPS, world.namespace, "missing")
+        assert not isinstance(caught.value, KindMissingError)
 
-    async def test_kind_without_a_definition_is_not_found(self, world: World) -> None:
-        unknown = KindOf("tonnage.dev", "v1alpha1", "Nothing", "nothings")
-        with pytest.raises(NotFoundError):
+    @pytest.mark.parametrize("group", ["tonnage.dev", "nobody.example", "apps"])
+    async def test_kind_without_a_definition_is_told_from_a_missing_object(
+        self, world: World, group: str
+    ) -> None:
+        unknown = KindOf(group, "v1", "Nothing", "nothings")
+        with pytest.raises(KindMissingError):
             await world.api.get(unknown, world.namespace, "x")
 
     async def test_list_selects_by_namespace_and_labels(self, world: World) -> None:
@@ -239,6 +243,27 @@ class DeleteContract:
             await world.api.delete(
                 CONFIG_MAPS, world.namespace, "facts", read["uid"], again["resourceVersion"]
             )
+
+
+class ScaleContract:
+    """Another number of replicas, and nothing else."""
+
+    async def test_scaled_object_is_otherwise_what_was_applied(self, world: World) -> None:
+        live = await world.api.apply(DEPLOYMENTS, deployment(world))
+        await world.api.scale(DEPLOYMENTS, live, 3)
+        scaled = await world.api.get(DEPLOYMENTS, world.namespace, live["metadata"]["name"])
+        assert scaled["spec"] == {**live["spec"], "replicas": 3}
+        after = await world.api.apply(DEPLOYMENTS, deployment(world))
+        assert after["spec"] == live["spec"]
+
+    async def test_object_made_anew_is_not_scaled(self, world: World) -> None:
+        live = await world.api.apply(DEPLOYMENTS, deployment(world))
+        await world.user.remove(DEPLOYMENTS, world.namespace, live["metadata"]["name"])
+        with pytest.raises(NotFoundError):
+            await world.api.scale(DEPLOYMENTS, live, 3)
+        await world.api.apply(DEPLOYMENTS, deployment(world))
+        with pytest.raises(ConflictError):
+            await world.api.scale(DEPLOYMENTS, live, 3)
 
 
 class EventContract:
@@ -304,7 +329,13 @@ class LeaseContract:
 
 
 class ApiContract(
-    ApplyContract, StatusContract, ReadContract, DeleteContract, EventContract, LeaseContract
+    ApplyContract,
+    StatusContract,
+    ReadContract,
+    DeleteContract,
+    ScaleContract,
+    EventContract,
+    LeaseContract,
 ):
     """All of it; a test module subclasses this and gives the fixture `world`."""
 

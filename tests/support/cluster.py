@@ -24,6 +24,7 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    INFERENCE_POOLS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -46,6 +47,7 @@ from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.stock import take_stock
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.status_book import StatusBook
 
 NAMESPACE = "chat"
 WORLD = World(load_catalog(), RenderSettings())
@@ -71,15 +73,17 @@ def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
 
 
 class Told:
-    """Events, as (type of the condition, reason)."""
+    """Events, as (type of the condition, reason), and their notes."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        self.notes: list[str] = []
 
     async def record(
         self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
     ) -> None:
         self.events.append((action, reason))
+        self.notes.append(note)
 
 
 class Hub:
@@ -114,12 +118,14 @@ class Cluster:
             WORLD.catalog, on_change=self._wake_lapsed, on_room=self._wake_waiting
         )
         self.moves = Moves()
+        self.statuses = StatusBook(frozenset(WORLD.catalog.accelerators))
         self.reconciler = Reconciler(
             api=self.api,
             hub=self.hub,
             fleet=self.fleet,
             moves=self.moves,
             events=self.told,
+            book=self.statuses,
             world=WORLD,
             measure=measure_nothing,
             wake=lambda key: self._due.update({key: self.clock.seconds}),
@@ -318,7 +324,7 @@ class Cluster:
         }
         return {
             f"{kind.kind}/{body['metadata']['name']}": _normalised(body, owners)
-            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES)
+            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, INFERENCE_POOLS)
             for body in self.api.objects(kind)
         } | {
             f"pods of {owner}": sorted(_pod_summary(pod) for pod in self.pods(owner))
@@ -372,7 +378,7 @@ class Cluster:
         return [Key(NAMESPACE, name) for name in wanted]
 
     def _everything(self) -> object:
-        kinds = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS, NODES)
+        kinds = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, INFERENCE_POOLS, PODS, NODES)
         return [self.api.versions(kind) for kind in kinds]
 
     def _nodes(self, prefix: str) -> list[Object]:

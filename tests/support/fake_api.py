@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
+from tests.support.api_calls import WRITES, Call, Fault, Verb
 from tests.support.field_ownership import (
     CUSTOM_MAP_LISTS,
     MAP_LISTS,
@@ -20,13 +21,11 @@ from tests.support.field_ownership import (
     unflatten,
 )
 from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FIELD_MANAGER
+from tonnage.kube import kinds
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
-from tonnage.kube.protocol import ConflictError, Kind, NotFoundError, Object
+from tonnage.kube.protocol import ConflictError, Kind, KindMissingError, NotFoundError, Object
 
-Verb = Literal[
-    "get", "list", "apply", "apply_status", "delete", "create_event", "pod_log", "put_lease"
-]
-WRITES: frozenset[str] = frozenset({"apply", "apply_status", "delete", "create_event", "put_lease"})
+SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
 
 IDENTITY = frozenset(
     ("metadata", name)
@@ -39,38 +38,10 @@ class Crash(BaseException):
     """The process ends here, as if killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request, and whether it changed anything."""
-
-    verb: Verb
-    kind: Kind
-    namespace: str | None
-    name: str | None
-    effective: bool = False
-
-
 @dataclass(slots=True)
 class _Stored:
     object: Object
     ownership: Ownership = field(default_factory=Ownership)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    error: BaseException
-    after: bool
-    verb: Verb | None = None
-    kind: Kind | None = None
-    write: int | None = None
-    call: int | None = None
-
-    def hits(self, verb: Verb, kind: Kind, write: int, call: int) -> bool:
-        if self.call is not None:
-            return self.call == call
-        if self.write is not None:
-            return verb in WRITES and self.write == write
-        return self.verb in (None, verb) and self.kind in (None, kind)
 
 
 _Place = tuple[str, str, str, str]
@@ -84,7 +55,7 @@ class FakeApi:
         self.calls: list[Call] = []
         self._objects: dict[_Place, _Stored] = {}
         self._logs: dict[tuple[str, str, str, bool], str] = {}
-        self._faults: list[_Fault] = []
+        self._faults: list[Fault] = []
         self._version = 0
         self._uids = 0
         self._writes = 0
@@ -102,15 +73,15 @@ class FakeApi:
         times: int = 1,
     ) -> None:
         """Let the next such calls fail; with `after` the write is done and its answer is lost."""
-        self._faults += [_Fault(error, after, verb, kind)] * times
+        self._faults += [Fault(error, after, verb, kind)] * times
 
     def fault_at_write(self, number: int, error: BaseException, *, after: bool = False) -> None:
         """Raise at the write of this number, counted from 1 since this object was made."""
-        self._faults.append(_Fault(error, after, write=number))
+        self._faults.append(Fault(error, after, write=number))
 
     def fault_at_call(self, number: int, error: BaseException) -> None:
         """Raise instead of the call of this number, reads included, counted from 1."""
-        self._faults.append(_Fault(error, after=False, call=number))
+        self._faults.append(Fault(error, after=False, call=number))
 
     def clear_faults(self) -> None:
         """Let everything go through again."""
@@ -243,6 +214,17 @@ class FakeApi:
         self.calls.append(Call("delete", kind, namespace, name, effective=stored is not None))
         self._after("delete", kind)
 
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        self._before("scale", kind)
+        metadata = seen["metadata"]
+        live = self.object(kind, metadata["namespace"], metadata["name"])
+        _check_preconditions(live, {"uid": metadata["uid"]})
+        live["spec"]["replicas"] = replicas
+        self.put(kind, live, CHILD_FIELD_MANAGER)
+        place = metadata["namespace"], metadata["name"]
+        self.calls.append(Call("scale", kind, *place, effective=True))
+        self._after("scale", kind)
+
     async def create_event(self, event: Object) -> None:
         self._write("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
 
@@ -334,7 +316,8 @@ class FakeApi:
     def _find(self, kind: Kind, namespace: str | None, name: str) -> _Stored:
         stored = self._objects.get(_place(kind, namespace, name))
         if stored is None:
-            raise NotFoundError(f'{kind.plural} "{name}" not found')
+            error = NotFoundError if kind in SERVED else KindMissingError
+            raise error(f'{kind.plural} "{name}" not found')
         return stored
 
     def _is_orphan(self, place: _Place) -> bool:

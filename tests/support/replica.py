@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 
+from tonnage.cli.fleet_file import read_fleet_file
 from tonnage.kube.kinds import CONFIG_MAPS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import NotFoundError
 from tonnage.reconcile.key import Key, Requeue
@@ -46,5 +47,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     settings = settings_from(parser.parse_args())
-    configure_logging(settings.log_level)
-    sys.exit(asyncio.run(run_operator(settings, build_work)))
+    configure_logging(settings.log_level, settings.log_format)
+    sys.exit(asyncio.run(run_operator(settings, build_work, read_fleet_file)))

@@ -6,6 +6,7 @@ import pytest
 
 from tonnage.api.parse import InvalidSpecError, parse_duration, parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.api.status import InferenceDeploymentStatus
 
 GOOD: dict[str, Any] = {
     "model": {"source": {"inline": {"config": {}}}},
@@ -128,3 +129,21 @@ def test_the_price_of_a_pool_is_a_decimal_string() -> None:
 )
 def test_durations_are_read_as_kubernetes_writes_them(text: str, want_seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(want_seconds)
+
+
+def test_a_status_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+    conditions = [
+        {
+            "type": "Ready",
+            "status": "True",
+            "observedGeneration": 3,
+            "lastTransitionTime": "2026-11-22T05:30:00Z",
+            "reason": "Serving",
+            "message": "",
+            "severity": "of a newer version",
+        }
+    ]
+    newer = {"observedGeneration": 3, "conditions": conditions, "forecast": {"tokens": 7}}
+    status = parse_model(InferenceDeploymentStatus, newer, "status")
+    assert status.observed_generation == 3
+    assert [condition.type for condition in status.conditions] == ["Ready"]

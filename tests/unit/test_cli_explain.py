@@ -160,6 +160,16 @@ def test_a_dump_of_the_objects_nodes_and_pods_is_enough(explain, tmp_path):
     assert explain(Cluster(), "llama", "-n", NAMESPACE, "--nodes", few) == explain(cluster)
 
 
+def test_what_became_of_an_inference_pool_is_told(explain):
+    cluster = asyncio.run(served(MI300X))
+    picker = {"name": "epp", "port": {"number": 9002}}
+    gateway = {"inferencePool": {"endpointPickerRef": picker}}
+    cluster.apply("llama", spec_of(gateway=gateway))
+    asyncio.run(cluster.settle())
+    (head, *_) = sections(explain(cluster)).values()
+    assert any(line.startswith("InferencePoolApplied=True Applied") for line in head)
+
+
 def test_programs_get_the_same_as_json_and_yaml(explain):
     cluster = asyncio.run(served(MI300X, replicas=2))
     told = json.loads(explain(cluster, "llama", "-o", "json"))

@@ -53,6 +53,22 @@ def test_a_changed_field_is_shown_where_it_stands(diff):
     assert "-- replicas: 1" not in lines
 
 
+GATEWAY = {"inferencePool": {"endpointPickerRef": {"name": "epp", "port": {"number": 9002}}}}
+
+
+def test_an_inference_pool_is_a_child_as_any_other(diff):
+    cluster = asyncio.run(served(MI300X, replicas=1))
+    cluster.apply("llama", spec_of(replicas=1, gateway=GATEWAY))
+    asyncio.run(cluster.settle())
+    assert diff(cluster, replicas=1, gateway=GATEWAY) == (0, [])
+    code, lines = diff(cluster, replicas=1)
+    assert code == 1
+    assert f"--- live/InferencePool/{NAMESPACE}/llama" in lines
+    code, lines = diff(asyncio.run(served(MI300X, replicas=1)), replicas=1, gateway=GATEWAY)
+    assert code == 1
+    assert f"+++ plan/InferencePool/{NAMESPACE}/llama" in lines
+
+
 def test_a_new_object_is_all_plus(diff):
     code, lines = diff(Cluster(MI300X))
     assert code == 1

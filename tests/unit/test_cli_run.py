@@ -11,12 +11,12 @@ def operator(monkeypatch):
     """The operator's stand-in: keeps its settings and ends with 7."""
     seen = []
 
-    async def run_operator(settings, _):
+    async def run_operator(settings, *_):
         seen.append(settings)
         return 7
 
     monkeypatch.setattr(run, "run_operator", run_operator)
-    monkeypatch.setattr(run, "configure_logging", lambda _: None)
+    monkeypatch.setattr(run, "configure_logging", lambda *_: None)
     return seen
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from e2e.binaries import PROGRAMS, TOOLS, Binaries, Tool, build, cache_folder, check_go
+from e2e.binaries import Binaries, build, cache_folder, check_go, main
 from e2e.failure import HarnessError
+from e2e.tools import CONTROL_PLANE, DELIVERY, PROGRAMS, TOOLS, Tool
 
 APISERVER = "kube-apiserver"
 
@@ -85,10 +87,13 @@ def test_the_cache_is_where_the_environment_says(env: dict[str, str], want: str)
     assert cache_folder(env) == Path(want)
 
 
-def test_the_cache_is_keyed_by_tool_and_version(tmp_path: Path) -> None:
+def test_the_cache_is_keyed_by_tool_version_and_tags(tmp_path: Path) -> None:
     tool = PROGRAMS[APISERVER]
     cached = Binaries({"TONNAGE_CACHE": str(tmp_path)}).cached(tool)
     assert cached == tmp_path / "bin" / f"kubernetes-{tool.version}"
+    assert (
+        Binaries({"TONNAGE_CACHE": str(tmp_path)}).cached(replace(tool, tags=("lean",))) != cached
+    )
 
 
 def test_each_tool_pins_a_version_and_a_sum_for_it() -> None:
@@ -104,6 +109,14 @@ def test_the_kubernetes_servers_name_their_version() -> None:
     assert "gitMajor=1" in flags
 
 
+def test_a_module_that_numbers_releases_otherwise_is_known_by_its_release() -> None:
+    prometheus = PROGRAMS["promtool"]
+    assert prometheus.version.startswith("v0.3")
+    assert prometheus.release.startswith("v3.")
+    assert prometheus.minor == ".".join(prometheus.release.removeprefix("v").split(".")[:2])
+    assert f"Version={prometheus.release.removeprefix('v')}" in prometheus.linker_flags()
+
+
 def go(folder: Path, answer: str) -> None:
     path = program(folder, "go")
     path.write_text(f"#!/bin/sh\n{answer}\n")
@@ -113,18 +126,53 @@ def go(folder: Path, answer: str) -> None:
 def test_a_go_that_is_too_old_is_refused_with_what_to_install(tmp_path: Path, version: str) -> None:
     go(tmp_path, f"echo {version}")
     with pytest.raises(HarnessError, match=rf"{version}.*expected go1\.26.*install Go 1\.26"):
-        check_go({"PATH": str(tmp_path)})
+        check_go({"PATH": str(tmp_path)}, TOOLS)
 
 
 @pytest.mark.parametrize("version", ["go1.26.0", "go1.26.8", "go1.30", "go2.0"])
 def test_a_newer_go_will_do(tmp_path: Path, version: str) -> None:
     go(tmp_path, f"echo {version}")
-    check_go({"PATH": str(tmp_path)})
+    check_go({"PATH": str(tmp_path)}, TOOLS)
 
 
 def test_without_go_the_error_says_what_else_helps(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"no `go` on PATH.*KUBEBUILDER_ASSETS"):
-        check_go({"PATH": str(tmp_path)})
+    with pytest.raises(HarnessError, match=r"no `go` on PATH.*KUBEBUILDER_ASSETS.*etcd"):
+        check_go({"PATH": str(tmp_path)}, TOOLS)
+
+
+def built(tool: Tool, cache: Path) -> None:
+    for name in tool.programs:
+        program(Binaries({"TONNAGE_CACHE": str(cache)}).cached(tool), name)
+
+
+def test_a_stack_asks_for_no_tool_of_delivery(tmp_path: Path) -> None:
+    for tool in CONTROL_PLANE:
+        built(tool, tmp_path)
+    without_go = Binaries({"TONNAGE_CACHE": str(tmp_path), "PATH": str(tmp_path)})
+    assert set(without_go.ensure()) == {name for tool in CONTROL_PLANE for name in tool.programs}
+    with pytest.raises(HarnessError, match=r"helm, promtool, .* are not built"):
+        without_go.ensure(DELIVERY)
+
+
+@pytest.mark.parametrize(
+    ("name", "want", "never"),
+    [("helm", ["helm"], ["etcd", "promtool"]), ("control-plane", ["etcd", "kubectl"], ["helm"])],
+)
+def test_the_command_line_names_a_tool_or_a_group(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    want: list[str],
+    never: list[str],
+) -> None:
+    for variable in ("TONNAGE_CACHE", "PATH", "KUBEBUILDER_ASSETS"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["binaries", "--find", name])
+    assert main() == 1
+    told = capsys.readouterr().out
+    assert all(f" {program} " in told for program in want)
+    assert not any(f" {program} " in told for program in never)
 
 
 ETCD = next(tool for tool in TOOLS if tool.name == "etcd")

@@ -23,6 +23,7 @@ from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    KindMissingError,
     NotFoundError,
     NotLeadingError,
     TransientError,
@@ -159,7 +160,7 @@ async def test_delete_carries_its_preconditions() -> None:
         (400, InvalidError),
         (401, ForbiddenError),
         (403, ForbiddenError),
-        (404, NotFoundError),
+        (404, KindMissingError),
         (405, InvalidError),
         (409, ConflictError),
         (413, InvalidError),
@@ -175,6 +176,24 @@ async def test_status_code_becomes(status: int, want: type[ApiError]) -> None:
     async with client_of(Answer(status, STATUS)) as (api, _):
         with pytest.raises(want, match=f"apply ConfigMap chat/facts: {status}: because") as caught:
             await api.apply(CONFIG_MAPS, CONFIG_MAP)
+    assert type(caught.value) is want
+
+
+@pytest.mark.parametrize(
+    ("details", "want"),
+    [
+        ({"name": "facts", "kind": "configmaps"}, NotFoundError),
+        ({}, KindMissingError),
+        ([], KindMissingError),
+        ({"name": 3}, NotFoundError),
+    ],
+)
+async def test_a_404_that_names_no_object_is_of_a_missing_kind(
+    details: object, want: type[ApiError]
+) -> None:
+    async with client_of(Answer(404, STATUS | {"details": details})) as (api, _):
+        with pytest.raises(NotFoundError) as caught:
+            await api.get(CONFIG_MAPS, "chat", "facts")
     assert type(caught.value) is want
 
 

@@ -56,6 +56,17 @@ async def test_event_carries_what_kubectl_shows(clock: FakeClock) -> None:
     assert "series" not in event
 
 
+async def test_the_same_thing_at_another_time_is_the_same_thing(clock: FakeClock) -> None:
+    api = FakeApi()
+    tell = recorder(api, clock).record
+    for minute in (10, 25, 40):
+        note = f"another pool is taken at 2026-01-01T00:{minute}:00Z (spec.placement.fallback)"
+        await tell(LLAMA, True, "InsufficientGPUs", note, "Placed")
+    (event,) = events(api)
+    assert event["series"]["count"] == 3
+    assert event["note"] == "another pool is taken at (see status) (spec.placement.fallback)"
+
+
 async def test_same_event_again_is_counted(clock: FakeClock) -> None:
     api, tell = FakeApi(), None
     tell = recorder(api, clock)

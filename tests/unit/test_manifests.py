@@ -14,7 +14,12 @@ from tonnage.kube.protocol import Kind
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+NEIGHBOURS = sorted((ROOT / "manifests" / "neighbours").glob("*.yaml"))
+POOL_RULE = ROOT / "manifests" / "components" / "inference-pool" / "rule.yaml"
 ALL_KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind)]
+
+
+SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
 
 
 def load(path):
@@ -73,8 +78,33 @@ def test_samples_can_be_applied_together():
 
 
 def test_every_kind_the_operator_speaks_of_is_granted_and_no_other():
-    spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS}
+    spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind != kinds.INFERENCE_POOLS}
     assert {(group, name) for group, name in granted() if "/" not in name} == spoken_of
+
+
+def test_inference_pools_are_granted_by_their_component_alone_and_never_listed():
+    ((patch,),) = load(POOL_RULE)
+    pools = kinds.INFERENCE_POOLS
+    assert patch["value"] == {
+        "apiGroups": [pools.group],
+        "resources": [pools.plural],
+        "verbs": ["get", "create", "patch", "delete"],
+    }
+
+
+def test_objects_beside_neighbours_are_what_the_models_accept_and_refer_to():
+    bodies = [body for path in [*SAMPLES, *NEIGHBOURS] for body in load(path)]
+    named = [body for body in bodies if body["kind"] == INFERENCE_DEPLOYMENT]
+    names = {body["metadata"]["name"] for body in named}
+    assert len(names) == len(named)
+    for body in named:
+        parse_spec(body["spec"])
+    scaled = [body["spec"]["scaleTargetRef"] for body in bodies if body["kind"] in SCALERS]
+    assert len(scaled) == 2
+    for target in scaled:
+        assert (target["apiVersion"], target["kind"]) == (API_VERSION, INFERENCE_DEPLOYMENT)
+        (found,) = (body for body in named if body["metadata"]["name"] == target["name"])
+        assert "replicas" in found["spec"]
 
 
 def test_no_rule_has_a_wildcard():
@@ -93,7 +123,7 @@ WRITES = {"create", "update", "patch", "delete", "deletecollection"}
         (("tonnage.dev", "acceleratorpools"), {"create", "patch", "delete"}),
         (("tonnage.dev", "acceleratorpools/status"), {"patch"}),
         (("apps", "deployments"), {"create", "patch", "delete"}),
-        (("", "services"), {"create", "patch", "delete"}),
+        (("", "services"), {"create", "patch"}),
         (("", "pods"), set()),
         (("", "pods/log"), set()),
         (("", "nodes"), set()),

@@ -253,6 +253,21 @@ def test_a_pod_that_has_ended_for_good_is_none(phase: str) -> None:
             id="unschedulable",
         ),
         pytest.param(
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "SchedulingGated",
+                        "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    }
+                ]
+            },
+            "",
+            (Reason.CONTAINERS_NOT_READY, "Scheduling is blocked"),
+            id="held back by a queue",
+        ),
+        pytest.param(
             {"containerStatuses": [{"name": "sidecar", "state": terminated(1)}]},
             "",
             None,

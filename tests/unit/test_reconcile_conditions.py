@@ -38,7 +38,8 @@ def deployment(
     ready: int = 2, wanted: int = 2, settled: bool = True, placement: str = "mi300x"
 ) -> ChildDeployment:
     labels = {"tonnage.dev/placement": placement}
-    body = {"metadata": {"name": f"llama-{placement}", "labels": labels}, "spec": {}}
+    metadata = {"name": f"llama-{placement}", "labels": labels}
+    body = {"metadata": metadata, "spec": {"template": {"spec": {}}}}
     return ChildDeployment(
         child=Child(f"llama-{placement}", "u1", "1", body),
         created=NOW,

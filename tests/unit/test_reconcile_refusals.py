@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.api_calls import Verb
 from tests.support.cluster import (
     MI300X,
     NAMESPACE,
@@ -14,14 +15,18 @@ from tonnage.checkpoint.lookup import ModelPending
 from tonnage.kube.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    PODS,
     SECRETS,
+    SERVICES,
 )
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    Kind,
     TransientError,
 )
+from tonnage.kube.rights import Right
 
 # Names that are taken
 
@@ -173,3 +178,90 @@ async def test_an_unreadable_log_explains_nothing_and_stops_nothing() -> None:
     await cluster.reconcile("llama")
     assert cluster.conditions()["Ready"] == ("False", "CrashLooping")
     assert "ValueError: too few heads" in cluster.message("Ready")
+
+
+# What the operator lacks a right for
+
+PATCH = Right("patch", "apps", "deployments", NAMESPACE)
+DENIED = ForbiddenError("403", PATCH)
+
+
+async def test_a_change_without_the_right_to_it_is_told_and_what_is_known_stays() -> None:
+    cluster = await served(MI300X)
+    cluster.apply("llama", spec_of(workload={"maxModelLen": 16384}))
+    cluster.api.fail_next("apply", DENIED, kind=DEPLOYMENTS)
+    assert await cluster.reconcile("llama") == 60.0
+    assert cluster.conditions() == SETTLED | {
+        "Progressing": ("False", "Waiting"),
+        "Ready": ("False", "Forbidden"),
+        "Stalled": ("True", "Forbidden"),
+    }
+    assert cluster.message("Ready") == (
+        "the operator may not patch deployments.apps in namespace chat;"
+        ' add to its role: apiGroups ["apps"], resources ["deployments"], verbs ["patch"]'
+    )
+    assert cluster.status()["candidates"]
+    assert ("Ready", "Forbidden") in cluster.told.events
+    await cluster.wait(60)
+    assert cluster.conditions() == SETTLED
+
+
+async def test_an_object_that_needs_nothing_is_not_concerned() -> None:
+    cluster = await served(MI300X)
+    before = cluster.status()
+    cluster.api.fail_next("apply", DENIED, kind=DEPLOYMENTS)
+    await cluster.reconcile("llama")
+    assert cluster.status() == before
+
+
+@pytest.mark.parametrize("verb", ["get", "apply"])
+async def test_gpus_that_nothing_can_be_started_on_are_left_to_others(verb: Verb) -> None:
+    cluster = Cluster(MI300X)
+    cluster.apply("llama", spec_of())
+    cluster.api.fail_next(verb, DENIED, kind=DEPLOYMENTS)
+    assert await cluster.reconcile("llama") == 60.0
+    assert cluster.conditions()["Placed"] == ("True", "PoolChosen")
+    assert cluster.conditions()["Ready"] == ("False", "Forbidden")
+    assert cluster.fleet.view().snapshot().reservations == ()
+    await cluster.wait(60)
+    assert cluster.conditions() == SETTLED
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, SERVICES, PODS], ids=lambda kind: kind.plural)
+async def test_what_cannot_be_looked_at_is_neither_ready_nor_unready(kind: Kind) -> None:
+    cluster = await served(MI300X)
+    before = cluster.status()
+    denied = ForbiddenError("403", Right("list", kind.group, kind.plural, NAMESPACE))
+    cluster.api.fail_next("list", denied, kind=kind)
+    with pytest.raises(ForbiddenError):
+        await cluster.reconcile("llama")
+    assert cluster.conditions() == SETTLED | {
+        "Progressing": ("False", "Waiting"),
+        "Ready": ("Unknown", "Forbidden"),
+        "Stalled": ("True", "Forbidden"),
+    }
+    assert cluster.message("Ready").startswith(
+        f"nobody knows what runs: the operator may not list {kind.plural}"
+    )
+    assert cluster.status()["placements"] == before["placements"]
+    await cluster.reconcile("llama")
+    assert cluster.conditions() == SETTLED
+
+
+async def test_what_was_said_of_another_spec_is_not_said_of_one_that_nobody_looked_at() -> None:
+    cluster = await served(MI300X)
+    cluster.apply("llama", spec_of(replicas=2))
+    cluster.api.fail_next("list", DENIED, kind=PODS)
+    with pytest.raises(ForbiddenError):
+        await cluster.reconcile("llama")
+    assert set(cluster.conditions()) == {"Progressing", "Ready", "Stalled"}
+    assert cluster.status()["observedGeneration"] == 2
+
+
+async def test_an_object_that_cannot_be_read_is_told_nothing() -> None:
+    cluster = await served(MI300X)
+    before = cluster.status()
+    cluster.api.fail_next("get", DENIED, times=2)
+    with pytest.raises(ForbiddenError):
+        await cluster.reconcile("llama")
+    assert cluster.status() == before

@@ -9,7 +9,13 @@ from tests.support.cluster import (
     Cluster,
     spec_of,
 )
-from tests.support.controllers import crashing, loading, ready, without_image
+from tests.support.controllers import (
+    crashing,
+    loading,
+    ready,
+    run_deployments,
+    without_image,
+)
 from tests.support.serving import SETTLED, served
 from tonnage.api.names import VLLM_CONTAINER
 from tonnage.kube.kinds import (
@@ -57,6 +63,24 @@ async def test_a_surge_that_found_no_gpu_is_given_up() -> None:
     assert cluster.conditions() == SETTLED
     strategy = cluster.deployment("llama-mi300x")["spec"]["strategy"]
     assert strategy["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+async def test_a_surge_that_a_queue_holds_back_is_not_given_up() -> None:
+    """Kueue holds back each pod for a moment; one by one, the replica that serves went first."""
+    cluster = await served({**MI300X, "gpusPerNode": 2}, replicas=1)
+    cluster.apply("llama", spec_of(engine={"vllm": {"maxNumSeqs": 77}}))
+    await cluster.reconcile("llama")
+    run_deployments(cluster.api)
+    (new,) = (pod for pod in cluster.pods() if "nodeName" not in pod["spec"])
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    new["status"] = {"phase": "Pending", "conditions": [{**gated, "message": "gates"}]}
+    cluster.api.put(PODS, new)
+    await cluster.reconcile("llama")
+    strategy = cluster.deployment("llama-mi300x")["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+    assert "gates" in cluster.message("Ready")
+    assert cluster.conditions()["Available"][0] == "True"
 
 
 async def test_replicas_of_another_size_on_a_full_pool_are_replaced_all_at_once() -> None:

@@ -1,6 +1,7 @@
 """The Deployment and the Service around the pods."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,21 @@ from tests.golden.render.inputs import (
     make_spec,
     pod_of,
 )
+from tonnage.api.gateway import InferencePoolSpec
 from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_PLACEMENT
+from tonnage.api.names import LABEL_KUEUE_QUEUE as QUEUE
+from tonnage.api.parse import parse_model
 from tonnage.catalog.model import Vendor
 from tonnage.render.defaults import defaults
 from tonnage.render.deployment import render_strategy
+from tonnage.render.inference_pool import render_inference_pool
 from tonnage.render.model import SurgeMode
-from tonnage.render.names import deployment_name, placement_name, service_name
+from tonnage.render.names import (
+    deployment_name,
+    inference_pool_name,
+    placement_name,
+    service_name,
+)
 from tonnage.render.service import render_service
 
 
@@ -63,7 +73,18 @@ def test_strategy(mode: SurgeMode, want: dict[str, Any]) -> None:
     assert make_deployment(surge=mode)["spec"]["strategy"] == want
 
 
-@pytest.mark.parametrize("child", [make_deployment(), render_service(OWNER)])
+POOL = parse_model(
+    InferencePoolSpec,
+    {"endpointPickerRef": {"name": "picker", "port": {"number": 9002}}},
+    "spec.gateway.inferencePool",
+)
+
+
+@pytest.mark.parametrize(
+    "child",
+    [make_deployment(), render_service(OWNER), render_inference_pool(OWNER, POOL)],
+    ids=lambda child: child["kind"],
+)
 def test_children_belong_to_their_owner(child: dict[str, Any]) -> None:
     metadata = child["metadata"]
     assert metadata["namespace"] == OWNER.namespace
@@ -84,6 +105,39 @@ def test_selectors_pick_the_pods() -> None:
     assert service["metadata"]["name"] == service_name(OWNER.name) == OWNER.name
     (port,) = service["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (8000, "http")
+
+
+def test_the_inference_pool_picks_the_pods_of_all_placements_at_their_own_port() -> None:
+    pool, service = render_inference_pool(OWNER, POOL), render_service(OWNER)
+    container = container_of(make_deployment())
+    assert pool["metadata"]["name"] == inference_pool_name(OWNER.name) == OWNER.name
+    assert pool["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert pool["spec"]["targetPorts"] == [{"number": container["ports"][0]["containerPort"]}]
+
+
+@pytest.mark.parametrize(
+    ("of_the_object", "of_the_template", "want"),
+    [
+        (None, None, None),
+        ("gold", None, "gold"),
+        (None, "gold", "gold"),
+        ("gold", "silver", "silver"),
+    ],
+)
+def test_kueues_queue_stands_on_the_deployment_and_on_its_pods(
+    of_the_object: str | None, of_the_template: str | None, want: str | None
+) -> None:
+    labels = {"team": "a"} | ({QUEUE: of_the_template} if of_the_template else {})
+    deployment = make_deployment(
+        make_spec(template={"metadata": {"labels": labels}}),
+        owner=replace(OWNER, queue=of_the_object),
+    )
+    pods = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["metadata"]["labels"].get(QUEUE) == want
+    assert pods.get(QUEUE) == want
+    assert pods["team"] == "a"
+    assert "team" not in deployment["metadata"]["labels"]
+    assert QUEUE not in deployment["spec"]["selector"]["matchLabels"]
 
 
 def test_the_place_is_written_down_on_the_deployment_alone() -> None:

@@ -76,6 +76,9 @@ def test_the_token_is_a_reference_and_never_a_value() -> None:
     [
         pytest.param(hub(), None, {}, id="public Hub"),
         pytest.param(hub(), "http://mirror", {"HF_ENDPOINT": "http://mirror"}, id="mirror"),
+        pytest.param(
+            hub(), "http://u:pass@mirror/x", {"HF_ENDPOINT": "http://mirror/x"}, id="credentials"
+        ),
         pytest.param(VOLUME, "http://mirror", {"HF_HUB_OFFLINE": "1"}, id="volume"),
     ],
 )

@@ -30,6 +30,7 @@ class Seen:
     def __init__(self) -> None:
         self.results: list[str] = []
         self.bugs = 0
+        self.given_up = 0
         self._ended: asyncio.Queue[None] = asyncio.Queue()
 
     def reconciled(self, result: str, seconds: float) -> None:
@@ -44,6 +45,9 @@ class Seen:
 
     def found_bug(self) -> None:
         self.bugs += 1
+
+    def gave_up(self) -> None:
+        self.given_up += 1
 
     def key_added(self) -> None: ...
 
@@ -128,6 +132,7 @@ async def test_error(name: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(raising(error))
     await bench.run(LLAMA)
     assert bench.seen.results == [want_result]
+    assert bench.seen.given_up == isinstance(error, InvalidError)
     assert bench.delays.get(LLAMA) == want_delay
     (record,) = caplog.records
     assert record.levelno == want_level
@@ -238,6 +243,7 @@ async def test_oldest_reconcile_in_flight_is_known() -> None:
     await asyncio.sleep(0.01)
     bench.clock.advance(42)
     assert bench.controller.oldest_in_flight_seconds() == 42
+    assert bench.controller.in_flight_seconds() == [42]
     release.set()
     assert await drain(running, bench.queue, 5)
     assert bench.controller.oldest_in_flight_seconds() == 0

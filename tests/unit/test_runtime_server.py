@@ -7,10 +7,8 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from tests.support.fake_clock import FakeClock
-from tonnage.kube.kinds import PODS
-from tonnage.kube.transport import Request
 from tonnage.runtime.health import Health
-from tonnage.runtime.metrics import ApiMetrics, QueueMetrics, ReconcileMetrics
+from tonnage.runtime.metrics import ApiMetrics
 from tonnage.runtime.server import build_app, serve
 
 
@@ -21,8 +19,6 @@ class Bench:
         self.clock = FakeClock()
         self.oldest = 0.0
         self.registry = CollectorRegistry()
-        self.queue_metrics = QueueMetrics(self.registry)
-        self.reconcile_metrics = ReconcileMetrics(self.registry)
         self.api_metrics = ApiMetrics(self.registry)
         self.health = Health(
             oldest_in_flight=lambda: self.oldest,
@@ -67,28 +63,10 @@ async def test_reconcile_beyond_its_deadline_is_no_life() -> None:
         assert await fetch(url + "/healthz") == (503, "a reconcile has been running for 241 s\n")
 
 
-async def test_metrics_bear_the_names_that_dashboards_know() -> None:
+async def test_metrics_are_told_as_text() -> None:
     bench = Bench()
-    bench.queue_metrics.watch_depth(lambda: 3)
-    bench.reconcile_metrics.watch_leadership(lambda: True)
-    bench.queue_metrics.key_added()
-    bench.queue_metrics.key_retried()
-    bench.queue_metrics.key_waited(0.1)
-    bench.reconcile_metrics.reconciled("success", 0.2)
-    bench.api_metrics.requested(Request("list", "GET", PODS, None, None), "200", 0.1)
     bench.api_metrics.event_seen("pods")
     async with bench.serving() as url:
         status, text = await fetch(url + "/metrics")
     assert status == 200
-    for want in (
-        'workqueue_depth{name="inferencedeployment"} 3.0',
-        'workqueue_adds_total{name="inferencedeployment"} 1.0',
-        'workqueue_retries_total{name="inferencedeployment"} 1.0',
-        'workqueue_queue_duration_seconds_count{name="inferencedeployment"} 1.0',
-        'controller_runtime_reconcile_total{controller="inferencedeployment",result="success"} 1.0',
-        'controller_runtime_reconcile_time_seconds_count{controller="inferencedeployment"} 1.0',
-        'leader_election_master_status{name="tonnage"} 1.0',
-        'rest_client_requests_total{code="200",method="GET"} 1.0',
-        'tonnage_watch_events_total{kind="pods"} 1.0',
-    ):
-        assert want in text
+    assert 'tonnage_watch_events_total{kind="pods"} 1.0' in text

@@ -18,6 +18,18 @@ def test_defaults_are_the_settings_own() -> None:
     assert parse() == Settings()
 
 
+def test_what_is_told_at_start_has_no_credentials() -> None:
+    told = parse("--prometheus-url=http://u:pass@prometheus:9090", "--workers=3").to_dict()
+    assert told["prometheus_url"] == "http://***@prometheus:9090"
+    assert told["workers"] == 3
+
+
+def test_passwords_of_its_urls_are_known_so_that_nobody_tells_them() -> None:
+    settings = parse("--prometheus-url=http://u:pa%2Fss@p:9090", "--hf-endpoint=http://tok@hub")
+    assert settings.secrets == ("pa%2Fss", "pa/ss")
+    assert parse().secrets == ()
+
+
 def test_flag_comes_before_variable_and_variable_before_surroundings() -> None:
     surroundings = {"POD_NAMESPACE": "pod", "HF_ENDPOINT": "https://mirror.example"}
     assert parse(environment=surroundings).namespace == "pod"
@@ -74,3 +86,24 @@ def test_every_flag_explains_itself() -> None:
 
 def test_two_processes_have_two_identities() -> None:
     assert process_identity() != process_identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("chat", ("chat",)),
+        ("chat,search", ("chat", "search")),
+        (" chat , chat ", ("chat",)),
+        ("", ()),
+    ],
+)
+def test_namespaces_are_a_list_and_none_are_all(text: str, want: tuple[str, ...]) -> None:
+    assert parse("--namespaces", text).namespaces == want
+    assert parse(environment={"TONNAGE_NAMESPACES": text}).namespaces == want
+
+
+@pytest.mark.parametrize("text", ["Chat", "chat,", "chat;search", "*", "a" * 64])
+def test_what_is_no_namespace_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--namespaces", text)
+    assert "is not the name of a namespace" in capsys.readouterr().err

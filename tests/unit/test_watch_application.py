@@ -5,7 +5,6 @@ from itertools import islice
 import kopf
 import pytest
 
-from tonnage.kube.connection import Credentials
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
 from tonnage.watch.application import WATCHED, EndlessBackoff, build_registry, build_settings
 
@@ -14,20 +13,15 @@ async def nothing() -> None:
     """A step without work."""
 
 
-async def credentials() -> Credentials:
-    return Credentials(
-        server="https://api.example:6443",
-        ca_path="/ca.crt",
-        insecure=False,
-        certificate_path=None,
-        private_key_path=None,
-        authorization="Bearer secret",
-    )
+async def session() -> kopf.AiohttpSession:
+    raise AssertionError("nobody logs in here")
 
 
 @pytest.fixture
 def registry() -> kopf.OperatorRegistry:
-    return build_registry(route=lambda *_: None, login=credentials, start=nothing, stop=nothing)
+    return build_registry(
+        kinds=WATCHED, route=lambda *_: None, login=session, start=nothing, stop=nothing
+    )
 
 
 def test_only_handlers_that_write_nothing_are_registered(registry: kopf.OperatorRegistry) -> None:
@@ -49,7 +43,11 @@ def test_each_kind_is_watched_by_its_full_name(registry: kopf.OperatorRegistry) 
 async def test_event_is_handed_on_as_it_came() -> None:
     routed = []
     registry = build_registry(
-        route=lambda *event: routed.append(event), login=credentials, start=nothing, stop=nothing
+        kinds=WATCHED,
+        route=lambda *event: routed.append(event),
+        login=session,
+        start=nothing,
+        stop=nothing,
     )
     body = {"metadata": {"name": "gpu-1"}}
     for handler in registry._watching.get_all_handlers():
@@ -58,11 +56,11 @@ async def test_event_is_handed_on_as_it_came() -> None:
     assert routed == [(NODES, "DELETED", body)]
 
 
-async def test_kopf_logs_in_as_the_client_does(registry: kopf.OperatorRegistry) -> None:
-    (handler,) = [each for each in registry._activities.get_all_handlers() if each.id == "login"]
-    info = await handler.fn()
-    assert info.server == "https://api.example:6443"
-    assert info.as_http_headers() == {"Authorization": "Bearer secret"}
+def test_only_the_kinds_asked_for_are_watched() -> None:
+    registry = build_registry(
+        kinds=[PODS], route=lambda *_: None, login=session, start=nothing, stop=nothing
+    )
+    assert [each.id for each in registry._watching.get_all_handlers()] == ["pods"]
 
 
 def test_kopf_keeps_to_itself() -> None:

@@ -9,12 +9,12 @@ from tests.support.fleet_objects import node, pod, pool
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import Object, TransientError
+from tonnage.kube.protocol import KindMissingError, NotLeadingError, Object, TransientError
 from tonnage.kube.throttle import TokenBucket
 from tonnage.reconcile.key import Key
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.workqueue import WorkQueue
-from tonnage.watch.lists import relist_fleet, resync
+from tonnage.watch.lists import relist_fleet, resync, seen_specs
 from tonnage.watch.router import EventRouter
 from tonnage.watch.start_up import until_it_works
 
@@ -26,8 +26,9 @@ class Bench:
         self.keys: list[Key] = []
         self.seen: list[str] = []
         self.fleet = FleetState(load_catalog(), lambda: None, lambda: None)
+        self.specs = seen_specs(self.keys.append)
         self.relist = asyncio.Event()
-        self.router = EventRouter(self.keys.append, self.fleet, self.relist, self)
+        self.router = EventRouter(self.keys.append, self.fleet, self.specs, self.relist, self)
 
     def event_seen(self, plural: str) -> None:
         self.seen.append(plural)
@@ -124,12 +125,20 @@ async def test_resync_wakes_what_exists_and_what_still_holds_something(bench: Be
     api.put(INFERENCE_DEPLOYMENTS, {"metadata": {"name": "llama", "namespace": "chat"}})
     gone = Key("chat", "gone")
     bench.fleet.reserve(gone, [Reservation(("chat", "gone"), "amd", "amd", 8, 1)])
-    await resync(api, bench.fleet, queue)
+    await resync(api, bench.fleet, queue, bench.specs)
     assert queue.depth == 2
     assert {await queue.get(), await queue.get()} == {Key("chat", "llama"), gone}
 
 
-async def test_start_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resync_looks_at_an_object_whose_end_nobody_told(bench: Bench) -> None:
+    body = {"metadata": {"name": "gone", "namespace": "chat", "uid": "u"}}
+    bench.router.route(INFERENCE_DEPLOYMENTS, "ADDED", body)
+    bench.keys.clear()
+    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs)
+    assert bench.keys == [Key("chat", "gone")]
+
+
+async def test_start_waits_for_what_it_needs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tonnage.watch.start_up.LONGEST_WAIT_SECONDS", 0.001)
     outcomes: list[Exception | None] = [TransientError("a"), TransientError("b"), None]
 
@@ -138,13 +147,18 @@ async def test_start_waits_for_what_it_needs(monkeypatch: pytest.MonkeyPatch) ->
         if outcome:
             raise outcome
 
-    await until_it_works("the kinds", job)
+    told: list[tuple[str, str]] = []
+    await until_it_works("the kinds", job, lambda *why: told.append(why))
     assert outcomes == []
+    assert told == [("the kinds", "a"), ("the kinds", "b")]
 
 
-async def test_start_does_not_hide_a_bug() -> None:
+@pytest.mark.parametrize(
+    "error", [KeyError("spec"), NotLeadingError("lost"), KindMissingError("404")], ids=type
+)
+async def test_start_waits_for_nothing_that_cannot_come(error: Exception) -> None:
     async def job() -> None:
-        raise KeyError("spec")
+        raise error
 
-    with pytest.raises(KeyError):
-        await until_it_works("the kinds", job)
+    with pytest.raises(type(error)):
+        await until_it_works("the kinds", job, lambda *_: None)

@@ -5,14 +5,15 @@ from typing import Annotated, Final, Literal
 
 from pydantic import StringConstraints
 
-from tonnage.api.schema import ApiModel
+from tonnage.api.schema import ReportedModel
 
 MAX_MESSAGE_BYTES: Final = 1024
 """Longest message of a condition, so that a status stays small whatever failed."""
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of. Reconciling and Stalled are present only when true."""
+    """What a condition speaks of. Reconciling and Stalled are present only when true,
+    InferencePoolApplied only where somebody asks for an InferencePool, or one is left."""
 
     ACCEPTED = "Accepted"
     PLACED = "Placed"
@@ -21,6 +22,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    INFERENCE_POOL_APPLIED = "InferencePoolApplied"
 
 
 class Reason(StrEnum):
@@ -46,6 +48,7 @@ class Reason(StrEnum):
     OVER_BUDGET = "OverBudget"
     TOO_SLOW = "TooSlow"
     SCALED_TO_ZERO = "ScaledToZero"
+    AWAITING_APPROVAL = "AwaitingApproval"
     # Progressing, Reconciling
     ROLLING_OUT = "RollingOut"
     STARTING = "Starting"
@@ -61,6 +64,11 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NOT_PLACED = "NotPlaced"
     NOT_ACCEPTED = "NotAccepted"
+    FORBIDDEN = "Forbidden"
+    # InferencePoolApplied
+    APPLIED = "Applied"
+    KIND_MISSING = "KindMissing"
+    UNREACHABLE = "Unreachable"
     # Pools
     POOL_USABLE = "PoolUsable"
     NO_NODES = "NoNodes"
@@ -68,7 +76,7 @@ class Reason(StrEnum):
     UNRECOGNISED = "Unrecognised"
 
 
-class Condition(ApiModel):
+class Condition(ReportedModel):
     """A condition as `metav1.Condition` has it."""
 
     type: Annotated[str, StringConstraints(max_length=316)]

@@ -12,7 +12,7 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import ACCELERATOR_POOL, GROUP, INFERENCE_DEPLOYMENT, VERSION
 from tonnage.api.pool import AcceleratorPoolSpec, AcceleratorPoolStatus
 from tonnage.api.schema import ApiModel
-from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.api.status import UNREPORTED, InferenceDeploymentStatus
 
 Schema = dict[str, Any]
 
@@ -173,7 +173,7 @@ def _crd(
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": status,
+            "status": status | {"default": dict(UNREPORTED)},
         },
     }
     if validations:

@@ -5,13 +5,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from tonnage.api.gateway import Gateway
 from tonnage.api.pod import EnvVar, PodTemplateOverrides
 from tonnage.api.schema import (
     ApiModel,
     Duration,
     ExactlyOne,
     Fraction,
+    Moment,
     Money,
+    PlanHash,
     PositiveInt,
     TokenCount,
 )
@@ -298,12 +301,22 @@ class RolloutStrategy(StrEnum):
     RECREATE = "Recreate"
 
 
+class Approval(StrEnum):
+    """Whether a plan waits for a person before it is carried out."""
+
+    AUTOMATIC = "Automatic"
+    MANUAL = "Manual"
+
+
 class Rollout(ApiModel):
     """How a change reaches the pods."""
 
     strategy: RolloutStrategy = RolloutStrategy.AUTO
     """Surge starts the new replica first and needs spare GPUs; Recreate frees the GPUs first,
     one replica at a time; Auto surges when the pool has spare GPUs now. Default: Auto."""
+    restarted_at: Moment | None = None
+    """A time, for example 2026-11-22T05:30:00Z. Another one than before starts all replicas anew,
+    by the strategy; `kubectl tonnage restart` writes it. Default: none."""
 
 
 class InferenceDeploymentSpec(ApiModel):
@@ -329,5 +342,14 @@ class InferenceDeploymentSpec(ApiModel):
     """The inference engine."""
     rollout: Rollout = Rollout()
     """How a change reaches the pods."""
+    approval: Approval = Approval.AUTOMATIC
+    """Manual: whatever would start other replicas than those that run (pool, accelerator, split,
+    image, arguments) waits in status.proposedPlan until `approvedPlan` names it. Automatic: it is
+    carried out. Default: Automatic."""
+    approved_plan: PlanHash | None = None
+    """With approval Manual: hash of the plan that may be carried out, as status.proposedPlan has
+    it. `kubectl tonnage approve` writes it; under GitOps it stands in Git. Default: none."""
+    gateway: Gateway = Gateway()
+    """Objects of the Gateway API that are kept beside the replicas."""
     template: PodTemplateOverrides = PodTemplateOverrides()
     """What the pods get beside what the operator renders."""

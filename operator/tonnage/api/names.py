@@ -18,6 +18,9 @@ LABEL_PLACEMENT: Final = f"{GROUP}/placement"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tonnage"
 
+LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's own: the LocalQueue whose quota an object's pods take."""
+
 LABEL_DISCOVERED: Final = f"{GROUP}/discovered"
 """On an AcceleratorPool that the operator made itself for nodes no declared pool selects."""
 
@@ -29,6 +32,12 @@ ANNOTATION_PLACEMENT: Final = f"{GROUP}/placement"
 
 ANNOTATION_MOVED: Final = f"{GROUP}/moved"
 """On a child Deployment: from which pool its replicas came, when and why, as JSON."""
+
+ANNOTATION_RESTARTED_AT: Final = f"{GROUP}/restarted-at"
+"""On a pod: spec.rollout.restartedAt; another time means the pods roll."""
+
+ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
+"""On a child Service: name of the InferencePool that there is, or may be, beside it."""
 
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"

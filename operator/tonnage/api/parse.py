@@ -1,18 +1,22 @@
 """From what the API server stores to the models, with errors a person can act on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.redact import redact
 from tonnage.api.schema import ApiModel
 
 Parsed = TypeVar("Parsed", bound=ApiModel)
 
 _MAX_ERRORS: Final = 5
 _MAX_INPUT_CHARS: Final = 60
+_ENV: Final = "env"
+"""Variables of a container, whose values may be secrets whatever their names."""
+
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 
@@ -64,7 +68,16 @@ def _describe_one(problem: Any, field: str) -> str:
         return f"{path}: is not a field of this version"
     if problem["type"] == "value_error":
         return f"{path}: {problem['msg'].removeprefix('Value error, ')}"
-    value = repr(problem["input"])
-    if len(value) > _MAX_INPUT_CHARS:
-        value = value[:_MAX_INPUT_CHARS] + "..."
-    return f"{path}: {problem['msg']}, found {value}"
+    return f"{path}: {problem['msg']}, found {_show(problem['input'], problem['loc'])}"
+
+
+def _show(value: object, location: Iterable[object]) -> str:
+    """The value for the person who wrote it; of what may hold a secret only what it is."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if _ENV in location:
+        return f"a {type(value).__name__} that is not shown"
+    shown = redact(repr(value))
+    return shown if len(shown) <= _MAX_INPUT_CHARS else shown[:_MAX_INPUT_CHARS] + "..."

@@ -16,11 +16,20 @@ class ApiModel(BaseModel):
         frozen=True,
         # A field's docstring becomes its OpenAPI description, which `kubectl explain` prints.
         use_attribute_docstrings=True,
+        # A value may be a secret; `api.parse` shows those that cannot be one.
+        hide_input_in_errors=True,
     )
 
     def to_dict(self) -> dict[str, Any]:
         """The object as the API server takes it: camelCase keys, unset fields left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class ReportedModel(ApiModel):
+    """A piece of a status. What a newer version wrote beside it is passed over, so that after a
+    rollback the operator reads the rest: who waited, what moves, what was found."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class ExactlyOne(ApiModel):
@@ -66,6 +75,19 @@ Duration = Annotated[
     str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$", max_length=32)
 ]
 """A duration as Kubernetes writes it, for example 90s, 10m, 1h30m."""
+
+Moment = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+        r"(Z|[+-][0-9]{2}:[0-9]{2})$",
+        max_length=40,
+    ),
+]
+"""A point in time as RFC 3339 writes it, for example 2026-11-22T05:30:00Z."""
+
+PlanHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""Names a plan by its content: 16 hexadecimal digits."""
 
 Money = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 """An amount in US dollars as a decimal string: a float would change what the user wrote."""

@@ -1,18 +1,23 @@
 """The InferenceDeployment's status: what was decided, why, and what runs."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from tonnage.api.conditions import Condition
-from tonnage.api.schema import ApiModel
+from tonnage.api.schema import ReportedModel
 
 PriceSourceName = Literal["Pool", "List", "GPUCount"]
+
+UNREPORTED: Final = {"observedGeneration": -1}
+"""The status that the API server gives a new object until the operator reports. Without it kstatus
+takes an object that nobody has looked at yet for one that is current."""
 
 CONDITION_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
-class ModelStatus(ApiModel):
+class ModelStatus(ReportedModel):
     """What the operator knows of the model."""
 
     architecture: str
@@ -25,7 +30,7 @@ class ModelStatus(ApiModel):
     """Longest context in tokens that the model was made for."""
 
 
-class MemoryStatus(ApiModel):
+class MemoryStatus(ReportedModel):
     """Where the bytes of one GPU go, in GiB, as predicted by the memory-fit calculation."""
 
     device_gi_b: Annotated[float, Field(alias="deviceGiB")]
@@ -42,11 +47,11 @@ class MemoryStatus(ApiModel):
     """CUDA or HIP graphs."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
     """What is left for the KV cache."""
-    uncertainty_gi_b: Annotated[float, Field(alias="uncertaintyGiB")]
+    uncertainty_gi_b: Annotated[float | None, Field(alias="uncertaintyGiB")] = None
     """How far that may be off, both ways, in nine of ten starts."""
 
 
-class EstimateStatus(ApiModel):
+class EstimateStatus(ReportedModel):
     """An estimate of speed and price, never a measurement. Every figure has the same band."""
 
     tokens_per_second: int
@@ -61,7 +66,7 @@ class EstimateStatus(ApiModel):
     """Uncertainty of these figures in percent, both ways."""
 
 
-class PlacementStatus(ApiModel):
+class PlacementStatus(ReportedModel):
     """One pool that carries replicas."""
 
     name: str
@@ -103,7 +108,7 @@ class PlacementStatus(ApiModel):
     """Speed and price; absent where the catalogue lacks figures of the accelerator."""
 
 
-class CandidateStatus(ApiModel):
+class CandidateStatus(ReportedModel):
     """One pool and what became of it, taken or not."""
 
     pool: str
@@ -141,7 +146,7 @@ class CandidateStatus(ApiModel):
     """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
 
 
-class RebalanceStatus(ApiModel):
+class RebalanceStatus(ReportedModel):
     """A pool that running replicas move to if it stays the better one until then."""
 
     pool: str
@@ -152,12 +157,38 @@ class RebalanceStatus(ApiModel):
     since: str
     """Since when that has been so without a break, RFC 3339 in UTC."""
     moves_at: str
-    """When they move; later if another object is moving then, for one does at a time."""
+    """When they move; later if another object is moving then, for one does at a time, or if the
+    move waits for approval."""
     message: str
     """Why: one sentence with numbers."""
 
 
-class InferenceDeploymentStatus(ApiModel):
+class ProposedPlan(ReportedModel):
+    """What would be carried out if a person approved it (spec.approval: Manual)."""
+
+    hash: str
+    """Names the plan; the same in spec.approvedPlan approves it."""
+    pool: str
+    """AcceleratorPool."""
+    accelerator: str
+    """Accelerator id of the catalogue."""
+    tensor_parallel_size: int
+    """GPUs that one replica's layers would be split over."""
+    pipeline_parallel_size: int
+    """Stages that one replica's layers would be cut into."""
+    replicas: int
+    """Replicas that are wanted there; the hash does not cover their number."""
+    image: str
+    """Image of the vLLM container."""
+    cost_per_hour: str | None = None
+    """US dollars an hour for all replicas; absent where no price is known."""
+    message: str
+    """What would change from what runs: one sentence."""
+    outdated_approval: str | None = None
+    """Where spec.approvedPlan names another plan: which, and what has changed since."""
+
+
+class InferenceDeploymentStatus(ReportedModel):
     """What was decided, why, and what runs."""
 
     observed_generation: int | None = None
@@ -192,3 +223,14 @@ class InferenceDeploymentStatus(ApiModel):
     """Where there are too many pools to list: how many more, by reason."""
     rebalance: RebalanceStatus | None = None
     """Where the replicas are to move by choice; absent where nothing is better, or nobody asked."""
+    plan: str | None = None
+    """Hash of the plan that the replicas run by; present with spec.approval: Manual."""
+    proposed_plan: ProposedPlan | None = None
+    """The plan that waits for approval; absent where none does."""
+
+
+def reported_status(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of an object as the operator wrote it last; empty before the first report."""
+    status = body.get("status") or {}
+    is_default = status.get("observedGeneration") == UNREPORTED["observedGeneration"]
+    return {} if is_default else dict(status)

@@ -17,6 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.redact import passwords_of, without_credentials
 from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.hub_cache import load_tensors, store_tensors
 from tonnage.checkpoint.hub_errors import FIELD, Request, explained
@@ -75,9 +76,16 @@ def fetch_checkpoint(
     Raises ModelLookupError, with a reason and a message that says what to do.
     """
     token = _usable_token(source, token)
-    request = Request(source, _endpoint(settings), bool(token), settings.request_timeout_seconds)
+    endpoint = _endpoint(settings)
+    request = Request(
+        source,
+        without_credentials(endpoint),
+        settings.request_timeout_seconds,
+        has_token=token is not None,
+        secrets=(*([token] if token else []), *passwords_of(endpoint)),
+    )
     with explained(request):
-        files = _list_files(request, token, settings)
+        files = _list_files(request, endpoint, token, settings)
         # Read first and never cached: it proves that this token may read this repository.
         shape = parse_config_text(_read_config(request, files))
         tensors = _measure_tensors(files, settings.cache_dir)
@@ -107,14 +115,16 @@ def _usable_token(source: HuggingFaceSource, token: str | None) -> str | None:
     return stripped or None
 
 
-def _list_files(request: Request, token: str | None, settings: HubSettings) -> RepositoryFiles:
+def _list_files(
+    request: Request, endpoint: str, token: str | None, settings: HubSettings
+) -> RepositoryFiles:
     deadline = time.monotonic() + settings.lookup_timeout_seconds
-    info = _read_info(request, token)
+    info = _read_info(request, endpoint, token)
     commit = info.sha
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise _no_hub(request, "it names no commit")
     return RepositoryFiles(
-        endpoint=request.endpoint,
+        endpoint=endpoint,
         repo=request.source.repo,
         commit=commit,
         sizes={
@@ -127,9 +137,9 @@ def _list_files(request: Request, token: str | None, settings: HubSettings) -> R
     )
 
 
-def _read_info(request: Request, token: str | None) -> ModelInfo:
+def _read_info(request: Request, endpoint: str, token: str | None) -> ModelInfo:
     try:
-        return HfApi(endpoint=request.endpoint).model_info(
+        return HfApi(endpoint=endpoint).model_info(
             request.source.repo,
             revision=request.source.revision,
             timeout=request.timeout_seconds,

@@ -7,7 +7,7 @@ but the sentence: its text is the server's, and its request carries the token.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
@@ -25,6 +25,7 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.redact import redact
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
 
@@ -39,12 +40,17 @@ MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, for the sentences: never the token, only whether there was one."""
+    """What was asked, for the sentences; `endpoint` as it may be shown, without credentials.
+
+    Of the token they tell only whether there was one. `secrets` are taken out of the server's
+    words: the token, and the password of the endpoint.
+    """
 
     source: HuggingFaceSource
     endpoint: str
-    has_token: bool
     timeout_seconds: float
+    has_token: bool
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def repository(self) -> str:
@@ -70,7 +76,8 @@ def explained(request: Request) -> Iterator[None]:
     except CheckpointError as error:
         raise _of_contents(request, Reason.INVALID_MODEL, error) from None
     except HFValidationError as error:
-        message = f"{FIELD}.repo {request.source.repo!r} is no repository id: {_words(str(error))}"
+        words = _words(request, str(error))
+        message = f"{FIELD}.repo {request.source.repo!r} is no repository id: {words}"
         raise ModelLookupError(Reason.INVALID_SPEC, message) from None
     except (OfflineModeIsEnabled, TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"{request.repository} cannot be read: {_why_unreachable(request, error)}"
@@ -92,8 +99,9 @@ def _why_unreachable(request: Request, error: Exception) -> str:
             f"{request.endpoint} did not answer in time (limit {request.timeout_seconds:g} s a "
             "request); check the network policy and the proxy between tonnage and the Hub"
         )
+    words = _words(request, str(error))
     return (
-        f"{request.endpoint} cannot be reached ({type(error).__name__}: {_words(str(error))}); "
+        f"{request.endpoint} cannot be reached ({type(error).__name__}: {words}); "
         "check HF_ENDPOINT, DNS, proxy and network policy, or give the facts by "
         "spec.model.source.configMap or inline"
     )
@@ -152,7 +160,7 @@ def _forbidden(request: Request, error: HfHubHTTPError) -> str:
         if request.has_token
         else f"set {FIELD}.tokenSecretRef to a Secret with a token that may read it"
     )
-    why = _words(error.server_message) or "no reason given"
+    why = _words(request, error.server_message) or "no reason given"
     return f"{request.endpoint} forbids {request.repository} ({why}); {advice}"
 
 
@@ -177,7 +185,7 @@ def _trouble(request: Request, error: HfHubHTTPError) -> ModelLookupError:
         advice = "" if request.has_token else f"; the limit is higher with {FIELD}.tokenSecretRef"
         cause = f"{request.endpoint} limits the rate of requests (429){wait}{advice}"
     else:
-        words = _words(error.server_message)
+        words = _words(request, error.server_message)
         cause = f"{request.endpoint} answered {status}{f' ({words})' if words else ''}"
     return ModelLookupError(
         Reason.MODEL_SOURCE_UNREACHABLE,
@@ -199,7 +207,8 @@ def _retry_after(response: httpx.Response) -> float | None:
     return min(seconds, MAX_RETRY_AFTER_SECONDS)
 
 
-def _words(text: str | None) -> str:
-    """A foreign text as one short printable line."""
+def _words(request: Request, text: str | None) -> str:
+    """A foreign text as one short printable line without secrets."""
     line = " ".join((text or "")[: 4 * MAX_FOREIGN_TEXT].split())
-    return "".join(char for char in line if char.isprintable())[:MAX_FOREIGN_TEXT]
+    printable = "".join(char for char in line if char.isprintable())
+    return redact(printable, request.secrets)[:MAX_FOREIGN_TEXT]

@@ -10,14 +10,25 @@ from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.cli.declared import check_declared
 from tonnage.cli.documents import Document
 from tonnage.cli.errors import InputError
-from tonnage.kube.kinds import DEPLOYMENTS, PODS, PRIORITY_CLASSES, SECRETS, SERVICES
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    INFERENCE_POOLS,
+    PODS,
+    PRIORITY_CLASSES,
+    SECRETS,
+    SERVICES,
+)
 from tonnage.kube.protocol import ClusterReader, Kind, NotFoundError, Object
 from tonnage.reconcile.children import is_controlled_by, read_child, read_deployment, read_pods
 from tonnage.reconcile.findings import format_time
 from tonnage.reconcile.priority import read_classes
 
 _CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass"})
-_CHILDREN = {DEPLOYMENTS.kind: read_deployment, SERVICES.kind: read_child}
+_CHILDREN = {
+    DEPLOYMENTS.kind: read_deployment,
+    SERVICES.kind: read_child,
+    INFERENCE_POOLS.kind: read_child,
+}
 
 _SHORTEST_EXPONENT = 1e21
 """From here on Go's encoding/json writes a number with an exponent."""

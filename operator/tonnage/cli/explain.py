@@ -8,6 +8,7 @@ from typing import Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.catalog.load import load_catalog
+from tonnage.cli.changing import KIND_WORDS
 from tonnage.cli.documents import Document
 from tonnage.cli.dump import Dump
 from tonnage.cli.errors import ExitCode, InputError
@@ -30,7 +31,6 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.plan import World
 from tonnage.render.model import RenderSettings
 
-_OF_THE_OBJECT: Final = ("infd", "inferencedeployment", "inferencedeployments")
 _OF_A_CHILD: Final = {
     "deploy": "Deployment",
     "deployment": "Deployment",
@@ -117,11 +117,11 @@ async def _gather_in(
 def _find_name(asked: str, namespace: str, dump: Dump) -> str:
     """The InferenceDeployment that is meant by NAME or KIND/NAME. Raises InputError."""
     kind, slash, name = asked.rpartition("/")
-    if not slash or kind.lower().partition(".")[0] in _OF_THE_OBJECT:
+    if not slash or kind.lower().partition(".")[0] in KIND_WORDS:
         return name
     child = _OF_A_CHILD.get(kind.lower().partition(".")[0])
     if child is None:
-        kinds = ", ".join([_OF_THE_OBJECT[0], *dict.fromkeys(_OF_A_CHILD)])
+        kinds = ", ".join([KIND_WORDS[0], *dict.fromkeys(_OF_A_CHILD)])
         raise InputError(f"{asked}: {kind!r} is none of the kinds that can be explained: {kinds}")
     for body in dump.bodies(child):
         metadata = body["metadata"]

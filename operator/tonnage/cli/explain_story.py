@@ -59,8 +59,11 @@ def _tell_steps(planned: Planned, now: datetime) -> Iterator[Step]:
         yield Step(
             "the status that the operator wrote is older than what is there now: does it run?"
         )
-    for action in plan.actions:
+    for action in plan.all_actions:
         yield Step(f"the operator is about to {action}")
+    waiting = plan.status.proposed_plan
+    if waiting is not None:
+        yield Step(f"somebody has to approve plan {waiting.hash}: {waiting.message}")
     by_type = {found.type: found for found in plan.status.conditions}
     stalled = by_type.get(ConditionType.STALLED)
     progressing = by_type.get(ConditionType.PROGRESSING)

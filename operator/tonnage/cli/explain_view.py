@@ -40,6 +40,9 @@ def _show_title(console: Console, story: Story) -> None:
         console.print(f"  {condition_line(ready)}", soft_wrap=True)
     if available is not None and (ready is None or available.message != ready.message):
         console.print(f"  {condition_line(available)}", soft_wrap=True)
+    pool = story.conditions.get(ConditionType.INFERENCE_POOL_APPLIED)
+    if pool is not None:
+        console.print(f"  {condition_line(pool)}", soft_wrap=True)
 
 
 def _show_model(console: Console, story: Story) -> None:

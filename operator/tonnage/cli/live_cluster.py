@@ -1,4 +1,5 @@
-"""A cluster that is running, read and never written, as kubectl reaches it."""
+"""A cluster that is running, as kubectl reaches it: read, and where a person asks for it, changed
+with that person's credentials."""
 
 import argparse
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from tonnage.cli.errors import InputError
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
+from tonnage.kube.edit import SpecEditor
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -59,6 +61,17 @@ async def open_cluster(options: argparse.Namespace) -> AsyncIterator[AioKubeApi]
         raise InputError(str(error)) from None
     except ApiError as error:
         raise InputError(f"the cluster cannot be read: {error}") from None
+
+
+@asynccontextmanager
+async def open_editor(options: argparse.Namespace) -> AsyncIterator[SpecEditor]:
+    """A client that changes specs as whoever runs the command. Raises InputError where there is no
+    way to the cluster, and ApiError while it is used."""
+    try:
+        async with connect(options.kubeconfig, options.context) as connection:
+            yield SpecEditor(Transport(connection.client, _ignore))
+    except ConnectionConfigError as error:
+        raise InputError(str(error)) from None
 
 
 def namespace_of(options: argparse.Namespace) -> str:

@@ -21,9 +21,13 @@ SUBCOMMANDS: Final = {
     "plan": "show what the operator would do for InferenceDeployments in files",
     "fit": "tell whether a model fits on accelerators, from its config.json",
     "explain": "tell the story of one InferenceDeployment, from its model to what happens next",
+    "approve": "approve the plan of an InferenceDeployment that waits for that",
+    "restart": "start all replicas of an InferenceDeployment anew",
+    "unpin": "carry out the plans of an InferenceDeployment without approval again",
     "pools": "show the accelerator pools of a cluster, and what is free on their nodes",
     "inspect": "print a Job that gathers the facts of a model on a volume",
     "crds": "print the CustomResourceDefinitions",
+    "reference": "print the reference of the API",
     "rules": "print the compatibility rules",
     "version": "print the version",
 }

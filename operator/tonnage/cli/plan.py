@@ -52,7 +52,8 @@ examples:
   tonnage plan -f llama.yaml --diff
 
 exit codes:
-  0  every replica would be placed; with --diff also: nothing would change
+  0  every replica would be placed, if need be once its plan is approved; with --diff also:
+     nothing would change
   1  with --diff: something would change
   2  the command line, a file or the cluster cannot be used
   3  some replica would not be placed

@@ -19,7 +19,8 @@ from tonnage.api.names import CHILD_FIELD_MANAGER
 from tonnage.cli.output import NoAliases
 from tonnage.cli.planning import Planned, unowned
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Apply
+from tonnage.reconcile.actions import Action, Apply, Scale
+from tonnage.reconcile.children import Child
 from tonnage.reconcile.observe import Observation
 
 _PLACEMENT_FIELDS: Final = (
@@ -70,7 +71,7 @@ def diff_plan(planned: Planned) -> list[Difference]:
         name, _dump(_placement(observation.previous_status)), _dump(_placement(status))
     )
     live = _children(observation)
-    actions = (_as_shown(action, observation) for action in plan.actions)
+    actions = (_as_shown(action, observation) for action in plan.all_actions)
     return [placement, *(diff_action(action, live) for action in actions)]
 
 
@@ -87,6 +88,7 @@ def _placement(status: Mapping[str, Any]) -> Object:
     conditions = status.get("conditions") or []
     placed = (found for found in conditions if found.get("type") == ConditionType.PLACED)
     told = {
+        "proposedPlan": _waiting(status.get("proposedPlan") or {}),
         "placed": next((f"{found['status']} {found.get('reason', '')}" for found in placed), None),
         "placements": [
             {field: found[field] for field in _PLACEMENT_FIELDS if field in found}
@@ -96,8 +98,15 @@ def _placement(status: Mapping[str, Any]) -> Object:
     return {key: value for key, value in told.items() if value}
 
 
+def _waiting(proposed: Mapping[str, Any]) -> Object:
+    """What waits for approval, and what it would change."""
+    return {field: proposed[field] for field in ("hash", "message") if field in proposed}
+
+
 def diff_action(action: Action, live: Iterable[Object]) -> Difference:
     """What one write or deletion changes; `live` are the children that there are."""
+    if isinstance(action, Scale):
+        return _diff_scale(action)
     if not isinstance(action, Apply):
         name = f"{action.kind.kind}/{action.namespace}/{action.child.name}"
         return Difference(name, _dump(_ours(action.child.body, {})), "")
@@ -113,6 +122,13 @@ def diff_action(action: Action, live: Iterable[Object]) -> Difference:
     return Difference(name, _dump(_ours(before, wanted)) if before else "", _dump(wanted))
 
 
+def _diff_scale(action: Scale) -> Difference:
+    body, replicas = action.child.body, {"replicas": action.replicas}
+    name = f"{action.kind.kind}/{action.namespace}/{action.child.name}"
+    scaled = _ours(body | {"spec": body["spec"] | replicas}, {"spec": replicas})
+    return Difference(name, _dump(_ours(body, {"spec": replicas})), _dump(scaled))
+
+
 def _as_shown(action: Action, observation: Observation) -> Action:
     """The action without what depends on a uid that only the API server will give."""
     if isinstance(action, Apply) and not observation.uid:
@@ -124,6 +140,8 @@ def _children(observation: Observation) -> list[Object]:
     children = [found.child for found in observation.deployments]
     if observation.service is not None:
         children.append(observation.service)
+    if isinstance(observation.inference_pool, Child):
+        children.append(observation.inference_pool)
     return [child.body for child in children]
 
 

@@ -27,7 +27,7 @@ def show_plan(console: Console, key: Key, plan: Plan) -> None:
     for placement in plan.status.placements:
         show_placement(console, placement)
     show_candidates(console, plan.status)
-    for action in plan.actions:
+    for action in plan.all_actions:
         console.print(f"  would {escape(str(action))}")
     console.print()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tonnage.api.conditions import ConditionType
+from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
 from tonnage.api.names import ANNOTATION_RENDERED, LABEL_OWNER
 from tonnage.api.parse import InvalidSpecError
@@ -39,9 +39,10 @@ class Planned:
 
     @property
     def is_placed(self) -> bool:
-        """Whether every replica that is wanted has GPUs."""
+        """Whether every replica that is wanted has GPUs, or has them once its plan is approved."""
         return any(
-            found.type == ConditionType.PLACED and found.status == "True"
+            found.type == ConditionType.PLACED
+            and (found.status == "True" or found.reason == Reason.AWAITING_APPROVAL)
             for found in self.plan.status.conditions
         )
 

@@ -22,7 +22,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import placed_for
+from tonnage.reconcile.serving import placed_for
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode
 from tonnage.render.names import deployment_name
@@ -56,7 +56,8 @@ def _restore(
 ) -> ChildDeployment:
     staying = [pod for pod in pods if not pod.deleting]
     wanted = reported.get("replicas", len(staying))
-    body = {"metadata": {"labels": {LABEL_PLACEMENT: placement}}, "spec": {}}
+    template = {"spec": {key: newest["spec"].get(key) for key in ("containers", "volumes")}}
+    body = {"metadata": {"labels": {LABEL_PLACEMENT: placement}}, "spec": {"template": template}}
     return ChildDeployment(
         child=Child(deployment_name(observation.key.name, placement), "", "", body),
         created=pods[0].created,
@@ -94,7 +95,7 @@ def _placed_for(observation: Observation) -> str:
 
 
 def as_rendered(observation: Observation, children: Iterable[Object]) -> Observation:
-    """The observation with its restored Deployment, and the Service, as they are rendered now."""
+    """The observation with its restored Deployment, and what is beside it, as rendered now."""
     bodies = {body["kind"]: body for body in children}
     if not bodies:
         return observation
@@ -104,6 +105,7 @@ def as_rendered(observation: Observation, children: Iterable[Object]) -> Observa
     return replace(
         observation,
         service=_child(bodies["Service"]),
+        inference_pool=_child(bodies["InferencePool"]) if "InferencePool" in bodies else None,
         deployments=tuple(
             replace(found, child=_child(rendered), template=template)
             if found.child.name == name

@@ -2,16 +2,14 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.rules import CompatibilityRule, Conditions, Outcome, Settings
-from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.pages import add_page_argument, write_page
 from tonnage.cli.rules_table import precision_table
 
 _INTRODUCTION: Final = """\
@@ -60,22 +58,12 @@ _TITLES: Final = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The file to write to."""
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write the page to this file (default: print)"
-    )
+    add_page_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the page, or write it to its file."""
-    page, file = rules_page(load_catalog()), options.output
-    if file is None:
-        sys.stdout.write(page)
-        return ExitCode.DONE
-    try:
-        Path(file).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--output {file}: cannot write there: {error.strerror}") from None
-    return ExitCode.DONE
+    return write_page(rules_page(load_catalog()), options.output)
 
 
 def rules_page(catalog: Catalog) -> str:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from functools import partial
 
+from tonnage.cli.fleet_file import read_fleet_file
 from tonnage.runtime import settings as operator_settings
 from tonnage.runtime.log_lines import configure_logging
 from tonnage.runtime.settings import settings_from
@@ -19,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; any other end has an exit code other than 0."""
     settings = settings_from(options)
-    configure_logging(settings.log_level)
-    return asyncio.run(run_operator(settings, partial(build_loop, settings)))
+    configure_logging(settings.log_level, settings.log_format, settings.secrets)
+    return asyncio.run(run_operator(settings, partial(build_loop, settings), read_fleet_file))

@@ -18,5 +18,6 @@ In reading order:
 - Legality: `parallelism`, with `layer_splits` and `quantization_splits`; a `Layout` (`layout`) is
   what they judge. Compatibility: `compatibility` applies the catalogue's rules, `rule_matching`
   says whether one speaks of a model.
-- Questions: `question` puts one, `limits` how far memory reaches, `advice` what to change.
+- Questions: `question` puts one, `limits` how far memory reaches (by `bisection`), `advice` what to
+  change.
 """

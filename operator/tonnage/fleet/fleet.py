@@ -121,6 +121,11 @@ class Fleet:
         """What is reserved for an owner."""
         return self._promises.of(owner)
 
+    def promised_gpus(self, pool: str) -> int:
+        """GPUs of a pool for replicas that have no pod on a node yet and take the place of none."""
+        self._settle()
+        return sum(gpus * replicas for gpus, replicas in self._promises.waiting(pool))
+
     def owners(self) -> set[Owner]:
         """Everybody for whom something is reserved."""
         return set(self._promises.owners())

@@ -4,15 +4,19 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage.api.names import GROUP
+from tonnage.api.redact import redact
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
     ForbiddenError,
     InvalidError,
+    KindMissingError,
     NotFoundError,
     Object,
     TransientError,
 )
+from tonnage.kube.rights import Right, read_denial
 
 MAX_MESSAGE_CHARACTERS: Final = 2048
 """Longest server message kept in an error; a webhook can answer with any length."""
@@ -20,10 +24,12 @@ MAX_MESSAGE_CHARACTERS: Final = 2048
 MAX_RETRY_AFTER_SECONDS: Final = 300.0
 """Longest wait that a server can ask for; longer ones would park a key on a wrong header."""
 
+_UNDECLARED: Final = "field not declared in schema"
+"""The server's words for an applied field that its schema does not have."""
+
 _TRANSIENT: Final = frozenset({408, 410, 425, 429})
 _ERRORS: Final[Mapping[int, type[ApiError]]] = {
     401: ForbiddenError,
-    403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,
 }
@@ -46,16 +52,26 @@ def parse_object(what: str, body: bytes) -> Object:
     return parsed
 
 
-def error_for(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error that an HTTP status stands for, with the server's own words in its message."""
+def error_for(
+    what: str, asked: Right, status: int, headers: Mapping[str, str], body: bytes
+) -> ApiError:
+    """The error that an HTTP status stands for, with the server's own words in its message.
+
+    `asked` is the right that the request itself needs.
+    """
     answer = _parse_status(body)
-    message = f"{what}: {status}: {_server_message(answer, body)}"
+    words = _server_message(answer, body)
+    message = f"{what}: {status}: {_advice(words)}{words}"
+    if status == 403:
+        return ForbiddenError(message, read_denial(words, asked))
     if status == 410:
         return ExpiredError(message)
     if status in _TRANSIENT or status >= 500:
         return TransientError(message, _retry_after(headers.get("Retry-After")))
     if status == 422 and _uid_differs(answer):
         return ConflictError(message)
+    if status == 404 and not _names_an_object(answer):
+        return KindMissingError(message)
     return _ERRORS.get(status, InvalidError)(message)
 
 
@@ -72,7 +88,20 @@ def _server_message(status: Mapping[str, Any], body: bytes) -> str:
     message = status.get("message")
     if not isinstance(message, str):
         message = body[: 4 * MAX_MESSAGE_CHARACTERS].decode(errors="replace")
-    return message[:MAX_MESSAGE_CHARACTERS]
+    return redact(message[: 2 * MAX_MESSAGE_CHARACTERS])[:MAX_MESSAGE_CHARACTERS]
+
+
+def _advice(words: str) -> str:
+    """What to do, where the server's words alone lead nobody there."""
+    if _UNDECLARED in words and f"; {GROUP}/" in words:
+        return "the CRD is older than this operator, apply the one that `tonnage crds` prints: "
+    return ""
+
+
+def _names_an_object(status: Mapping[str, Any]) -> bool:
+    """Whether it is an object that is missing; of a kind it does not know a server says less."""
+    details = status.get("details")
+    return isinstance(details, dict) and bool(details.get("name"))
 
 
 def _uid_differs(status: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from tonnage.kube.protocol import (
     TransientError,
 )
 from tonnage.kube.throttle import TokenBucket
-from tonnage.kube.transport import APPLY_PATCH, Request, Transport
+from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport
 
 PAGE_SIZE: Final = 500
 """Objects a page of a list; client-go's pager uses the same."""
@@ -113,6 +113,22 @@ class AioKubeApi:
             await self._write(Request("delete", "DELETE", kind, namespace, name, body=options))
         except NotFoundError:
             return
+
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        """Set spec.replicas of this object and of no namesake; nothing else of it is touched."""
+        metadata = seen["metadata"]
+        await self._write(
+            Request(
+                "scale",
+                "PATCH",
+                kind,
+                metadata["namespace"],
+                metadata["name"],
+                query=(("fieldManager", CHILD_FIELD_MANAGER),),
+                body={"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": replicas}},
+                content_type=MERGE_PATCH,
+            )
+        )
 
     async def create_event(self, event: Object) -> None:
         """Write an events.k8s.io/v1 Event; one of the same name becomes its next state."""

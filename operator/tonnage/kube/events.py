@@ -7,6 +7,7 @@ event that cannot be written is dropped: it must never hold up or fail a reconci
 
 import hashlib
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tonnage.api.names import GROUP
+from tonnage.api.redact import redact
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import ApiError, KubeApi, Object
 from tonnage.kube.throttle import TokenBucket
@@ -25,6 +27,10 @@ MAX_SERIES: Final = 4096
 
 MAX_NOTE_BYTES: Final = 1024
 """Limit of the API for the text of an event."""
+
+_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_TIME_TOLD: Final = "(see status)"
+"""An event has times of its own; with another in its note, the same thing would be a new one."""
 
 _CLUSTER_NAMESPACE: Final = "default"
 """Where events about cluster-scoped objects are kept, by convention."""
@@ -65,7 +71,7 @@ class EventRecorder:
 
         `reason` says why in one CamelCase word, `action` what was done or attempted, likewise.
         """
-        note = note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
+        note = _TIME.sub(_TIME_TOLD, redact(note)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
         name = self._name(regarding, reason, note)
         series = self._count(name)
         if not self._bucket_of(regarding["metadata"]["uid"]).try_take():

@@ -15,6 +15,9 @@ PODS: Final = Kind("", "v1", "Pod", "pods")
 NODES: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
 CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps")
 SECRETS: Final = Kind("", "v1", "Secret", "secrets")
+INFERENCE_POOLS: Final = Kind(
+    "inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"
+)
 PRIORITY_CLASSES: Final = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False
 )

@@ -1,8 +1,10 @@
 """The few verbs that Tonnage needs of an API server, and the few ways in which they fail."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from tonnage.kube.rights import Right
 
 Object = dict[str, Any]
 """A Kubernetes object as the API server writes it. Dicts live at this edge only."""
@@ -32,12 +34,23 @@ class NotFoundError(ApiError):
     """404: there is no such object."""
 
 
+class KindMissingError(NotFoundError):
+    """404: the API server does not serve this kind of object at all."""
+
+
 class ConflictError(ApiError):
     """409: the object is not what the caller believed it was; observe again."""
 
 
 class ForbiddenError(ApiError):
-    """401 or 403: the operator may not do this; its role or the object's quota must change."""
+    """401 or 403: the operator may not do this; its role or the object's quota must change.
+
+    `right` is the one that its role lacks; None where that is not the cause.
+    """
+
+    def __init__(self, message: str, right: Right | None = None) -> None:
+        super().__init__(message)
+        self.right = right
 
 
 class NotLeadingError(ApiError):
@@ -86,6 +99,16 @@ class ClusterReader(ObjectReader, Protocol):
 class KubeApi(ClusterReader, Protocol):
     """Every call has a timeout, and raises only the errors above."""
 
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> list[Object]:
+        """Read all objects live, keeping those for which `where` is true, decided page by page."""
+        ...
+
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced; the answer is the stored object."""
         ...
@@ -104,6 +127,13 @@ class KubeApi(ClusterReader, Protocol):
         """Delete exactly this object as read (both are preconditions), children after it.
 
         An object that is gone already is no error; ConflictError when it changed.
+        """
+        ...
+
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        """Set spec.replicas of this object and of no namesake; nothing else of it is touched.
+
+        Raises ConflictError when it was made anew, NotFoundError when it is gone.
         """
         ...
 

@@ -35,7 +35,20 @@ class Delete:
         return f"delete {self.kind.kind} {self.child.name}"
 
 
-Action = Apply | Delete
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Let a child have so many replicas, and leave all else of it as it is."""
+
+    kind: Kind
+    namespace: str
+    child: Child
+    replicas: int
+
+    def __str__(self) -> str:
+        return f"scale {self.kind.kind} {self.child.name} to {self.replicas}"
+
+
+Action = Apply | Delete | Scale
 
 
 def digest(value: object) -> str:

@@ -14,6 +14,7 @@ from tonnage.api.names import (
     LABEL_PLACEMENT,
     VLLM_CONTAINER,
 )
+from tonnage.api.redact import names_a_secret
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
@@ -91,7 +92,8 @@ class ChildPod:
     `gpus` are those that the pod asks for, of all kinds; `template` tells pods of one template from
     those of another. `waiting` is (reason, message) of a container that does not run; `end` how it
     ended last, `ended_before` whether it has been started again since (its log is then the previous
-    one).
+    one). `unschedulable` is why no node will do; `held_back` why it may not be bound to one yet: so
+    does Kueue with it until there is quota.
     """
 
     name: str
@@ -107,6 +109,7 @@ class ChildPod:
     end: ContainerEnd | None = None
     ended_before: bool = False
     unschedulable: str | None = None
+    held_back: str | None = None
 
 
 def is_controlled_by(body: Mapping[str, Any], uid: str) -> bool:
@@ -125,6 +128,18 @@ def read_deployments(bodies: Iterable[Object], uid: str) -> tuple[ChildDeploymen
     """Our Deployments among `bodies`; what another owner controls is none of ours."""
     ours = (body for body in bodies if is_controlled_by(body, uid))
     return tuple(sorted(map(read_deployment, ours), key=lambda found: found.child.name))
+
+
+def secret_values(deployment: ChildDeployment) -> set[str]:
+    """Values of the Deployment's variables that are named as a secret is; its log may say them."""
+    template = deployment.child.body["spec"].get("template", {})
+    containers = template.get("spec", {}).get("containers") or []
+    return {
+        variable["value"]
+        for container in containers
+        for variable in container.get("env") or []
+        if variable.get("value") and names_a_secret(variable["name"])
+    }
 
 
 def read_pods(bodies: Iterable[Object]) -> tuple[ChildPod, ...]:
@@ -234,6 +249,9 @@ def _read_pod(body: Object) -> ChildPod:
         ended_before="terminated" not in state,
         unschedulable=scheduled.get("message", "")
         if scheduled.get("reason") == "Unschedulable"
+        else None,
+        held_back=scheduled.get("message", "")
+        if scheduled.get("reason") == "SchedulingGated"
         else None,
     )
 

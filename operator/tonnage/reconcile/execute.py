@@ -12,9 +12,10 @@ from tonnage.kube.protocol import (
     ObjectReader,
 )
 from tonnage.reconcile.accept import Refused, refuse_child, refuse_name
-from tonnage.reconcile.actions import Action, Apply
+from tonnage.reconcile.actions import Action, Apply, Scale
 from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.optional_child import HINDRANCES, Hindrance, hindrance_of
 
 _RETRY_LEFTOVER_SECONDS: Final = 2.0
 """The garbage collector is about to remove children of a deleted object of the same name."""
@@ -54,14 +55,31 @@ async def find_name_conflict(
 async def execute(api: KubeApi, actions: Iterable[Action]) -> Refused | None:
     """Carry out the actions in their order; a refusal that no retry can mend is the answer.
 
-    Raises any other ApiError at the first action that fails.
+    Raises any other ApiError at the first action that fails, ForbiddenError with the right that
+    the operator lacks among them.
     """
     try:
         await _execute(api, actions)
     except InvalidError as error:
         return refuse_child(error, retry_after_seconds=None)
-    except ForbiddenError as error:  # a quota or a role, which somebody may change
+    except ForbiddenError as error:
+        if error.right is not None:
+            raise
+        # A quota or an admission, which somebody may change.
         return refuse_child(error, retry_after_seconds=_RETRY_FORBIDDEN_SECONDS)
+    return None
+
+
+async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> Hindrance | None:
+    """Carry out actions that may fail without harm; what is in the way of one, if anything is.
+
+    Raises ConflictError, NotFoundError and NotLeadingError: another look will help, or none.
+    """
+    for action in actions:
+        try:
+            await _execute(api, [action])
+        except HINDRANCES as error:
+            return hindrance_of(error, action.kind)
     return None
 
 
@@ -69,6 +87,8 @@ async def _execute(api: KubeApi, actions: Iterable[Action]) -> None:
     for action in actions:
         if isinstance(action, Apply):
             await api.apply(action.kind, action.body)
+        elif isinstance(action, Scale):
+            await api.scale(action.kind, action.child.body, action.replicas)
         else:
             child = action.child
             await api.delete(

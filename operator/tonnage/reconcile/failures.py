@@ -1,11 +1,12 @@
 """Why a pod does not serve: one cause, in the words of whoever knows best."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tonnage.api.conditions import Reason
+from tonnage.api.redact import redact
 from tonnage.reconcile.children import ChildDeployment, ChildPod, ContainerEnd
 from tonnage.telemetry.startup_log import find_cause
 
@@ -37,17 +38,20 @@ def needs_log(pod: ChildPod) -> bool:
     return not pod.ready and not pod.deleting and pod.end is not None
 
 
-def find_failure(pods: Iterable[ChildPod], logs: Mapping[str, str]) -> PodFailure | None:
+def find_failure(
+    pods: Iterable[ChildPod], logs: Mapping[str, str], secrets: Collection[str] = ()
+) -> PodFailure | None:
     """The failure to be told first; `logs` has the end of a failed container's log by pod.
 
-    Out of memory comes before all else: it needs a decision, the others may pass.
+    `secrets` are values that nobody is to be told, whoever says them. Out of memory comes before
+    all else: it needs a decision, the others may pass.
     """
     failures = [
         failure
         for pod in pods
         if not pod.ready
         and not pod.deleting
-        and (failure := _diagnose(pod, logs.get(pod.name, ""))) is not None
+        and (failure := _diagnose(pod, logs.get(pod.name, ""), secrets)) is not None
     ]
     return min(failures, key=lambda failure: _ORDER.index(failure.reason), default=None)
 
@@ -69,7 +73,7 @@ def find_refusal(deployments: Iterable[ChildDeployment]) -> PodFailure | None:
             PodFailure(
                 f"Deployment {found.child.name}",
                 Reason.CHILD_REFUSED,
-                _NAMED_POD.sub("its pods are ", found.refused),
+                _NAMED_POD.sub("its pods are ", redact(found.refused)),
             )
             for found in deployments
             if found.refused is not None
@@ -78,9 +82,12 @@ def find_refusal(deployments: Iterable[ChildDeployment]) -> PodFailure | None:
     )
 
 
-def _diagnose(pod: ChildPod, log: str) -> PodFailure | None:
-    reason_and_words = _tell(pod, log)
-    return PodFailure(f"pod {pod.name}", *reason_and_words) if reason_and_words else None
+def _diagnose(pod: ChildPod, log: str, secrets: Collection[str]) -> PodFailure | None:
+    told = _tell(pod, log)
+    if told is None:
+        return None
+    reason, words = told
+    return PodFailure(f"pod {pod.name}", reason, redact(words, secrets))
 
 
 def _tell(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
@@ -96,6 +103,8 @@ def _tell(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
         return Reason.CONTAINERS_NOT_READY, f"{waiting}: {message}"
     if pod.unschedulable is not None:
         return Reason.UNSCHEDULABLE, pod.unschedulable or "unschedulable"
+    if pod.held_back is not None:
+        return Reason.CONTAINERS_NOT_READY, pod.held_back or "held back by a scheduling gate"
     return None
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType
+from tonnage.api.redact import redact
 from tonnage.api.text import truncate
 
 
@@ -26,6 +27,16 @@ class Finding:
         return "True" if self.holds else "False"
 
 
+def read_finding(condition: Mapping[str, Any]) -> Finding:
+    """The finding that a condition was made of."""
+    return Finding(
+        ConditionType(condition["type"]),
+        {"True": True, "False": False}.get(condition["status"]),
+        condition["reason"],
+        condition["message"],
+    )
+
+
 def make_conditions(
     findings: Iterable[Finding],
     previous: Iterable[Mapping[str, Any]],
@@ -44,7 +55,7 @@ def make_conditions(
             observed_generation=generation,
             last_transition_time=_transition_time(finding, before.get(finding.type), now),
             reason=finding.reason,
-            message=truncate(finding.message, MAX_MESSAGE_BYTES),
+            message=truncate(redact(finding.message), MAX_MESSAGE_BYTES),
         )
         for finding in findings
         if finding.holds or finding.type not in (ConditionType.RECONCILING, ConditionType.STALLED)

@@ -25,6 +25,11 @@ class Requeue:
         """Nothing is left to wait for."""
         return cls(None)
 
+    def or_after(self, seconds: float | None) -> "Requeue":
+        """Then too, where it is sooner; None asks for nothing."""
+        wanted = [each for each in (self.seconds, seconds) if each is not None]
+        return Requeue(min(wanted, default=None))
+
     @classmethod
     def after(cls, seconds: float) -> "Requeue":
         """Look again then, if no event came before."""

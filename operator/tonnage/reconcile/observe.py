@@ -2,16 +2,23 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.api.status import reported_status
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
-from tonnage.kube.protocol import ApiError, ClusterReader, NotFoundError, Object
+from tonnage.kube.protocol import (
+    ApiError,
+    ClusterReader,
+    NotFoundError,
+    Object,
+    ObjectReader,
+)
 from tonnage.reconcile.children import (
     Child,
     ChildDeployment,
@@ -23,8 +30,10 @@ from tonnage.reconcile.children import (
     read_pods,
 )
 from tonnage.reconcile.failures import needs_log
+from tonnage.reconcile.inference_pool import find_pool
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.model_source import HubLookup, read_model
+from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
 from tonnage.reconcile.turn import Precedence
 from tonnage.telemetry.prometheus import MeasuredCache
@@ -49,7 +58,9 @@ class Observation:
 
     `spec` and `model` are what became of reading them: the thing itself, or why it is missing.
     `logs` has the end of the log of failed containers, by pod; `measured` what vLLM measured of the
-    ready ones, None where nobody knows. `priority` is that of its pods.
+    ready ones, None where nobody knows. `priority` is that of its pods. `inference_pool` is what is
+    there of one, or why nobody can tell, where there is or may be one. `queue` is the Kueue queue
+    that its label names.
     """
 
     key: Key
@@ -62,10 +73,12 @@ class Observation:
     previous_status: dict[str, Any]
     deployments: tuple[ChildDeployment, ...] = ()
     service: Child | None = None
+    inference_pool: Child | Hindrance | None = None
     pods: tuple[ChildPod, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
     measured: MeasuredCache | None = None
     priority: int | UnknownPriorityClass = 0
+    queue: str | None = None
 
     @property
     def precedence(self) -> Precedence:
@@ -90,6 +103,36 @@ async def observe(
 
     Raises ApiError when the API server cannot be asked.
     """
+    itself = await observe_itself(api, key)
+    if itself is None:
+        return None
+    spec, uid = itself.spec, itself.uid
+    labels = {LABEL_OWNER: key.name}
+    services = await api.list(SERVICES, key.namespace, labels)
+    service = next((read_child(found) for found in services if is_controlled_by(found, uid)), None)
+    pods = read_pods(await api.list(PODS, key.namespace, labels))
+    return replace(
+        itself,
+        model=None
+        if isinstance(spec, InvalidSpecError)
+        else await read_model(api, ask_hub, key.namespace, spec.model.source),
+        deployments=read_deployments(await api.list(DEPLOYMENTS, key.namespace, labels), uid),
+        service=service,
+        inference_pool=await find_pool(api, key, uid, spec, service),
+        pods=pods,
+        logs=await _read_logs(api, key.namespace, pods),
+        measured=await measure(key.namespace, [pod.name for pod in pods if pod.ready]),
+        priority=0
+        if isinstance(spec, InvalidSpecError)
+        else await find_priority(spec.template.spec.priority_class_name),
+    )
+
+
+async def observe_itself(api: ObjectReader, key: Key) -> Observation | None:
+    """Read the object, and nothing that belongs to it; None when it is gone or about to be.
+
+    Raises ApiError when the API server cannot be asked.
+    """
     try:
         body = await api.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
     except NotFoundError:
@@ -97,34 +140,16 @@ async def observe(
     metadata = body["metadata"]
     if "deletionTimestamp" in metadata:
         return None
-    spec = _read_spec(body)
-    labels = {LABEL_OWNER: key.name}
-    services = await api.list(SERVICES, key.namespace, labels)
-    pods = read_pods(await api.list(PODS, key.namespace, labels))
     return Observation(
         key=key,
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         generation=metadata["generation"],
         created=parse_time(metadata["creationTimestamp"]),
-        spec=spec,
-        model=None
-        if isinstance(spec, InvalidSpecError)
-        else await read_model(api, ask_hub, key.namespace, spec.model.source),
-        previous_status=body.get("status") or {},
-        deployments=read_deployments(
-            await api.list(DEPLOYMENTS, key.namespace, labels), metadata["uid"]
-        ),
-        service=next(
-            (read_child(found) for found in services if is_controlled_by(found, metadata["uid"])),
-            None,
-        ),
-        pods=pods,
-        logs=await _read_logs(api, key.namespace, pods),
-        measured=await measure(key.namespace, [pod.name for pod in pods if pod.ready]),
-        priority=0
-        if isinstance(spec, InvalidSpecError)
-        else await find_priority(spec.template.spec.priority_class_name),
+        spec=_read_spec(body),
+        model=None,
+        previous_status=reported_status(body),
+        queue=(metadata.get("labels") or {}).get(LABEL_KUEUE_QUEUE),
     )
 
 

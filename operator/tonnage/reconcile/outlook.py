@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tonnage.api.conditions import ConditionType, Reason
+from tonnage.api.inference import Approval
 from tonnage.fit.weights import stored_bytes
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.approval import UNASKED, Awaiting, Proposal, Standing
+from tonnage.reconcile.children import ChildDeployment, secret_values
 from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.findings import Finding, format_time
 from tonnage.reconcile.observe import Observation
@@ -36,9 +38,10 @@ class Outlook:
     """
 
     accepted: Accepted | Refused | Remembered
-    placing: Placed | Held | Unplaced | None = None
+    placing: Placed | Held | Unplaced | Awaiting | None = None
     target: ChildDeployment | None = None
     image: str = ""
+    standing: Standing = UNASKED
 
     @property
     def wanted(self) -> int:
@@ -48,6 +51,8 @@ class Outlook:
             return self.accepted.status.desired_replicas
         if isinstance(self.placing, Placed):
             return self.placing.option.replicas
+        if isinstance(self.placing, Awaiting):
+            return self.placing.placed.option.replicas
         if isinstance(self.accepted, Refused):
             return 0
         if self.accepted.spec.replicas is not None or self.placing is None:
@@ -110,29 +115,47 @@ def _find_placed(outlook: Outlook) -> Finding:
             )
         case Unplaced(decision):
             return Finding(ConditionType.PLACED, False, decision.reason, decision.message)
+        case Awaiting():
+            told = str(outlook.standing.proposal)
+            return Finding(ConditionType.PLACED, False, Reason.AWAITING_APPROVAL, told)
         case Held(_, current, why, until):
-            leaves = "those that run there stay" if until is None else _tell_leaving(until)
-            told = f"pool {current.pool} cannot take the replicas: {why}; {leaves}"
-            return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
+            told = f"pool {current.pool} cannot take the replicas: {why}"
+            stays = "those that run there stay" if until is None else _tell_leaving(outlook, until)
+            return _tell_waiting(told, stays, outlook.standing.proposal)
         case Placed():
-            return _tell_placed(outlook.placing)
+            return _tell_placed(outlook, outlook.placing)
 
 
-def _tell_leaving(at: datetime) -> str:
+def _tell_leaving(outlook: Outlook, at: datetime) -> str:
     """A time, not the seconds to it: they would be another status at every look."""
-    return f"another pool is taken at {format_time(at)} (spec.placement.fallback.after)"
+    accepted = outlook.accepted
+    manual = isinstance(accepted, Accepted) and accepted.spec.approval is Approval.MANUAL
+    done = "proposed" if manual else "taken"
+    return f"another pool is {done} at {format_time(at)} (spec.placement.fallback.after)"
 
 
-def _tell_placed(placed: Placed) -> Finding:
+def _tell_waiting(told: str, otherwise: str, proposal: Proposal | None) -> Finding:
+    """GPUs are lacking; where a person can have another pool taken, that is what it waits for."""
+    if proposal is not None:
+        told = f"{told}; {proposal}"
+        return Finding(ConditionType.PLACED, False, Reason.AWAITING_APPROVAL, told)
+    told = f"{told}; {otherwise}"
+    return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
+
+
+def _tell_placed(outlook: Outlook, placed: Placed) -> Finding:
     """Placed means room now; nodes that an autoscaler may come to add are none yet."""
     message, option = placed.decision.message, placed.option
     if option.replicas == 0:
         told = "spec.replicas is 0: nothing is to be served"
         return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, told)
+    proposal = outlook.standing.proposal
     if placed.is_short:
-        leaves = f"; {_tell_leaving(placed.leaves_at)}" if placed.leaves_at else ""
-        told = f"pool {option.pool.name} has {tell_short(placed)}{leaves}; {message}"
-        return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
+        leaves = f"{_tell_leaving(outlook, placed.leaves_at)}; " if placed.leaves_at else ""
+        told = f"pool {option.pool.name} has {tell_short(placed)}"
+        return _tell_waiting(told, f"{leaves}{message}", proposal)
+    if proposal is not None:
+        message = f"{message}; {proposal}"
     return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
 
 
@@ -144,7 +167,8 @@ def _find_failure(observation: Observation, outlook: Outlook) -> PodFailure | No
     pods = [pod for pod in observation.pods if placements is None or pod.placement in placements]
     newest = {pod.placement: pod.template for pod in pods}  # pods are sorted, the oldest first
     serving = [pod for pod in pods if pod.template == newest[pod.placement]]
-    return find_failure(serving, observation.logs) or find_refusal(
+    secrets = {value for found in observation.deployments for value in secret_values(found)}
+    return find_failure(serving, observation.logs, secrets) or find_refusal(
         found
         for found in observation.deployments
         if placements is None or found.placement in placements
@@ -212,7 +236,7 @@ def _find_progressing(
 def _is_moving(outlook: Outlook) -> bool:
     """Whether replicas come or go; one that has all it was granted only waits for more GPUs."""
     if isinstance(outlook.accepted, Remembered):
-        return True
+        return outlook.accepted.placed.holds is True
     if not isinstance(outlook.placing, Placed):
         return False
     target, granted = outlook.target, outlook.placing.granted
@@ -226,11 +250,12 @@ def _find_stalled(
     placed: Finding,
     failure: PodFailure | None,
 ) -> Finding:
-    """Without a change by somebody nothing will get better."""
-    waits_for_gpus = placed.reason == Reason.INSUFFICIENT_GPUS
+    """Without a change of the spec or the fleet nothing will get better. What waits for GPUs or for
+    a person's word is not broken, and kstatus calls what is stalled failed."""
+    waits = placed.reason in (Reason.INSUFFICIENT_GPUS, Reason.AWAITING_APPROVAL)
     holds = (
         accepted.holds is False
-        or (placed.holds is False and not waits_for_gpus)
+        or (placed.holds is False and not waits)
         or (failure is not None and failure.reason in _PERSISTENT)
     )
     return Finding(ConditionType.STALLED, holds, ready.reason, ready.message)

@@ -6,14 +6,12 @@ their pool, all or some, leave it only after `placement.fallback.after`; replica
 by choice only where the user asked for that (`retain`), and one object at a time.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.parse import InvalidSpecError
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
@@ -23,7 +21,6 @@ from tonnage.placement.memory import Memory
 from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment, ChildPod
 from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
@@ -37,6 +34,7 @@ from tonnage.reconcile.retain import (
     unplaced_since,
     wait_of,
 )
+from tonnage.reconcile.serving import pool_now, serving_deployment
 from tonnage.reconcile.turn import Turn, set_aside
 
 _MISFITS: Final = frozenset(
@@ -115,6 +113,7 @@ class _Road:
     memory: Memory
     turn: Turn
     now: datetime
+    bound: bool
 
     @property
     def spec(self) -> InferenceDeploymentSpec:
@@ -141,13 +140,20 @@ def place(
     memory: Memory,
     now: datetime,
     turn: Turn,
+    *,
+    bound: bool = False,
 ) -> Placed | Held | Unplaced:
-    """Judge every pool and settle where the replicas belong."""
-    pools = _pools(observation, accepted, fleet, turn)
-    road = _Road(observation, accepted, fleet, pools, catalog, memory, turn, now)
-    current = _current(observation, pools, fleet)
-    if current is None:
+    """Judge every pool and settle where the replicas belong.
+
+    `bound`: those that run on a pool that the spec still leads to do not leave it, by need or by
+    choice.
+    """
+    pools = pools_for(observation, accepted, fleet, turn)
+    road = _Road(observation, accepted, fleet, pools, catalog, memory, turn, now, bound)
+    serving = serving_deployment(observation)
+    if serving is None:
         return _settle(road.decide(_request(road)), None)
+    current = replace(serving, pool=pool_now(serving, observation.pods, pools, fleet))
     decision = road.decide(
         _request(road, (current.pool, current.parallelism), _count_held(observation.pods, current))
     )
@@ -156,45 +162,7 @@ def place(
     return _hold(road, current, decision) or _fall_back(road, current, decision)
 
 
-def placed_for(spec: InferenceDeploymentSpec) -> str:
-    """Digest of what a place is chosen for: what memory needs, and the user's say in the choice.
-
-    Not in it: what may change while the pods stay where they are (replicas, concurrency, typical
-    lengths, further arguments, template), when to move, and what is as it is by default, so that a
-    field that comes with a later version moves nobody.
-    """
-    vllm = spec.engine.vllm
-    return digest(
-        {
-            "source": spec.model.source.to_dict(),
-            "maxModelLen": spec.workload.max_model_len,
-            "kvCacheDtype": spec.kv_cache_dtype,
-            "quantization": spec.quantization,
-            "engine": [
-                vllm.version,
-                vllm.gpu_memory_utilization,
-                vllm.max_num_seqs,
-                vllm.max_num_batched_tokens,
-                vllm.enforce_eager,
-            ],
-            "placement": spec.placement.model_dump(
-                mode="json", exclude={"fallback", "rebalance"}, exclude_defaults=True
-            ),
-        }
-    )
-
-
-def serving_deployment(observation: Observation) -> ChildDeployment | None:
-    """The Deployment that carries the replicas: of those that were placed for this very wish, the
-    one that they were told to run on last."""
-    if isinstance(observation.spec, InvalidSpecError):
-        return None
-    wanted = placed_for(observation.spec)
-    matching = [found for found in observation.deployments if found.placed_for == wanted]
-    return max(matching, key=lambda found: found.since, default=None)
-
-
-def _pools(
+def pools_for(
     observation: Observation,
     accepted: Accepted,
     fleet: Fleet,
@@ -207,35 +175,6 @@ def _pools(
         return own
     shared = fleet.pools(tolerations=tolerations)
     return set_aside(own, shared, turn.claims)
-
-
-def _current(
-    observation: Observation, pools: Iterable[Pool], fleet: Fleet
-) -> ChildDeployment | None:
-    """The serving Deployment, and the pool that its replicas run in by now."""
-    newest = serving_deployment(observation)
-    if newest is None:
-        return None
-    return replace(newest, pool=_pool_now(newest, observation.pods, pools, fleet))
-
-
-def _pool_now(
-    current: ChildDeployment, pods: Iterable[ChildPod], pools: Iterable[Pool], fleet: Fleet
-) -> str:
-    """The pool that the replicas run in. Its nodes may be in one of another name since: a platform
-    team has declared it, or has deleted a declared one. Replicas that are on their way to a pool of
-    the same cards belong there already."""
-    nodes = {pod.node for pod in scheduled(pods, current.placement) if pod.node}
-    by_pool = Counter(fleet.pool_of(node) for node in nodes)
-    runs_on = {
-        pool.name: by_pool[pool.name]
-        for pool in pools
-        if pool.accelerator is not None and pool.accelerator.id == current.placement
-    }
-    on_its_way = current.pool in runs_on and not current.settled
-    if on_its_way or not any(runs_on.values()) or runs_on.get(current.pool):
-        return current.pool
-    return max(runs_on, key=lambda name: runs_on[name])
 
 
 def _request(road: _Road, keep: tuple[str, Parallelism] | None = None, held: int = 0) -> Request:
@@ -282,7 +221,8 @@ def _stay(
     prospect = find_prospect(road.observation, road.spec.placement, decision, current, road.now)
     if prospect is None:
         return placed
-    if prospect.moves_at > road.now or not road.turn.may_move or not prospect.at_rest:
+    may_go = road.turn.may_move and prospect.at_rest and not road.bound
+    if prospect.moves_at > road.now or not may_go:
         return replace(placed, prospect=prospect)
     moved = Move(prospect.reason, current.pool, road.now, prospect.why)
     return _go(road, prospect.option, moved)
@@ -296,7 +236,7 @@ def _stay_short(road: _Road, current: ChildDeployment, placed: Placed) -> Placed
         return placed
     since = short_since(road.observation, current, road.now)
     leaves_at = since + wait_of(road.spec.placement.fallback.after)
-    if leaves_at > road.now:
+    if leaves_at > road.now or road.bound:
         return replace(placed, leaves_at=leaves_at)
     why = f"it had {tell_short(placed)}"
     return _go(road, relief, move_away(current, why, relief.pool.name, road.now))
@@ -335,6 +275,8 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
     running = road.runs(current.placement)
     misfit = verdict is not None and verdict.reason in _MISFITS
     if running and not misfit:
+        return Held(decision, current, why, None)
+    if road.bound:
         return Held(decision, current, why, None)
     if misfit and decision.chosen is None:
         return None

@@ -5,36 +5,45 @@ refusal at any step leaves running children as they are.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
-from tonnage.api.inference import FallbackReturn
+from tonnage.api.inference import Approval, FallbackReturn
+from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
+from tonnage.kube.rights import Right
 from tonnage.placement.memory import Memory
 from tonnage.reconcile.accept import Accepted, Refused, accept
-from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
+from tonnage.reconcile.actions import Action, Delete, Scale, apply_if_changed, stamped
+from tonnage.reconcile.approval import UNASKED, Awaiting, Standing, terms_in_force
 from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.forbidden import RETRY_SECONDS, tell_unchanged
+from tonnage.reconcile.gate import Gate, settle_as_approved
+from tonnage.reconcile.gateway import (
+    GatewayPlan,
+    hindered,
+    mark_service,
+    plan_gateway,
+    tell_gateway,
+)
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.ledger import reserve_for
 from tonnage.reconcile.move import MoveReason, with_move
 from tonnage.reconcile.moves import Wish, is_under_way
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.outlook import Outlook
-from tonnage.reconcile.place import (
-    Held,
-    Placed,
-    Unplaced,
-    place,
-    placed_for,
-    serving_deployment,
-)
+from tonnage.reconcile.place import Held, Placed, Unplaced, place
 from tonnage.reconcile.remember import remember
 from tonnage.reconcile.rollout import find_deployment, with_strategy
+from tonnage.reconcile.scaling import scale_in_force
+from tonnage.reconcile.serving import placed_for, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.turn import ALONE, Turn
 from tonnage.render.deployment import render_deployment
@@ -57,6 +66,7 @@ class World:
 class Plan:
     """Actions in their order, the status to be reported, and what is reserved meanwhile.
 
+    `optional` come after all others, and what is in the way of one is only told.
     `children` are those that the replicas are to run as, complete, whether or not they have to be
     written now; `waits_for_capacity`: the key is to be woken when GPUs become free. `moves`: it has
     left a pool and does not all serve from the new one yet; `wish` is to leave its own by choice.
@@ -66,10 +76,16 @@ class Plan:
     status: InferenceDeploymentStatus
     reservations: tuple[Reservation, ...]
     requeue: Requeue
+    optional: tuple[Action, ...] = ()
     children: tuple[Object, ...] = ()
     waits_for_capacity: bool = False
     moves: bool = False
     wish: Wish | None = None
+
+    @property
+    def all_actions(self) -> tuple[Action, ...]:
+        """All that is to be done, whatever may become of some of it."""
+        return (*self.actions, *self.optional)
 
 
 def make_plan(
@@ -80,9 +96,19 @@ def make_plan(
     turn: Turn = ALONE,
 ) -> Plan:
     """The next step that brings the object closer to its spec; `turn` is what others leave."""
+    plan = _plan_replicas(observation, fleet, world, now, turn)
+    return _with_gateway(plan, observation, now)
+
+
+def _plan_replicas(
+    observation: Observation, fleet: Fleet, world: World, now: datetime, turn: Turn
+) -> Plan:
+    """The replicas and their Service, whatever becomes of all else."""
     accepted = accept(observation, world.catalog)
     if isinstance(accepted, Refused):
         return _stand_still(observation, accepted, now)
+    if accepted.spec.approval is Approval.MANUAL:
+        return _plan_as_approved(observation, accepted, fleet, world, now, turn)
     placing = place(observation, accepted, fleet, world.catalog, world.memory, now, turn)
     if isinstance(placing, Placed):
         return _carry_out(observation, accepted, placing, fleet, world, now)
@@ -91,7 +117,42 @@ def make_plan(
 
 def plan_refusal(observation: Observation, refused: Refused, now: datetime) -> Plan:
     """What remains when a plan cannot be carried out: nothing is done, and status says why."""
-    return _stand_still(observation, refused, now)
+    return _with_gateway(_stand_still(observation, refused, now), observation, now)
+
+
+def plan_hindered(observation: Observation, plan: Plan, why: Hindrance, now: datetime) -> Plan:
+    """The plan as carried out but for its optional actions, with what was in their way."""
+    return _told_of_gateway(plan, hindered(why), observation, now)
+
+
+def _with_gateway(plan: Plan, observation: Observation, now: datetime) -> Plan:
+    """The plan, with what is to be done about an InferencePool beside the replicas."""
+    placed = bool(plan.children)
+    gateway = plan_gateway(observation, _owner(observation), placed=placed)
+    plan = replace(plan, optional=gateway.actions, children=(*plan.children, *gateway.children))
+    return _told_of_gateway(plan, gateway, observation, now)
+
+
+def _told_of_gateway(
+    plan: Plan, gateway: GatewayPlan, observation: Observation, now: datetime
+) -> Plan:
+    status = tell_gateway(plan.status, gateway.finding, observation, now)
+    return replace(plan, status=status, requeue=plan.requeue.or_after(gateway.again_seconds))
+
+
+def plan_without_right(observation: Observation, plan: Plan, right: Right, now: datetime) -> Plan:
+    """What remains of a plan that the operator may not carry out: its findings, and the lack.
+
+    Only what exists is reserved, since others may be able to go on.
+    """
+    remains = Plan(
+        actions=(),
+        status=tell_unchanged(plan.status, observation, right, now),
+        reservations=_reservations(observation, observation.deployments),
+        requeue=Requeue(RETRY_SECONDS),
+        moves=is_under_way(observation.deployments),
+    )
+    return _with_gateway(remains, observation, now)
 
 
 def _stand_still(observation: Observation, refused: Refused, now: datetime) -> Plan:
@@ -109,18 +170,57 @@ def _stand_still(observation: Observation, refused: Refused, now: datetime) -> P
     )
 
 
-def _wait(
-    observation: Observation, accepted: Accepted, placing: Held | Unplaced, now: datetime
+def _plan_as_approved(
+    observation: Observation,
+    accepted: Accepted,
+    fleet: Fleet,
+    world: World,
+    now: datetime,
+    turn: Turn,
 ) -> Plan:
-    """No room or no fit: what runs goes on running, and free GPUs wake the key."""
+    """The next step within what a person has approved; what goes beyond it is proposed."""
+    spec = accepted.spec
+    settle = partial(place, observation, accepted, fleet, world.catalog, world.memory, now)
+    render = partial(_render, observation, accepted, fleet=fleet, world=world)
+    gate = Gate(observation, spec, terms_in_force(observation, spec, fleet), render)
+    placing, standing = settle_as_approved(gate, settle, turn)
+    if isinstance(placing, Placed):
+        return _carry_out(observation, accepted, placing, fleet, world, now, standing)
+    plan = _wait(observation, accepted, placing, now, standing)
+    if isinstance(placing, Awaiting):
+        return _with_scale(plan, scale_in_force(observation, accepted, fleet, turn))
+    return plan
+
+
+def _wait(
+    observation: Observation,
+    accepted: Accepted,
+    placing: Held | Unplaced | Awaiting,
+    now: datetime,
+    standing: Standing = UNASKED,
+) -> Plan:
+    """No room, no fit, or no approval: what runs goes on running, and free GPUs wake the key."""
+    outlook = Outlook(accepted, placing, standing=standing)
     return Plan(
         actions=(),
-        status=make_status(observation, Outlook(accepted, placing), now),
+        status=make_status(observation, outlook, now),
         reservations=_reservations(observation, observation.deployments),
-        requeue=_look_again(now, None if isinstance(placing, Unplaced) else placing.until),
+        requeue=_look_again(now, placing.until if isinstance(placing, Held) else None),
         waits_for_capacity=True,
         moves=is_under_way(observation.deployments),
     )
+
+
+def _with_scale(plan: Plan, scale: Scale | None) -> Plan:
+    """The plan, with another number of replicas of what runs, and that reserved."""
+    if scale is None:
+        return plan
+    placement = scale.child.body["metadata"]["labels"][LABEL_PLACEMENT]
+    reservations = tuple(
+        replace(found, replicas=scale.replicas) if found.placement == placement else found
+        for found in plan.reservations
+    )
+    return replace(plan, actions=(scale,), reservations=reservations)
 
 
 def _look_again(now: datetime, *moments: datetime | None) -> Requeue:
@@ -139,9 +239,10 @@ def _waits_to_return(accepted: Accepted, placed: Placed) -> bool:
     return fell_back and accepted.spec.placement.fallback.back is not FallbackReturn.NEVER
 
 
-def _wish(observation: Observation, placed: Placed) -> Wish | None:
+def _wish(observation: Observation, placed: Placed, standing: Standing) -> Wish | None:
+    """What waits for a person holds up no other object that would move."""
     prospect = placed.prospect
-    if prospect is None:
+    if prospect is None or standing.proposal is not None:
         return None
     due = prospect.moves_at if prospect.at_rest else None
     return Wish(due, prospect.claim(observation.owner))
@@ -154,15 +255,16 @@ def _carry_out(
     fleet: Fleet,
     world: World,
     now: datetime,
+    standing: Standing = UNASKED,
 ) -> Plan:
     """Make the children what the placement asks for; old placements leave when they may."""
-    service = render_service(_owner(observation))
+    service = mark_service(render_service(_owner(observation)), observation)
     deployment = _render(observation, accepted, placed, fleet, world)
     target = find_deployment(observation, deployment)
     others = [found for found in observation.deployments if found is not target]
     rolls = apply_if_changed(DEPLOYMENTS, deployment, target.child if target else None)
     settled = target if not rolls else None
-    outlook = Outlook(accepted, placed, settled, image=_image(deployment))
+    outlook = Outlook(accepted, placed, settled, _image(deployment), standing)
     prospect = placed.prospect
     return Plan(
         actions=(
@@ -180,7 +282,7 @@ def _carry_out(
         children=(stamped(service), stamped(deployment)),
         waits_for_capacity=placed.is_short or _waits_to_return(accepted, placed),
         moves=_sets_out(placed, now) or is_under_way(observation.deployments),
-        wish=_wish(observation, placed),
+        wish=_wish(observation, placed, standing),
     )
 
 
@@ -213,7 +315,8 @@ def _may_leave(other: ChildDeployment, replacement: ChildDeployment | None, gran
 
 
 def _owner(observation: Observation) -> Owner:
-    return Owner(observation.key.namespace, observation.key.name, observation.uid)
+    key = observation.key
+    return Owner(key.namespace, key.name, observation.uid, observation.queue)
 
 
 def _image(deployment: Object) -> str:

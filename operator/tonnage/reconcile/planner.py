@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
@@ -52,9 +53,9 @@ class Planner:
         deployments: Sequence[Object],
         objects: Iterable[Object],
         classes: PriorityClasses,
-    ) -> None:
-        """Learn what is reserved, who waits and who moves from what exists."""
-        take_stock(self._fleet, self._moves, deployments, objects, classes)
+    ) -> list[tuple[Key, InferenceDeploymentStatus]]:
+        """Learn what is reserved, who waits and who moves from what exists; gives the statuses."""
+        return take_stock(self._fleet, self._moves, deployments, objects, classes)
 
     def plan(self, observation: Observation, now: datetime) -> Plan:
         """Plan the object's next step and reserve what it takes."""

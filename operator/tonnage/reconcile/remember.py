@@ -5,15 +5,13 @@ out of reach, nothing is known of a model whose replicas serve all the same; tha
 object that was accepted and placed into one that is not.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.reconcile.accept import Refused
-from tonnage.reconcile.findings import Finding
+from tonnage.reconcile.findings import Finding, read_finding
 from tonnage.reconcile.observe import Observation
 
 
@@ -40,13 +38,4 @@ def remember(observation: Observation, refused: Refused) -> Remembered | None:
     accepted, placed = (before.get(kind) for kind in (ConditionType.ACCEPTED, ConditionType.PLACED))
     if accepted is None or placed is None or accepted["status"] != "True":
         return None
-    return Remembered(_finding(accepted), _finding(placed), status)
-
-
-def _finding(condition: Mapping[str, Any]) -> Finding:
-    return Finding(
-        ConditionType(condition["type"]),
-        {"True": True, "False": False}.get(condition["status"]),
-        condition["reason"],
-        condition["message"],
-    )
+    return Remembered(read_finding(accepted), read_finding(placed), status)

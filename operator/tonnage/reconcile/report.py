@@ -1,6 +1,7 @@
 """Telling what was found: the status, and an event where something turned."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from tonnage.api.conditions import Condition, ConditionType, Reason
@@ -8,13 +9,27 @@ from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import KubeApi
+from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 
-_TOLD: Final = (ConditionType.ACCEPTED, ConditionType.PLACED, ConditionType.READY)
+_TOLD: Final = (
+    ConditionType.ACCEPTED,
+    ConditionType.PLACED,
+    ConditionType.READY,
+    ConditionType.INFERENCE_POOL_APPLIED,
+)
 
 
-_USUAL: Final = frozenset({Reason.ROLLING_OUT, Reason.CONTAINERS_NOT_READY})
-"""What every start passes through; nobody is to be warned of it."""
+_MOVING: Final = "Moving"
+_MOVED: Final = "Moved"
+"""The reason where the user's own change of the spec moved the replicas."""
+
+_MOVES: Final = frozenset(map(str, MoveReason))
+
+_USUAL: Final = frozenset(
+    {Reason.ROLLING_OUT, Reason.CONTAINERS_NOT_READY, Reason.AWAITING_APPROVAL}
+)
+"""What every start passes through, and what somebody asked for; nobody is to be warned of it."""
 
 
 class EventSink(Protocol):
@@ -54,6 +69,56 @@ async def report(
     for turn in find_turns(before, status.conditions):
         warning = turn.status == "False" and turn.reason not in _USUAL
         await events.record(identity, warning, turn.reason, turn.message, turn.type)
+    move = find_move(observation.previous_status, status)
+    if move is not None:
+        await events.record(identity, False, move.reason, move.note, _MOVING)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldMove:
+    """A move as an event tells it: why in a word, and from where to where and why in a note."""
+
+    reason: str
+    note: str
+
+
+def find_move(before: Mapping[str, Any], after: InferenceDeploymentStatus) -> ToldMove | None:
+    """The change of pools between two statuses; None where the replicas stay, or had no pool.
+
+    A status lists the pool that was decided on first, unless none was; then it lists those that
+    replicas still run in. So what was not decided on then is no pool that they come from now.
+    """
+    place = _decided(after.to_dict())
+    listed = before.get("placements") or []
+    if place is None or not listed:
+        return None
+    decided = _decided(before)
+    if decided is None:
+        told = any(_is_told(found, place) for found in listed)
+        left = None if told or place["reason"] not in _MOVES else listed[0]
+    else:
+        left = decided
+    if left is None or left.get("pool") == place["pool"]:
+        return None
+    reason = place["reason"] if place["reason"] in _MOVES else _MOVED
+    note = f"from pool {left.get('pool')} to pool {place['pool']}: {place['message']}"
+    return ToldMove(reason, note)
+
+
+def _decided(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The placement that was decided on, where one was."""
+    chosen = {
+        found.get("pool")
+        for found in status.get("candidates") or []
+        if found.get("verdict") == "Chosen"
+    }
+    first = next(iter(status.get("placements") or []), None)
+    return first if first is not None and first.get("pool") in chosen else None
+
+
+def _is_told(found: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
+    """Whether the move by which the replicas came to the place was seen before."""
+    return (found.get("pool"), found.get("reason")) == (place["pool"], place["reason"])
 
 
 def find_turns(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) -> list[Condition]:

@@ -9,6 +9,7 @@ from tonnage.api.status import (
     InferenceDeploymentStatus,
     ModelStatus,
     PlacementStatus,
+    ProposedPlan,
     RebalanceStatus,
 )
 from tonnage.fit.weights import stored_bytes
@@ -20,6 +21,7 @@ from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import GIB, Outlook, find_all
 from tonnage.reconcile.place import Placed
+from tonnage.reconcile.proposal import proposed_plan
 from tonnage.reconcile.remember import Remembered
 from tonnage.reconcile.retain import tell_way_back
 from tonnage.render.names import placement_name
@@ -45,6 +47,8 @@ def make_status(
         model=_model_status(outlook.accepted),
         placements=list(_placements(observation, outlook)),
         rebalance=_rebalance(outlook),
+        plan=_plan_in_force(outlook),
+        proposed_plan=_proposed_plan(outlook),
     )
     return _with_candidates(status, outlook)
 
@@ -64,6 +68,19 @@ def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
             "message": prospect.why,
         }
     )
+
+
+def _plan_in_force(outlook: Outlook) -> str | None:
+    if isinstance(outlook.accepted, Remembered):
+        return outlook.accepted.status.plan
+    return outlook.standing.plan
+
+
+def _proposed_plan(outlook: Outlook) -> ProposedPlan | None:
+    if isinstance(outlook.accepted, Remembered):
+        return outlook.accepted.status.proposed_plan
+    proposal = outlook.standing.proposal
+    return proposed_plan(proposal) if proposal else None
 
 
 def _with_candidates(

@@ -34,8 +34,9 @@ def take_stock(
     deployments: Sequence[Object],
     objects: Iterable[Object],
     classes: PriorityClasses,
-) -> None:
-    """Fill the ledger and the moves from our Deployments and all InferenceDeployments.
+) -> list[tuple[Key, InferenceDeploymentStatus]]:
+    """Fill the ledger and the moves from our Deployments and all InferenceDeployments; gives the
+    statuses that were read for it.
 
     So nobody that waited under the leader before loses its place to one that comes first by chance.
     """
@@ -47,6 +48,7 @@ def take_stock(
             ledger.wait_for_capacity(precedence, claims)
     wishes = ((precedence, _read_wish(status)) for precedence, status in known)
     moves.prime(deployments, ((found, wish) for found, wish in wishes if wish is not None))
+    return [(precedence.key, status) for precedence, status in known]
 
 
 def _read_statuses(

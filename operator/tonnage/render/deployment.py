@@ -12,6 +12,7 @@ from tonnage.render.metadata import (
     placement_annotations,
     placement_labels,
     pod_selector,
+    queue_labels,
 )
 from tonnage.render.model import Owner, RenderSettings, SurgeMode
 from tonnage.render.names import deployment_name, placement_name
@@ -53,7 +54,10 @@ def render_deployment(
         "metadata": {
             "name": deployment_name(owner.name, placement_name(option)),
             "namespace": owner.namespace,
-            "labels": placement_labels(owner, option),
+            "labels": {
+                **queue_labels(owner, spec.template.metadata),
+                **placement_labels(owner, option),
+            },
             "annotations": placement_annotations(option, placed_for),
             "ownerReferences": [owner_reference(owner)],
         },

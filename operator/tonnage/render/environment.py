@@ -5,6 +5,7 @@ from typing import Any
 
 from tonnage.api.inference import ModelSource
 from tonnage.api.pod import EnvVar
+from tonnage.api.redact import without_credentials
 from tonnage.render.api_form import api_form
 from tonnage.render.defaults import defaults
 from tonnage.render.lifetime import startup_seconds
@@ -48,7 +49,10 @@ def _cache() -> dict[str, str]:
 def _hub(source: ModelSource, settings: RenderSettings) -> dict[str, str]:
     if source.persistent_volume_claim:
         return {"HF_HUB_OFFLINE": "1"}  # all of it lies on the volume; never ask the Hub for more
-    return {"HF_ENDPOINT": settings.hf_endpoint} if settings.hf_endpoint else {}
+    if not settings.hf_endpoint:
+        return {}
+    # The operator's own password would be readable for everybody who may see a Deployment.
+    return {"HF_ENDPOINT": without_credentials(settings.hf_endpoint)}
 
 
 def _token(source: ModelSource) -> list[Variable]:

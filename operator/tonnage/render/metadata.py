@@ -9,6 +9,7 @@ from tonnage.api.names import (
     API_VERSION,
     GROUP,
     INFERENCE_DEPLOYMENT,
+    LABEL_KUEUE_QUEUE,
     LABEL_MANAGED_BY,
     LABEL_OWNER,
     LABEL_PLACEMENT,
@@ -73,6 +74,15 @@ def owner_labels(owner: Owner) -> dict[str, str]:
 def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
     """Labels of the Deployment and the pods of one placement."""
     return {**owner_labels(owner), LABEL_PLACEMENT: placement_name(option)}
+
+
+def queue_labels(owner: Owner, given: TemplateMetadata) -> dict[str, str]:
+    """Kueue's queue, from the template or else from the object itself.
+
+    Kueue reads it on the Deployment, and older releases of it on the pods.
+    """
+    queue = given.labels.get(LABEL_KUEUE_QUEUE, owner.queue)
+    return {} if queue is None else {LABEL_KUEUE_QUEUE: queue}
 
 
 def pod_selector(owner: Owner, option: Option) -> dict[str, str]:

@@ -7,11 +7,13 @@ from enum import StrEnum
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The InferenceDeployment that the children belong to. With its uid, a child of an object that
-    was deleted and made anew under the same name is not taken for one of the new object's."""
+    was deleted and made anew under the same name is not taken for one of the new object's.
+    `queue` is the Kueue queue that its label names."""
 
     namespace: str
     name: str
     uid: str
+    queue: str | None = None
 
 
 class SurgeMode(StrEnum):

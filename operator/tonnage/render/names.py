@@ -31,6 +31,11 @@ def deployment_name(owner_name: str, placement: str) -> str:
     return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
 
 
+def inference_pool_name(owner_name: str) -> str:
+    """Name of the InferencePool over all placements: the owner's own, as that of the Service."""
+    return owner_name
+
+
 def service_name(owner_name: str) -> str:
     """Name of the Service over all placements: the owner's own, which the CRD keeps a DNS label."""
     return owner_name

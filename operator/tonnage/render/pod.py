@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tonnage.api.names import VLLM_CONTAINER
+from tonnage.api.names import ANNOTATION_RESTARTED_AT, VLLM_CONTAINER
 from tonnage.api.pod import TemplateSpec
 from tonnage.render.arguments import arguments
 from tonnage.render.defaults import defaults
 from tonnage.render.environment import environment
 from tonnage.render.image import choose_image
 from tonnage.render.lifetime import lifecycle, probes, termination_grace_seconds
-from tonnage.render.metadata import placement_labels
+from tonnage.render.metadata import placement_labels, queue_labels
 from tonnage.render.replica import Replica
 from tonnage.render.resources import resources
 from tonnage.render.scheduling import affinity, tolerations
@@ -21,10 +21,17 @@ def pod_template(replica: Replica) -> dict[str, Any]:
     """The template of the replica's pods, the user's labels and annotations among it."""
     given = replica.spec.template.metadata
     metadata: dict[str, Any] = {
-        "labels": {**given.labels, **placement_labels(replica.owner, replica.option)}
+        "labels": {
+            **given.labels,
+            **queue_labels(replica.owner, given),
+            **placement_labels(replica.owner, replica.option),
+        }
     }
-    if given.annotations:
-        metadata["annotations"] = dict(given.annotations)
+    annotations = dict(given.annotations)
+    if replica.spec.rollout.restarted_at is not None:
+        annotations[ANNOTATION_RESTARTED_AT] = replica.spec.rollout.restarted_at
+    if annotations:
+        metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": _pod_spec(replica)}
 
 

@@ -15,7 +15,8 @@ from tonnage.render.quantity import canonical, gibibytes
 
 _CACHE: Final = "cache"
 _SHARED_MEMORY: Final = "shm"
-_MODEL: Final = "model"
+MODEL_VOLUME: Final = "model"
+"""Name of the volume that holds the model, where it comes from a claim."""
 _SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where NCCL and RCCL look for it
 
 _VOLUMES: Final = "spec.template.spec.volumes"
@@ -50,7 +51,7 @@ def check_volumes(template: TemplateSpec) -> None:
     """Refuse clashes with our volumes and among the user's own. Raises VolumeError."""
     names = [volume.name for volume in template.volumes]
     for name in names:
-        if name in (_CACHE, _SHARED_MEMORY, _MODEL):
+        if name in (_CACHE, _SHARED_MEMORY, MODEL_VOLUME):
             raise VolumeError(_VOLUMES, f"name {name!r} is one of Tonnage's own; rename the volume")
     _refuse_repetition(_VOLUMES, "name", names)
     for mount in template.volume_mounts:
@@ -84,13 +85,13 @@ def _model_volume(source: ModelSource) -> list[dict[str, Any]]:
     if claim is None:
         return []
     volume = {"claimName": claim.claim_name, "readOnly": True}
-    return [{"name": _MODEL, "persistentVolumeClaim": volume}]
+    return [{"name": MODEL_VOLUME, "persistentVolumeClaim": volume}]
 
 
 def _model_mount(source: ModelSource) -> list[dict[str, Any]]:
     if source.persistent_volume_claim is None:
         return []
-    return [{"name": _MODEL, "mountPath": defaults().model_volume_path, "readOnly": True}]
+    return [{"name": MODEL_VOLUME, "mountPath": defaults().model_volume_path, "readOnly": True}]
 
 
 def _user_volume(volume: Volume) -> dict[str, Any]:

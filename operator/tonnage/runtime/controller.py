@@ -42,8 +42,12 @@ class Result(StrEnum):
 class ReconcileObserver(Protocol):
     """Told of each reconcile, for metrics."""
 
-    def reconciled(self, result: str, seconds: float) -> None:
+    def reconciled(self, result: Result, seconds: float) -> None:
         """A reconcile ended."""
+        ...
+
+    def gave_up(self) -> None:
+        """A reconcile failed in a way that no retry can mend."""
         ...
 
     def found_bug(self) -> None:
@@ -60,6 +64,7 @@ class _Ending:
     error: BaseException | None = None
     level: int = logging.INFO
     is_bug: bool = False
+    is_final: bool = False
 
 
 class Controller:
@@ -91,8 +96,12 @@ class Controller:
 
     def oldest_in_flight_seconds(self) -> float:
         """Age of the longest running reconcile; 0 when none runs."""
-        oldest = min(self._started.values(), default=None)
-        return 0.0 if oldest is None else self._clock() - oldest
+        return max(self.in_flight_seconds(), default=0.0)
+
+    def in_flight_seconds(self) -> list[float]:
+        """Ages of the reconciles that run now."""
+        now = self._clock()
+        return [now - started for started in self._started.values()]
 
     async def _work(self) -> None:
         while (key := await self._queue.get()) is not None:
@@ -110,6 +119,8 @@ class Controller:
         self._observer.reconciled(ending.result, seconds)
         if ending.is_bug:
             self._observer.found_bug()
+        if ending.is_final:
+            self._observer.gave_up()
         fields = {
             "key": str(key),
             "result": str(ending.result),
@@ -146,7 +157,7 @@ class Controller:
         match error:
             case InvalidError():  # it will never be taken; a change or the resync brings the key
                 self._queue.forget(key)
-                return _Ending(Result.ERROR, None, error, logging.ERROR)
+                return _Ending(Result.ERROR, None, error, logging.ERROR, is_final=True)
             case ConflictError() | NotFoundError():  # what was read is outdated: nobody's fault
                 return _Ending(Result.REQUEUE, retry(key), error)
             case TransientError():

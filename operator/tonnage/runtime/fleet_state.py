@@ -17,7 +17,8 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.node import read_node
 from tonnage.fleet.pod import read_gpu_pod
-from tonnage.kube.protocol import Object
+from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES, PODS
+from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.turn import Precedence
 from tonnage.runtime.seen_objects import SeenObjects
@@ -48,6 +49,11 @@ class FleetState:
         self._pools: SeenObjects[DeclaredPool] = SeenObjects(
             lambda _, pool: self._fleet.declare(pool), self._fleet.withdraw
         )
+        self._seen: Mapping[Kind, SeenObjects[Any]] = {
+            NODES: self._nodes,
+            PODS: self._pods,
+            ACCELERATOR_POOLS: self._pools,
+        }
         self._line = WaitingLine()
 
     def view(self) -> Fleet:
@@ -132,6 +138,16 @@ class FleetState:
         pools = ((*_identity(obj), _read_pool(obj)) for obj in objects)
         listed = ((name, uid, pool) for name, uid, pool in pools if pool is not None)
         self._learn(self._pools.replace(listed, since))
+
+    # Silent watches
+
+    def begin_anew(self, kind: Kind) -> None:
+        """The watch of a kind was begun anew."""
+        self._seen[kind].begin_anew()
+
+    def take_unannounced(self) -> dict[Kind, int]:
+        """Changes that lists found and that no event has told since, each told once."""
+        return {kind: seen.take_unannounced() for kind, seen in self._seen.items()}
 
     # The ledger, and who waits
 

@@ -24,19 +24,23 @@ class Health:
         self._max_in_flight_seconds = max_in_flight_seconds
         self._clock = clock
         self._expected_at = clock()
-        self._waiting_for: dict[str, bool] = {}
+        self._waiting_for: dict[str, str] = {}
 
     def wait_for(self, what: str) -> None:
         """Ready only after this."""
-        self._waiting_for[what] = True
+        self._waiting_for[what] = ""
+
+    def still_waiting(self, what: str, why: str) -> None:
+        """It was tried in vain; `why` tells a person what to do."""
+        self._waiting_for[what] = f": {why}"
 
     def reached(self, what: str) -> None:
         """This is no longer waited for."""
         self._waiting_for.pop(what, None)
 
     def missing(self) -> list[str]:
-        """What is still waited for; empty when ready. Standby replicas are ready too."""
-        return sorted(self._waiting_for)
+        """What is still waited for, and why; empty when ready. Standby replicas are ready too."""
+        return sorted(what + why for what, why in self._waiting_for.items())
 
     def troubles(self) -> list[str]:
         """Why a restart is due; empty when alive."""

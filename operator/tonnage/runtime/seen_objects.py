@@ -3,6 +3,9 @@
 A watch can miss deletions (after a 410 the survivors are told again, the dead are not), so that a
 list replaces what is known now and then. An event that came after the list was begun is newer than
 the list and stands.
+
+What a list finds changed and no event tells either soon after is a sign that the watch is silent:
+a connection that somewhere on its way was dropped can look open for ever.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,6 +26,8 @@ class SeenObjects(Generic[T]):
         self._objects: dict[str, tuple[str, T]] = {}
         self._told_at: dict[str, int] = {}
         self._events = 0
+        self._unannounced: set[str] = set()
+        self._begun_anew: int | None = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -43,19 +48,36 @@ class SeenObjects(Generic[T]):
         self._tell(identity)
         return self._lose(identity)
 
+    def begin_anew(self) -> None:
+        """The watch was begun anew: what the next list finds changed, it could not have told."""
+        self._events += 1
+        self._begun_anew = self._events
+        self._unannounced.clear()
+
+    def take_unannounced(self) -> int:
+        """Changes that lists found and that no event has told since; counted once."""
+        count = len(self._unannounced)
+        self._unannounced.clear()
+        return count
+
     def replace(self, listed: Iterable[tuple[str, str, T]], since: int) -> bool:
         """A list begun at the mark `since` is complete; whether what is known changed."""
         newer = {identity for identity, moment in self._told_at.items() if moment > since}
         self._told_at = {identity: self._told_at[identity] for identity in newer}
-        changed = False
+        changed: set[str] = set()
         present = set(newer)
         for identity, uid, value in listed:
             present.add(identity)
-            if identity not in newer:
-                changed |= self._learn(identity, uid, value)
+            if identity not in newer and self._learn(identity, uid, value):
+                changed.add(identity)
         for gone in sorted(self._objects.keys() - present):
-            changed |= self._lose(gone)
-        return changed
+            self._lose(gone)
+            changed.add(gone)
+        if self._begun_anew is None:
+            self._unannounced |= changed
+        elif self._begun_anew <= since:
+            self._begun_anew = None
+        return bool(changed)
 
     def _learn(self, identity: str, uid: str, value: T) -> bool:
         if self._objects.get(identity) == (uid, value):
@@ -73,3 +95,4 @@ class SeenObjects(Generic[T]):
     def _tell(self, identity: str) -> None:
         self._events += 1
         self._told_at[identity] = self._events
+        self._unannounced.discard(identity)

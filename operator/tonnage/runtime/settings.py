@@ -2,12 +2,17 @@
 
 import argparse
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from tonnage.api.redact import passwords_of, redact
+from tonnage.runtime.log_lines import FORMATS
+
 _ENVIRONMENT_PREFIX: Final = "TONNAGE_"
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,8 @@ class Settings:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str = "tonnage-system"
+    namespaces: tuple[str, ...] = ()
+    fleet_file: str | None = None
     listen: str = "0.0.0.0:8080"
     workers: int = 8
     kube_api_qps: float = 50.0
@@ -27,6 +34,7 @@ class Settings:
     hf_cache_directory: str | None = None
     prometheus_url: str | None = None
     log_level: str = "info"
+    log_format: str = "json"
 
     @property
     def listen_host(self) -> str:
@@ -38,15 +46,26 @@ class Settings:
         """Port of the listen address."""
         return int(self.listen.rpartition(":")[2])
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The passwords of its URLs, which nobody is to be told."""
+        return (*passwords_of(self.hf_endpoint), *passwords_of(self.prometheus_url))
+
     def to_dict(self) -> dict[str, Any]:
-        """All of it, to be told at start; there are no secrets among settings."""
-        return asdict(self)
+        """All of it, to be told at start, without the credentials that a URL may hold."""
+        return {
+            name: redact(value) if isinstance(value, str) else value
+            for name, value in asdict(self).items()
+        }
 
 
 _HELP: Final[Mapping[str, str]] = {
     "kubeconfig": "kubeconfig file; default: the pod's service account, else as kubectl does",
     "context": "context of the kubeconfig; default: its current one",
     "namespace": "namespace of the Lease; in a cluster that of the operator",
+    "namespaces": "namespaces that are served, with commas between them; default: all",
+    "fleet_file": "file with the Nodes and AcceleratorPools, read instead of the cluster's; "
+    "default: none",
     "listen": "host:port of /healthz, /readyz and /metrics",
     "workers": "InferenceDeployments reconciled at once",
     "kube_api_qps": "requests a second to the API server, in the long run",
@@ -57,6 +76,7 @@ _HELP: Final[Mapping[str, str]] = {
     "hf_cache_directory": "where facts read from the Hub are kept; default: nowhere",
     "prometheus_url": "Prometheus that scrapes vLLM, asked what it measured; default: none",
     "log_level": "debug, info, warning or error",
+    "log_format": "json (one object a line) or console (for people)",
 }
 
 
@@ -77,7 +97,7 @@ def add_arguments(
 
 
 def _tell_default(own: object) -> str:
-    return "" if own is None else f", default {own}"
+    return "" if own in (None, ()) else f", default {own}"
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -121,13 +141,31 @@ def _address(text: str) -> str:
     return text
 
 
+def _namespaces(text: str) -> tuple[str, ...]:
+    """Each one once, in their order; a variable that is set and empty means all."""
+    names = [name.strip() for name in text.split(",")] if text.strip() else []
+    for name in names:
+        if not _NAMESPACE.fullmatch(name):
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is not the name of a namespace, expected names as in chat,search"
+            )
+    return tuple(dict.fromkeys(names))
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
     return text.lower()
 
 
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text} is not {' or '.join(FORMATS)}")
+    return text
+
+
 _PARSERS: Final[Mapping[str, Any]] = {
+    "namespaces": _namespaces,
     "listen": _address,
     "workers": _positive_int,
     "kube_api_qps": _positive_float,
@@ -135,4 +173,5 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "reconcile_deadline_seconds": _positive_float,
     "drain_seconds": _positive_float,
     "log_level": _level,
+    "log_format": _format,
 }

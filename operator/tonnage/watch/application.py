@@ -1,13 +1,12 @@
 """The kopf side: what is watched, how, and as whom. Every handler is one call."""
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 import kopf
 
 from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from tonnage.kube.connection import Credentials
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -24,10 +23,11 @@ LONGEST_BACKOFF_SECONDS: Final = 30.0
 
 Route = Callable[[Kind, str | None, Object], None]
 Step = Callable[[], Awaitable[None]]
+Login = Callable[[], Awaitable[kopf.AiohttpSession]]
 
 
 def build_registry(
-    *, route: Route, login: Callable[[], Awaitable[Credentials]], start: Step, stop: Step
+    *, kinds: Iterable[Kind], route: Route, login: Login, start: Step, stop: Step
 ) -> kopf.OperatorRegistry:
     """All handlers, on a registry of their own: importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
@@ -43,10 +43,10 @@ def build_registry(
         await stop()
 
     @kopf.on.login(registry=registry, id="login")
-    async def on_login(**_: Any) -> kopf.ConnectionInfo:
-        return _connection_info(await login())
+    async def on_login(**_: Any) -> kopf.AiohttpSession:
+        return await login()
 
-    for kind in WATCHED:
+    for kind in kinds:
         _watch(registry, kind, route)
     return registry
 
@@ -135,16 +135,3 @@ def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Route) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         route(kind, event["type"], dict(event["object"]))
-
-
-def _connection_info(credentials: Credentials) -> kopf.ConnectionInfo:
-    scheme, _, token = (credentials.authorization or "").rpartition(" ")
-    return kopf.ConnectionInfo(
-        server=credentials.server,
-        ca_path=credentials.ca_path,
-        insecure=credentials.insecure,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=credentials.certificate_path,
-        private_key_path=credentials.private_key_path,
-    )

@@ -33,6 +33,7 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
         fleet=surroundings.fleet,
         moves=moves,
         events=surroundings.events,
+        book=surroundings.book,
         world=world,
         measure=_measure_with(settings.prometheus_url),
         wake=surroundings.wake,
@@ -43,7 +44,8 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
     async def on_fleet_change() -> None:
         for key in moves.lapsed(surroundings.fleet.view().pools()):
             surroundings.wake(key)
-        await pools.report()
+        if settings.fleet_file is None:  # what stands in a file is nobody's to report
+            await pools.report()
 
     return Work(
         reconcile=reconciler.reconcile,

@@ -5,29 +5,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-)
-
 from tonnage.catalog.load import load_catalog
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.lease import LeaderElector
+from tonnage.kube.protocol import KubeApi
+from tonnage.kube.rights import RightsBook
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Transport
 from tonnage.reconcile.key import Key
 from tonnage.runtime.controller import Controller
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.health import Health
-from tonnage.runtime.metrics import ApiMetrics, QueueMetrics, ReconcileMetrics
+from tonnage.runtime.registry import Metrics
+from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.settings import Settings, process_identity
+from tonnage.runtime.status_book import StatusBook
 from tonnage.runtime.workqueue import WorkQueue
+from tonnage.watch.lists import seen_specs
+from tonnage.watch.missed_changes import MissedChanges
 from tonnage.watch.router import EventRouter
+from tonnage.watch.scope import Scope
 from tonnage.watch.work import BuildWork, Surroundings, Work
 
 LEASE_NAME: Final = "tonnage"
@@ -56,75 +55,84 @@ class Parts:
 
     settings: Settings
     connection: Connection
-    api: AioKubeApi
+    scope: Scope
+    api: KubeApi
+    rights: RightsBook
     elector: LeaderElector
     fleet: FleetState
     signs: Signs
     queue: WorkQueue[Key]
     controller: Controller
     router: EventRouter
+    specs: SeenObjects[int]
+    missed: MissedChanges
     work: Work
     health: Health
-    registry: CollectorRegistry
+    metrics: Metrics
 
 
-def assemble(settings: Settings, connection: Connection, build_work: BuildWork) -> Parts:
+def assemble(
+    settings: Settings, connection: Connection, build_work: BuildWork, scope: Scope
+) -> Parts:
     """Build every part from the settings."""
-    # Without it each counter has a second series, which nobody reads.
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no type
-    registry = CollectorRegistry()
-    for collector in (GCCollector, PlatformCollector, ProcessCollector):
-        collector(registry=registry)
-    waiting, working, asking = (
-        QueueMetrics(registry),
-        ReconcileMetrics(registry),
-        ApiMetrics(registry),
-    )
+    catalog = load_catalog()
+    signs = Signs(asyncio.Event(), asyncio.Event(), asyncio.Event())
+    fleet = FleetState(catalog, on_change=signs.changed.set, on_room=signs.room.set)
+    book = StatusBook(frozenset(catalog.accelerators))
+    rights = RightsBook()
+    metrics = Metrics(book, fleet.view, rights)
     identity = process_identity()
-    transport = Transport(connection.client, asking.requested)
+    transport = Transport(connection.client, metrics.api.requested, rights)
     elector = LeaderElector(
         AioLeaseApi(transport), namespace=settings.namespace, name=LEASE_NAME, identity=identity
     )
-    api = AioKubeApi(
-        transport,
-        before_write=elector.check,
-        bucket=TokenBucket(settings.kube_api_qps, settings.kube_api_burst),
+    bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
+    api = scope.limit(AioKubeApi(transport, before_write=elector.check, bucket=bucket))
+    queue: WorkQueue[Key] = WorkQueue(
+        metrics.queue, retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST)
     )
-    signs = Signs(asyncio.Event(), asyncio.Event(), asyncio.Event())
-    fleet = FleetState(load_catalog(), on_change=signs.changed.set, on_room=signs.room.set)
-    queue: WorkQueue[Key] = WorkQueue(waiting, retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST))
-    events = EventRecorder(
-        api,
-        identity=identity,
-        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
-        now=lambda: datetime.now(UTC),
-    )
-    work = build_work(Surroundings(api, fleet, events, queue.add))
+    events = _record_events(api, identity)
+    work = build_work(Surroundings(api, fleet, events, book, queue.add))
     controller = Controller(
         work.reconcile,
         queue,
-        working,
+        metrics.reconciles,
         workers=settings.workers,
         deadline_seconds=settings.reconcile_deadline_seconds,
     )
-    waiting.watch_depth(lambda: queue.depth)
-    working.watch_leadership(elector.is_leading)
+    metrics.queue.watch_depth(lambda: queue.depth)
+    metrics.workers.watch(settings.workers, controller.in_flight_seconds, elector.is_leading)
     health = Health(
         oldest_in_flight=controller.oldest_in_flight_seconds,
         max_in_flight_seconds=2 * settings.reconcile_deadline_seconds,
     )
-    router = EventRouter(queue.add, fleet, signs.relist, asking)
+    specs = seen_specs(queue.add)
+    router = EventRouter(queue.add, fleet, specs, signs.relist, metrics.api)
+    missed = MissedChanges(fleet, specs, scope.watched, metrics.api.changes_missed)
     return Parts(
         settings,
         connection,
+        scope,
         api,
+        rights,
         elector,
         fleet,
         signs,
         queue,
         controller,
         router,
+        specs,
+        missed,
         work,
         health,
-        registry,
+        metrics,
+    )
+
+
+def _record_events(api: KubeApi, identity: str) -> EventRecorder:
+    return EventRecorder(
+        api,
+        identity=identity,
+        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
+        now=lambda: datetime.now(UTC),
     )

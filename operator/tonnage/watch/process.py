@@ -7,6 +7,7 @@ has exit code 0: a restart is the cure for everything else.
 import asyncio
 import logging
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -14,16 +15,20 @@ import kopf
 
 from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.kube.connection import ConnectionConfigError, connect
-from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
+from tonnage.runtime.fleet_file_metric import tell_fleet_file
 from tonnage.runtime.periodic import repeat
 from tonnage.runtime.server import build_app, serve
 from tonnage.runtime.settings import Settings
 from tonnage.watch.application import build_registry, build_settings
+from tonnage.watch.fleet_file import FleetFile, ReadFleetFile
 from tonnage.watch.lists import relist_fleet, resync
 from tonnage.watch.parts import Parts, assemble
-from tonnage.watch.start_up import until_it_works
+from tonnage.watch.scope import scope_of
+from tonnage.watch.session import open_session
+from tonnage.watch.start_up import find_kinds, until_it_works
 from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
@@ -31,6 +36,12 @@ _log = logging.getLogger(__name__)
 FLEET_LIST_SECONDS: Final = 300.0
 RESYNC_SECONDS: Final = 600.0
 TELL_SECONDS: Final = 300.0
+
+FLEET_FILE_SECONDS: Final = 5.0
+"""Between two looks at a fleet file; a look that finds it unchanged costs nothing."""
+
+KOPF_SECONDS: Final = 5.0
+"""What kopf gets to end after all else has ended."""
 
 RELIST_SETTLE_SECONDS: Final = 5.0
 FLEET_SETTLE_SECONDS: Final = 1.5
@@ -44,12 +55,19 @@ class LeaseLostError(Exception):
     """Another replica leads, or could: only a new process may compete again."""
 
 
-async def run_operator(settings: Settings, build_work: BuildWork) -> int:
+class WatchStuckError(Exception):
+    """kopf was to end, and has not: only the end of the process ends it."""
+
+
+async def run_operator(
+    settings: Settings, build_work: BuildWork, read_fleet_file: ReadFleetFile
+) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code, 0 only for an end that was asked for."""
     _log.info("starting", extra={"settings": settings.to_dict()})
+    scope = scope_of(settings, read_fleet_file)
     try:
         async with connect(settings.kubeconfig, settings.context) as connection:
-            return await Operator(assemble(settings, connection, build_work)).run()
+            return await Operator(assemble(settings, connection, build_work, scope)).run()
     except ConnectionConfigError as error:
         _log.error("not started: %s", error)
         return 1
@@ -64,6 +82,7 @@ class Operator:
         self._open = AsyncExitStack()
         self._end_wanted = asyncio.Event()
         self._ready = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._fleet_known = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
         self._was_asked = False
@@ -76,7 +95,7 @@ class Operator:
         parts.health.wait_for(_FLEET)
         try:
             self._background.start("event loop lag", parts.health.measure_lag())
-            app = build_app(parts.health, parts.registry)
+            app = build_app(parts.health, parts.metrics.registry)
             host, port = parts.settings.listen_host, parts.settings.listen_port
             await self._open.enter_async_context(serve(app, host, port))
             await self._wait_for_kinds()
@@ -92,8 +111,11 @@ class Operator:
 
     async def start(self) -> None:
         """Begin to learn and to compete; events are taken in from now on."""
+        self._tell_scope()
         self._background.start("signals", self._take_signals_back())
         self._background.start("fleet", self._keep_fleet())
+        if (file := self._parts.scope.fleet_file) is not None:
+            self._background.start("fleet file", self._follow_file(file))
         self._background.start("leadership", self._lead())
 
     async def stop(self) -> None:
@@ -107,43 +129,67 @@ class Operator:
         await self._background.stop()
         await parts.elector.release()
         await self._open.aclose()
+        self._stopped.set()
 
     async def _watch(self) -> None:
+        watching = asyncio.create_task(self._run_kopf())
+        stopped = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        _, late = await asyncio.wait({watching}, timeout=KOPF_SECONDS)
+        if late:
+            # A watch of kopf that failed leaves others that outlive their cancellation.
+            raise WatchStuckError(f"kopf did not end within {KOPF_SECONDS:g} s of its watches")
+        await watching
+
+    async def _run_kopf(self) -> None:
+        scope = self._parts.scope
         await kopf.operator(
             registry=build_registry(
+                kinds=scope.watched,
                 route=self._parts.router.route,
-                login=self._parts.connection.credentials,
+                login=self._log_in,
                 start=self.start,
                 stop=self.stop,
             ),
             settings=build_settings(),
-            clusterwide=True,
+            clusterwide=not scope.namespaces,
+            namespaces=scope.namespaces,
             standalone=True,
+            # Of no use without peering, but kopf would ask for the user's name, which a number
+            # without an entry in /etc/passwd does not have.
+            identity="tonnage",  # type: ignore[arg-type] # a str by another name, not exported
             stop_flag=self._end_wanted,
             ready_flag=self._ready,
         )
 
+    async def _log_in(self) -> kopf.AiohttpSession:
+        return open_session(await self._parts.connection.credentials(), self._parts.rights)
+
     async def _wait_for_kinds(self) -> None:
         """A kind that is defined later than kopf starts would never be watched."""
         until = asyncio.create_task(self._end_wanted.wait())
-        waiting = asyncio.create_task(until_it_works(_KINDS, self._list_kinds))
+        waiting = asyncio.create_task(self._await(_KINDS, self._list_kinds))
         await asyncio.wait({until, waiting}, return_when=asyncio.FIRST_COMPLETED)
         until.cancel()
         if waiting.done():
             await waiting
-            self._parts.health.reached(_KINDS)
         waiting.cancel()
 
+    async def _await(self, what: str, job: Callable[[], Awaitable[object]]) -> None:
+        """Not ready, and saying why, until it works."""
+        health = self._parts.health
+        await until_it_works(what, job, health.still_waiting)
+        health.reached(what)
+
     async def _list_kinds(self) -> None:
-        for kind in (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS):
-            await self._parts.api.list(kind)
+        await find_kinds(self._parts.api, self._parts.scope.defined)
         for kind in (DEPLOYMENTS, SERVICES):
             await self._parts.api.list(kind, labels={LABEL_MANAGED_BY: MANAGED_BY})
 
     async def _keep_fleet(self) -> None:
-        await until_it_works(_FLEET, self._relist_fleet)
+        await self._await(_FLEET, self._relist_fleet)
         self._fleet_known.set()
-        self._parts.health.reached(_FLEET)
         await repeat(
             "listing the fleet",
             self._relist_fleet,
@@ -152,12 +198,21 @@ class Operator:
             settle_seconds=RELIST_SETTLE_SECONDS,
         )
 
+    async def _follow_file(self, file: FleetFile) -> None:
+        tell_fleet_file(self._parts.metrics.registry, lambda: file.problem is None)
+
+        async def read_again() -> None:
+            if await file.refresh():
+                await self._relist_fleet()
+
+        await repeat("reading the fleet file", read_again, FLEET_FILE_SECONDS)
+
     async def _lead(self) -> None:
         parts, start = self._parts, self._background.start
         await parts.elector.acquire()
         start("lease", self._hold())
         await self._fleet_known.wait()
-        await until_it_works("reservations", parts.work.prime)
+        await self._await("reservations", parts.work.prime)
         self._working = start("workers", parts.controller.run())
         parts.signs.changed.set()
         start("resync", repeat("resync", self._resync, RESYNC_SECONDS, wake=_set_event()))
@@ -186,11 +241,27 @@ class Operator:
         await self._parts.elector.hold()
         raise LeaseLostError("the lease was lost")
 
+    def _tell_scope(self) -> None:
+        scope = self._parts.scope
+        if scope.namespaces:
+            _log.info(
+                "GPUs that pods of other namespaces hold are not known: where they are taken,"
+                " replicas wait for the scheduler",
+                extra={"namespaces": list(scope.namespaces)},
+            )
+
     async def _relist_fleet(self) -> None:
+        if (file := self._parts.scope.fleet_file) is not None:
+            await file.refresh()
         await relist_fleet(self._parts.api, self._parts.fleet)
+        self._parts.metrics.syncs.fleet_listed.done()
+        self._parts.missed.listed()
 
     async def _resync(self) -> None:
-        await resync(self._parts.api, self._parts.fleet, self._parts.queue)
+        parts = self._parts
+        await resync(parts.api, parts.fleet, parts.queue, parts.specs)
+        parts.metrics.syncs.resynced.done()
+        parts.missed.listed()
 
     async def _wake_waiting(self) -> None:
         for key in self._parts.fleet.waiting_keys():

@@ -1,7 +1,7 @@
 """Waiting, at the start, for what the operator cannot do without."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from tenacity import (
@@ -10,21 +10,32 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from tonnage.kube.protocol import ApiError, NotLeadingError
+from tonnage.kube.protocol import (
+    ApiError,
+    Kind,
+    KindMissingError,
+    KubeApi,
+    NotLeadingError,
+)
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_SECONDS: Final = 15.0
 
 
-async def until_it_works(what: str, job: Callable[[], Awaitable[object]]) -> None:
+async def until_it_works(
+    what: str, job: Callable[[], Awaitable[object]], tell_why: Callable[[str, str], None]
+) -> None:
     """Do the job until the API server lets it succeed: a missing definition, role or network.
 
-    Raises NotLeadingError: nothing that this process does will make it lead again.
+    `tell_why` is told what is waited for, and the cause, after each try in vain.
+    Raises NotLeadingError: nothing that this process does will make it lead again; and
+    KindMissingError: a definition went after its kind was found, and kopf may not watch it.
     """
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
+        tell_why(what, str(error))
         _log.warning("waiting: %s", what, extra={"error": str(error)})
 
     retrying = AsyncRetrying(
@@ -36,6 +47,30 @@ async def until_it_works(what: str, job: Callable[[], Awaitable[object]]) -> Non
     await retrying(job)
 
 
+class MissingKindsError(ApiError):
+    """The API server does not know kinds that the operator cannot do without."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        names = ", ".join(f"{kind.plural}.{kind.group} ({kind.kind})" for kind in kinds)
+        super().__init__(
+            f"the API server has no CustomResourceDefinition {names}; apply those of this version:"
+            " `tonnage crds | kubectl apply --server-side -f -`, or install chart tonnage-crds"
+        )
+
+
+async def find_kinds(api: KubeApi, kinds: Iterable[Kind]) -> None:
+    """Look whether the cluster has these kinds. Raises MissingKindsError, and other ApiErrors."""
+    missing = []
+    for kind in kinds:
+        try:
+            await api.list(kind)
+        except KindMissingError:
+            missing.append(kind)
+    if missing:
+        raise MissingKindsError(missing)
+
+
 def _is_worth_waiting(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome else None
-    return isinstance(error, ApiError) and not isinstance(error, NotLeadingError)
+    hopeless = isinstance(error, NotLeadingError | KindMissingError)
+    return isinstance(error, ApiError) and not hopeless

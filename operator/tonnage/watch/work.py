@@ -7,6 +7,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.status_book import StatusBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Surroundings:
     api: KubeApi
     fleet: FleetState
     events: EventRecorder
+    book: StatusBook
     wake: Callable[[Key], None]
 
 

@@ -110,10 +110,11 @@ def make_deployment(
     surge: SurgeMode = SurgeMode.SURGE,
     placed_for: str = "4f6a",
     settings: RenderSettings | None = None,
+    owner: Owner = OWNER,
 ) -> dict[str, Any]:
     """The Deployment of a 70B model on one MI300X, but for what is said."""
     return render_deployment(
-        OWNER,
+        owner,
         spec or make_spec(),
         checkpoint or make_checkpoint(),
         option or make_option(),

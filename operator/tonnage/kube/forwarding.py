@@ -1,0 +1,81 @@
+"""A KubeApi in front of another one, to be subclassed by what answers some calls otherwise."""
+
+from collections.abc import Callable, Mapping
+
+from tonnage.kube.protocol import Kind, KubeApi, Object
+
+_Objects = list[Object]  # inside the class, `list` is the verb
+
+
+class ForwardingKubeApi:
+    """Hands every call on."""
+
+    def __init__(self, behind: KubeApi) -> None:
+        self._behind = behind
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """Read one object live. Raises NotFoundError."""
+        return await self._behind.get(kind, namespace, name)
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> _Objects:
+        """Read all objects with these labels live."""
+        return await self._behind.list(kind, namespace, labels, where)
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        """The end of a container's log. Raises NotFoundError when there is none."""
+        return await self._behind.pod_log(
+            namespace, pod, container, previous=previous, limit_bytes=limit_bytes
+        )
+
+    async def apply(self, kind: Kind, body: Object) -> Object:
+        """Server-side apply as field manager `tonnage`, forced."""
+        return await self._behind.apply(kind, body)
+
+    async def apply_status(self, kind: Kind, body: Object) -> Object:
+        """Server-side apply of /status as field manager `tonnage-status`, forced."""
+        return await self._behind.apply_status(kind, body)
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
+    ) -> None:
+        """Delete exactly this object as read."""
+        await self._behind.delete(kind, namespace, name, uid, resource_version)
+
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        """Set spec.replicas of this object and of no namesake."""
+        await self._behind.scale(kind, seen, replicas)
+
+    async def create_event(self, event: Object) -> None:
+        """Write an events.k8s.io/v1 Event."""
+        await self._behind.create_event(event)
+
+
+class NamespacedKubeApi(ForwardingKubeApi):
+    """The API server as Roles show it: "all namespaces" are these, each asked by itself."""
+
+    def __init__(self, behind: KubeApi, namespaces: tuple[str, ...]) -> None:
+        super().__init__(behind)
+        self._namespaces = namespaces
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> _Objects:
+        """Read all objects with these labels live, of these namespaces."""
+        if namespace is not None or not kind.namespaced:
+            return await super().list(kind, namespace, labels, where)
+        found: _Objects = []
+        for each in self._namespaces:
+            found += await super().list(kind, each, labels, where)
+        return found

@@ -1,0 +1,68 @@
+"""Which of an object's plans is carried out, and which waits for a person (approval: Manual)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.approval import Awaiting, Standing, Terms, is_approved, terms_of
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.proposal import propose
+from tonnage.reconcile.turn import Turn
+
+
+class Settle(Protocol):
+    """Where the replicas belong, as `place` says it."""
+
+    def __call__(self, turn: Turn, *, bound: bool = False) -> Placed | Held | Unplaced:
+        """With what the others leave; `bound`: without leaving a pool that the spec leads to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a person has said yes to, for one object, and what runs by it."""
+
+    observation: Observation
+    spec: InferenceDeploymentSpec
+    in_force: Terms | None
+    render: Callable[[Placed], Object]
+
+    def terms(self, placed: Placed) -> Terms:
+        """What would be carried out."""
+        return terms_of(placed, self.render(placed))
+
+    def admits(self, placed: Placed) -> bool:
+        """Whether it may be."""
+        return is_approved(self.terms(placed), self.spec, self.in_force)
+
+    def stand(self, plan: Terms | None, proposed: Placed | None) -> Standing:
+        """How the object stands with this plan in force and that one proposed."""
+        standing = Standing(plan.hash if plan else None)
+        if proposed is None:
+            return standing
+        terms = self.terms(proposed)
+        proposal = propose(self.observation, self.spec, terms, proposed, self.in_force)
+        return replace(standing, proposal=proposal)
+
+
+def settle_as_approved(
+    gate: Gate, settle: Settle, turn: Turn
+) -> tuple[Placed | Held | Unplaced | Awaiting, Standing]:
+    """Where the replicas belong within what is approved, and what goes beyond it.
+
+    A move by choice is proposed before it is the object's turn: its turn would pass while it waits.
+    """
+    wanted = settle(turn)
+    judged = (wanted,) if turn.may_move else (wanted, settle(replace(turn, may_move=True)))
+    beyond = (found for found in judged if isinstance(found, Placed) and not gate.admits(found))
+    proposed = next(beyond, None)
+    if proposed is not None:
+        wanted = settle(turn, bound=True)
+    if not isinstance(wanted, Placed):
+        return wanted, gate.stand(gate.in_force, proposed)
+    if not gate.admits(wanted):
+        return Awaiting(wanted), gate.stand(gate.in_force, proposed)
+    return wanted, gate.stand(gate.terms(wanted), proposed)

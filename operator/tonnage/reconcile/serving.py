@@ -1,0 +1,74 @@
+"""Which Deployment carries the replicas, and where these run by now."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.parse import InvalidSpecError
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Pool
+from tonnage.reconcile.actions import digest
+from tonnage.reconcile.children import ChildDeployment, ChildPod
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.retain import scheduled
+
+
+def placed_for(spec: InferenceDeploymentSpec) -> str:
+    """Digest of what a place is chosen for: what memory needs, and the user's say in the choice.
+
+    Not in it: what may change while the pods stay where they are (replicas, concurrency, typical
+    lengths, further arguments, template), when to move, and what is as it is by default, so that a
+    field that comes with a later version moves nobody.
+    """
+    vllm = spec.engine.vllm
+    return digest(
+        {
+            "source": spec.model.source.to_dict(),
+            "maxModelLen": spec.workload.max_model_len,
+            "kvCacheDtype": spec.kv_cache_dtype,
+            "quantization": spec.quantization,
+            "engine": [
+                vllm.version,
+                vllm.gpu_memory_utilization,
+                vllm.max_num_seqs,
+                vllm.max_num_batched_tokens,
+                vllm.enforce_eager,
+            ],
+            "placement": spec.placement.model_dump(
+                mode="json", exclude={"fallback", "rebalance"}, exclude_defaults=True
+            ),
+        }
+    )
+
+
+def serving_deployment(observation: Observation) -> ChildDeployment | None:
+    """The Deployment that carries the replicas: of those that were placed for this very wish, the
+    one that they were told to run on last."""
+    if isinstance(observation.spec, InvalidSpecError):
+        return None
+    wanted = placed_for(observation.spec)
+    return newest(found for found in observation.deployments if found.placed_for == wanted)
+
+
+def newest(deployments: Iterable[ChildDeployment]) -> ChildDeployment | None:
+    """The one that the replicas were told to run on last."""
+    return max(deployments, key=lambda found: found.since, default=None)
+
+
+def pool_now(
+    current: ChildDeployment, pods: Iterable[ChildPod], pools: Iterable[Pool], fleet: Fleet
+) -> str:
+    """The pool that the replicas run in. Its nodes may be in one of another name since: a platform
+    team has declared it, or has deleted a declared one. Replicas that are on their way to a pool of
+    the same cards belong there already."""
+    nodes = {pod.node for pod in scheduled(pods, current.placement) if pod.node}
+    by_pool = Counter(fleet.pool_of(node) for node in nodes)
+    runs_on = {
+        pool.name: by_pool[pool.name]
+        for pool in pools
+        if pool.accelerator is not None and pool.accelerator.id == current.placement
+    }
+    on_its_way = current.pool in runs_on and not current.settled
+    if on_its_way or not any(runs_on.values()) or runs_on.get(current.pool):
+        return current.pool
+    return max(runs_on, key=lambda name: runs_on[name])

@@ -1,0 +1,52 @@
+"""A Hub that repeats what it was told, and an address with a password: neither is told on."""
+
+import base64
+from dataclasses import replace
+
+import pytest
+
+from tests.support.hub_server import Answer, HubServer
+from tests.support.tiny_model import CONFIG, REPO, WEIGHTS, source
+from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.lookup import ModelLookupError
+
+SHAPELESS, PASSWORD = "swordfish-of-a-mirror", "sword/fish"
+
+
+def with_password(settings: HubSettings) -> HubSettings:
+    assert settings.endpoint is not None
+    return replace(
+        settings, endpoint=settings.endpoint.replace("http://", "http://u:sword%2Ffish@")
+    )
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
+def test_words_of_a_hub_are_told_without_the_token_and_without_passwords(
+    hub: HubServer, settings: HubSettings, status: int
+) -> None:
+    said = f"{SHAPELESS} or u:{PASSWORD} or http://u:swordfish@cdn/f?X-Amz-Signature=swordfish"
+    hub.trouble = Answer(status, {"X-Error-Message": said})
+    with pytest.raises(ModelLookupError) as caught:
+        fetch_checkpoint(source(secret=True), SHAPELESS, with_password(settings))
+    for secret in ("swordfish", PASSWORD):
+        assert secret not in repr(caught.value)
+        assert secret not in caught.value.message
+    assert str(settings.endpoint) in caught.value.message
+
+
+def test_a_hub_that_is_not_there_is_named_without_its_password(
+    hub: HubServer, settings: HubSettings
+) -> None:
+    hub.stop()
+    with pytest.raises(ModelLookupError) as caught:
+        fetch_checkpoint(source(), None, with_password(settings))
+    assert "swordfish" not in caught.value.message
+    assert f"{settings.endpoint} cannot be reached" in caught.value.message
+
+
+def test_the_password_is_used_all_the_same(hub: HubServer, settings: HubSettings) -> None:
+    hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
+    header = f"Basic {base64.b64encode(f'u:{PASSWORD}'.encode()).decode()}"
+    hub.tokens.add(header)
+    fetch_checkpoint(source(), None, with_password(settings))
+    assert header in hub.authorizations

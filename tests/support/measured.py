@@ -1,0 +1,77 @@
+"""Everything that the operator measures, and what becomes of it on /metrics."""
+
+from prometheus_client import generate_latest
+
+from tests.support.exposition import Series, read_series
+from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
+from tests.support.statuses import conditions, placement, status
+from tonnage.catalog.load import load_catalog
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Reservation
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.kube.kinds import NODES, PODS
+from tonnage.kube.rights import RightsBook
+from tonnage.kube.transport import Request
+from tonnage.placement.reasons import RejectedReason
+from tonnage.reconcile.key import Key
+from tonnage.runtime.controller import Result
+from tonnage.runtime.registry import Metrics
+from tonnage.runtime.status_book import StatusBook
+
+CATALOG = load_catalog()
+
+
+class Measured:
+    """Everything that can be measured, on a fleet of two pools."""
+
+    def __init__(self, fleet: Fleet | None = None) -> None:
+        self.book = StatusBook(frozenset(CATALOG.accelerators))
+        self.fleet = fleet or two_pools()
+        self.rights = RightsBook()
+        self.metrics = Metrics(self.book, lambda: self.fleet, self.rights)
+
+    def everything_happens(self) -> None:
+        """Whatever is measured happens once."""
+        self.metrics.queue.watch_depth(lambda: 3)
+        self.metrics.queue.key_added()
+        self.metrics.queue.key_retried()
+        self.metrics.queue.key_waited(0.1)
+        self.metrics.workers.watch(8, lambda: [1.0, 4.0], lambda: True)
+        self.metrics.reconciles.reconciled(Result.ERROR, 0.2)
+        self.metrics.reconciles.gave_up()
+        self.metrics.reconciles.found_bug()
+        self.metrics.api.requested(Request("list", "GET", PODS, None, None), "200", 0.1)
+        self.metrics.api.event_seen("pods")
+        self.metrics.api.changes_missed(NODES.plural, 2)
+        self.metrics.syncs.fleet_listed.done()
+        self.metrics.syncs.resynced.done()
+        found = status(
+            conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),
+            placements=[placement("mi300x", measuredKvCacheTokens=900)],
+            omittedCandidates={RejectedReason.TOO_SLOW: 1},
+        )
+        self.book.prime([(Key("chat", "llama"), found)])
+
+    def series(self) -> Series:
+        """Everything on /metrics."""
+        return read_series(self.text())
+
+    def text(self) -> str:
+        return generate_latest(self.metrics.registry).decode()
+
+    def value(self, name: str, /, **labels: str) -> float:
+        return self.series()[name, frozenset(labels.items())]
+
+    def names(self) -> set[str]:
+        return {name for name, _ in self.series()}
+
+
+def two_pools() -> Fleet:
+    """Two MI300X nodes, half of one taken, and one H100 node of which 2 GPUs are promised."""
+    pod = read_gpu_pod(gpu_pod_body("other", node="amd-0", gpus={"amd": "4"}))
+    assert pod is not None
+    nodes = [amd_node("amd-0"), amd_node("amd-1"), nvidia_node("nvidia-0")]
+    fleet = Fleet.of(snapshot_of(nodes, pods=(pod,)), CATALOG)
+    (pool,) = (found for found in fleet.pools() if found.resource == "nvidia.com/gpu")
+    fleet.reserve(("chat", "llama"), [Reservation(("chat", "llama"), "x", pool.name, 1, 2)])
+    return fleet

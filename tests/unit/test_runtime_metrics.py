@@ -1,0 +1,135 @@
+"""What is measured: the names that dashboards know, and how much of it there can be."""
+
+import re
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.fake_clock import FakeClock
+from tests.support.gpu_nodes import H100, nvidia_node, snapshot_of
+from tests.support.measured import CATALOG, Measured
+from tests.support.metric_names import LABELS
+from tests.support.placing import declared
+from tests.support.statuses import conditions, placement, status
+from tonnage.fleet.fleet import Fleet
+from tonnage.placement.reasons import RejectedReason
+from tonnage.reconcile.key import Key
+from tonnage.runtime.controller import Result
+from tonnage.runtime.state_metrics import LastDone
+
+AT_MOST_SERIES: Final = 1800
+"""With 5,000 objects in 200 pools, all told."""
+
+
+def test_every_metric_of_the_contract_is_there_with_its_labels() -> None:
+    told = Measured()
+    told.everything_happens()
+    labels = {name: {label for label, _ in found} for name, found in told.series()}
+    assert {name: labels.get(name) for name in LABELS} == {
+        name: set(found) for name, found in LABELS.items()
+    }
+
+
+def test_a_standby_tells_nothing_of_pools_and_statuses() -> None:
+    told = Measured()
+    leaders = {name for name in LABELS if re.match("tonnage_(?!build|api|watch|fleet|last)", name)}
+    assert not leaders & told.names()
+    assert not [name for name in told.names() if "last" in name and "timestamp" in name]
+    told.everything_happens()
+    assert leaders <= told.names()
+
+
+def test_gpus_of_a_pool_are_total_allocatable_free_and_reserved() -> None:
+    told = Measured()
+    told.book.prime([])
+    amd, nvidia = (
+        {"pool": pool.name, "accelerator": pool.accelerator.id}
+        for pool in sorted(told.fleet.pools(), key=lambda found: found.resource)
+        if pool.accelerator is not None
+    )
+    figures = ("nodes", "gpus", "allocatable_gpus", "free_gpus", "reserved_gpus")
+    block = "largest_free_block_gpus"
+    assert [told.value(f"tonnage_pool_{name}", **amd) for name in (*figures, block)] == [
+        *(2, 16, 16, 12, 0),
+        8,
+    ]
+    assert [told.value(f"tonnage_pool_{name}", **nvidia) for name in (*figures, block)] == [
+        *(1, 8, 8, 6, 2),
+        6,
+    ]
+
+
+def test_workers_are_told_as_they_are_when_somebody_looks() -> None:
+    told, running = Measured(), [1.0, 4.0]
+    told.metrics.workers.watch(8, lambda: running, lambda: False)
+    queue = {"name": "inferencedeployment", "controller": "inferencedeployment"}
+    assert told.value("workqueue_unfinished_work_seconds", **queue) == 5.0
+    assert told.value("workqueue_longest_running_processor_seconds", **queue) == 4.0
+    of_workers = {"controller": "inferencedeployment"}
+    assert told.value("controller_runtime_active_workers", **of_workers) == 2.0
+    assert told.value("controller_runtime_max_concurrent_reconciles", **of_workers) == 8.0
+    running.clear()
+    assert told.value("workqueue_longest_running_processor_seconds", **queue) == 0.0
+
+
+def test_errors_are_counted_by_what_can_be_done_about_them() -> None:
+    told, controller = Measured(), {"controller": "inferencedeployment"}
+    errors = "controller_runtime_reconcile_errors_total"
+    assert told.value(errors, **controller) == 0.0, "a counter is there before it counts"
+    for result in Result:
+        told.metrics.reconciles.reconciled(result, 0.1)
+    told.metrics.reconciles.gave_up()
+    assert told.value(errors, **controller) == 1.0
+    assert told.value("controller_runtime_terminal_reconcile_errors_total", **controller) == 1.0
+    assert told.value("controller_runtime_reconcile_total", **controller, result="error") == 1.0
+
+
+def test_a_time_is_told_once_there_is_one() -> None:
+    clock, registry = FakeClock(), CollectorRegistry()
+    done = LastDone("tonnage_x_timestamp_seconds", "When.", clock.monotonic)
+    registry.register(done)
+    assert registry.get_sample_value("tonnage_x_timestamp_seconds") is None
+    done.done()
+    clock.advance(5)
+    assert registry.get_sample_value("tonnage_x_timestamp_seconds") == clock.monotonic() - 5
+
+
+def test_help_of_a_time_or_a_duration_says_its_unit() -> None:
+    families = {
+        family.name: family.documentation
+        for family in text_string_to_metric_families(Measured().text())
+        if family.name.startswith("tonnage_")
+    }
+    assert all(told.endswith(".") for told in families.values())
+    for name, told in families.items():
+        if name.endswith("timestamp_seconds"):
+            assert "Unix time" in told, name
+        elif name.endswith("seconds"):
+            assert "second" in told, name
+
+
+def test_five_thousand_objects_in_two_hundred_pools_are_few_series() -> None:
+    accelerators, reasons = sorted(CATALOG.accelerators), list(RejectedReason)
+    nodes = [nvidia_node(f"n-{number}", {**H100, "pool": f"p-{number}"}) for number in range(200)]
+    pools = [declared(f"p-{number}", {"pool": f"p-{number}"}) for number in range(200)]
+    told = Measured(Fleet.of(snapshot_of(nodes, declared_pools=tuple(pools)), CATALOG))
+    told.everything_happens()
+    before = len(told.series())
+    variants = [
+        status(
+            conditions=conditions(Placed="False/InsufficientGPUs", Ready=f"False/{reason}"),
+            placements=[
+                placement(
+                    accelerators[number % len(accelerators)], measuredKvCacheTokens=900 + number
+                )
+            ],
+            omittedCandidates=dict.fromkeys(map(str, reasons), 1),
+        )
+        for number, reason in enumerate(["OutOfMemory", "CrashLooping", "NotPlaced"] * 20)
+    ]
+    for number in range(5000):
+        told.book.learn(Key(f"team-{number % 40}", f"m-{number}"), variants[number % len(variants)])
+    found = len(told.series())
+    print(f"{found} series, {before} of them before there were objects")  # noqa: T201 - a figure
+    assert found <= AT_MOST_SERIES
