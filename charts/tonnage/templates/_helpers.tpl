@@ -1,0 +1,60 @@
+{{/* Labels of the operator's pods; kustomize gives the same. */}}
+{{- define "tonnage.podLabels" -}}
+app.kubernetes.io/name: tonnage
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: tonnage
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{/* Labels of every object: those, and Helm's own. */}}
+{{- define "tonnage.labels" -}}
+{{ include "tonnage.podLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tonnage.image" -}}
+{{- with .Values.image }}
+{{- .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{- with .digest }}@{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/*
+An object as the project ships it for kustomize (files/), in this release.
+Takes root, object, namespace and, where there are more, labels.
+*/}}
+{{- define "tonnage.shipped" -}}
+{{- $object := deepCopy .object }}
+{{- $labels := merge (include "tonnage.labels" .root | fromYaml) (default dict .labels) (default dict $object.metadata.labels) }}
+{{- $_ := set $object.metadata "labels" $labels }}
+{{- if $object.metadata.namespace }}
+{{- $_ := set $object.metadata "namespace" .namespace }}
+{{- end }}
+{{- range $object.subjects }}
+{{- $_ := set . "namespace" $.root.Release.Namespace }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+
+{{/* The role or binding `object`, with what the values add and without what they take away. */}}
+{{- define "tonnage.granted" -}}
+{{- $object := deepCopy .object }}
+{{- if $object.rules }}
+{{- $rules := list }}
+{{- range $object.rules }}
+{{- if or $.root.Values.rbac.readSecrets (not (has "secrets" .resources)) }}
+{{- $rules = append $rules . }}
+{{- end }}
+{{- end }}
+{{- if and .root.Values.gateway.inferencePool (eq $object.metadata.name "tonnage") }}
+{{- range .root.Files.Get "files/components/inference-pool/rule.yaml" | fromYamlArray }}
+{{- $rules = append $rules .value }}
+{{- end }}
+{{- end }}
+{{- $_ := set $object "rules" $rules }}
+{{- end }}
+{{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .namespace) }}
+{{- end }}
