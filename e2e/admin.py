@@ -295,6 +295,21 @@ class Admin:
             raise HarnessError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
 
+    def allows(self, user: str, verb: str, resource: str, namespace: str) -> bool:
+        """Ask whether a user may do this; `resource` as in RBAC: deployments.apps, pods/log."""
+        plural, _, subresource = resource.partition("/")
+        name, _, group = plural.partition(".")
+        attributes = {
+            "namespace": namespace,
+            "verb": verb,
+            "group": group,
+            "resource": name,
+            "subresource": subresource,
+        }
+        review = {"spec": {"user": user, "resourceAttributes": attributes}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self.rest.request("POST", path, review)["status"]["allowed"])
+
     def requests(self, user: str, *, verbs: Iterable[str] = (), since: int = 0) -> list[Json]:
         """Return the audit events of one user, from `audit_mark()` on or all of them."""
         if self._audit_log is None:

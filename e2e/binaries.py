@@ -1,4 +1,4 @@
-"""The programs of the control plane: found, or built from pinned Go modules.
+"""The programs that tests run on: found, or built from pinned Go modules.
 
 Order: the folder that KUBEBUILDER_ASSETS names, PATH, the cache, and at last `go build`. A program
 on PATH counts only in the pinned minor version, since an old kubectl that happens to be installed
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,70 +26,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from e2e.failure import HarnessError, run_cli
+from e2e.tools import CONTROL_PLANE, DELIVERY, PROGRAMS, TOOLS, Tool
 
-_MODULES = Path(__file__).parent / "go"
 _MINIMUM_GO = (1, 26)
 _FLAGS = "-mod=readonly -buildvcs=false"  # readonly: go.sum decides, a build never edits it
-
-
-@dataclass(frozen=True)
-class Tool:
-    """One Go module of ours, what it pins and which programs its build yields."""
-
-    name: str
-    module: str
-    programs: Mapping[str, str]  # program -> name of the binary that `go build` writes
-    stamp: tuple[str, ...] = ()  # variables that the upstream release build sets
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its go.mod."""
-        return _MODULES / self.name
-
-    @property
-    def version(self) -> str:
-        """The pinned version, read from go.mod so that it stands in one place."""
-        text = (self.folder / "go.mod").read_text(encoding="utf-8")
-        found = re.search(
-            rf"^\s*(?:require\s+)?{re.escape(self.module)} (v\S+)", text, re.MULTILINE
-        )
-        if not found:
-            raise HarnessError(f"{self.folder / 'go.mod'}: no version of {self.module} is pinned")
-        return found[1]
-
-    @property
-    def minor(self) -> str:
-        """The pinned version without its patch, as `1.35`."""
-        return ".".join(self.version.lstrip("v").split(".")[:2])
-
-    def linker_flags(self) -> str:
-        """Flags that make the server name its version; without them it calls itself v0.0.0."""
-        major, minor = self.minor.split(".")
-        values = {"version": self.version, "major": major, "minor": minor}
-        return " ".join(["-s", "-w", *(f"-X {line.format(**values)}" for line in self.stamp)])
-
-
-_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-TOOLS = (
-    Tool("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "server"}),
-    Tool(
-        "kwok",
-        "sigs.k8s.io/kwok",
-        {"kwok": "kwok"},
-        stamp=("sigs.k8s.io/kwok/pkg/consts.Version={version}",),
-    ),
-    Tool(
-        "kubernetes",
-        "k8s.io/kubernetes",
-        {name: name for name in _KUBERNETES},
-        stamp=(
-            "k8s.io/component-base/version.gitVersion={version}",
-            "k8s.io/component-base/version.gitMajor={major}",
-            "k8s.io/component-base/version.gitMinor={minor}",
-        ),
-    ),
-)
-PROGRAMS = {program: tool for tool in TOOLS for program in tool.programs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +52,7 @@ def cache_folder(env: Mapping[str, str]) -> Path:
 
 def reported_version(program: str, path: Path) -> str:
     """Ask a program for its version; empty when it gives none within ten seconds."""
-    arguments = ["version", "--client"] if program == "kubectl" else ["--version"]
+    arguments = ("version", "--client") if program == "kubectl" else PROGRAMS[program].ask
     try:
         answer = subprocess.run(
             [str(path), *arguments], capture_output=True, text=True, timeout=10, check=False
@@ -132,7 +72,7 @@ class Binaries:
 
     def cached(self, tool: Tool) -> Path:
         """Return the folder that holds, or would hold, the build of a tool."""
-        return cache_folder(self.env) / "bin" / f"{tool.name}-{tool.version}"
+        return cache_folder(self.env) / "bin" / tool.build
 
     def find(self, program: str) -> Binary | None:
         """Return the first usable binary in the documented order, None when it must be built."""
@@ -146,14 +86,18 @@ class Binaries:
         cached = self.cached(tool) / program
         return Binary(program, cached, "cache") if os.access(cached, os.X_OK) else None
 
-    def ensure(self, announce: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
-        """Return every program's path, building the tools of which one is missing."""
-        found = {program: self.find(program) for program in PROGRAMS}
+    def ensure(
+        self,
+        tools: Sequence[Tool] = CONTROL_PLANE,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> dict[str, Path]:
+        """Return the path of every program of `tools`, building those of which one is missing."""
+        found = {program: self.find(program) for tool in tools for program in tool.programs}
         missing = [
-            tool for tool in TOOLS if any(found[program] is None for program in tool.programs)
+            tool for tool in tools if any(found[program] is None for program in tool.programs)
         ]
         if missing:
-            check_go(self.env)
+            check_go(self.env, missing)
         for tool in missing:
             build(tool, self.cached(tool), self.env, announce)
         return {
@@ -162,18 +106,24 @@ class Binaries:
         }
 
 
-def check_go(env: Mapping[str, str]) -> None:
-    """Refuse early, with what to install, when Go is missing or too old to build."""
+def program_path(program: str) -> Path:
+    """Return where one program is, building its tool when it is nowhere."""
+    return Binaries().ensure((PROGRAMS[program],))[program]
+
+
+def check_go(env: Mapping[str, str], tools: Sequence[Tool]) -> None:
+    """Refuse early, with what to install, when Go is missing or too old to build `tools`."""
     wanted = ".".join(map(str, _MINIMUM_GO))
+    programs = ", ".join(program for tool in tools for program in tool.programs)
     remedy = (
         f"install Go {wanted} or newer and put it on PATH, or set KUBEBUILDER_ASSETS to a folder "
-        f"that holds {', '.join(PROGRAMS)}"
+        f"that holds {programs}"
     )
     go = shutil.which("go", path=env.get("PATH", ""))
     if not go:
-        raise HarnessError(f"no `go` on PATH, and the control plane is not built yet: {remedy}")
+        raise HarnessError(f"no `go` on PATH, and {programs} are not built yet: {remedy}")
     version = subprocess.run(
-        [go, "env", "GOVERSION"], env=_go_env(env), capture_output=True, text=True, check=False
+        [go, "env", "GOVERSION"], env=go_env(env), capture_output=True, text=True, check=False
     ).stdout.strip()
     found = re.match(r"go(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < _MINIMUM_GO:
@@ -182,7 +132,7 @@ def check_go(env: Mapping[str, str]) -> None:
         )
 
 
-def _go_env(env: Mapping[str, str]) -> dict[str, str]:
+def go_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's environment with what a repeatable build fixes."""
     return {**env, "GOFLAGS": _FLAGS, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
 
@@ -223,14 +173,15 @@ def _compile(
     tool: Tool, work: Path, env: Mapping[str, str], announce: Callable[[str], None]
 ) -> None:
     """Run `go build` and give each binary the name it is known by."""
-    announce(f"building {tool.name} {tool.version}: {', '.join(tool.programs)}")
+    announce(f"building {tool.name} {tool.release}: {', '.join(tool.programs)}")
     started = time.monotonic()
     jobs = str(os.cpu_count() or 1)
     command = ["go", "build", "-p", jobs, "-trimpath", "-ldflags", tool.linker_flags()]
+    command += ["-tags", ",".join(tool.tags)]
     result = subprocess.run(
         [*command, "-o", f"{work}/", "tool"],
         cwd=tool.folder,
-        env=_go_env(env),
+        env=go_env(env),
         capture_output=True,
         text=True,
         check=False,
@@ -244,7 +195,7 @@ def _compile(
     for program, built in tool.programs.items():
         if built != program:
             (work / built).rename(work / program)
-    announce(f"built {tool.name} {tool.version} in {time.monotonic() - started:.0f} s")
+    announce(f"built {tool.name} {tool.release} in {time.monotonic() - started:.0f} s")
 
 
 @contextmanager
@@ -266,28 +217,57 @@ def progress(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def main() -> int:
-    """Find or build all programs and show where each one is."""
-    parser = argparse.ArgumentParser(
-        prog="python -m e2e.binaries",
-        description="Find the programs of the control plane, and build those that are missing.",
-        epilog="Looked for in KUBEBUILDER_ASSETS, PATH (same minor version), the cache "
-        "($TONNAGE_CACHE, $XDG_CACHE_HOME/tonnage or ~/.cache/tonnage); built with Go.",
-    )
-    parser.add_argument("--find", action="store_true", help="only find, build nothing")
-    arguments = parser.parse_args()
+    """Find or build programs and show where each one is."""
+    arguments = _parser().parse_args()
+    chosen = [tool for group in arguments.tools for tool in group]
+    tools = [tool for tool in TOOLS if tool in chosen] or TOOLS
     console, binaries = Console(), Binaries()
     if not arguments.find:
         with progress(console) as announce:
-            binaries.ensure(announce)
+            binaries.ensure(tools, announce)
     table = Table("program", "version", "from", "path")
     missing = False
-    for program, tool in PROGRAMS.items():
-        binary = binaries.find(program)
-        missing = missing or binary is None
-        where = (binary.origin, str(binary.path)) if binary else ("missing", "-")
-        table.add_row(program, tool.version, *where)
+    for tool in tools:
+        for program in tool.programs:
+            binary = binaries.find(program)
+            missing = missing or binary is None
+            where = (binary.origin, str(binary.path)) if binary else ("missing", "-")
+            table.add_row(program, tool.release, *where)
     console.print(table)
     return 1 if missing else 0
+
+
+_NAMES: Mapping[str, Sequence[Tool]] = {
+    "control-plane": CONTROL_PLANE,
+    "delivery": DELIVERY,
+    **{tool.name: (tool,) for tool in TOOLS},
+}
+
+
+def _named(name: str) -> Sequence[Tool]:
+    """Return the tools of one name on the command line."""
+    if name not in _NAMES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_NAMES)}")
+    return _NAMES[name]
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the command line of `python -m e2e.binaries`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.binaries",
+        description="Find the programs that tests run on, and build those that are missing.",
+        epilog="Looked for in KUBEBUILDER_ASSETS, PATH (same minor version), the cache "
+        "($TONNAGE_CACHE, $XDG_CACHE_HOME/tonnage or ~/.cache/tonnage); built with Go.",
+    )
+    parser.add_argument(
+        "tools",
+        nargs="*",
+        type=_named,
+        metavar="NAME",
+        help=f"a group or a tool: {', '.join(_NAMES)}; all without one",
+    )
+    parser.add_argument("--find", action="store_true", help="only find, build nothing")
+    return parser
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The configs are the memory-relevant keys of the published models' config.json.
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -50,4 +51,14 @@ def inference(
             **(template if behaviour else {}),
             **spec,
         },
+    }
+
+
+def token_secret(name: str, token: str) -> Json:
+    """A Secret with a Hub token, as `tokenSecretRef` names it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "data": {"token": base64.b64encode(token.encode()).decode()},
     }

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,34 @@ def install(admin: Admin) -> None:
     admin.wait_for("serviceaccounts", SERVICE_ACCOUNT, lambda _: True, NAMESPACE)
 
 
+@dataclass(frozen=True)
+class Account:
+    """The ServiceAccount that an operator acts as; its Lease is in the same namespace."""
+
+    namespace: str
+    name: str
+
+    @property
+    def user(self) -> str:
+        """As the audit log has it."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+
+SHIPPED = Account(NAMESPACE, SERVICE_ACCOUNT)
+
+
 class OperatorProcess:
     """`tonnage run` beside a stack; started, stopped and killed by its own process id."""
 
     def __init__(
-        self, stack: Stack, folder: Path, *, environment: Mapping[str, str] | None = None
+        self,
+        stack: Stack,
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        account: Account = SHIPPED,
     ) -> None:
+        self._account = account
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "operator.log"
         self._kubeconfig = folder / "operator.kubeconfig"
@@ -79,19 +102,44 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start it and return when it is ready."""
-        if not self._kubeconfig.exists():
-            service_account_kubeconfig(self._stack, NAMESPACE, SERVICE_ACCOUNT, self._kubeconfig)
-        command = [sys.executable, "-P", "-m", "tonnage", "run", f"--listen={self.address}"]
-        command += [f"--kubeconfig={self._kubeconfig}", f"--namespace={NAMESPACE}"]
-        self._process = spawn_bound(command, self.log, self._environment)
+        process = self.launch()
         deadline = time.monotonic() + _START_TIMEOUT
         while not self._answers("/readyz"):
             if not self.running:
-                raise HarnessError(f"the operator ended with {self._process.returncode}: {self}")
+                raise HarnessError(f"the operator ended with {process.returncode}: {self}")
             if time.monotonic() > deadline:
                 self.kill()
                 raise HarnessError(f"the operator was not ready in {_START_TIMEOUT:.0f} s: {self}")
             time.sleep(_POLL_INTERVAL)
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start it, whether or not it becomes ready."""
+        if not self._kubeconfig.exists():
+            account = self._account
+            service_account_kubeconfig(
+                self._stack, account.namespace, account.name, self._kubeconfig
+            )
+        self._process = spawn_bound(self.command(), self.log, self._environment)
+        return self._process
+
+    def readiness(self) -> tuple[int, str]:
+        """The status and the text of /readyz; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/readyz", timeout=2) as answer:
+                return answer.status, str(answer.read().decode())
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+        except (urllib.error.URLError, OSError):
+            return 0, ""
+
+    def command(self) -> list[str]:
+        """What starts it: from the work tree, by a kubeconfig of its ServiceAccount."""
+        command = [sys.executable, "-P", "-m", "tonnage", "run", f"--listen={self.address}"]
+        return [
+            *command,
+            f"--kubeconfig={self._kubeconfig}",
+            f"--namespace={self._account.namespace}",
+        ]
 
     def stop(self) -> int:
         """End it as a kubelet does, with SIGTERM, and return its exit code."""

@@ -91,3 +91,13 @@ def spawn_bound(
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - one thread when the servers are started
             start_new_session=True,
         )
+
+
+def end(process: subprocess.Popen[bytes], timeout: float) -> None:
+    """Ask the child to end, and make it end when it has not after `timeout` seconds."""
+    process.terminate()
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(timeout)

@@ -135,6 +135,8 @@ def _controller_manager(binary: Path, layout: Layout, ports: Mapping[str, int]) 
         # grace period stays far above KWOK's lease renewal, or a busy machine would lose nodes.
         "--node-monitor-period=1s",
         "--node-monitor-grace-period=30s",
+        # An autoscaler looks at its metrics every second instead of every 15.
+        "--horizontal-pod-autoscaler-sync-period=1s",
         "--profiling=false",
     )
     return Server(name, command, f"https://127.0.0.1:{ports[name]}/healthz")

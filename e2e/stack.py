@@ -107,7 +107,7 @@ def up(
             f"it with `python -m e2e.stack down --dir {root}`"
         )
     with progress(console or Console(stderr=True)) as announce:
-        Binaries().ensure(announce)
+        Binaries().ensure(announce=announce)
     stack.layout.state.unlink(missing_ok=True)
     _await_ready(stack, _spawn_supervisor(root, owner_pid, lifetime))
     return stack

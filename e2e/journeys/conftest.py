@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from e2e.admin import Admin
+from e2e.credentials import write_private
 from e2e.fleet import apply_fleet, load_fleet
+from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User
 from e2e.operator_process import OperatorProcess, install
 from e2e.rest import Json
@@ -77,6 +80,16 @@ def user(operator: OperatorProcess, installed: Admin, namespace: str) -> Iterato
     yield someone
     someone.assert_untouched()
     _clear(installed)
+
+
+@pytest.fixture
+def plugin(control_plane: Stack, user: User, tmp_path: Path) -> Plugin:
+    """kubectl tonnage in the user's namespace, as the context of their kubeconfig says."""
+    config = yaml.safe_load(control_plane.kubeconfig.read_text("utf-8"))
+    config["contexts"][0]["context"]["namespace"] = user.namespace
+    kubeconfig = tmp_path / "kubeconfig"
+    write_private(kubeconfig, yaml.safe_dump(config))
+    return Plugin(control_plane.kubectl, kubeconfig)
 
 
 @pytest.fixture

@@ -3,61 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-import pytest
-import yaml
-
-from e2e.credentials import write_private
 from e2e.journeys.conftest import UseFleet
+from e2e.journeys.plugin import Plugin
 from e2e.journeys.pools import await_pool, counts, shown
 from e2e.journeys.user import User, condition
 from e2e.models import inference
-from e2e.operator_process import ROOT
 from e2e.rest import Json
-from e2e.stack import Stack
-
-
-class Plugin:
-    """kubectl with the installed command on PATH, where it finds its plugins."""
-
-    def __init__(self, kubectl: Path, kubeconfig: Path) -> None:
-        self._kubectl = kubectl
-        self._environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "KUBECONFIG": str(kubeconfig),
-            "PYTHONPATH": str(ROOT / "operator"),
-            "COLUMNS": "200",
-        }
-
-    def run(self, *arguments: str, text: str = "", exit_code: int = 0) -> str:
-        """What it prints; anything but this exit code is an error."""
-        result = subprocess.run(
-            [str(self._kubectl), "tonnage", *arguments],
-            input=text,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert result.returncode == exit_code, result.stderr
-        assert "Traceback" not in result.stderr
-        return result.stdout
-
-
-@pytest.fixture
-def plugin(control_plane: Stack, user: User, tmp_path: Path) -> Plugin:
-    """kubectl tonnage in the user's namespace, as the context of their kubeconfig says."""
-    config = yaml.safe_load(control_plane.kubeconfig.read_text("utf-8"))
-    config["contexts"][0]["context"]["namespace"] = user.namespace
-    kubeconfig = tmp_path / "kubeconfig"
-    write_private(kubeconfig, yaml.safe_dump(config))
-    return Plugin(control_plane.kubectl, kubeconfig)
 
 
 def test_it_shows_the_fleet_that_the_operator_shows(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 import sys
 
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
-from e2e.models import inference
+from e2e.models import inference, token_secret
 from e2e.operator_process import OperatorProcess
 from e2e.rest import Json
 from tests.support.hub_server import HubServer
@@ -20,15 +19,6 @@ TINY = {"maxModelLen": 2048}
 
 def from_hub(repo: str, **more: object) -> Json:
     return {"model": {"source": {"huggingFace": {"repo": repo, **more}}}, "workload": TINY}
-
-
-def secret(name: str, token: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "data": {"token": base64.b64encode(token.encode()).decode()},
-    }
 
 
 def test_a_model_of_the_hub_runs_and_status_names_its_commit(
@@ -53,7 +43,7 @@ def test_a_gated_model_needs_a_token_and_nobody_sees_it(
     user.apply(inference("gated", **from_hub("acme/gated")))
     status = user.wait("gated", has("Accepted", "False", "ModelAccessDenied"))
     assert "acme/gated" in condition(status, "Accepted")["message"]
-    user.admin.apply(secret("hf", TOKEN))
+    user.admin.apply(token_secret("hf", TOKEN))
     user.apply(inference("gated", **from_hub("acme/gated", tokenSecretRef={"name": "hf"})))
     user.wait_ready("gated")
     (deployment,) = user.children("deployments", "gated")

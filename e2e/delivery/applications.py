@@ -1,0 +1,140 @@
+"""What a platform team has in Git, and the Application that brings it to the cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import yaml
+
+from e2e.admin import Admin
+from e2e.argo_cd import NAMESPACE, ArgoCd
+from e2e.argo_cd_settings import FOLDER
+from e2e.git_repository import GitRepository
+from e2e.rest import ApiError, Json
+
+KIND = "applications.argoproj.io"
+_REFRESH = "argocd.argoproj.io/refresh"
+_CASCADE = "resources-finalizer.argocd.argoproj.io"
+
+
+def shipped(name: str) -> Json:
+    """One of the samples in manifests/argo-cd."""
+    found: Json = yaml.safe_load((FOLDER / name).read_text("utf-8"))
+    return found
+
+
+class Delivery:
+    """The shipped Application, on a repository and a namespace of one test's own."""
+
+    def __init__(
+        self, admin: Admin, argo_cd: ArgoCd, repository: GitRepository, namespace: str
+    ) -> None:
+        self.admin = admin
+        self.argo_cd = argo_cd
+        self.repository = repository
+        self.namespace = namespace
+        self.name = namespace
+        self._revision = ""
+
+    def commit(self, files: Mapping[str, Json | None]) -> None:
+        """Change what is in Git, and tell Argo CD, as a webhook would."""
+        self._revision = self.repository.commit(files)
+        if self.admin.get(KIND, self.name, NAMESPACE) is not None:
+            self.refresh()
+
+    def deploy(self, *, options: Sequence[str] | None = None, **spec: Any) -> None:
+        """Apply the shipped Application; `options` are sync options in place of its own."""
+        found = shipped("application.yaml")
+        found["metadata"]["name"] = self.name
+        found["spec"]["source"] |= {"repoURL": self.repository.url, "path": "."}
+        found["spec"]["destination"]["namespace"] = self.namespace
+        found["spec"] |= spec
+        if options is not None:
+            found["spec"]["syncPolicy"]["syncOptions"] = list(options)
+        self.admin.apply(found)
+
+    def refresh(self) -> None:
+        """Make Argo CD compare now."""
+        change = {"metadata": {"annotations": {_REFRESH: "normal"}}}
+        self.admin.patch(KIND, self.name, change, NAMESPACE)
+
+    def application(self) -> Json:
+        """The Application as it is now."""
+        found = self.admin.get(KIND, self.name, NAMESPACE)
+        assert found is not None, f"Application {self.name} is gone"
+        return found
+
+    def wait(self, health: str, *, timeout: float = 60) -> Json:
+        """Wait until the last commit is Synced and the Application has this health."""
+
+        def holds(found: Json) -> bool:
+            sync = found.get("status", {}).get("sync", {})
+            current = sync.get("status") == "Synced" and sync.get("revision") == self._revision
+            return bool(current and found["status"]["health"]["status"] == health)
+
+        why = f"Application {self.name} to be Synced at {self._revision[:8]} and {health}"
+        return self.admin.wait_for(KIND, self.name, holds, NAMESPACE, timeout=timeout, why=why)
+
+    def told(self, name: str) -> Json:
+        """Health and message that Argo CD shows for one of the Application's resources."""
+        resources = self.application()["status"]["resources"]
+        (found,) = (entry for entry in resources if entry["name"] == name)
+        return dict(found.get("health") or {})
+
+    def sync(self) -> Json:
+        """Sync once more, as a person does by the button, and return what it came to."""
+        policy = self.application()["spec"]["syncPolicy"]
+        info = [{"name": "asked", "value": str(time.monotonic_ns())}]
+        order = {"prune": True, "syncOptions": policy.get("syncOptions") or []}
+        operation = {
+            "initiatedBy": {"username": "person"},
+            "info": info,
+            "retry": policy["retry"],
+            "sync": order,
+        }
+        self.admin.patch(KIND, self.name, {"operation": operation}, NAMESPACE)
+
+        def done(found: Json) -> bool:
+            state = found["status"]["operationState"]
+            mine = state["operation"].get("info") == info
+            return bool(mine and "operation" not in found and state["phase"] != "Running")
+
+        why = f"Application {self.name} to be synced"
+        found = self.admin.wait_for(KIND, self.name, done, NAMESPACE, timeout=60, why=why)
+        state: Json = found["status"]["operationState"]
+        return state
+
+    def act(self, action: str, name: str) -> None:
+        """Run one of the actions that Argo CD offers for a model."""
+        of = ("--kind=InferenceDeployment", f"--resource-name={name}")
+        self.argo_cd.run("app", "actions", "run", self.name, action, *of)
+
+    def see(self, name: str, *, generation: int) -> None:
+        """Wait until Argo CD knows this generation of a model, or a later one; what it does not
+        know yet, a sync goes over."""
+
+        def seen() -> bool:
+            self.refresh()
+            live = yaml.safe_load_all(
+                self.argo_cd.run("app", "manifests", self.name, "--source=live")
+            )
+            found = (one["metadata"] for one in live if one and one["metadata"]["name"] == name)
+            return any(one["generation"] >= generation for one in found)
+
+        self.admin.until(f"Argo CD to see generation {generation} of {name}", seen)
+
+    def offered(self, name: str) -> dict[str, bool]:
+        """Whether each action is enabled for a model."""
+        of = ("--kind=InferenceDeployment", f"--resource-name={name}", "--out=json")
+        found = json.loads(self.argo_cd.run("app", "actions", "list", self.name, *of))
+        return {entry["Action"]: not entry["Disabled"] for entry in found}
+
+    def withdraw(self) -> None:
+        """Delete the Application, and with it all that it brought."""
+        with suppress(ApiError):  # one that a test has deleted itself
+            self.admin.patch(KIND, self.name, {"metadata": {"finalizers": [_CASCADE]}}, NAMESPACE)
+            self.admin.delete(KIND, self.name, NAMESPACE, timeout=60)

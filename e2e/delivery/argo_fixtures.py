@@ -1,0 +1,48 @@
+"""Argo CD beside the session's control plane, and a team that delivers by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import argo_cd as argo
+from e2e.admin import Admin
+from e2e.argo_cd import ArgoCd
+from e2e.delivery.applications import Delivery
+from e2e.git_repository import GitRepository
+from e2e.journeys.user import User
+from e2e.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def with_argo_cd(installed: Admin, tmp_path_factory: pytest.TempPathFactory) -> Admin:
+    """The cluster with Argo CD's manifests as well; they stay, and do nothing by themselves."""
+    argo.install(installed, tmp_path_factory.mktemp("argo-cd-manifests"))
+    return installed
+
+
+@pytest.fixture(scope="module")
+def argo_cd(
+    control_plane: Stack, with_argo_cd: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ArgoCd]:
+    """Its processes, for the tests of a module."""
+    processes = ArgoCd(control_plane, tmp_path_factory.mktemp("argo-cd"))
+    processes.start()
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> GitRepository:
+    """An empty repository of this test alone."""
+    return GitRepository(tmp_path / "repository")
+
+
+@pytest.fixture
+def delivery(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[Delivery]:
+    """A team that delivers models into the user's namespace; afterwards all of it is gone."""
+    team = Delivery(user.admin, argo_cd, repository, user.namespace)
+    yield team
+    team.withdraw()

@@ -1,0 +1,48 @@
+"""The journeys' fleet and user; the operator ends with each module, for others bring their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_cd
+from e2e.delivery.clusters import empty_stack, operator_namespace, platform
+from e2e.delivery.exercise import exercised, roles
+from e2e.journeys.conftest import declare, fleet, installed, operator, user
+from e2e.operator_process import OperatorProcess
+from e2e.stack import Stack
+
+__all__ = [
+    "argo_cd",
+    "declare",
+    "delivery",
+    "empty_stack",
+    "exercised",
+    "fleet",
+    "installed",
+    "operator",
+    "operator_namespace",
+    "platform",
+    "repository",
+    "roles",
+    "user",
+    "with_argo_cd",
+]
+
+
+@pytest.fixture(scope="module")
+def shared_operator(
+    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """One operator for the tests of a module; two at once would compete for the Lease."""
+    process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"))
+    process.start()
+    yield process
+    process.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back at the whole session comes after all of it."""
+    items.sort(key=lambda item: item.path.name == "test_whole_session.py")

@@ -1,0 +1,69 @@
+"""An operator that uses each of its rights once, and the roles that grant them."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.life import live_a_life
+from e2e.fleet import apply_fleet
+from e2e.journeys.user import User
+from e2e.operator_process import NAMESPACE, ROOT, OperatorProcess
+from e2e.rest import Json
+from e2e.rights import roles_of
+from e2e.stack import Stack
+
+BASE = ROOT / "manifests" / "base"
+NOBODY = "http://127.0.0.1:9"
+"""A Hub that refuses connections."""
+
+OLD_POOL: Json = {"groups": [{"name": "l40s", "count": 1, "accelerator": "l40s", "gpusPerNode": 4}]}
+POOLS: Json = {
+    "groups": [
+        {"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8},
+        {"name": "h100", "count": 1, "accelerator": "h100-sxm-80gb", "gpusPerNode": 8},
+    ]
+}
+
+
+@pytest.fixture(scope="session")
+def exercised(
+    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> int:
+    """Everything that the operator ever does was done once; the mark in the log before it."""
+    mark = installed.audit_mark()
+    installed.delete("lease", "tonnage", NAMESPACE)
+    apply_fleet(control_plane.access, OLD_POOL, prune=True)
+    folder = tmp_path_factory.mktemp("rights")
+    process = OperatorProcess(control_plane, folder, environment={"HF_ENDPOINT": NOBODY})
+    process.start()
+    try:
+        with installed.fresh_namespace("rights") as namespace:
+            replace_a_discovered_pool(control_plane, installed)
+            live_a_life(User(installed, namespace))
+    finally:
+        process.close()
+    return mark
+
+
+def replace_a_discovered_pool(stack: Stack, admin: Admin) -> None:
+    """Nodes of one accelerator go, and those of two others come."""
+    selector = "tonnage.dev/discovered=true"
+
+    def names() -> set[str]:
+        return {
+            found["spec"].get("accelerator") or found["metadata"]["name"]
+            for found in admin.items("apool", selector=selector)
+            if found.get("status", {}).get("conditions")
+        }
+
+    admin.until("the pool to be made", lambda: len(names()) == 1)
+    before = names()
+    apply_fleet(stack.access, POOLS, prune=True)
+    admin.until("its place to be taken", lambda: len(names()) == 2 and not names() & before)
+
+
+@pytest.fixture
+def roles(installed: Admin) -> list[Json]:
+    """The roles as they are shipped."""
+    return roles_of(installed, BASE)

@@ -1,0 +1,37 @@
+"""`argocd admin settings resource-overrides`: the real Argo CD runs the shipped Lua."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from e2e.argo_cd_settings import SETTINGS
+from e2e.binaries import program_path
+
+# Argo CD shows a change with a diff program; this one prints the changed object instead.
+_WHOLE_OBJECT = "sh -c 'cat \"$1\"'"
+_CHANGED = "Following fields have been changed:\n\n"
+
+
+def overrides(
+    command: str, path: Path, *arguments: str, zone: str = "UTC"
+) -> subprocess.CompletedProcess[str]:
+    """Run health, list-actions or run-action on the object in a file, with the shipped settings."""
+    program = [str(program_path("argocd")), "admin", "settings", "resource-overrides", command]
+    return subprocess.run(
+        [*program, str(path), *arguments, f"--argocd-cm-path={SETTINGS}"],
+        env={**os.environ, "KUBECTL_EXTERNAL_DIFF": _WHOLE_OBJECT, "TZ": zone},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def changed_by(action: str, path: Path) -> str:
+    """The object in a file as YAML after one of the shipped actions."""
+    found = overrides("run-action", path, action)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(_CHANGED)
+    return found.stdout.removeprefix(_CHANGED)

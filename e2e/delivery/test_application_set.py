@@ -1,0 +1,57 @@
+"""The shipped ApplicationSet: a folder in Git becomes an Application, until the folder goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.argo_cd import NAMESPACE, ArgoCd
+from e2e.delivery.applications import KIND, shipped
+from e2e.git_repository import GitRepository
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.rest import Json
+
+SETS = "applicationsets.argoproj.io"
+
+
+@pytest.fixture
+def models(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[Json]:
+    """The shipped ApplicationSet on this test's repository, with two teams in it."""
+    for team in ("team-chat", "team-code"):
+        repository.commit({f"teams/{team}/llama.yaml": inference("llama", "llama-3.1-8b")})
+    found = shipped("applicationset.yaml")
+    found["spec"]["generators"][0]["git"]["repoURL"] = repository.url
+    found["spec"]["template"]["spec"]["source"]["repoURL"] = repository.url
+    user.admin.apply(found)
+    yield found
+    user.admin.delete(SETS, found["metadata"]["name"], NAMESPACE, timeout=None)
+    user.admin.until("the Applications to be gone", lambda: not applications(user.admin))
+    for team in ("team-chat", "team-code"):
+        user.admin.delete("namespaces", team, timeout=None)
+
+
+def applications(admin: Admin) -> dict[str, str]:
+    """Health by Application."""
+    found = admin.items(KIND, NAMESPACE)
+    return {
+        item["metadata"]["name"]: item.get("status", {}).get("health", {}).get("status", "")
+        for item in found
+    }
+
+
+def test_each_team_gets_what_is_in_its_folder(
+    fleet: UseFleet, user: User, models: Json, repository: GitRepository
+) -> None:
+    fleet("tiny")
+    want = {"models-team-chat": "Healthy", "models-team-code": "Healthy"}
+    user.admin.until("both teams to serve", lambda: applications(user.admin) == want, timeout=60)
+    repository.commit({"teams/team-code/llama.yaml": None})
+    refresh = {"argocd.argoproj.io/application-set-refresh": "true"}
+    user.admin.patch(SETS, "models", {"metadata": {"annotations": refresh}}, NAMESPACE)
+    user.admin.wait_gone("infd", "llama", "team-code", timeout=60)
+    user.admin.wait_gone(KIND, "models-team-code", NAMESPACE)
+    assert applications(user.admin) == {"models-team-chat": "Healthy"}

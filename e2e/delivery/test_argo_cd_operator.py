@@ -1,0 +1,81 @@
+"""The operator itself from Git: the shipped Application with both charts, on an empty cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import argo_cd as argo
+from e2e.admin import Admin, condition
+from e2e.argo_cd import NAMESPACE, ArgoCd
+from e2e.binaries import program_path
+from e2e.delivery.applications import KIND, shipped
+from e2e.git_repository import GitRepository
+from e2e.operator_process import ROOT
+from e2e.rest import Json
+from e2e.stack import Stack
+from e2e.witness import Witness
+
+TONNAGE = "tonnage"
+WHERE = "tonnage-system"
+
+
+@pytest.fixture
+def application(
+    empty_stack: Stack, platform: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Json]:
+    """The shipped Application on a repository with this project's charts."""
+    repository = GitRepository(tmp_path / "repository")
+    shutil.copytree(ROOT / "charts", repository.folder / "charts")
+    repository.commit({})
+    found = shipped("operator.yaml")
+    for source in found["spec"]["sources"]:
+        source["repoURL"] = repository.url
+    argo.install(platform, tmp_path)
+    monkeypatch.setenv("PATH", str(program_path("helm").parent), prepend=":")
+    processes = ArgoCd(empty_stack, tmp_path / "argo-cd")
+    processes.start()
+    yield found
+    processes.close()
+    for plural in ("inferencedeployments", "acceleratorpools"):
+        platform.delete("crd", f"{plural}.tonnage.dev")
+
+
+def synced(found: Json) -> bool:
+    status = found.get("status", {})
+    return bool(
+        status.get("sync", {}).get("status") == "Synced"
+        and status.get("health", {}).get("status") == "Healthy"
+        and status.get("operationState", {}).get("phase") == "Succeeded"
+    )
+
+
+def test_the_operator_is_installed_stays_as_git_has_it_and_leaves_the_kinds_behind(
+    platform: Admin, application: Json
+) -> None:
+    platform.apply(application)
+    platform.wait_for(KIND, TONNAGE, synced, NAMESPACE, timeout=90)
+    platform.wait_for("deployments", TONNAGE, condition("Available"), WHERE)
+    with Witness(platform, KIND, TONNAGE, NAMESPACE) as witness:
+        change = {"metadata": {"annotations": {"argocd.argoproj.io/refresh": "hard"}}}
+        platform.patch(KIND, TONNAGE, change, NAMESPACE)
+        platform.until(
+            "Argo CD to have compared anew",
+            lambda: len(witness.versions) > 1 and not is_asked(witness.versions[-1]),
+        )
+    assert {found["status"]["sync"]["status"] for found in witness.versions} == {"Synced"}
+
+    (model,) = platform.apply(ROOT / "manifests" / "samples" / "qwen3-8b-inline.yaml")
+    cascade = {"metadata": {"finalizers": ["resources-finalizer.argocd.argoproj.io"]}}
+    platform.patch(KIND, TONNAGE, cascade, NAMESPACE)
+    platform.delete(KIND, TONNAGE, NAMESPACE, timeout=60)
+    platform.wait_gone("deployments", TONNAGE, WHERE)
+    name, namespace = model["metadata"]["name"], model["metadata"]["namespace"]
+    assert platform.get("infd", name, namespace) is not None
+
+
+def is_asked(found: Json) -> bool:
+    return "argocd.argoproj.io/refresh" in (found["metadata"].get("annotations") or {})

@@ -1,0 +1,200 @@
+"""Argo CD and the operator leave each other's fields alone: every diff is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from e2e.admin import WRITES
+from e2e.argo_cd import NAMESPACE
+from e2e.delivery.applications import KIND, Delivery
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, has
+from e2e.models import inference
+from e2e.operator_process import USER as OPERATOR
+from e2e.rest import Json
+from e2e.witness import Witness
+
+SERVER_SIDE = ("ServerSideApply=true",)
+CLIENT_SIDE = ()
+REPLACE = ("Replace=true",)
+SCALED = {"group": "tonnage.dev", "kind": "InferenceDeployment", "jsonPointers": ["/spec/replicas"]}
+
+
+@dataclass(frozen=True)
+class Peace:
+    """What must not happen, counted while both are at work on one object."""
+
+    out_of_sync: int  # versions of the Application that were not Synced
+    healed: int  # times that Argo CD began to set something back
+    generations: int  # different specs that the object had
+    written_by_the_operator: int  # requests of the operator that could change more than status
+
+
+@contextmanager
+def counted(user: User, delivery: Delivery) -> Iterator[list[Peace]]:
+    """Count from here to the end of the block; the list has the result afterwards."""
+    result: list[Peace] = []
+    mark = user.admin.audit_mark()
+    application = Witness(user.admin, KIND, delivery.name, NAMESPACE)
+    model = Witness(user.admin, "infd", "llama", user.namespace)
+    with application, model:
+        yield result
+    syncs = [found["status"]["sync"]["status"] for found in application.versions]
+    result.append(
+        Peace(
+            out_of_sync=sum(status != "Synced" for status in syncs),
+            healed=sum(is_own_operation(found) for found in application.versions),
+            generations=len({found["metadata"]["generation"] for found in model.versions}),
+            written_by_the_operator=len(writes_beyond_status(user, mark)),
+        )
+    )
+
+
+def is_own_operation(application: Json) -> bool:
+    """Whether Argo CD is about to do something that nobody asked it for."""
+    return bool(application.get("operation", {}).get("initiatedBy", {}).get("automated"))
+
+
+def writes_beyond_status(user: User, mark: int) -> list[Json]:
+    """The operator's requests that could have changed more of an object than its status."""
+    return [
+        event
+        for event in user.admin.requests(OPERATOR, verbs=WRITES, since=mark)
+        if event["objectRef"]["resource"] == "inferencedeployments"
+        and event["objectRef"].get("subresource") != "status"
+    ]
+
+
+def lose_a_pod(user: User) -> None:
+    """Give the operator something to report: Ready False, and True again."""
+    user.admin.delete("pods", min(user.pods("llama")), timeout=None)
+
+
+def llama(**spec: Any) -> Json:
+    return inference("llama", "llama-3.1-8b", **spec)
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [(SERVER_SIDE, 100), (CLIENT_SIDE, 20), (REPLACE, 20)],
+    ids=["server-side", "client-side", "replace"],
+)
+def test_syncs_find_nothing_that_the_operator_made(
+    fleet: UseFleet, user: User, delivery: Delivery, options: tuple[str, ...], times: int
+) -> None:
+    fleet("tiny")
+    delivery.commit({"llama.yaml": llama()})
+    delivery.deploy(options=options)
+    delivery.wait("Healthy")
+    with counted(user, delivery) as result:
+        for number in range(times):
+            if number % 10 == 0:  # so that the operator has something to report meanwhile
+                lose_a_pod(user)
+            state = delivery.sync()
+            assert state["phase"] == "Succeeded", state["message"]
+        user.wait_ready("llama")
+        delivery.wait("Healthy")
+    assert result == [Peace(out_of_sync=0, healed=0, generations=1, written_by_the_operator=0)]
+
+
+def test_what_somebody_changes_by_hand_is_counted_and_set_back(
+    fleet: UseFleet, user: User, delivery: Delivery
+) -> None:
+    fleet("tiny")
+    delivery.commit({"llama.yaml": llama()})
+    delivery.deploy()
+    delivery.wait("Healthy")
+    with counted(user, delivery) as result:
+        user.admin.patch("infd", "llama", {"spec": {"replicas": 2}})
+        user.admin.wait_for("infd", "llama", lambda found: found["spec"]["replicas"] == 1)
+        delivery.wait("Healthy")
+    (found,) = result
+    assert found.out_of_sync > 0
+    assert found.healed > 0
+    assert found.generations > 1
+    assert found.written_by_the_operator == 0
+
+
+def restarted(user: User, at: str) -> Json:
+    """Write what `kubectl tonnage restart` writes."""
+    return user.admin.patch("infd", "llama", {"spec": {"rollout": {"restartedAt": at}}})
+
+
+@pytest.mark.parametrize("options", [SERVER_SIDE, CLIENT_SIDE], ids=["server-side", "client-side"])
+def test_a_field_that_git_does_not_name_is_left_to_people(
+    fleet: UseFleet, user: User, delivery: Delivery, options: tuple[str, ...]
+) -> None:
+    fleet("tiny")
+    delivery.commit({"llama.yaml": llama()})
+    delivery.deploy(options=options)
+    delivery.wait("Healthy")
+    moment = "2026-11-22T05:30:00Z"
+    restarted(user, moment)
+    user.wait_ready("llama")
+    with counted(user, delivery) as result:
+        assert delivery.sync()["phase"] == "Succeeded"
+    assert result[0].out_of_sync == result[0].healed == 0
+    assert user.get("llama")["spec"]["rollout"]["restartedAt"] == moment
+
+
+def test_replacing_takes_away_what_git_does_not_name(
+    fleet: UseFleet, user: User, delivery: Delivery
+) -> None:
+    fleet("tiny")
+    delivery.commit({"llama.yaml": llama()})
+    delivery.deploy(options=REPLACE)
+    delivery.wait("Healthy")
+    restarted(user, "2026-11-22T05:30:00Z")
+    delivery.sync()
+    assert "restartedAt" not in user.get("llama")["spec"].get("rollout", {})
+
+
+def test_an_autoscaler_needs_its_field_ignored_where_git_names_it(
+    fleet: UseFleet, user: User, delivery: Delivery
+) -> None:
+    fleet("tiny")
+    delivery.commit({"llama.yaml": llama()})
+    delivery.deploy()
+    delivery.wait("Healthy")
+    scale(user, 2)
+    user.admin.wait_for("infd", "llama", lambda found: found["spec"]["replicas"] == 1)
+
+    respected = (*SERVER_SIDE, "RespectIgnoreDifferences=true")
+    delivery.deploy(options=respected, ignoreDifferences=[SCALED])
+    delivery.wait("Healthy")
+    scale(user, 2)
+    user.wait("llama", has("Ready"))
+    with counted(user, delivery) as result:
+        delivery.sync()
+    assert result[0].out_of_sync == result[0].healed == 0
+    delivery.commit({"llama.yaml": llama(max_model_len=16384)})
+    delivery.wait("Healthy")
+    found = user.get("llama")["spec"]
+    assert (found["replicas"], found["workload"]["maxModelLen"]) == (2, 16384)
+
+
+def test_an_autoscaler_needs_nothing_where_git_does_not_name_its_field(
+    fleet: UseFleet, user: User, delivery: Delivery
+) -> None:
+    fleet("tiny")
+    unnamed = llama()
+    del unnamed["spec"]["replicas"]
+    delivery.commit({"llama.yaml": unnamed})
+    delivery.deploy()
+    delivery.wait("Healthy")
+    scale(user, 2)
+    with counted(user, delivery) as result:
+        delivery.sync()
+        user.wait_ready("llama")
+    assert result[0].out_of_sync == result[0].healed == 0
+    assert user.get("llama")["spec"]["replicas"] == 2
+
+
+def scale(user: User, replicas: int) -> None:
+    """Write what a HorizontalPodAutoscaler writes, where it writes it."""
+    user.admin.patch("infd", "llama", {"spec": {"replicas": replicas}}, subresource="scale")

@@ -1,0 +1,177 @@
+"""A real HorizontalPodAutoscaler moves `spec.replicas`; the operator follows and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.admin import condition as holds
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import Predicate, User, condition, has
+from e2e.metrics_api import MetricsApi
+from e2e.models import inference
+from e2e.operator_process import USER
+from e2e.rest import Json
+from e2e.stack import Stack
+
+QUEUE = "llama_requests_waiting"
+HPA = "horizontalpodautoscalers"
+SELECTOR = "tonnage.dev/inferencedeployment=llama"
+
+
+@pytest.fixture(scope="module")
+def registered(control_plane: Stack, admin: Admin) -> Iterator[MetricsApi]:
+    """The metrics APIs of this module's autoscalers."""
+    api = MetricsApi(control_plane)
+    api.register(admin)
+    yield api
+    api.close(admin)
+
+
+@pytest.fixture
+def metrics(registered: MetricsApi) -> MetricsApi:
+    """The same without the values of an earlier test."""
+    registered.external.clear()
+    registered.per_pod.clear()
+    registered.selectors.clear()
+    return registered
+
+
+def queue_length(average: int) -> Json:
+    """Requests that wait, shared by all replicas: at most so many for each."""
+    target = {"type": "AverageValue", "averageValue": str(average)}
+    return {"type": "External", "external": {"metric": {"name": QUEUE}, "target": target}}
+
+
+def autoscaler(metric: Json, most: int = 5) -> Json:
+    """As a user writes it, but without the minutes that a real one waits before it goes down."""
+    at_once: Json = {"stabilizationWindowSeconds": 0}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "llama"},
+        "spec": {
+            "scaleTargetRef": {
+                "apiVersion": "tonnage.dev/v1alpha1",
+                "kind": "InferenceDeployment",
+                "name": "llama",
+            },
+            "minReplicas": 1,
+            "maxReplicas": most,
+            "metrics": [metric],
+            "behavior": {"scaleUp": at_once, "scaleDown": at_once},
+        },
+    }
+
+
+def llama(**spec: Any) -> Json:
+    return inference("llama", "llama-3.1-8b", max_model_len=8192, **spec)
+
+
+def counts(status: Json) -> tuple[int, int, int]:
+    """Wanted, existing and ready replicas."""
+    return status["desiredReplicas"], status["replicas"], status["readyReplicas"]
+
+
+def serves(want: int) -> Predicate:
+    """A predicate on a status: so many replicas are wanted, exist and are ready."""
+    return lambda found: counts(found) == (want, want, want) and has("Ready")(found)
+
+
+def sees(want: int) -> Predicate:
+    """A predicate on an autoscaler: it counts so many replicas."""
+    return lambda found: found["status"].get("currentReplicas") == want
+
+
+def wrote_to_the_object(admin: Admin, mark: int) -> list[str]:
+    """What the operator wrote of an InferenceDeployment beside its status."""
+    writes = admin.requests(USER, verbs=("create", "update", "patch", "delete"), since=mark)
+    return [
+        event["requestURI"]
+        for event in writes
+        if event["objectRef"]["resource"] == "inferencedeployments"
+        and event["objectRef"].get("subresource") != "status"
+    ]
+
+
+def test_a_queue_scales_from_one_to_three_and_back(
+    fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
+) -> None:
+    fleet("tiny")
+    mark = admin.audit_mark()
+    user.apply(llama())
+    user.wait_ready("llama")
+    user.forget("llama")  # the autoscaler writes its spec from here on
+    metrics.external[QUEUE] = 10
+    admin.apply(autoscaler(queue_length(10)))
+    # The first autoscaler waits until the controller manager has discovered the kind.
+    admin.wait_for(HPA, "llama", holds("ScalingActive"), timeout=90)
+    for waiting, want in ((30, 3), (10, 1)):
+        metrics.external[QUEUE] = waiting
+        status = user.wait("llama", serves(want), why=f"{want} replicas to be ready")
+        assert status["placements"][0]["replicas"] == want
+        admin.wait_for(HPA, "llama", sees(want))
+    assert wrote_to_the_object(admin, mark) == []
+
+
+def test_more_than_there_is_room_for_is_no_fight(
+    fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
+) -> None:
+    fleet({"groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 3}]})
+    user.apply(llama())
+    user.wait_ready("llama")
+    user.forget("llama")
+    metrics.external[QUEUE] = 50
+    admin.apply(autoscaler(queue_length(10)))
+    status = user.wait("llama", lambda found: counts(found) == (5, 3, 3), timeout=90)
+    assert condition(status, "Placed")["reason"] == "InsufficientGPUs"
+    assert condition(status, "Ready")["status"] == "False"
+    before = user.get("llama")["metadata"]
+    enough = metrics.asked + 10
+    admin.until("the autoscaler to look ten times more", lambda: metrics.asked >= enough)
+    after = user.get("llama")["metadata"]
+    assert (after["generation"], after["resourceVersion"]) == (
+        before["generation"],
+        before["resourceVersion"],
+    )
+    metrics.external[QUEUE] = 20
+    user.wait("llama", serves(2))
+
+
+def test_metrics_of_pods_are_those_of_the_objects_own_pods(
+    fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    user.apply(inference("other", "llama-3.1-8b", max_model_len=8192, replicas=2))
+    user.wait_ready("llama")
+    user.wait_ready("other")
+    user.forget("llama")
+    metrics.per_pod["vllm_num_requests_running"] = 8
+    target = {"type": "AverageValue", "averageValue": "4"}
+    metric = {"metric": {"name": "vllm_num_requests_running"}, "target": target}
+    admin.apply(autoscaler({"type": "Pods", "pods": metric}, most=2))
+    user.wait("llama", serves(2), timeout=90)
+    assert metrics.selectors == {SELECTOR}
+
+
+def test_without_replicas_in_the_spec_the_autoscaler_says_so_and_waits(
+    fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
+) -> None:
+    fleet("tiny")
+    manifest = llama()
+    del manifest["spec"]["replicas"]
+    user.apply(manifest)
+    user.wait_ready("llama")
+    metrics.external[QUEUE] = 20
+    admin.apply(autoscaler(queue_length(10)))
+    found = admin.wait_for(HPA, "llama", holds("AbleToScale", "False"), timeout=90)
+    told = condition(found["status"], "AbleToScale")
+    assert told["reason"] == "FailedGetScale"
+    assert 'the spec replicas field ".spec.replicas" does not exist' in told["message"]
+    user.apply(llama())
+    user.forget("llama")
+    user.wait("llama", serves(2), timeout=90)

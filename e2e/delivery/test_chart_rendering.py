@@ -1,0 +1,275 @@
+"""What the charts render, without a cluster: the same as kustomize, and nothing from bad values."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.binaries import program_path
+from e2e.failure import HarnessError
+from e2e.helm import CRD_CHART, OPERATOR_CHART, Helm
+from e2e.operator_process import NAMESPACE, ROOT
+from e2e.rest import Json
+from tonnage import __version__
+
+MANIFESTS = ROOT / "manifests"
+EXAMPLES = OPERATOR_CHART / "examples"
+FLEET_FILE = MANIFESTS / "overlays" / "namespace-scoped" / "fleet.yaml"
+
+# By these Helm knows its releases and their objects; kustomize has no releases.
+HELMS_OWN_LABELS = {
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "helm.sh/chart",
+}
+# A release lives in a namespace that is there before it; `--create-namespace` makes it.
+MADE_BY_KUSTOMIZE_ALONE: set[tuple[str, ...]] = {("Namespace", NAMESPACE)}
+
+PAIRS = {
+    "base": (),
+    "overlays/high-availability": ("-f", EXAMPLES / "high-availability.yaml"),
+    "overlays/with-monitoring": ("-f", EXAMPLES / "with-monitoring.yaml"),
+    "overlays/namespace-scoped": (
+        *("-f", EXAMPLES / "namespace-scoped.yaml"),
+        *("--set-file", f"fleet.content={FLEET_FILE}"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+def kustomize(folder: Path) -> list[Json]:
+    command = [str(program_path("kubectl")), "kustomize", str(folder)]
+    text = subprocess.check_output(command, text=True)
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def by_name(objects: list[Json]) -> dict[tuple[str, ...], Json]:
+    """Objects by kind, namespace (where they have one) and name."""
+    named = {
+        (
+            found["kind"],
+            *filter(None, [found["metadata"].get("namespace"), found["metadata"]["name"]]),
+        ): found
+        for found in objects
+    }
+    assert len(named) == len(objects)
+    return named
+
+
+def without_helms_labels(found: Json) -> Json:
+    stripped = deepcopy(found)
+    labels = stripped["metadata"]["labels"]
+    assert labels.keys() >= HELMS_OWN_LABELS
+    stripped["metadata"]["labels"] = {
+        key: value for key, value in labels.items() if key not in HELMS_OWN_LABELS
+    }
+    return stripped
+
+
+@pytest.mark.parametrize("overlay", PAIRS)
+def test_chart_and_kustomize_render_the_same_objects(helm: Helm, overlay: str) -> None:
+    released = helm.render(OPERATOR_CHART, *PAIRS[overlay], namespace=NAMESPACE)
+    theirs = by_name([without_helms_labels(found) for found in released])
+    ours = by_name(kustomize(MANIFESTS / overlay))
+    assert theirs.keys() == ours.keys() - MADE_BY_KUSTOMIZE_ALONE
+    for name, found in theirs.items():
+        assert found == ours[name]
+
+
+def test_every_overlay_and_every_example_is_compared() -> None:
+    overlays = {f"overlays/{path.name}" for path in (MANIFESTS / "overlays").iterdir()}
+    assert overlays == PAIRS.keys() - {"base"}
+    used = {option for options in PAIRS.values() for option in options}
+    assert set(EXAMPLES.iterdir()) <= used
+
+
+def test_the_chart_of_the_kinds_has_them_as_they_are_generated(helm: Helm) -> None:
+    rendered = by_name(helm.render(CRD_CHART, namespace=NAMESPACE))
+    files = [yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "crds").glob("*.yaml")]
+    generated = by_name(files)
+    assert {name: found["spec"] for name, found in rendered.items()} == {
+        name: found["spec"] for name, found in generated.items()
+    }
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_kinds_are_kept_by_an_uninstall_unless_it_is_said(helm: Helm, keep: bool) -> None:
+    rendered = helm.render(CRD_CHART, f"--set=keep={str(keep).lower()}", namespace=NAMESPACE)
+    kept = [
+        (found["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep"
+        for found in rendered
+    ]
+    assert kept == [keep, keep]
+
+
+@pytest.mark.parametrize("overlay", ["base", "overlays/high-availability"])
+def test_all_objects_of_the_operator_have_the_recommended_labels(overlay: str) -> None:
+    for found in kustomize(MANIFESTS / overlay):
+        labels = found["metadata"]["labels"]
+        assert {key.removeprefix("app.kubernetes.io/") for key in labels} >= {
+            *("name", "component", "part-of", "version"),
+        }, found["metadata"]["name"]
+
+
+@pytest.mark.parametrize("chart", [OPERATOR_CHART, CRD_CHART], ids=lambda path: path.name)
+def test_helm_lint_finds_nothing(helm: Helm, chart: Path) -> None:
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", chart)
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.iterdir()), ids=lambda path: path.stem)
+def test_helm_lint_finds_nothing_with_any_example(helm: Helm, example: Path) -> None:
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", OPERATOR_CHART, "-f", example)
+
+
+REFUSED_VALUES = {
+    "a key that is not there": ({"imagee": {"tag": "x"}}, "additional properties 'imagee'"),
+    "a nested key that is not there": ({"image": {"tagg": "x"}}, "at '/image'"),
+    "a setting in other letters": ({"settings": {"loglevel": "info"}}, "at '/settings'"),
+    "a number for a tag": ({"image": {"tag": 0.1}}, "at '/image/tag': got number, want string"),
+    "words for a count": ({"replicas": "two"}, "at '/replicas': got string, want integer"),
+    "a count below one": ({"settings": {"workers": 0}}, "at '/settings/workers'"),
+    "a short digest": ({"image": {"digest": "sha256:12"}}, "at '/image/digest'"),
+    "a level that is none": ({"settings": {"logLevel": "loud"}}, "at '/settings/logLevel'"),
+    "a list as text": ({"namespaces": "chat"}, "at '/namespaces': got string, want array"),
+    "a name that is none": ({"namespaces": ["Chat"]}, "at '/namespaces/0'"),
+    "namespaces without a fleet": ({"namespaces": ["chat"]}, "at '/fleet/configMap'"),
+    "a fleet without a name": ({"fleet": {"content": "x"}}, "at '/fleet/configMap'"),
+    "a class without a name": ({"priorityClass": {"name": ""}}, "at '/priorityClass/name'"),
+    "a toleration's typing error": ({"tolerations": [{"keyy": "x"}]}, "at '/tolerations/0'"),
+    "a label of the chart's": (
+        {"podLabels": {"app.kubernetes.io/name": "x"}},
+        "at '/podLabels/app.kubernetes.io~1name'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_VALUES)
+def test_a_wrong_value_is_refused_by_its_path(helm: Helm, tmp_path: Path, case: str) -> None:
+    values, want = REFUSED_VALUES[case]
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), "utf-8")
+    with pytest.raises(HarnessError) as error:
+        helm.render(OPERATOR_CHART, "-f", file, namespace=NAMESPACE)
+    assert want in str(error.value)
+
+
+def test_a_wrong_value_of_the_kinds_is_refused_too(helm: Helm) -> None:
+    with pytest.raises(HarnessError, match="at '/keep': got string, want boolean"):
+        helm.render(CRD_CHART, "--set-string=keep=yes", namespace=NAMESPACE)
+
+
+def deployment(helm: Helm, *arguments: str | Path) -> dict[str, Any]:
+    rendered = by_name(helm.render(OPERATOR_CHART, *arguments, namespace=NAMESPACE))
+    template: dict[str, Any] = rendered["Deployment", NAMESPACE, "tonnage"]["spec"]["template"]
+    return template
+
+
+def test_settings_reach_the_operator_as_its_variables(helm: Helm) -> None:
+    settings = {"logLevel": "debug", "workers": 12, "kubeApiQps": 2.5, "kubeApiBurst": 10000}
+    template = deployment(helm, "--set-json", f"settings={json.dumps(settings)}")
+    (container,) = template["spec"]["containers"]
+    given = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert given["TONNAGE_LOG_LEVEL"] == "debug"
+    assert given["TONNAGE_WORKERS"] == "12"
+    assert given["TONNAGE_KUBE_API_QPS"] == "2.5"
+    assert given["TONNAGE_KUBE_API_BURST"] == "10000"
+
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("image", "want"),
+    [
+        ({}, f"tonnage:{__version__}"),
+        ({"repository": "example/tonnage", "tag": "next"}, "example/tonnage:next"),
+        ({"digest": DIGEST}, f"tonnage:{__version__}@{DIGEST}"),
+    ],
+)
+def test_the_image_is_named_by_tag_or_digest(helm: Helm, image: dict[str, str], want: str) -> None:
+    template = deployment(helm, f"--set-json=image={json.dumps(image)}")
+    assert template["spec"]["containers"][0]["image"] == want
+
+
+def test_objects_of_monitoring_have_the_labels_by_which_they_are_selected(helm: Helm) -> None:
+    rendered = helm.render(
+        OPERATOR_CHART,
+        *("-f", EXAMPLES / "with-monitoring.yaml", "--set=monitoring.labels.release=prometheus"),
+        namespace=NAMESPACE,
+    )
+    selected = [
+        found["kind"]
+        for found in rendered
+        if found["metadata"]["labels"].get("release") == "prometheus"
+    ]
+    assert sorted(selected) == ["ConfigMap", "PodMonitor", "PodMonitor", "PrometheusRule"]
+
+
+@pytest.mark.parametrize(("drain_seconds", "want"), [(20, 30), (60, 70), (0.5, 11)])
+def test_the_grace_period_outlasts_the_drain(helm: Helm, drain_seconds: float, want: int) -> None:
+    template = deployment(helm, f"--set-json=settings.drainSeconds={drain_seconds}")
+    assert template["spec"]["terminationGracePeriodSeconds"] == want
+
+
+@pytest.mark.parametrize(
+    ("component", "wish"),
+    [
+        ("inference-pool", "gateway.inferencePool=true"),
+        ("without-secrets", "rbac.readSecrets=false"),
+    ],
+)
+@pytest.mark.parametrize("overlay", ["base", "overlays/namespace-scoped"])
+def test_a_value_gives_or_takes_the_rights_that_its_component_does(
+    helm: Helm, tmp_path: Path, overlay: str, component: str, wish: str
+) -> None:
+    folders = {"resources": overlay, "components": f"components/{component}"}
+    kustomization = {
+        field: [os.path.relpath(MANIFESTS / folder, tmp_path)] for field, folder in folders.items()
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
+    plain = helm.render(OPERATOR_CHART, *PAIRS[overlay], namespace=NAMESPACE)
+    wished = helm.render(OPERATOR_CHART, *PAIRS[overlay], f"--set={wish}", namespace=NAMESPACE)
+    assert rules(wished) == rules(kustomize(tmp_path))
+    assert rules(wished) != rules(plain)
+
+
+def rules(objects: list[Json]) -> dict[tuple[str, ...], list[Json]]:
+    return {name: found["rules"] for name, found in by_name(objects).items() if "rules" in found}
+
+
+def test_each_namespace_gets_its_role_and_the_cluster_none(helm: Helm) -> None:
+    rendered = helm.render(
+        OPERATOR_CHART,
+        *("-f", EXAMPLES / "namespace-scoped.yaml", "--set=namespaces={chat,search}"),
+        namespace="ml-team",
+    )
+    assert all("namespace" in found["metadata"] for found in rendered)
+    bindings = [found for found in rendered if found["kind"] == "RoleBinding"]
+    assert {found["metadata"]["namespace"] for found in bindings} == {"ml-team", "chat", "search"}
+    subjects = [subject for found in bindings for subject in found["subjects"]]
+    assert {subject["namespace"] for subject in subjects} == {"ml-team"}
+
+
+def test_it_can_be_a_part_of_another_chart(helm: Helm, tmp_path: Path) -> None:
+    parent = tmp_path / "platform"
+    (parent / "charts").mkdir(parents=True)
+    (parent / "Chart.yaml").write_text("apiVersion: v2\nname: platform\nversion: 1.0.0\n", "utf-8")
+    (parent / "values.yaml").write_text(
+        "global: {region: north}\ntonnage: {replicas: 3}\n", "utf-8"
+    )
+    for chart in (OPERATOR_CHART, CRD_CHART):
+        (parent / "charts" / chart.name).symlink_to(chart)
+    rendered = by_name(helm.render(parent, namespace=NAMESPACE))
+    assert rendered["Deployment", NAMESPACE, "tonnage"]["spec"]["replicas"] == 3
+    assert ("CustomResourceDefinition", "inferencedeployments.tonnage.dev") in rendered

@@ -1,0 +1,186 @@
+"""Objects that were stored under an older version of the kinds live on under today's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.admin import Admin
+from e2e.helm import CRD_CHART, OPERATOR_CHART, Helm
+from e2e.models import inference
+from e2e.operator_process import ROOT, OperatorProcess
+from e2e.rest import Json
+from e2e.stack import Stack
+from tests.support.schema_examples import example, field_paths, paths_in
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.parse import parse_model
+from tonnage.api.pool import AcceleratorPoolSpec, AcceleratorPoolStatus
+from tonnage.api.schema import ApiModel
+from tonnage.api.status import InferenceDeploymentStatus
+
+DATA = ROOT / "tests" / "data"
+OLD = "0.1.0-first"
+MODELS: dict[str, tuple[type[ApiModel], type[ApiModel]]] = {
+    "InferenceDeployment": (InferenceDeploymentSpec, InferenceDeploymentStatus),
+    "AcceleratorPool": (AcceleratorPoolSpec, AcceleratorPoolStatus),
+}
+
+
+def old_schemas() -> dict[str, Json]:
+    """The schemas of the older version by kind."""
+    found = [yaml.safe_load(path.read_text("utf-8")) for path in (DATA / "crds" / OLD).iterdir()]
+    return {
+        crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for crd in found
+    }
+
+
+def old_objects() -> list[Json]:
+    """The objects under the older version, without a status."""
+    return list(yaml.safe_load_all((DATA / "stored" / f"{OLD}.yaml").read_text("utf-8")))
+
+
+@pytest.fixture
+def helm(empty_stack: Stack, tmp_path: Path) -> Helm:
+    return Helm(tmp_path / "helm", empty_stack.kubeconfig)
+
+
+@pytest.fixture
+def older_kinds(
+    helm: Helm, platform: Admin, operator_namespace: str, tmp_path: Path
+) -> Iterator[None]:
+    """The kinds as the older chart had them."""
+    chart = tmp_path / CRD_CHART.name
+    shutil.copytree(CRD_CHART, chart)
+    for path in (DATA / "crds" / OLD).iterdir():
+        shutil.copy(path, chart / "files" / path.name)
+    helm.run("install", CRD_CHART.name, chart, f"--namespace={operator_namespace}", "--wait")
+    yield
+    helm.run("uninstall", CRD_CHART.name, f"--namespace={operator_namespace}")
+    for path in (DATA / "crds" / OLD).iterdir():
+        platform.delete("crd", yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"])
+
+
+@pytest.fixture
+def stored(older_kinds: None, platform: Admin) -> Iterator[list[Json]]:
+    """Every object with every field of its status, as the API server stores it."""
+    schemas = old_schemas()
+    with platform.fresh_namespace("stored"):
+        found = []
+        for manifest in old_objects():
+            platform.apply(manifest)
+            status = {"status": example(schemas[manifest["kind"]]["properties"]["status"])}
+            name = manifest["metadata"]["name"]
+            found.append(platform.patch(manifest["kind"], name, status, subresource="status"))
+        yield found
+
+
+def test_the_objects_have_every_field_of_a_spec() -> None:
+    for kind, schema in old_schemas().items():
+        spec = schema["properties"]["spec"]
+        objects = [found["spec"] for found in old_objects() if found["kind"] == kind]
+        present = {path for found in objects for path in paths_in(found, spec)}
+        assert set(field_paths(spec)) - present == set()
+
+
+def current(platform: Admin, found: Json) -> Json:
+    now = platform.get(found["kind"], found["metadata"]["name"])
+    assert now is not None
+    return now
+
+
+def lost(before: Any, after: Any, path: str = "") -> list[str]:
+    """Paths at which `after` lacks what `before` has, or has something else."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            found
+            for name, value in before.items()
+            for found in lost(value, after.get(name), f"{path}.{name}")
+        ]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return [
+            found
+            for one, other in zip(before, after, strict=True)
+            for found in lost(one, other, f"{path}[]")
+        ]
+    return [] if before == after else [path]
+
+
+def test_stored_objects_are_whole_and_can_be_changed_after_an_upgrade_of_the_kinds(
+    stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
+) -> None:
+    helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
+    platform.until("today's schema to be served", lambda: explains(platform, "spec.approval"))
+    for before in stored:
+        now = current(platform, before)
+        assert lost(before["spec"], now["spec"]) == []
+        assert lost(before["status"], now["status"]) == []
+        of_spec, of_status = MODELS[before["kind"]]
+        parse_model(of_spec, now["spec"], "spec")
+        parse_model(of_status, now["status"], "status")
+
+        labelled = platform.patch(
+            before["kind"], before["metadata"]["name"], {"metadata": {"labels": {"touched": "yes"}}}
+        )
+        assert lost(before["spec"], labelled["spec"]) == []
+        assert lost(before["status"], labelled["status"]) == []
+        replaced = replace_strictly(platform, labelled)
+        assert lost(before["spec"], replaced["spec"]) == []
+
+
+def test_a_rollback_of_the_kinds_loses_new_fields_alone(
+    stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
+) -> None:
+    helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
+    platform.until("today's schema to be served", lambda: explains(platform, "spec.approval"))
+    platform.patch("infd", "inline", {"spec": {"approval": "Manual"}})
+    helm.run("rollback", CRD_CHART.name, "1", f"--namespace={operator_namespace}", "--wait")
+    platform.until("the old schema to be served", lambda: not explains(platform, "spec.approval"))
+    for before in stored:
+        now = current(platform, before)
+        assert lost(before["spec"], now["spec"]) == []
+        assert "approval" not in now["spec"]
+
+
+def test_an_operator_that_is_newer_than_the_kinds_places_all_the_same_and_says_what_to_do(
+    older_kinds: None,
+    helm: Helm,
+    platform: Admin,
+    empty_stack: Stack,
+    operator_namespace: str,
+    tmp_path: Path,
+) -> None:
+    release = (OPERATOR_CHART.name, f"--namespace={operator_namespace}", "--wait")
+    helm.run("install", *release, OPERATOR_CHART)
+    operator = OperatorProcess(empty_stack, tmp_path / "operator")
+    operator.start()
+    with platform.fresh_namespace("chat"):
+        platform.apply(inference("llama", "llama-3.1-8b"))
+        platform.wait_items("deploy", lambda found: len(found) == 1)
+        platform.until(
+            "the log to say what to do",
+            lambda: "the CRD is older than this operator" in operator.log.read_text("utf-8"),
+        )
+        platform.delete("infd", "llama")
+    operator.close()
+    helm.run("uninstall", *release)
+
+
+def explains(platform: Admin, field: str) -> bool:
+    """Whether the published schema of an InferenceDeployment has a field."""
+    path = "/openapi/v3/apis/tonnage.dev/v1alpha1"
+    schemas = platform.rest.request("GET", path)["components"]["schemas"]
+    schema = next(found for name, found in schemas.items() if name.endswith(".InferenceDeployment"))
+    return f".{field}" in set(field_paths(schema))
+
+
+def replace_strictly(platform: Admin, found: Json) -> Json:
+    """What `kubectl replace` does: the whole object, and no field that is not known."""
+    metadata = found["metadata"]
+    path = platform.resource(found["kind"]).path(metadata.get("namespace", ""), metadata["name"])
+    return platform.rest.request("PUT", path, found, query={"fieldValidation": "Strict"})

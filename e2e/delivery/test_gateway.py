@@ -1,0 +1,242 @@
+"""InferencePools on request: with the kind and the right, and without either."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.admin import WRITES, Admin
+from e2e.failure import HarnessError
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from e2e.neighbours import inference_pool_crd
+from e2e.operator_process import ROOT, USER, OperatorProcess
+from e2e.rest import Json
+from e2e.rights import granted, used
+
+GROUP = "inference.networking.k8s.io"
+CRD = f"inferencepools.{GROUP}"
+POOLS = f"inferencepools.{GROUP}"
+APPLIED = "InferencePoolApplied"
+PICKER: Json = {"name": "llama-epp", "port": {"number": 9002}}
+
+
+@pytest.fixture
+def kind(admin: Admin) -> Iterator[None]:
+    """The kind is there for one test."""
+    with installed_kind(admin):
+        yield
+
+
+@pytest.fixture
+def right(installed: Admin, tmp_path: Path) -> Iterator[Json]:
+    """The operator's role with the rule that the component adds; afterwards as it is shipped."""
+    base, component = (ROOT / "manifests" / each for each in ("base", "components/inference-pool"))
+    (with_rule,) = cluster_roles(installed, tmp_path / "with", base, component)
+    (shipped,) = cluster_roles(installed, tmp_path / "without", base)
+    installed.apply(with_rule)
+    yield with_rule
+    installed.apply(shipped)
+
+
+@contextmanager
+def installed_kind(admin: Admin) -> Iterator[None]:
+    admin.apply(inference_pool_crd())
+    admin.resource(POOLS)
+    yield
+    admin.delete("crd", CRD)
+
+
+def cluster_roles(admin: Admin, folder: Path, base: Path, *components: Path) -> list[Json]:
+    """The ClusterRoles of a kustomization of somebody's own, in a folder of its own."""
+    folder.mkdir()
+    relative = [os.path.relpath(path, folder) for path in (base, *components)]
+    kustomization = {"resources": relative[:1], "components": relative[1:]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(folder)))
+    return [found for found in documents if found["kind"] == "ClusterRole"]
+
+
+def llama(**picker: Any) -> Json:
+    gateway = {"inferencePool": {"endpointPickerRef": {**PICKER, **picker}}}
+    return inference("llama", "llama-3.1-8b", max_model_len=8192, gateway=gateway)
+
+
+def plain(name: str = "llama") -> Json:
+    return inference(name, "llama-3.1-8b", max_model_len=8192)
+
+
+def nudge(user: User, manifest: Json, value: str) -> None:
+    """Have the operator look at the object again, as the resync does every ten minutes."""
+    manifest["metadata"]["labels"] = {"looked-at": value}
+    user.apply(manifest)
+
+
+def asked_of_the_group(admin: Admin, mark: int, *verbs: str) -> list[str]:
+    """What the operator asked of the group, discovery among it."""
+    return [
+        f"{event['verb']} {event['requestURI']}"
+        for event in admin.requests(USER, verbs=verbs, since=mark)
+        if f"/{GROUP}" in event["requestURI"]
+    ]
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_pool_is_made_kept_and_taken_away(
+    fleet: UseFleet, user: User, admin: Admin, right: Json
+) -> None:
+    fleet("tiny")
+    mark = admin.audit_mark()
+    user.apply(llama())
+    user.wait("llama", has(APPLIED, "True", "Applied"))
+    status = user.wait_ready("llama")
+    assert (
+        "endpoint picker is Service llama-epp, port 9002" in condition(status, APPLIED)["message"]
+    )
+    pool = admin.wait_for(POOLS, "llama", lambda _: True)
+    assert pool["spec"]["endpointPickerRef"]["failureMode"] == "FailClose"
+    selector = pool["spec"]["selector"]["matchLabels"]
+    labels = user.children("pods", "llama")[0]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    (owner,) = pool["metadata"]["ownerReferences"]
+    assert owner["uid"] == user.get("llama")["metadata"]["uid"]
+
+    user.apply(llama(failureMode="FailOpen"))
+    admin.wait_for(
+        POOLS,
+        "llama",
+        lambda found: found["spec"]["endpointPickerRef"]["failureMode"] == "FailOpen",
+    )
+    user.apply(plain())
+    admin.wait_gone(POOLS, "llama")
+    user.wait("llama", lambda found: has("Ready")(found) and not condition(found, APPLIED))
+    admin.wait_for(
+        "services",
+        "llama",
+        lambda found: "tonnage.dev/inference-pool" not in found["metadata"]["annotations"],
+    )
+    of_the_group = {each for each in granted([right]) if each.group == GROUP}
+    assert of_the_group == of_the_group & used(admin.requests(USER, since=mark), [right])
+
+
+@pytest.mark.usefixtures("kind", "right")
+def test_the_pool_goes_with_its_owner(fleet: UseFleet, user: User, admin: Admin) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    user.wait("llama", has(APPLIED))
+    admin.delete("infd", "llama")
+    user.forget("llama")
+    admin.wait_gone(POOLS, "llama")
+
+
+@pytest.mark.usefixtures("kind", "right")
+def test_a_settled_pool_is_not_written_again(
+    fleet: UseFleet, user: User, admin: Admin, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    user.wait("llama", has(APPLIED))
+    user.wait_ready("llama")
+    mark = admin.audit_mark()
+    operator.stop()
+    operator.start()  # it looks at every object
+    admin.until(
+        "the operator to look at the pool",
+        lambda: asked_of_the_group(admin, mark, "get"),
+        timeout=60,
+    )
+    nudge(user, llama(), "again")
+    admin.until(
+        "the operator to look at it again",
+        lambda: len(asked_of_the_group(admin, mark, "get")) >= 2,
+    )
+    assert asked_of_the_group(admin, mark, *WRITES) == []
+
+
+@pytest.mark.usefixtures("kind", "right")
+def test_a_pool_of_somebody_else_is_left_alone(fleet: UseFleet, user: User, admin: Admin) -> None:
+    fleet("tiny")
+    theirs: Json = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "InferencePool",
+        "metadata": {"name": "llama"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "theirs"}},
+            "targetPorts": [{"number": 80}],
+            "endpointPickerRef": PICKER,
+        },
+    }
+    (before,) = admin.apply(theirs)
+    user.apply(llama())
+    user.wait("llama", has(APPLIED, "False", "NameConflict"))
+    user.wait_ready("llama")
+    assert admin.get(POOLS, "llama") == before
+
+
+@pytest.mark.usefixtures("right")
+def test_without_the_kind_the_object_serves_and_says_what_is_missing(
+    fleet: UseFleet, user: User, admin: Admin
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    status = user.wait("llama", has(APPLIED, "False", "KindMissing"))
+    assert "install its CRD" in condition(status, APPLIED)["message"]
+    status = user.wait_ready("llama")
+    assert condition(status, APPLIED)["status"] == "False"
+    with installed_kind(admin):
+        nudge(user, llama(), "again")
+        user.wait("llama", has(APPLIED))
+        assert admin.get(POOLS, "llama") is not None
+        user.apply(plain())
+        admin.wait_gone(POOLS, "llama")
+
+
+@pytest.mark.usefixtures("kind")
+def test_without_the_right_the_object_serves_and_says_which_rule_is_missing(
+    fleet: UseFleet, user: User, admin: Admin
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    status = user.wait("llama", has(APPLIED, "False", "Forbidden"))
+    told = condition(status, APPLIED)["message"]
+    assert 'resources ["inferencepools"]' in told
+    user.wait_ready("llama")
+    assert admin.get(POOLS, "llama") is None
+
+
+@pytest.mark.usefixtures("kind", "right")
+def test_who_asks_for_none_costs_no_request(
+    fleet: UseFleet, user: User, admin: Admin, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    operator.stop()
+    mark = admin.audit_mark()
+    operator.start()
+    user.apply(plain())
+    user.wait_ready("llama")
+    admin.delete("infd", "llama")
+    user.forget("llama")
+    admin.wait_gone("deployments", "llama-mi300x")
+    assert asked_of_the_group(admin, mark) == []
+
+
+@pytest.mark.parametrize(
+    ("picker", "want"),
+    [
+        ({"port": {"number": 70000}}, "spec.gateway.inferencePool.endpointPickerRef.port.number"),
+        ({"failureMode": "Sometimes"}, "spec.gateway.inferencePool.endpointPickerRef.failureMode"),
+        ({"name": ""}, "spec.gateway.inferencePool.endpointPickerRef.name"),
+    ],
+)
+def test_a_wrong_request_is_refused_at_once(
+    installed: Admin, namespace: str, picker: Json, want: str
+) -> None:
+    with pytest.raises(HarnessError, match=want):
+        installed.apply(llama(**picker))

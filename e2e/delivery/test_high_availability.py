@@ -1,0 +1,98 @@
+"""The overlay for high availability on the real scheduler: never two replicas on one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from e2e.admin import Admin
+from e2e.fleet import apply_fleet, load_fleet
+from e2e.operator_process import ROOT
+from e2e.rest import ApiError, Json
+from e2e.stack import Stack
+
+OVERLAY = ROOT / "manifests" / "overlays" / "high-availability"
+SELECTOR = "app.kubernetes.io/name=tonnage"
+
+
+@pytest.fixture
+def nodes(empty_stack: Stack) -> Iterator[None]:
+    """Only one node at first; the others are back afterwards."""
+    cpu = {"groups": [{"name": "cpu", "count": 1}]}
+    apply_fleet(empty_stack.access, cpu, prune=True)
+    yield
+    apply_fleet(empty_stack.access, load_fleet("tiny"), prune=True)
+
+
+@pytest.fixture
+def applied(nodes: None, platform: Admin, operator_namespace: str) -> Iterator[str]:
+    """The overlay, in the namespace that is there."""
+    rendered = yaml.safe_load_all(platform.kubectl("kustomize", str(OVERLAY)))
+    objects = [found for found in rendered if found["kind"] != "Namespace"]
+    platform.apply(sorted(objects, key=lambda found: str(found["kind"]) != "PriorityClass"))
+    yield operator_namespace
+    for found in objects:
+        platform.delete(found["kind"], found["metadata"]["name"], operator_namespace)
+
+
+def pods(platform: Admin, namespace: str) -> list[Json]:
+    found = platform.items("pods", namespace, selector=SELECTOR)
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def waits_for_another_node(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any("topology spread" in found.get("message", "") for found in conditions)
+
+
+def test_two_replicas_never_share_a_node_and_roll_on_two_nodes(
+    applied: str, platform: Admin, empty_stack: Stack
+) -> None:
+    platform.until(
+        "one replica to run and the other to wait for a node",
+        lambda: sorted(map(waits_for_another_node, pods(platform, applied))) == [False, True],
+    )
+    two = {"groups": [{"name": "cpu", "count": 2}]}
+    apply_fleet(empty_stack.access, two)
+    platform.wait_for("deploy", "tonnage", both_ready, applied)
+    assert len({pod["spec"]["nodeName"] for pod in pods(platform, applied)}) == 2
+
+    platform.kubectl("rollout", "restart", "deployment/tonnage", f"--namespace={applied}")
+    platform.kubectl(
+        *("rollout", "status", "deployment/tonnage"),
+        *(f"--namespace={applied}", "--timeout=60s"),
+    )
+    assert len({pod["spec"]["nodeName"] for pod in pods(platform, applied)}) == 2
+
+
+def both_ready(found: Json) -> bool:
+    return bool(found["status"].get("readyReplicas") == 2)
+
+
+def test_a_drain_takes_one_replica_at_a_time(
+    applied: str, platform: Admin, empty_stack: Stack
+) -> None:
+    apply_fleet(empty_stack.access, {"groups": [{"name": "cpu", "count": 2}]})
+    platform.wait_for("deploy", "tonnage", both_ready, applied)
+    budget = platform.wait_for("pdb", "tonnage", knows_both, applied)
+    assert budget["status"]["disruptionsAllowed"] == 1
+    first, second = (pod["metadata"]["name"] for pod in pods(platform, applied))
+    assert evicted(platform, applied, first) == 201
+    assert evicted(platform, applied, second) == 429
+
+
+def knows_both(budget: Json) -> bool:
+    return bool(budget["status"].get("currentHealthy") == 2)
+
+
+def evicted(platform: Admin, namespace: str, pod: str) -> int:
+    """The API server's answer to an eviction, as `kubectl drain` asks for it."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    try:
+        platform.rest.request("POST", path, body)
+    except ApiError as error:
+        return error.code
+    return 201

@@ -1,0 +1,91 @@
+"""Flux waits by kstatus, people by `kubectl wait`: both are told the truth at each moment."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.kstatus import Verdict, judge
+from e2e.models import inference
+from e2e.rest import Json
+from e2e.witness import Witness
+
+NAME = "llama"
+
+
+def llama(**spec: Any) -> Json:
+    return inference(NAME, "llama-3.1-8b", **spec)
+
+
+def verdicts(versions: list[Json]) -> list[str]:
+    """What kstatus said in turn, without repetitions."""
+    return [str(verdict) for verdict, _ in groupby(judge(found) for found in versions)]
+
+
+def serves_all(found: Json) -> bool:
+    status = found.get("status") or {}
+    return bool(
+        status.get("observedGeneration") == found["metadata"]["generation"]
+        and condition(status, "Ready").get("status") == "True"
+        and status.get("readyReplicas", 0) == status.get("desiredReplicas", 0)
+    )
+
+
+def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_serve(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet("tiny")
+    with Witness(user.admin, "infd", NAME, user.namespace) as witness:
+        user.apply(llama())
+        user.wait_ready(NAME)
+        user.apply(llama(behaviour="out-of-memory"))
+        user.wait(NAME, has("Ready", "False", "OutOfMemory"), timeout=60)
+        user.apply(llama(max_model_len=16384))
+        user.wait_ready(NAME, timeout=60)
+        user.admin.delete("infd", NAME)
+        user.forget(NAME)
+    seen = witness.versions
+    wrong = [found for found in seen if (judge(found) is Verdict.CURRENT) != serves_all(found)]
+    assert wrong == []
+    told = verdicts(seen)
+    assert told[0] == Verdict.IN_PROGRESS
+    assert Verdict.FAILED in told
+    assert told[-1] in (Verdict.CURRENT, Verdict.TERMINATING)
+
+
+def test_nobody_takes_an_object_for_current_that_no_operator_has_seen(
+    installed: Admin, namespace: str
+) -> None:
+    """With the operator down, as at the moment between the creation and the first report."""
+    (stored,) = installed.apply(llama())
+    assert judge(stored) is Verdict.IN_PROGRESS
+    (pool,) = installed.apply(
+        {
+            "apiVersion": "tonnage.dev/v1alpha1",
+            "kind": "AcceleratorPool",
+            "metadata": {"name": "unseen"},
+            "spec": {"nodeSelector": {"pool": "unseen"}},
+        }
+    )
+    installed.delete("apool", "unseen")
+    assert judge(pool) is Verdict.IN_PROGRESS
+
+
+def test_kubectl_wait_returns_when_it_serves_and_not_before(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    user.apply(llama(behaviour="slow-start"))
+    user.admin.kubectl(
+        *("wait", "--namespace", user.namespace, "--for=condition=Ready", f"infd/{NAME}"),
+        "--timeout=60s",
+    )
+    assert serves_all(user.get(NAME))
+    stalls = llama(behaviour="out-of-memory")
+    user.apply(stalls)
+    user.admin.kubectl(
+        *("wait", "--namespace", user.namespace, "--for=condition=Stalled", f"infd/{NAME}"),
+        "--timeout=60s",
+    )
+    assert condition(user.status(NAME), "Ready")["reason"] == "OutOfMemory"

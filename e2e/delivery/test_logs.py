@@ -1,0 +1,70 @@
+"""The running operator's log: one line a reconcile, for log stores and for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.stack import Stack
+from tests.support.exposition import read_series
+
+READABLE = re.compile(
+    r"\d\d:\d\d:\d\d INFO     reconciled key=(?P<key>\S+) result=\w+ seconds=[\d.e-]+"
+    r"(?: writes=\[[^]]*\])?(?: requeue_seconds=[\d.e-]+)?(?: error=.*)?"
+)
+
+
+@pytest.fixture(params=["json", "console"])
+def operator(
+    request: pytest.FixtureRequest, control_plane: Stack, installed: Admin, tmp_path: Path
+) -> Iterator[OperatorProcess]:
+    environment = {"TONNAGE_LOG_FORMAT": request.param}
+    process = OperatorProcess(control_plane, tmp_path, environment=environment)
+    process.start()
+    yield process
+    process.close()
+
+
+def reconciled_keys(log: str) -> list[str]:
+    """The object of each reconcile that the log tells, in either format."""
+    keys = []
+    for line in log.splitlines():
+        if line.startswith("{"):
+            told = json.loads(line)
+            keys += [told["key"]] if told["message"] == "reconciled" else []
+        elif found := READABLE.fullmatch(line):
+            keys.append(found["key"])
+    return keys
+
+
+def reconciles(operator: OperatorProcess) -> float:
+    """How many there were, as the metrics count them."""
+    return sum(
+        value
+        for (name, _), value in read_series(operator.metrics()).items()
+        if name == "controller_runtime_reconcile_total"
+    )
+
+
+def test_each_reconcile_is_one_line(fleet: UseFleet, user: User, operator: OperatorProcess) -> None:
+    fleet("tiny")
+    user.apply(inference("first", "llama-3.1-8b"))
+    user.apply(inference("second", "llama-3.1-8b"))
+    for name in ("first", "second"):
+        user.wait_ready(name)
+    user.admin.until(
+        "as many lines as reconciles",
+        lambda: len(reconciled_keys(operator.log.read_text("utf-8"))) == reconciles(operator),
+    )
+    log = operator.log.read_text("utf-8")
+    assert set(reconciled_keys(log)) == {f"{user.namespace}/first", f"{user.namespace}/second"}
+    assert "\x1b[" not in log, "a file is no terminal"

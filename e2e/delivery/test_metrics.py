@@ -1,0 +1,111 @@
+"""What the running operator measures: valid, complete, and true of the cluster."""
+
+from __future__ import annotations
+
+import subprocess
+
+from e2e.binaries import program_path
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, has
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.stack import Stack
+from tests.support.exposition import read_series
+from tests.support.metric_names import LABELS
+
+ONLY_AFTER = {
+    "tonnage_kv_cache_tokens": "a Prometheus has told what vLLM measured",
+    "tonnage_kv_cache_prediction_worst_ratio": "a Prometheus has told what vLLM measured",
+    "tonnage_watch_missed_changes_total": "events had half a minute to come",
+    "tonnage_rejected_candidates": "a pool was rejected",
+}
+"""What an operator of a minute's age need not have, and what it waits for."""
+
+TWO_POOLS = {
+    "groups": [
+        {"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8},
+        {"name": "h100", "count": 2, "accelerator": "h100-sxm-80gb", "gpusPerNode": 4},
+    ]
+}
+
+
+def value(operator: OperatorProcess, name: str, /, **labels: str) -> float | None:
+    return read_series(operator.metrics()).get((name, frozenset(labels.items())))
+
+
+def test_metrics_are_complete_and_valid_while_objects_run_and_wait(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet(TWO_POOLS)
+    user.apply(inference("runs"))
+    user.apply(inference("waits", placement={"accelerators": ["l40s"]}))
+    user.wait_ready("runs")
+    user.wait("waits", has("Placed", "False"))
+    user.admin.until("the resync", lambda: value(operator, "tonnage_last_resync_timestamp_seconds"))
+    text = operator.metrics()
+    promtool = program_path("promtool")
+    told = subprocess.run(
+        [str(promtool), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    labels = {name: {label for label, _ in found} for name, found in read_series(text)}
+    assert {name for name in LABELS if name not in labels} <= set(ONLY_AFTER)
+    assert {name: found for name, found in labels.items() if name in LABELS} == {
+        name: set(LABELS[name]) for name in labels if name in LABELS
+    }
+
+
+def test_metrics_follow_the_objects_and_forget_them(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet(TWO_POOLS)
+    user.apply(inference("runs", replicas=2))
+    user.apply(inference("waits", placement={"accelerators": ["l40s"]}))
+    status = user.wait_ready("runs")
+    (placement,) = status["placements"]
+    where = {"accelerator": placement["accelerator"]}
+    pool = {"pool": placement["pool"], **where}
+    user.admin.until(
+        "both objects to be counted",
+        lambda: (
+            value(operator, "tonnage_inferencedeployments", condition="Placed", status="False")
+            == 1.0
+        ),
+    )
+    assert value(operator, "tonnage_placed_objects", **where) == 1.0
+    assert value(operator, "tonnage_ready_replicas", **where) == 2.0
+    total = value(operator, "tonnage_pool_gpus", **pool)
+    held = 2.0 * placement["gpusPerReplica"]
+    assert total == 8.0
+    assert value(operator, "tonnage_pool_free_gpus", **pool) == total - held
+    assert value(operator, "tonnage_pool_reserved_gpus", **pool) == 0.0
+    waits = user.status("waits")
+    (placed,) = (found for found in waits["conditions"] if found["type"] == "Placed")
+    named = {"namespace": user.namespace, "name": "waits", "reason": placed["reason"]}
+    assert value(operator, "tonnage_unplaced_since_timestamp_seconds", **named)
+    for name in ("runs", "waits"):
+        user.admin.delete("infd", name)
+        user.forget(name)
+    user.admin.until(
+        "both objects to be forgotten",
+        lambda: (
+            not value(operator, "tonnage_inferencedeployments", condition="Placed", status="False")
+            and not value(operator, "tonnage_placed_objects", **where)
+        ),
+    )
+    assert value(operator, "tonnage_unplaced_since_timestamp_seconds", **named) is None
+
+
+def test_a_leader_knows_all_objects_before_it_has_looked_at_any(
+    control_plane: Stack, fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet(TWO_POOLS)
+    user.apply(inference("runs"))
+    user.wait_ready("runs")
+    operator.stop()
+    operator.start()
+    user.admin.until("it to lead", lambda: operator.leads)
+    user.admin.until(
+        "the object to be counted",
+        lambda: value(operator, "tonnage_inferencedeployments", condition="Ready", status="True"),
+    )

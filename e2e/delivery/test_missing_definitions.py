@@ -1,0 +1,104 @@
+"""Without its definitions the operator lives, is not ready, and says which to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.operator_process import ROOT, OperatorProcess
+from e2e.stack import Stack
+
+KINDS = {
+    "inferencedeployments.tonnage.dev": "InferenceDeployment",
+    "acceleratorpools.tonnage.dev": "AcceleratorPool",
+}
+
+
+@pytest.fixture
+def operator(
+    control_plane: Stack, definitions: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """An operator of this test alone, not started."""
+    process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"))
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def definitions(installed: Admin) -> Iterator[None]:
+    """All definitions are there again after the test."""
+    yield
+    define(installed, *KINDS)
+
+
+def define(admin: Admin, *names: str) -> None:
+    for name in names:
+        plural, _, group = name.partition(".")
+        admin.apply(ROOT / "crds" / f"{group}_{plural}.yaml")
+
+
+def await_unready(admin: Admin, operator: OperatorProcess, *names: str) -> str:
+    """Wait until readiness names all of these, and return what it says."""
+
+    def probe() -> str | None:
+        code, told = operator.readiness()
+        return told if code == 503 and all(name in told for name in names) else None
+
+    return admin.until("readiness to name what is missing", probe, describe=lambda: str(operator))
+
+
+def await_ready(admin: Admin, operator: OperatorProcess) -> None:
+    admin.until("readiness", lambda: operator.readiness()[0] == 200, describe=lambda: str(operator))
+
+
+@pytest.mark.parametrize(
+    "missing", [[name] for name in KINDS] + [list(KINDS)], ids=lambda names: " and ".join(names)
+)
+def test_what_is_missing_is_named_and_it_begins_by_itself_when_it_comes(
+    operator: OperatorProcess, installed: Admin, missing: list[str]
+) -> None:
+    for name in missing:
+        installed.delete("crd", name)
+    process = operator.launch()
+    told = await_unready(installed, operator, *missing)
+    there = set(KINDS) - set(missing)
+    assert not [name for name in there if name in told]
+    assert "tonnage crds | kubectl apply --server-side -f -" in told
+    waits = [line for line in operator.log_lines() if line["message"].startswith("waiting: ")]
+    assert all(KINDS[name] in waits[-1]["error"] for name in missing)
+    define(installed, *missing)
+    await_ready(installed, operator)
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_definition_that_goes_ends_the_process_and_the_next_one_waits_for_it(
+    operator: OperatorProcess, installed: Admin, name: str
+) -> None:
+    operator.start()
+    installed.delete("crd", name)
+    installed.until("the end", lambda: not operator.running, describe=lambda: str(operator))
+    assert operator.launch().poll() is None
+    await_unready(installed, operator, name)
+    define(installed, name)
+    await_ready(installed, operator)
+
+
+def test_it_serves_what_is_declared_after_the_definitions_came(
+    operator: OperatorProcess, installed: Admin, fleet: UseFleet, namespace: str
+) -> None:
+    fleet("tiny")
+    for name in KINDS:
+        installed.delete("crd", name)
+    operator.launch()
+    await_unready(installed, operator, *KINDS)
+    define(installed, *KINDS)
+    someone = User(installed, namespace)
+    someone.apply(inference("llama", "llama-3.1-8b"))
+    someone.wait_ready("llama", timeout=60)
+    installed.delete("infd", "llama")

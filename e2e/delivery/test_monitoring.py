@@ -1,0 +1,196 @@
+"""The real Prometheus and its Operator on what is shipped: monitors, rules and every query."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.admin import Admin, condition
+from e2e.delivery.monitored import FOLDER, LEADER, STANDBY, Monitored, monitored
+from e2e.models import inference
+from e2e.rest import Json
+from e2e.stack import Stack
+
+DASHBOARD = json.loads((FOLDER / "dashboards" / "tonnage.json").read_text("utf-8"))
+RULES = yaml.safe_load((FOLDER / "prometheusrule.yaml").read_text("utf-8"))["spec"]
+QUERIES = {
+    f"{panel['title']} {target['refId']}": target["expr"]
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+}
+SELECTORS = sorted(
+    {
+        selector
+        for group in RULES["groups"]
+        for rule in group["rules"]
+        for selector in re.findall(r"[a-z_:]+\{[^}]*\}", rule["expr"])
+    }
+)
+KV_CACHE_TOKENS = 524_288  # in the recorded answer of vLLM
+
+
+@pytest.fixture(scope="module")
+def at_work(
+    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Monitored]:
+    """Operators, models and a Prometheus that scrapes them, for the tests of this module."""
+    with monitored(control_plane, installed, tmp_path_factory.mktemp("monitored")) as found:
+        yield found
+
+
+def vector(at_work: Monitored, query: str) -> list[Json]:
+    """The result of a query as soon as there is one; a rate needs two scrapes."""
+    return at_work.admin.until(
+        f"data for {query}", lambda: at_work.prometheus.query(query), timeout=20
+    )
+
+
+def test_the_monitors_find_the_operators_and_the_models_pods(at_work: Monitored) -> None:
+    targets = [found["labels"] for found in at_work.prometheus.targets()]
+    operators = {found["pod"]: found for found in targets if found["job"] == "tonnage"}
+    assert set(operators) == {LEADER, STANDBY}
+    assert operators[LEADER]["namespace"] == "tonnage-system"
+    models = {
+        (found["namespace"], found["inferencedeployment"], found["placement"])
+        for found in targets
+        if found["job"] == "vllm"
+    }
+    assert (at_work.namespace, "llama-70b", "mi300x") in models
+    assert (at_work.namespace, "llama-8b", "l40s") in models
+    assert {found["job"] for found in targets} == {"tonnage", "vllm"}
+
+
+def test_an_unplaced_object_is_told_with_its_own_namespace(at_work: Monitored) -> None:
+    found = vector(at_work, 'tonnage_unplaced_since_timestamp_seconds{name="too-large"}')
+    assert {one["metric"]["namespace"] for one in found} == {at_work.namespace}
+
+
+def test_the_operator_learns_from_it_what_vllm_measured(at_work: Monitored) -> None:
+    placement = at_work.admin.wait_for("infd", "llama-70b", lambda found: measured(found))
+    assert measured(placement) == KV_CACHE_TOKENS
+
+
+def measured(found: Json) -> Any:
+    return found["status"]["placements"][0].get("measuredKvCacheTokens")
+
+
+def test_prometheus_evaluates_every_rule(at_work: Monitored) -> None:
+    written = [rule["alert"] for group in at_work.rules["groups"] for rule in group["rules"]]
+    shipped = [rule["alert"] for group in RULES["groups"] for rule in group["rules"]]
+    assert sorted(written) == sorted(shipped)
+    at_work.admin.until(
+        "every rule to be evaluated",
+        lambda: all(rule["health"] == "ok" for rule in at_work.prometheus.rules()),
+        describe=lambda: str(at_work.prometheus.rules()),
+    )
+    assert sorted(rule["name"] for rule in at_work.prometheus.rules()) == sorted(shipped)
+
+
+def test_grafanas_sidecar_finds_the_dashboard(at_work: Monitored) -> None:
+    (found,) = at_work.admin.items("configmaps", "tonnage-system", selector="grafana_dashboard=1")
+    assert json.loads(found["data"]["tonnage.json"]) == DASHBOARD
+
+
+EMPTY_IN_HEALTH = {
+    "tonnage_permission_missing": "nothing is forbidden, so nothing was ever missing",
+    "tonnage_fleet_file_valid": "this operator lists the nodes itself",
+}
+"""Metrics without a series here, each with the reason."""
+
+
+def may_be_empty(query: str) -> bool:
+    return any(metric in query for metric in EMPTY_IN_HEALTH)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_of_the_dashboard_has_data(at_work: Monitored, name: str) -> None:
+    query = QUERIES[name].replace("$__rate_interval", "1m")
+    query = query.replace("$namespace", ".+").replace("$model", ".+")
+    assert "$" not in query
+    assert vector(at_work, query)
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_every_series_that_a_rule_reads_exists(at_work: Monitored, selector: str) -> None:
+    if may_be_empty(selector):
+        assert at_work.prometheus.query(selector) == []
+    else:
+        assert vector(at_work, selector)
+
+
+@pytest.mark.parametrize(
+    "variable", [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+)
+def test_every_variable_of_the_dashboard_has_values(at_work: Monitored, variable: Json) -> None:
+    question = re.fullmatch(r"label_values\((?P<of>.+), (?P<label>\w+)\)", variable["definition"])
+    assert question
+    selector = question["of"].replace("$namespace", ".+")
+    assert at_work.prometheus.values_of(question["label"], selector)
+
+
+ABOUT_MODELS = {
+    "TonnageCrashLooping",
+    "TonnageNotAccepted",
+    "TonnageOutOfMemory",
+    "TonnagePodsDoNotStart",
+    "TonnagePredictionDrift",  # a model of some megabytes was recorded, and 70B predicted
+}
+
+
+def test_what_is_wrong_with_models_is_told_in_whole_sentences(at_work: Monitored) -> None:
+    def firing() -> dict[str, Json]:
+        alerts = at_work.prometheus.alerts()
+        return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
+
+    alerts = at_work.admin.until(
+        "the alerts to fire",
+        lambda: found if (found := firing()).keys() >= ABOUT_MODELS else None,
+        describe=lambda: str(sorted(firing())),
+    )
+    for name in ABOUT_MODELS:
+        alert = alerts[name]
+        told = " ".join(alert["annotations"].values())
+        assert re.search(r"\d", alert["annotations"]["description"]), f"{name} has no number"
+        assert not re.search(r"<error|no value|  | \.|%!", told), told
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        "TonnageNoLeader",
+        "TonnagePermissionMissing",
+        "TonnageFleetListOverdue",
+        "TonnageResyncOverdue",
+        "TonnageReconcilePanics",
+    ],
+)
+def test_an_operator_that_is_well_has_no_cause_for_an_alert(at_work: Monitored, alert: str) -> None:
+    rules = [rule for group in RULES["groups"] for rule in group["rules"]]
+    (expression,) = [rule["expr"] for rule in rules if rule["alert"] == alert]
+    assert at_work.prometheus.query(expression) == []
+
+
+def test_an_alert_is_pending_then_fires_then_ends(at_work: Monitored) -> None:
+    admin, seen = at_work.admin, []
+
+    def state() -> str:
+        (found,) = [
+            alert["state"]
+            for alert in at_work.prometheus.alerts()
+            if alert["labels"]["alertname"] == "TonnageOutOfMemory"
+        ] or [""]
+        seen.append(found)
+        return str(found)
+
+    admin.apply(inference("out-of-memory", "llama-3.1-8b"))
+    admin.wait_for("infd", "out-of-memory", condition("Ready"), timeout=60)
+    admin.until("the alert to end", lambda: state() == "")
+    seen.clear()
+    admin.apply(inference("out-of-memory", "llama-3.1-8b", behaviour="out-of-memory"))
+    admin.until("the alert to fire", lambda: state() == "firing", timeout=60)
+    assert [found for found in dict.fromkeys(seen) if found] == ["pending", "firing"]

@@ -1,0 +1,196 @@
+"""The operator in some namespaces: it serves them, and asks for nothing beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.life import live_a_life
+from e2e.delivery.team import (
+    MountedFile,
+    Team,
+    grant_on_cluster,
+    grant_roles,
+    withdraw_from_cluster,
+)
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, has, runs_on
+from e2e.models import inference
+from e2e.operator_process import ROOT, Account, OperatorProcess
+from e2e.rest import Json
+from e2e.rights import denied, granted, roles_of, used
+from e2e.stack import Stack
+
+NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+FILE = "TONNAGE_FLEET_FILE"
+CLUSTER_SCOPED = {"nodes", "acceleratorpools", "priorityclasses", "namespaces"}
+MI300X, H100 = "amd-mi300x", "nvidia-h100-sxm-80gb"
+
+Start = Callable[..., Team]
+
+
+@pytest.fixture
+def fleet_file(tmp_path: Path, fleet: UseFleet, installed: Admin) -> MountedFile:
+    """The nodes of a tiny fleet, in a file."""
+    fleet("tiny")
+    file = MountedFile(tmp_path / "mounted")
+    file.put_nodes(installed.items("nodes"))
+    return file
+
+
+@pytest.fixture
+def start(control_plane: Stack, installed: Admin, tmp_path: Path) -> Iterator[Start]:
+    """Start a team's operator in two namespaces of its own."""
+    with ExitStack() as ended:
+        home, chat, search, stranger = (
+            ended.enter_context(installed.fresh_namespace(prefix))
+            for prefix in ("tonnage", "chat", "search", "stranger")
+        )
+        account = Account(home, "tonnage")
+        ended.callback(withdraw_from_cluster, installed, account)
+
+        def start_team(environment: dict[str, str], rules: list[Json] | None = None) -> Team:
+            mark = installed.audit_mark()
+            roles = grant_roles(installed, account, [chat, search])
+            if rules:
+                grant_on_cluster(installed, account, rules)
+            environment |= NO_HUB | {"TONNAGE_NAMESPACES": f"{chat},{search}"}
+            operator = OperatorProcess(
+                control_plane, tmp_path / "operator", environment=environment, account=account
+            )
+            ended.callback(operator.close)
+            operator.start()
+            return Team(
+                admin=installed,
+                account=account,
+                operator=operator,
+                chat=User(installed, chat),
+                search=User(installed, search),
+                stranger=User(installed, stranger),
+                roles=roles,
+                mark=mark,
+            )
+
+        yield start_team
+
+
+def apply_elsewhere(user: User, manifest: Json) -> None:
+    """Apply it in a namespace in which nobody serves it."""
+    metadata = {**manifest["metadata"], "namespace": user.namespace}
+    user.admin.apply({**manifest, "metadata": metadata})
+
+
+def work_in(user: User) -> User:
+    """The user, in whose namespace the admin works from here on."""
+    user.admin.namespace = user.namespace
+    return user
+
+
+def test_with_roles_only_all_works_in_its_namespaces_and_no_other_is_asked_for(
+    start: Start, fleet_file: MountedFile
+) -> None:
+    team = start({FILE: str(fleet_file.path)})
+    apply_elsewhere(team.stranger, inference("llama", "llama-3.1-8b"))
+    live_a_life(work_in(team.chat))
+    work_in(team.search).apply(inference("llama", "llama-3.1-8b"))
+    team.search.wait_ready("llama")
+    assert "conditions" not in status_of(team.admin, team.stranger.namespace)
+    assert team.admin.items("deployments", team.stranger.namespace) == []
+    events = team.events()
+    assert denied(events) == []
+    assert granted(team.roles) == used(events, team.roles)
+    asked = [event["objectRef"] for event in events if "objectRef" in event]
+    assert not {found["resource"] for found in asked} & CLUSTER_SCOPED
+    namespaces = {team.account.namespace, team.chat.namespace, team.search.namespace}
+    assert {found.get("namespace") for found in asked} == namespaces
+
+
+def status_of(admin: Admin, namespace: str) -> Json:
+    """The status of the object in a namespace."""
+    found = admin.get("infd", "llama", namespace)
+    assert found is not None
+    return dict(found.get("status") or {})
+
+
+def test_the_fleet_is_what_the_file_says_and_a_bad_file_changes_nothing(
+    start: Start, fleet_file: MountedFile, installed: Admin
+) -> None:
+    nodes = installed.items("nodes")
+    fleet_file.put_nodes([node for node in nodes if not node["metadata"]["name"].startswith("h1")])
+    team = start({FILE: str(fleet_file.path)})
+    user = work_in(team.chat)
+    on_h100: Json = {"placement": {"accelerators": ["h100-sxm-80gb"]}}
+    user.apply(inference("llama", "llama-3.1-8b", **on_h100))
+    user.wait("llama", has("Placed", "False", "NoMatchingPool"))
+    fleet_file.put_nodes(nodes)
+    user.wait("llama", runs_on(H100))
+    fleet_file.put("kind: Node\nmetadata: [\n")
+    installed.until("the bad file to be told", lambda: valid(team) == 0.0)
+    (told,) = [line for line in team.operator.log_lines() if "fleet file refused" in str(line)]
+    assert "line 3" in told["message"]
+    user.apply(inference("later", "llama-3.1-8b", **on_h100))
+    user.wait("later", runs_on(H100))
+    fleet_file.put_nodes(nodes)
+    installed.until("the file to be good again", lambda: valid(team) == 1.0)
+
+
+def valid(team: Team) -> float | None:
+    lines = team.operator.metrics().splitlines()
+    return next(
+        (float(line.split()[1]) for line in lines if line.startswith("tonnage_fleet_file_valid ")),
+        None,
+    )
+
+
+def test_a_file_that_cannot_be_used_at_the_start_is_waited_for_and_readiness_says_why(
+    start: Start, fleet_file: MountedFile, installed: Admin
+) -> None:
+    team = start({FILE: str(fleet_file.path)})
+    assert team.operator.stop() == 0
+    fleet_file.put("{}")
+    team.operator.launch()
+    code, told = installed.until(
+        "readiness to say why", lambda: named(team.operator.readiness(), "fleet.yaml")
+    )
+    assert code == 503
+    assert "holds no Node" in told
+    fleet_file.put_nodes(installed.items("nodes"))
+    installed.until("it to be ready", lambda: team.operator.readiness()[0] == 200)
+    assert team.operator.running
+
+
+def named(readiness: tuple[int, str], word: str) -> tuple[int, str] | None:
+    return readiness if word in readiness[1] else None
+
+
+def test_namespaces_go_with_nodes_and_pools_of_the_cluster_too(
+    start: Start, fleet: UseFleet, installed: Admin
+) -> None:
+    fleet("tiny")
+    (shipped,) = (
+        role
+        for role in roles_of(installed, ROOT / "manifests" / "base")
+        if role["kind"] == "ClusterRole"
+    )
+    rules = [
+        {**rule, "resources": sorted(set(rule["resources"]) & ON_CLUSTER)}
+        for rule in shipped["rules"]
+        if set(rule["resources"]) & ON_CLUSTER
+    ]
+    team = start({}, rules)
+    user = work_in(team.chat)
+    user.apply(inference("llama", "llama-3.1-8b", placement={"accelerators": ["mi300x"]}))
+    user.wait("llama", runs_on(MI300X))
+    installed.wait_for("apool", MI300X, has_conditions)
+    assert denied(team.events()) == []
+
+
+def has_conditions(found: Json) -> bool:
+    return bool(found.get("status", {}).get("conditions"))
+
+
+ON_CLUSTER = {"nodes", "acceleratorpools", "acceleratorpools/status", "priorityclasses"}

@@ -1,0 +1,34 @@
+"""Every overlay is what a real API server takes, without an unknown field or a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.operator_process import ROOT
+from e2e.prometheus_operator import crds
+
+FOLDERS = ("base", *(f"overlays/{path.name}" for path in (ROOT / "manifests/overlays").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def made_by_others(platform: Admin) -> Iterator[None]:
+    """The kinds of the Prometheus Operator, and the namespace that one of the overlays serves."""
+    name = "chat"
+    platform.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    with crds(platform):
+        yield
+    platform.delete("namespaces", name, timeout=None)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_an_overlay_is_taken_by_a_real_api_server(
+    folder: str, platform: Admin, operator_namespace: str, made_by_others: None
+) -> None:
+    said = platform.kubectl(
+        *("apply", "--server-side", "--dry-run=server", "--validate=strict"),
+        *("--warnings-as-errors", "-k", str(ROOT / "manifests" / folder)),
+    )
+    assert "deployment.apps/tonnage serverside-applied" in said

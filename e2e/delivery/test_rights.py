@@ -1,0 +1,33 @@
+"""Granted minus used is empty: the shipped role holds what the operator asks for, and no more."""
+
+from __future__ import annotations
+
+from e2e.admin import Admin
+from e2e.operator_process import USER
+from e2e.rest import Json
+from e2e.rights import denied, granted, used
+
+
+def test_every_right_that_is_granted_is_used_and_nothing_is_denied(
+    exercised: int, installed: Admin, roles: list[Json]
+) -> None:
+    events = installed.requests(USER, since=exercised)
+    assert denied(events) == []
+    assert granted(roles) - used(events, roles) == set()
+
+
+def test_secrets_and_config_maps_are_asked_for_by_their_names(
+    exercised: int, installed: Admin
+) -> None:
+    asked = [
+        event["objectRef"]
+        for event in installed.requests(USER, since=exercised)
+        if event.get("objectRef", {}).get("resource") in ("secrets", "configmaps")
+    ]
+    assert {found["resource"] for found in asked} == {"secrets", "configmaps"}
+    assert {found.get("name") for found in asked} <= {"facts", "hf"}
+
+
+def test_no_rule_says_everything(roles: list[Json]) -> None:
+    assert not {right for right in granted(roles) if "*" in "".join(right)}
+    assert {right.verb for right in granted(roles) if right.resource == "secrets"} == {"get"}

@@ -1,0 +1,226 @@
+"""A right is taken from the running operator: who is concerned is told, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from copy import deepcopy
+from functools import partial
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.team import grant_on_cluster, withdraw_from_cluster
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from e2e.operator_process import ROOT, Account, OperatorProcess
+from e2e.rest import Json
+from e2e.rights import Right, denied, roles_of
+from e2e.stack import Stack
+
+RETRY = 90.0
+"""Seconds: a right that is missing is asked for again after 60, and a fifth more at most."""
+
+
+class Rights:
+    """What one operator may do, changed while it runs."""
+
+    def __init__(self, admin: Admin, account: Account) -> None:
+        self._admin, self._account = admin, account
+        base = roles_of(admin, ROOT / "manifests" / "base")
+        self._rules: list[Json] = [rule for role in base for rule in role["rules"]]
+        self.restore()
+
+    def restore(self) -> None:
+        """All that is shipped."""
+        grant_on_cluster(self._admin, self._account, self._rules)
+
+    def revoke(self, *rights: Right) -> None:
+        """All that is shipped but these, from the return of this on."""
+        rules = [split for rule in self._rules for split in _without(rule, set(rights))]
+        grant_on_cluster(self._admin, self._account, rules)
+        for right in rights:
+            self._admin.until(f"{right} to be denied", partial(self._denies, right))
+
+    def _denies(self, right: Right) -> bool:
+        """Whether the authorizer, which learns of a change a moment later, knows of it."""
+        resource, _, subresource = right.resource.partition("/")
+        asked = {"group": right.group, "resource": resource, "verb": right.verb}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": self._account.user,
+                "resourceAttributes": asked | {"subresource": subresource},
+            },
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return not self._admin.rest.request("POST", path, review)["status"]["allowed"]
+
+
+def _without(rule: Json, rights: set[Right]) -> Iterator[Json]:
+    """The rule, resource by resource, without these rights."""
+    (group,) = rule["apiGroups"]
+    for resource in rule["resources"]:
+        verbs = [verb for verb in rule["verbs"] if Right(group, resource, verb) not in rights]
+        if verbs:
+            yield deepcopy(rule) | {"resources": [resource], "verbs": verbs}
+
+
+@pytest.fixture(scope="module")
+def account(installed: Admin) -> Iterator[Account]:
+    """A ServiceAccount that has nothing to do with the shipped one."""
+    with ExitStack() as ended:
+        account = Account(ended.enter_context(installed.fresh_namespace("tonnage")), "tonnage")
+        metadata = {"name": account.name, "namespace": account.namespace}
+        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+        installed.apply(body)
+        ended.callback(withdraw_from_cluster, installed, account)
+        yield account
+
+
+@pytest.fixture(scope="module")
+def shipped_rights(installed: Admin, account: Account) -> Rights:
+    return Rights(installed, account)
+
+
+@pytest.fixture(scope="module")
+def shared_operator(
+    control_plane: Stack,
+    shipped_rights: Rights,
+    account: Account,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    """In the place of the one with the shipped ServiceAccount."""
+    folder = tmp_path_factory.mktemp("operator")
+    process = OperatorProcess(control_plane, folder, account=account)
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def rights(shipped_rights: Rights) -> Iterator[Rights]:
+    yield shipped_rights
+    shipped_rights.restore()
+
+
+def missing(operator: OperatorProcess) -> dict[str, float]:
+    """The metric, by its labels."""
+    name = "tonnage_permission_missing"
+    lines = [line for line in operator.metrics().splitlines() if line.startswith(name + "{")]
+    return {line.split("}")[0].removeprefix(name + "{"): float(line.split()[-1]) for line in lines}
+
+
+def await_missing(
+    user: User, operator: OperatorProcess, verb: str, resource: str, value: float
+) -> None:
+    labels = f'resource="{resource}",verb="{verb}"'
+    user.admin.until(
+        f"{verb} {resource} to be told as {value:g}",
+        lambda: missing(operator).get(labels) == value,
+        timeout=RETRY,
+        describe=lambda: str(missing(operator)),
+    )
+
+
+PATCH = Right("apps", "deployments", "patch")
+
+
+def test_who_needs_a_revoked_right_is_told_and_all_others_go_on(
+    fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
+) -> None:
+    fleet("mixed")
+    for name in ("concerned", "other"):
+        user.apply(inference(name, "llama-3.1-8b"))
+    for name in ("concerned", "other"):
+        user.wait_ready(name)
+    rights.revoke(PATCH)
+    user.apply(inference("concerned", "llama-3.1-8b", max_model_len=8192))
+    status = user.wait("concerned", has("Ready", "False", "Forbidden"))
+    told = condition(status, "Ready")["message"]
+    assert "may not patch deployments.apps in namespace" in told
+    assert 'resources ["deployments"], verbs ["patch"]' in told
+    assert condition(status, "Stalled")["reason"] == "Forbidden"
+    assert condition(status, "Placed")["status"] == "True"
+    assert condition(status, "Available")["status"] == "True"
+    await_missing(user, operator, "patch", "deployments", 1)
+    # Whoever needs nothing of it is served on: a pod that goes comes again, and is told.
+    (pod,) = user.children("pods", "other")
+    user.admin.delete("pods", pod["metadata"]["name"])
+    user.wait_ready("other")
+    rights.restore()
+    user.wait_ready("concerned", timeout=RETRY)
+    await_missing(user, operator, "patch", "deployments", 0)
+
+
+def test_a_quota_is_not_taken_for_a_missing_right(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    quota = {"hard": {"count/deployments.apps": "0"}}
+    metadata = {"name": "none"}
+    user.admin.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": quota}
+    )
+    user.admin.wait_for("resourcequotas", "none", lambda found: found.get("status"))
+    user.apply(inference("llama", "llama-3.1-8b"))
+    status = user.wait("llama", has("Accepted", "False", "ChildRefused"))
+    assert "exceeded quota" in condition(status, "Accepted")["message"]
+    assert 1.0 not in missing(operator).values()
+
+
+def test_what_may_not_be_looked_at_is_neither_ready_nor_unready_and_goes_on_serving(
+    fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
+) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    pods = user.pods("llama")
+    rights.revoke(Right("", "pods", "list"))
+    user.admin.patch("infd", "llama", {"metadata": {"labels": {"look": "again"}}})
+    status = user.wait("llama", has("Ready", "Unknown", "Forbidden"))
+    assert condition(status, "Available")["status"] == "True"
+    assert status["placements"]
+    await_missing(user, operator, "list", "pods", 1)
+    assert user.pods("llama") == pods
+    rights.restore()
+    user.admin.patch("infd", "llama", {"metadata": {"labels": {"look": "once-more"}}})
+    user.wait("llama", has("Ready"))
+    user.forget("llama")
+
+
+def test_without_the_right_to_report_replicas_start_and_the_metric_tells(
+    fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
+) -> None:
+    fleet("tiny")
+    rights.revoke(Right("tonnage.dev", "inferencedeployments/status", "patch"))
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.admin.wait_items(
+        "deployments",
+        lambda found: [each["status"].get("readyReplicas") for each in found] == [1],
+    )
+    await_missing(user, operator, "patch", "inferencedeployments/status", 1)
+    told = [line["message"] for line in operator.log_lines()]
+    assert any("may not patch inferencedeployments/status.tonnage.dev" in line for line in told)
+    rights.restore()
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.admin.patch("infd", "llama", {"metadata": {"labels": {"look": "again"}}})
+    user.wait_ready("llama")
+    user.forget("llama")
+
+
+def test_without_a_watch_it_lives_on_lists_and_the_metric_tells(
+    fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights, account: Account
+) -> None:
+    fleet("tiny")
+    rights.revoke(Right("", "pods", "watch"))
+    operator.stop()
+    operator.start()  # a watch that is open is not cut by the API server
+    await_missing(user, operator, "watch", "pods", 1)
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    rights.restore()
+    await_missing(user, operator, "watch", "pods", 0)
+    assert denied(user.admin.requests(account.user))
