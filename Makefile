@@ -48,7 +48,7 @@ help: ## Show this list
 install: $(INSTALLED) ## Make .venv from the lock file; .venv/bin/tonnage works afterwards
 
 .PHONY: demo
-demo: install binaries ## Show the operator at work on a real control plane with a mixed GPU fleet
+demo: install control-plane ## Show the operator at work on a real control plane with a mixed GPU fleet
 	@$(BIN)/python -m e2e.demo
 
 .PHONY: test
@@ -82,12 +82,27 @@ test-integration: install binaries ## Integration tests and journeys on a real c
 verify: install ## Generated files are what their sources generate
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(BIN)/tonnage crds --output-dir "$$folder" >/dev/null; \
-	diff -ru crds "$$folder" || { \
-	  echo "crds/ differs from the models in operator/tonnage/api: run 'make crds' and commit" >&2; \
-	  exit 1; }; \
+	for copy in crds charts/tonnage-crds/files; do \
+	  diff -ru $$copy "$$folder" || { \
+	    echo "$$copy differs from the models in operator/tonnage/api: run 'make crds' and commit" >&2; \
+	    exit 1; }; \
+	done; \
+	(cd charts/tonnage/files && find . -type f) | while read -r file; do \
+	  diff -u "manifests/$$file" "charts/tonnage/files/$$file" || { \
+	    echo "charts/tonnage/files differs from manifests/: run 'make charts' and commit" >&2; \
+	    exit 1; }; \
+	done; \
 	$(BIN)/tonnage rules --output "$$folder/compatibility.md" >/dev/null; \
 	diff -u docs/compatibility.md "$$folder/compatibility.md" || { \
 	  echo "docs/compatibility.md is not what the rules say: run 'make rules' and commit" >&2; \
+	  exit 1; }; \
+	$(BIN)/tonnage reference --output "$$folder/api.md"; \
+	diff -u docs/api.md "$$folder/api.md" || { \
+	  echo "docs/api.md is not what the CRDs say: run 'make api-reference' and commit" >&2; \
+	  exit 1; }; \
+	$(BIN)/python -m e2e.argo_cd_settings --output "$$folder/argocd-cm.yaml"; \
+	diff -u manifests/argo-cd/argocd-cm.yaml "$$folder/argocd-cm.yaml" || { \
+	  echo "argocd-cm.yaml is not what the Lua files say: run 'make argo-cd' and commit" >&2; \
 	  exit 1; }; \
 	$(BIN)/python -m accuracy --page "$$folder/accuracy.md" --quiet; \
 	diff -u docs/accuracy.md "$$folder/accuracy.md" || { \
@@ -99,20 +114,34 @@ accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, wor
 	@$(BIN)/python -m accuracy $(if $(RAISE),--raise-floors)
 
 .PHONY: bench
-bench: install ## Print the figures of placement: recognition, reasons, speed, estimates, optimum, double booking
-	@for name in recognition reasons fleet throughput optimum double_booking; do \
+bench: install ## Print the figures of placement: recognition, reasons, speed, scrape, estimates, optimum, double booking
+	@for name in recognition reasons fleet scrape throughput optimum double_booking; do \
 	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
 	done
 
 ##@ Generated files
 
 .PHONY: crds
-crds: install ## Write crds/ from the models in operator/tonnage/api
+crds: install ## Write crds/ and its copy in the chart from the models in operator/tonnage/api
 	$(BIN)/tonnage crds --output-dir crds
+	$(BIN)/tonnage crds --output-dir charts/tonnage-crds/files
+
+# Helm reads no file outside of a chart. A file that the chart is to have is copied there once by hand.
+.PHONY: charts
+charts: ## Bring charts/tonnage/files in line with manifests/, of which they are copies
+	@cd charts/tonnage/files && find . -type f -exec cp ../../../manifests/{} {} \;
+
+.PHONY: api-reference
+api-reference: install ## Write docs/api.md from the models in operator/tonnage/api
+	$(BIN)/tonnage reference --output docs/api.md
 
 .PHONY: rules
 rules: install ## Write docs/compatibility.md from the catalogue's rules
 	$(BIN)/tonnage rules --output docs/compatibility.md
+
+.PHONY: argo-cd
+argo-cd: install ## Write manifests/argo-cd/argocd-cm.yaml from the Lua files beside it
+	$(BIN)/python -m e2e.argo_cd_settings
 
 .PHONY: accuracy-page
 accuracy-page: install ## Write docs/accuracy.md from the records in accuracy/
@@ -135,14 +164,43 @@ lock: ## Bring requirements/ in line with pyproject.toml; to upgrade, remove the
 	compile --group dev --output-file requirements/dev.lock >/dev/null; \
 	compile --constraints requirements/dev.lock --output-file requirements/run.lock >/dev/null
 
+##@ Image
+
+DIST ?= dist
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
+BASE ?=
+
+.PHONY: sbom
+sbom: install ## Write DIST (dist)/tonnage-sbom.cdx.json: what the image adds to its base, in CycloneDX
+	@mkdir -p $(DIST)
+	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --validate \
+	  --output-reproducible --output-file $(DIST)/tonnage-sbom.cdx.json requirements/run.lock
+	@echo "$(DIST)/tonnage-sbom.cdx.json"
+
+.PHONY: image
+image: ## Build the container image tonnage:VERSION on BASE=name@sha256:digest with podman, docker or buildah
+	@[[ "$(BASE)" =~ ^[^@]+@sha256:[0-9a-f]{64}$$ ]] || { \
+	  echo "BASE is '$(BASE)', expected an image with Python by digest: make image BASE=name@sha256:..." \
+	    "(the head of the Containerfile says how to find one)" >&2; exit 1; }
+	@[ -n "$(ENGINE)" ] || { \
+	  echo "none of podman, docker and buildah is on PATH: install one, or name it: make ENGINE=..." >&2; \
+	  exit 1; }
+	$(ENGINE) build --file Containerfile --tag tonnage:$(VERSION) --build-arg BASE=$(BASE) \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
+
 ##@ Control plane
 
 .PHONY: binaries
-binaries: install ## Find or build etcd, the Kubernetes servers, kubectl and KWOK
+binaries: install ## Find or build all programs that tests run on: the control plane, helm, Prometheus, Argo CD
 	@$(BIN)/python -m e2e.binaries
 
+.PHONY: control-plane
+control-plane: install ## Find or build etcd, the Kubernetes servers, kubectl and KWOK only
+	@$(BIN)/python -m e2e.binaries control-plane
+
 .PHONY: stack-up
-stack-up: install binaries ## Start a control plane with GPU nodes in STACK (.stack) from e2e/fleets/FLEET.yaml (mixed)
+stack-up: install control-plane ## Start a control plane with GPU nodes in STACK (.stack) from e2e/fleets/FLEET.yaml (mixed)
 	@$(BIN)/python -m e2e.stack up --dir $(STACK)
 	@$(BIN)/python -m e2e.fleet apply --kubeconfig $(STACK)/kubeconfig e2e/fleets/$(FLEET).yaml
 
