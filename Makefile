@@ -160,9 +160,12 @@ lock: ## Bring requirements/ in line with pyproject.toml; to upgrade, remove the
 	$(PYTHON) -m venv "$$folder"; \
 	"$$folder/bin/pip" install --quiet uv; \
 	compile() { "$$folder/bin/uv" pip compile --quiet --universal --generate-hashes \
-	  --python-version 3.11 --no-header pyproject.toml "$$@"; }; \
-	compile --group dev --output-file requirements/dev.lock >/dev/null; \
-	compile --constraints requirements/dev.lock --output-file requirements/run.lock >/dev/null
+	  --python-version 3.11 --no-header "$$@"; }; \
+	compile pyproject.toml --group dev --output-file requirements/dev.lock >/dev/null; \
+	compile pyproject.toml --constraints requirements/dev.lock \
+	  --output-file requirements/run.lock >/dev/null; \
+	compile --group build --constraints requirements/dev.lock \
+	  --output-file requirements/build.lock >/dev/null
 
 ##@ Image
 

@@ -18,7 +18,22 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "tonnage"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PURE_ROOMS = ("api", "catalog", "fit", "throughput", "fleet", "placement", "render")
-PURE_RECONCILE = ("accept", "place", "plan", "rollout", "status", "findings", "outlook")
+PURE_RECONCILE = (
+    "accept",
+    "approval",
+    "findings",
+    "forbidden",
+    "gate",
+    "gateway",
+    "outlook",
+    "place",
+    "plan",
+    "proposal",
+    "rollout",
+    "scaling",
+    "serving",
+    "status",
+)
 IMPORT_NAMES = {"prometheus-api-client": "prometheus_api_client", "PyYAML": "yaml"}
 
 MAX_FILE_LINES = 400
@@ -144,7 +159,12 @@ def test_every_runtime_dependency_is_imported_and_explained(requirement):
     assert f"`{name}`" in dependencies_page(), f"{name} has no reason in ADR 0008"
 
 
-@pytest.mark.parametrize("requirement", project()["dependency-groups"]["dev"], ids=name_of)
+def development_dependencies():
+    groups = project()["dependency-groups"].values()
+    return [found for group in groups for found in group if isinstance(found, str)]
+
+
+@pytest.mark.parametrize("requirement", development_dependencies(), ids=name_of)
 def test_every_development_dependency_is_explained(requirement):
     assert f"`{name_of(requirement)}`" in dependencies_page()
 
@@ -163,10 +183,10 @@ def normalised(name):
 
 
 def test_the_lock_files_agree_and_have_a_hash_for_everything():
-    dev, dev_text = locked("dev.lock")
-    run, run_text = locked("run.lock")
-    assert run.items() <= dev.items()
-    for name, text in (("dev.lock", dev_text), ("run.lock", run_text)):
+    every, _ = locked("dev.lock")
+    for name in ("dev.lock", "run.lock", "build.lock"):
+        pinned, text = locked(name)
+        assert pinned.items() <= every.items()
         for block in re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]:
             assert "--hash=sha256:" in block, f"{name}: {block.splitlines()[0]} has no hash"
 
