@@ -96,17 +96,26 @@ class Delivery:
             "retry": policy["retry"],
             "sync": order,
         }
-        self.admin.patch(KIND, self.name, {"operation": operation}, NAMESPACE)
 
-        def done(found: Json) -> bool:
-            state = found["status"]["operationState"]
-            mine = state["operation"].get("info") == info
-            return bool(mine and "operation" not in found and state["phase"] != "Running")
+        def done() -> Json | None:
+            found = self.application()
+            if "operation" in found:
+                return None
+            state: Json = found["status"].get("operationState") or {}
+            if state.get("operation", {}).get("info") != info:
+                # None is under way, and this is not the last one: it was not asked for yet, or one
+                # of self-heal, which was just ending, has taken it away with its own.
+                self.admin.patch(KIND, self.name, {"operation": operation}, NAMESPACE)
+                return None
+            return state if state["phase"] != "Running" else None
 
         why = f"Application {self.name} to be synced"
-        found = self.admin.wait_for(KIND, self.name, done, NAMESPACE, timeout=60, why=why)
-        state: Json = found["status"]["operationState"]
-        return state
+        return self.admin.until(
+            why,
+            done,
+            timeout=60,
+            describe=lambda: self.admin.describe(KIND, self.name, NAMESPACE),
+        )
 
     def act(self, action: str, name: str) -> None:
         """Run one of the actions that Argo CD offers for a model."""
