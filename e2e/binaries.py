@@ -138,7 +138,7 @@ def go_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _locked(path: Path, announce: Callable[[str], None]) -> Iterator[None]:
+def locked(path: Path, announce: Callable[[str], None]) -> Iterator[None]:
     """Hold a file lock, which the kernel drops with the process, even an interrupted one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
@@ -154,7 +154,7 @@ def build(
     tool: Tool, target: Path, env: Mapping[str, str], announce: Callable[[str], None]
 ) -> None:
     """Build one tool into `target`, which appears whole or not at all."""
-    with _locked(target.parent / f".{tool.name}.lock", announce):
+    with locked(target.parent / f".{tool.name}.lock", announce):
         if all(os.access(target / program, os.X_OK) for program in tool.programs):
             return  # another build finished while this one waited
         for stale in target.parent.glob(f".build-{tool.name}-*"):
