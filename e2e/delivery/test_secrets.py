@@ -27,9 +27,10 @@ from tests.support.hub_server import Answer, HubServer
 SHAPED = "hf_PlantedHubToken1234567890"
 SHAPELESS = "planted-token-of-a-mirror"
 ENDPOINT, PROMETHEUS = "planted-endpoint-password", "planted-prometheus-password"
+BEARER = "planted-bearer-of-prometheus"
 VARIABLE = "planted-value-of-a-variable"
 WORDS, ADMISSION = "planted-servers-word", "planted-admission-password"
-PLANTED = (SHAPED, SHAPELESS, ENDPOINT, PROMETHEUS, VARIABLE, WORDS, ADMISSION)
+PLANTED = (SHAPED, SHAPELESS, ENDPOINT, PROMETHEUS, BEARER, VARIABLE, WORDS, ADMISSION)
 
 TINY = {"maxModelLen": 2048}
 
@@ -40,7 +41,19 @@ def hub() -> Iterator[HubServer]:
         yield server
 
 
-@pytest.fixture(params=["json", "console"])
+def ask_prometheus(way: str, address: str, folder: Path) -> dict[str, str]:
+    """The variables of an operator that is given a password in the address, or a token."""
+    if way == "password":
+        return {"TONNAGE_PROMETHEUS_URL": f"http://robot:{PROMETHEUS}@{address}"}
+    token = folder / "token"
+    token.write_text(BEARER, encoding="utf-8")
+    return {
+        "TONNAGE_PROMETHEUS_URL": f"http://{address}",
+        "TONNAGE_PROMETHEUS_BEARER_TOKEN_FILE": str(token),
+    }
+
+
+@pytest.fixture(params=[("json", "password"), ("console", "token")], ids="-".join)
 def operator(
     request: pytest.FixtureRequest,
     control_plane: Stack,
@@ -50,12 +63,13 @@ def operator(
 ) -> Iterator[OperatorProcess]:
     """An operator that tells all it can, with passwords in the addresses that it is given."""
     address = hub.endpoint.removeprefix("http://")
+    log_format, way = request.param
     environment = {
         "HF_ENDPOINT": f"http://robot:{ENDPOINT}@{address}",
         "HF_HOME": str(tmp_path / "hub"),
-        "TONNAGE_PROMETHEUS_URL": f"http://robot:{PROMETHEUS}@{address}",
+        **ask_prometheus(way, address, tmp_path),
         "TONNAGE_LOG_LEVEL": "debug",
-        "TONNAGE_LOG_FORMAT": request.param,
+        "TONNAGE_LOG_FORMAT": log_format,
     }
     process = OperatorProcess(control_plane, tmp_path / "operator", environment=environment)
     process.start()

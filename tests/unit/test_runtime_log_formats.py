@@ -25,12 +25,12 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("tonnage")
-    before = (root.level, root.handlers[:], own.level)
+    loggers = [logging.getLogger(name) for name in (None, "tonnage", "urllib3")]
+    handlers, levels = loggers[0].handlers[:], [found.level for found in loggers]
     yield
-    root.setLevel(before[0])
-    root.handlers[:] = before[1]
-    own.setLevel(before[2])
+    loggers[0].handlers[:] = handlers
+    for found, level in zip(loggers, levels, strict=True):
+        found.setLevel(level)
     logging.captureWarnings(capture=False)
 
 

@@ -2,10 +2,18 @@
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from tonnage.runtime.settings import Settings, add_arguments, process_identity, settings_from
+from tonnage.runtime.settings import (
+    Settings,
+    SettingsError,
+    add_arguments,
+    process_identity,
+    settings_from,
+)
 
 
 def parse(*arguments: str, environment: Mapping[str, str] | None = None) -> Settings:
@@ -107,3 +115,87 @@ def test_what_is_no_namespace_is_refused(text: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         parse("--namespaces", text)
     assert "is not the name of a namespace" in capsys.readouterr().err
+
+
+def test_an_empty_variable_asks_no_prometheus() -> None:
+    names = ("URL", "BEARER_TOKEN_FILE", "CA_FILE", "TENANT_HEADER")
+    assert parse(environment={f"TONNAGE_PROMETHEUS_{name}": "" for name in names}) == Settings()
+
+
+def test_a_tenant_is_a_header() -> None:
+    settings = parse("--prometheus-url=http://p", "--prometheus-tenant-header=THANOS-TENANT=a=b")
+    assert settings.prometheus_tenant_header == ("THANOS-TENANT", "a=b")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "want"),
+    [
+        ("--prometheus-url", "prometheus:9090", "is not the address of a Prometheus"),
+        ("--prometheus-url", "ftp://prometheus", "is not the address of a Prometheus"),
+        ("--prometheus-url", "http://p:70000", "is not the address of a Prometheus"),
+        ("--prometheus-url", "http://a..b", "is not the address of a Prometheus"),
+        ("--prometheus-url", "http://p/?q=1", "is not the address of a Prometheus"),
+        ("--prometheus-url", "http://u:planted@[p", "http://***@[p"),
+        ("--prometheus-tenant-header", "team-a", "expected NAME=VALUE"),
+        ("--prometheus-tenant-header", "X-Tenant=a\r\nHost: b", "expected NAME=VALUE"),
+        ("--prometheus-tenant-header", "Authorization=Basic", "is no header of a tenant"),
+        ("--prometheus-bearer-token-file", "/none/token", "/none/token cannot be read: No such"),
+        ("--prometheus-ca-file", "/none/ca.crt", "/none/ca.crt cannot be read: No such"),
+        ("--prometheus-deadline-seconds", "0", "is not above 0"),
+    ],
+)
+def test_what_cannot_be_used_for_prometheus_is_refused_with_its_flag(
+    flag: str, value: str, want: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(flag, value)
+    error = capsys.readouterr().err
+    assert f"argument {flag}: " in error
+    assert want in error
+    assert "planted" not in error
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "want"),
+    [
+        ("--prometheus-bearer-token-file", "planted token\n", "does not hold one token"),
+        ("--prometheus-bearer-token-file", "", "does not hold one token"),
+        ("--prometheus-bearer-token-file", "x" * 17_000, "is too long for a token"),
+        ("--prometheus-ca-file", "planted", "holds no certificates"),
+        ("--prometheus-ca-file", "", "holds no certificates"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_not_quoted(
+    flag: str, content: str, want: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        parse("--prometheus-url=https://p", flag, str(file))
+    error = capsys.readouterr().err
+    assert f"argument {flag}: {file} {want}" in error
+    assert "planted" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["--prometheus-tenant-header=a=b"], "--prometheus-tenant-header: there is no Prometheus"),
+        (
+            ["--prometheus-url=http://p", f"--prometheus-ca-file={DEFAULT_CA_BUNDLE_PATH}"],
+            "--prometheus-ca-file: without TLS",
+        ),
+        (
+            ["--prometheus-url=http://u:planted@p", "--prometheus-bearer-token-file=TOKEN"],
+            "--prometheus-bearer-token-file: --prometheus-url has a password",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(
+    arguments: list[str], want: str, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("planted-token\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=want) as told:
+        parse(*(argument.replace("TOKEN", str(token)) for argument in arguments))
+    assert "planted" not in str(told.value)

@@ -1,149 +1,359 @@
-"""A Prometheus may be absent, slow or wrong; only a fresh and readable answer is an opinion."""
+"""A Prometheus may be absent, slow or wrong; nothing that it does hurts who asks it."""
 
 import asyncio
 import json
-import threading
-import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+import logging
 
 import pytest
 
-from tonnage.telemetry import prometheus
-from tonnage.telemetry.prometheus import MeasuredCache, PrometheusSource
+from tests.support import hostile_server
+from tests.support.hostile_server import says, says_nothing, says_raw, says_without_end
+from tonnage.telemetry.access import Access
+from tonnage.telemetry.bounded_http import LARGEST_ANSWER_BYTES
+from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.prometheus import PrometheusSource
+from tonnage.telemetry.series import Series
 
 NOW = 1_800_000_000.0
-
-
-@contextmanager
-def serving(answer):
-    """A server on loopback that gives `answer(query)`, a (status, body) pair, to every request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            status, body = answer(parse_qs(urlsplit(self.path).query)["query"][0])
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True)
-    thread.start()
-    source = PrometheusSource(f"http://127.0.0.1:{server.server_port}/")
-    try:
-        yield source
-    finally:
-        source.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def series(pod="llama-0", tokens="524288", engine="0", sampled=NOW - 20):
-    labels = {"pod": pod, "engine": engine, "namespace": "chat", "kv_cache_size_tokens": tokens}
-    return {"metric": labels, "value": [NOW, str(sampled)]}
+HOLD_SECONDS = 15.0
+LONG = 30.0
+"""Seconds that no test waits for: what must end before it is awaited."""
 
 
 def vector(*found):
     data = {"resultType": "vector", "result": list(found)}
-    return 200, json.dumps({"status": "success", "data": data}).encode()
+    return json.dumps({"status": "success", "data": data}).encode()
 
 
-async def measure(answer, pods=("llama-0",)):
-    with serving(lambda _: answer) as source:
-        return await source.measure_cache("chat", pods)
+ONE = vector({"metric": {"pod": "a"}, "value": [NOW, "2.5"]})
+JSON = "Content-Type: application/json"
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Asking:
+    """A source, with a clock of its own and what it counted."""
+
+    def __init__(self, url, *, deadline=LONG, **access):
+        self.outcomes = []
+        self.clock = Clock()
+        self.source = PrometheusSource(
+            Access(url, **access),
+            deadline,
+            HOLD_SECONDS,
+            self.outcomes.append,
+            clock=lambda: NOW,
+            monotonic=self.clock,
+        )
+
+    async def ask(self, query="up"):
+        return await self.source.ask(query)
+
+
+async def outcome_of(say, **options):
+    """What became of a question to a server that says this."""
+    async with hostile_server.serving(say) as server:
+        asking = Asking(server.url, **options)
+        answer = await asking.ask()
+        assert (answer is None) == (asking.outcomes != [Outcome.ANSWERED])
+        async with asyncio.timeout(LONG):
+            await server.all_closed.wait()
+    return asking.outcomes[0]
+
+
+async def test_an_answer_is_read():
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        asking = Asking(server.url + "/")
+        assert await asking.ask('up{pod="a"}') == (Series({"pod": "a"}, 2.5, NOW),)
+    (asked,) = server.asked
+    assert asked.target.startswith("/api/v1/query?")
+    assert asked.query["query"] == 'up{pod="a"}'
+    assert asked.query["timeout"] == "30s"
+    assert asked.query["partial_response"] == "false"
+    assert asked.query["deny_partial_response"] == "1"
+    assert asked.headers["user-agent"].startswith("tonnage/")
+    assert "authorization" not in asked.headers
+    assert "cookie" not in asked.headers
+
+
+async def test_a_path_before_the_api_is_kept():
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        await Asking(server.url + "/prometheus/").ask()
+    assert server.asked[0].target.startswith("/prometheus/api/v1/query?")
+
+
+def prometheus_error(kind):
+    return json.dumps({"status": "error", "errorType": kind, "error": "..."}).encode()
+
+
+REFUSED = [
+    pytest.param(says(401, b"who?"), Outcome.UNAUTHORIZED, id="401"),
+    pytest.param(says(403, b"no"), Outcome.UNAUTHORIZED, id="403"),
+    pytest.param(says(400, prometheus_error("bad_data")), Outcome.QUERY_REFUSED, id="400"),
+    pytest.param(says(414, b"<html>too long"), Outcome.QUERY_REFUSED, id="a question too long"),
+    pytest.param(says(422, prometheus_error("execution")), Outcome.QUERY_REFUSED, id="422"),
+    pytest.param(says(503, prometheus_error("timeout")), Outcome.QUERY_REFUSED, id="slow query"),
+    pytest.param(says(503, prometheus_error("unavailable")), Outcome.HTTP_ERROR, id="503"),
+    pytest.param(says(503, b"[" * 100_000), Outcome.HTTP_ERROR, id="503 with brackets"),
+    pytest.param(says(404, b"404 page not found"), Outcome.HTTP_ERROR, id="404"),
+    pytest.param(says(429, b""), Outcome.HTTP_ERROR, id="429"),
+    pytest.param(says(204, b""), Outcome.HTTP_ERROR, id="204"),
+    pytest.param(says(200, b"<html>log in</html>"), Outcome.NOT_UNDERSTOOD, id="a login page"),
+    pytest.param(
+        says(200, b"<html>", "Content-Type: text/html; charset=none"),
+        Outcome.NOT_UNDERSTOOD,
+        id="a page in a charset that is none",
+    ),
+    pytest.param(says(200, b""), Outcome.NOT_UNDERSTOOD, id="nothing"),
+    pytest.param(says(200, b"[" * 200_000), Outcome.NOT_UNDERSTOOD, id="brackets without end"),
+    pytest.param(says(200, b"[]"), Outcome.NOT_UNDERSTOOD, id="a list"),
+    pytest.param(says(200, b"null"), Outcome.NOT_UNDERSTOOD, id="null"),
+    pytest.param(says(200, b"{}"), Outcome.NOT_UNDERSTOOD, id="no data"),
+    pytest.param(says(200, b'{"data": null}'), Outcome.NOT_UNDERSTOOD, id="null data"),
+    pytest.param(says(200, b"9" * 5000), Outcome.NOT_UNDERSTOOD, id="a number of many digits"),
+    pytest.param(says(200, bytes(range(256)) * 4000), Outcome.NOT_UNDERSTOOD, id="noise"),
+    pytest.param(
+        says(200, b"\x1f\x8b\x08\x00", "Content-Encoding: gzip"),
+        Outcome.NOT_UNDERSTOOD,
+        id="packed, which nobody asked for",
+    ),
+    pytest.param(says_raw(b"SSH-2.0-OpenSSH\r\n"), Outcome.UNREACHABLE, id="another protocol"),
+    pytest.param(says_raw(b""), Outcome.UNREACHABLE, id="hangs up"),
+    pytest.param(
+        says_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
+        Outcome.NOT_UNDERSTOOD,
+        id="hangs up in the middle",
+    ),
+    pytest.param(
+        says_raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        Outcome.UNREACHABLE,
+        id="chunks of no size",
+    ),
+    pytest.param(
+        says_without_end(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 9000 + b"\r\n"),
+        Outcome.UNREACHABLE,
+        id="headers without end",
+    ),
+]
+
+
+@pytest.mark.parametrize(("say", "want"), REFUSED)
+async def test_what_is_no_answer_is_told_apart(say, want):
+    assert await outcome_of(say) is want
 
 
 @pytest.mark.parametrize(
-    ("found", "want_tokens"),
+    "begin",
     [
-        pytest.param([series()], 524288, id="one replica"),
-        pytest.param([series("a", "90"), series("b", "80")], 80, id="the least of two replicas"),
-        pytest.param(
-            [series(engine="0", tokens="40"), series(engine="1", tokens="30")],
-            70,
-            id="the sum of two data-parallel engines",
-        ),
-        pytest.param(
-            [series(tokens="10", sampled=NOW - 60), series(tokens="20", sampled=NOW - 5)],
-            20,
-            id="the newer of two series that a restart left",
-        ),
-        pytest.param([series("a", "90"), series("b", "None")], 90, id="one that is not known yet"),
-        pytest.param([series("a", "90"), series("b", "1", sampled=NOW - 600)], 90, id="one stale"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="to the end of the connection"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", id="of 100 GB"),
+        pytest.param(b"HTTP/1.1 503 X\r\n\r\n", id="of an error"),
     ],
 )
-async def test_a_fresh_answer_is_read(found, want_tokens):
-    assert await measure(vector(*found)) == MeasuredCache(want_tokens)
+async def test_an_answer_without_end_is_refused_while_it_comes(begin):
+    assert await outcome_of(says_without_end(begin, b" " * 10_000)) is Outcome.TOO_LARGE
 
 
-NO_OPINION = {
-    "nothing is known of the pods": vector(),
-    "the cache is not sized yet": vector(series(tokens="None")),
-    "zero tokens": vector(series(tokens="0")),
-    "a negative number": vector(series(tokens="-5")),
-    "a number that nothing could hold": vector(series(tokens="9" * 400)),
-    "a stale sample": vector(series(sampled=NOW - 600)),
-    "NaN": vector(series(sampled="NaN")),
-    "infinity": vector(series(sampled="-Inf")),
-    "a time that is no number": vector(series(sampled="soon")),
-    "an evaluation time beyond floats": vector({**series(), "value": [10**400, "1"]}),
-    "a value without a time": vector({**series(), "value": ["1"]}),
-    "a metric that is a list": vector({**series(), "metric": []}),
-    "labels that are numbers": vector(
-        {**series(), "metric": {"pod": 1, "kv_cache_size_tokens": 2}}
+async def test_an_answer_just_within_the_bound_is_read():
+    body = ONE + b" " * (LARGEST_ANSWER_BYTES - len(ONE))
+    assert await outcome_of(says(200, body, JSON)) is Outcome.ANSWERED
+
+
+async def test_an_answer_is_utf_8_whatever_it_says_it_is():
+    say = says(200, ONE, "Content-Type: application/json; charset=utf-16")
+    assert await outcome_of(say) is Outcome.ANSWERED
+
+
+async def test_a_redirect_is_not_followed():
+    async with hostile_server.serving(says(200, ONE, JSON)) as other:
+        say = says(302, b"", f"Location: {other.url}/api/v1/query")
+        assert await outcome_of(say) is Outcome.REDIRECTED
+    assert other.asked == []
+
+
+SLOW = {
+    "says nothing": says_nothing,
+    "trickles a header": says_without_end(b"HTTP/1.1 200 OK\r\nX: ", b"x", 0.01),
+    "trickles a body": says_without_end(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b" ", 0.01
     ),
-    "a result that is an object": (200, b'{"data": {"result": {"a": 1}}}'),
-    "data that is null": (200, b'{"status": "error", "data": null}'),
-    "an answer that is a list": (200, b"[]"),
-    "no data": (200, b"{}"),
-    "a login page": (200, b"<html>Please log in</html>"),
-    "nothing at all": (200, b""),
-    "brackets without end": (200, b"[" * 200_000),
-    "a server error": (503, b"{}"),
-    "a query that is refused": (400, b'{"status": "error", "errorType": "bad_data"}'),
+    "trickles a body to its end": says_without_end(b"HTTP/1.0 200 OK\r\n\r\n", b" ", 0.01),
+    "trickles chunks": says_without_end(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.01
+    ),
 }
 
 
-@pytest.mark.parametrize("answer", [pytest.param(a, id=name) for name, a in NO_OPINION.items()])
-async def test_anything_else_is_no_opinion(answer):
-    assert await measure(answer) is None
+@pytest.mark.parametrize("say", [pytest.param(say, id=name) for name, say in SLOW.items()])
+async def test_a_slow_server_costs_the_deadline_and_its_threads_come_back(say, monkeypatch):
+    async with hostile_server.serving(say) as server:
+        asking = Asking(server.url, deadline=0.1)
+        async with asyncio.timeout(LONG):
+            # More than there are threads: some wait for one in vain.
+            assert await asyncio.gather(*(asking.ask() for _ in range(8))) == [None] * 8
+            await server.all_closed.wait()
+        assert set(asking.outcomes) == {Outcome.TIMEOUT}
+        server.say = says(200, ONE, JSON)
+        asking.clock.now += HOLD_SECONDS
+        monkeypatch.setattr(asking.source, "_deadline_seconds", LONG)
+        assert await asking.ask() is not None, "there is a thread for it"
 
 
-async def test_the_query_names_exactly_the_pods_of_the_deployment():
-    asked = []
-    with serving(lambda query: asked.append(query) or vector()) as source:
-        await source.measure_cache("chat", ["llama-0", "llama.b-1", 'x"} or vector(1) #'])
-    assert asked == [
-        'timestamp(vllm:cache_config_info{namespace="chat",pod=~"llama-0|llama\\\\.b-1"})'
+async def test_who_is_no_longer_waited_for_lets_its_thread_come_back():
+    async with hostile_server.serving(says_nothing) as server:
+        asking = asyncio.create_task(Asking(server.url).ask())
+        await server.heard.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(LONG):
+            await server.all_closed.wait()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("http://127.0.0.1:1", id="nobody listens"),
+        pytest.param("http://no-such-host.invalid:9090", id="no such name"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_no_opinion(url):
+    asking = Asking(url)
+    assert await asking.ask() is None
+    assert asking.outcomes == [Outcome.UNREACHABLE]
+
+
+async def test_a_server_without_tls_is_not_spoken_to_without():
+    heard = []
+
+    async def answer(reader, writer):
+        heard.append(await reader.read(1))
+        writer.write(b"HTTP/1.0 400 Client sent an HTTP request to an HTTPS server\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        asking = Asking(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert await asking.ask() is None
+    assert asking.outcomes == [Outcome.TLS]
+    assert heard == [b"\x16"], "the begin of a handshake"
+
+
+async def test_what_is_down_is_asked_once_in_a_while_and_by_one():
+    async with hostile_server.serving(says(503, b"starting")) as server:
+        asking = Asking(server.url)
+        for _ in range(10):
+            await asking.ask()
+        assert len(server.asked) == 1
+        assert asking.outcomes == [Outcome.HTTP_ERROR] + [Outcome.HELD_BACK] * 9
+        asking.clock.now += HOLD_SECONDS
+        await asyncio.gather(*(asking.ask() for _ in range(10)))
+        assert len(server.asked) == 2
+        server.say = says(200, ONE, JSON)
+        asking.clock.now += HOLD_SECONDS
+        assert await asking.ask() is not None
+        assert None not in await asyncio.gather(*(asking.ask() for _ in range(10)))
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        pytest.param(says(400, prometheus_error("bad_data")), id="a query that is refused"),
+        pytest.param(says_without_end(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 99_999), id="too large"),
+    ],
+)
+async def test_one_bad_question_holds_up_no_other(say):
+    async with hostile_server.serving(say) as server:
+        asking = Asking(server.url)
+        assert await asking.ask() is None
+        server.say = says(200, ONE, JSON)
+        assert await asking.ask() is not None
+
+
+async def test_a_change_is_told_once(caplog):
+    caplog.set_level(logging.INFO, "tonnage")
+    async with hostile_server.serving(says(503, b"")) as server:
+        asking = Asking(server.url.replace("//", "//robot:planted-password@"))
+        for _ in range(3):
+            await asking.ask()
+            asking.clock.now += HOLD_SECONDS
+        server.say = says(200, ONE, JSON)
+        await asking.ask()
+        await asking.ask()
+    assert [record.message for record in caplog.records] == [
+        "Prometheus does not answer",
+        "Prometheus answers again",
+    ]
+    first = caplog.records[0]
+    assert (first.url, first.outcome, first.why) == (server.url, "http_error", "status 503")
+
+
+async def test_credentials_of_the_url_are_sent_and_shown_nowhere():
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        await Asking(server.url.replace("//", "//robot:pa%2Fss@")).ask()
+    assert server.asked[0].headers["authorization"] == "Basic cm9ib3Q6cGEvc3M="
+    assert "robot" not in server.asked[0].target
+
+
+async def test_a_token_is_read_anew_for_each_question(tmp_path):
+    token = tmp_path / "token"
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        asking = Asking(server.url, bearer_token_file=str(token))
+        for text in ("first-token\n", "second-token"):
+            token.write_text(text)
+            await asking.ask()
+    assert [asked.headers["authorization"] for asked in server.asked] == [
+        "Bearer first-token",
+        "Bearer second-token",
     ]
 
 
-async def test_without_pods_nothing_is_asked():
-    asked = []
-    with serving(lambda query: asked.append(query) or vector()) as source:
-        assert await source.measure_cache("chat", []) is None
-    assert asked == []
+@pytest.mark.parametrize("content", [None, b"", b"two words", b"a\r\nX: y", b"\xff", b"x" * 20_000])
+async def test_without_a_usable_token_nothing_is_asked(tmp_path, content, caplog):
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        asking = Asking(server.url, bearer_token_file=str(token))
+        assert await asking.ask() is None
+    assert server.asked == []
+    assert asking.outcomes == [Outcome.FILE_UNREADABLE]
+    assert str(token) in caplog.records[0].why
 
 
-async def test_a_server_that_is_not_there_is_no_opinion():
-    source = PrometheusSource("http://127.0.0.1:1")
-    assert await source.measure_cache("chat", ["llama-0"]) is None
-    source.close()
+async def test_the_tenant_is_named_in_each_question():
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        await Asking(server.url, tenant_header=("X-Scope-OrgID", "team-a")).ask()
+    assert server.asked[0].headers["x-scope-orgid"] == "team-a"
 
 
-async def test_a_server_that_hangs_costs_the_deadline_and_never_blocks_the_loop(monkeypatch):
-    monkeypatch.setattr(prometheus, "_DEADLINE_SECONDS", 0.1)
-    released = threading.Event()
-    with serving(lambda _: released.wait(5) and vector(series())) as source:
-        started = time.monotonic()
-        answers = await asyncio.gather(*(source.measure_cache("chat", ["a"]) for _ in range(8)))
-        took = time.monotonic() - started
-        released.set()
-    assert answers == [None] * 8
-    assert took < 2
+async def test_a_proxy_of_the_environment_is_used(monkeypatch):
+    async with hostile_server.serving(says(200, ONE, JSON)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        assert await Asking("http://prometheus.example:9090").ask() is not None
+        monkeypatch.setenv("NO_PROXY", "prometheus.invalid")
+        assert await Asking("http://prometheus.invalid:9090").ask() is None
+    (asked,) = proxy.asked
+    assert asked.target.startswith("http://prometheus.example:9090/api/v1/query?")
+
+
+async def test_a_proxy_that_hangs_gives_the_thread_back(monkeypatch):
+    async with hostile_server.serving(says_nothing) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        assert await Asking("http://prometheus.example", deadline=0.1).ask() is None
+        async with asyncio.timeout(LONG):
+            await proxy.all_closed.wait()
+
+
+async def test_netrc_has_no_say(tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login robot password planted\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with hostile_server.serving(says(200, ONE, JSON)) as server:
+        await Asking(server.url).ask()
+    assert "authorization" not in server.asked[0].headers

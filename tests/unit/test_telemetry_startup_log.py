@@ -3,8 +3,11 @@ from pathlib import Path
 import pytest
 
 from tonnage.api.conditions import Reason
-from tonnage.telemetry.startup_log import MAX_WORDS, find_cause
+from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
+from tonnage.telemetry.startup_log import MAX_WORDS, find_cause, read_shortfall
 
+GIB = 2**30
+MIB = 2**20
 LOGS = Path(__file__).parent.parent / "data" / "logs"
 
 
@@ -121,3 +124,68 @@ def test_the_traceback_of_a_cause_is_not_the_cause() -> None:
 def test_a_hostile_log_takes_no_time_and_gives_few_words(log: str) -> None:
     cause = find_cause(log[-64 * 1024 :])
     assert cause is None or len(cause.words) <= MAX_WORDS
+
+
+FREE_MEMORY, KV_CACHE, ALLOCATION = ShortfallKind
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        pytest.param(
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 12.95 GiB. GPU 0 has a"
+            " total capacity of 127.00 GiB of which 768.50 MiB is free. Of the allocated memory",
+            MemoryShortfall(ALLOCATION, round(12.95 * GIB), round(768.5 * MIB)),
+            id="an allocation on AMD",
+        ),
+        pytest.param(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512 bytes.",
+            MemoryShortfall(ALLOCATION, 512, None),
+            id="an allocation, and not what was free",
+        ),
+        pytest.param(
+            "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy"
+            " requests. Please try lowering `max_num_seqs`",
+            MemoryShortfall(ALLOCATION, None, None),
+            id="an allocation without figures",
+        ),
+        pytest.param(
+            "ValueError: Free memory on device cuda:0 (19.77/22.05 GiB) on startup is less than"
+            " desired GPU memory utilization (0.9, 19.84 GiB). Decrease GPU memory utilization",
+            MemoryShortfall(FREE_MEMORY, round(19.84 * GIB), round(19.77 * GIB)),
+            id="a device that is not all free",
+        ),
+        pytest.param(
+            "ValueError: Free memory on device (7.34/139.72 GiB) on startup is less than desired"
+            " GPU memory utilization (0.9, 125.75 GiB).",
+            MemoryShortfall(FREE_MEMORY, round(125.75 * GIB), round(7.34 * GIB)),
+            id="a device that is not all free, in older words",
+        ),
+        pytest.param(
+            "ValueError: No available memory for the cache blocks. Try increasing",
+            MemoryShortfall(KV_CACHE, None, None),
+            id="nothing left for the KV cache",
+        ),
+        pytest.param(
+            "the kernel killed it: host memory limit exceeded; exit code 137 (OOMKilled)",
+            None,
+            id="memory of the host",
+        ),
+        pytest.param("ValueError: too few heads", None, id="no memory"),
+    ],
+)
+def test_what_lacked_is_read_from_the_words(words: str, want: MemoryShortfall | None) -> None:
+    assert read_shortfall(words) == want
+
+
+def test_what_lacked_is_read_from_the_words_of_a_failed_start() -> None:
+    cause = find_cause(read_log("max-model-len-over-kv-cache"))
+    assert cause is not None
+    want = MemoryShortfall(KV_CACHE, round(1.91 * GIB), GIB)
+    assert read_shortfall(cause.words) == want
+
+
+@pytest.mark.parametrize("amount", ["1e400", "-3", "9" * 400, "1.2.3", "...", "nan", "٣"])
+def test_an_amount_that_is_none_is_not_known(amount: str) -> None:
+    words = f"CUDA out of memory. Tried to allocate {amount} GiB. of which {amount} GiB is free."
+    assert read_shortfall(words) == MemoryShortfall(ALLOCATION, None, None)

@@ -96,6 +96,8 @@ def configure_logging(
         level=logging.WARNING, handlers=[_handler(form, stream, secrets)], force=True
     )
     logging.getLogger("tonnage").setLevel(level.upper())
+    # It warns of a malformed header with what stands in it, and a server may repeat a token there.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.captureWarnings(capture=True)
 
 

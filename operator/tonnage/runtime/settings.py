@@ -4,15 +4,26 @@ import argparse
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from tonnage.api.redact import passwords_of, redact
 from tonnage.runtime.log_lines import FORMATS
+from tonnage.telemetry.access import (
+    AccessError,
+    read_certificates,
+    read_tenant_header,
+    read_token,
+    read_url,
+)
 
 _ENVIRONMENT_PREFIX: Final = "TONNAGE_"
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class SettingsError(Exception):
+    """Settings that do not go together; the message names their flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,11 @@ class Settings:
     hf_endpoint: str | None = None
     hf_cache_directory: str | None = None
     prometheus_url: str | None = None
+    prometheus_bearer_token_file: str | None = None
+    prometheus_ca_file: str | None = None
+    prometheus_tenant_header: tuple[str, str] | None = None
+    prometheus_deadline_seconds: float = 5.0
+    scaling_interval_seconds: float = 15.0
     log_level: str = "info"
     log_format: str = "json"
 
@@ -75,6 +91,15 @@ _HELP: Final[Mapping[str, str]] = {
     "hf_endpoint": "address of the Hugging Face Hub or of its mirror; default: the public one",
     "hf_cache_directory": "where facts read from the Hub are kept; default: nowhere",
     "prometheus_url": "Prometheus that scrapes vLLM, asked what it measured; default: none",
+    "prometheus_bearer_token_file": "file with the token for it, read anew for each question; "
+    "default: none",
+    "prometheus_ca_file": "file with the CAs that may have signed its certificate; "
+    "default: the public ones",
+    "prometheus_tenant_header": "header that names the tenant, as in X-Scope-OrgID=team-a; "
+    "default: none",
+    "prometheus_deadline_seconds": "longest time that one question to it may take",
+    "scaling_interval_seconds": "time between two looks at the load where it is followed;"
+    " vLLM is to be scraped as often",
     "log_level": "debug, info, warning or error",
     "log_format": "json (one object a line) or console (for people)",
 }
@@ -101,8 +126,31 @@ def _tell_default(own: object) -> str:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """The settings among the parsed arguments."""
-    return Settings(**{field.name: getattr(arguments, field.name) for field in fields(Settings)})
+    """The settings among the parsed arguments. Raises SettingsError."""
+    found = Settings(**{field.name: getattr(arguments, field.name) for field in fields(Settings)})
+    _check_together(found)
+    return found
+
+
+def _check_together(settings: Settings) -> None:
+    url, token_file = settings.prometheus_url, settings.prometheus_bearer_token_file
+    of_a_url = {
+        "--prometheus-bearer-token-file": token_file,
+        "--prometheus-ca-file": settings.prometheus_ca_file,
+        "--prometheus-tenant-header": settings.prometheus_tenant_header,
+    }
+    for flag, value in of_a_url.items():
+        if value and not url:
+            raise SettingsError(f"{flag}: there is no Prometheus, expected --prometheus-url too")
+    if token_file and passwords_of(url):
+        raise SettingsError(
+            "--prometheus-bearer-token-file: --prometheus-url has a password, expected one of both"
+        )
+    if settings.prometheus_ca_file and not str(url).startswith("https:"):
+        raise SettingsError(
+            "--prometheus-ca-file: without TLS no certificate is checked,"
+            " expected --prometheus-url with https"
+        )
 
 
 def process_identity() -> str:
@@ -164,7 +212,35 @@ def _format(text: str) -> str:
     return text
 
 
+def _if_set(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A variable that is set and empty means the default; what is refused is told as it is."""
+
+    def parse(text: str) -> Any:
+        try:
+            return read(text) if text.strip() else None
+        except AccessError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def _token_file(path: str) -> str:
+    read_token(path)
+    return path
+
+
+def _ca_file(path: str) -> str:
+    read_certificates(path)
+    return path
+
+
 _PARSERS: Final[Mapping[str, Any]] = {
+    "prometheus_url": _if_set(read_url),
+    "prometheus_bearer_token_file": _if_set(_token_file),
+    "prometheus_ca_file": _if_set(_ca_file),
+    "prometheus_tenant_header": _if_set(read_tenant_header),
+    "prometheus_deadline_seconds": _positive_float,
+    "scaling_interval_seconds": _positive_float,
     "namespaces": _namespaces,
     "listen": _address,
     "workers": _positive_int,

@@ -1,31 +1,42 @@
 """The loop of `reconcile/`, connected to the process that runs it."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.reconcile.case import World
+from tonnage.reconcile.key import Key
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.observe import Measure, measure_nothing
-from tonnage.reconcile.plan import World
+from tonnage.reconcile.observe import Measure
 from tonnage.reconcile.pools import PoolReporter
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.models import HubLookup
 from tonnage.runtime.settings import Settings
+from tonnage.telemetry.access import Access
+from tonnage.telemetry.cache import measure_cache
+from tonnage.telemetry.load import measure_load
+from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.pod_metrics import PodMetrics
 from tonnage.telemetry.prometheus import PrometheusSource
+from tonnage.telemetry.series import Ask, ask_nobody
 from tonnage.watch.work import Surroundings, Work
 
 
 def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
     """The work of one operator process."""
     catalog = load_catalog()
-    world = World(catalog, RenderSettings(hf_endpoint=settings.hf_endpoint))
+    interval = settings.scaling_interval_seconds
+    rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
+    world = World(catalog, rendering, scaling_interval_seconds=interval)
     hub = HubSettings(
         endpoint=settings.hf_endpoint,
         cache_dir=Path(settings.hf_cache_directory) if settings.hf_cache_directory else None,
     )
+    ask = _ask_of(settings, surroundings.count_question)
     moves = Moves()
     reconciler = Reconciler(
         api=surroundings.api,
@@ -35,9 +46,11 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
         events=surroundings.events,
         book=surroundings.book,
         world=world,
-        measure=_measure_with(settings.prometheus_url),
+        measure=_measure_with(ask if settings.prometheus_url else None, surroundings.wake),
         wake=surroundings.wake,
         now=_now,
+        measure_load=partial(measure_load, ask, interval),
+        lessons=surroundings.lessons,
     )
     pools = PoolReporter(surroundings.api, surroundings.fleet.view, catalog, _now)
 
@@ -54,9 +67,28 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
     )
 
 
-def _measure_with(url: str | None) -> Measure:
-    """How vLLM's own measurements are asked for; without a Prometheus they are not."""
-    return PrometheusSource(url).measure_cache if url else measure_nothing
+def _ask_of(settings: Settings, count: Callable[[Outcome], None]) -> Ask:
+    """How all that vLLM measured is asked for: one source, so that what is down is known to all."""
+    if settings.prometheus_url is None:
+        return ask_nobody
+    access = Access(
+        settings.prometheus_url,
+        bearer_token_file=settings.prometheus_bearer_token_file,
+        ca_file=settings.prometheus_ca_file,
+        tenant_header=settings.prometheus_tenant_header,
+    )
+    source = PrometheusSource(
+        access, settings.prometheus_deadline_seconds, settings.scaling_interval_seconds, count
+    )
+    return source.ask
+
+
+def _measure_with(ask: Ask | None, wake: Callable[[Key], None]) -> Measure:
+    """How it is found out what vLLM measured: from Prometheus, else from the pods themselves."""
+    if ask is None:
+        source = PodMetrics()
+        return lambda key, pods: source.measure_cache(pods, partial(wake, key))
+    return lambda key, pods: measure_cache(ask, key.namespace, (pod.name for pod in pods))
 
 
 def _now() -> datetime:

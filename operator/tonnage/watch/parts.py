@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
+from tonnage.kube.config_map import AioConfigMapApi, ConfigMapApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.lease import LeaderElector
@@ -16,6 +18,7 @@ from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Transport
 from tonnage.reconcile.key import Key
 from tonnage.runtime.controller import Controller
+from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.health import Health
 from tonnage.runtime.registry import Metrics
@@ -67,6 +70,7 @@ class Parts:
     specs: SeenObjects[int]
     missed: MissedChanges
     work: Work
+    corrections: CorrectionStore
     health: Health
     metrics: Metrics
 
@@ -92,7 +96,10 @@ def assemble(
         metrics.queue, retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST)
     )
     events = _record_events(api, identity)
-    work = build_work(Surroundings(api, fleet, events, book, queue.add))
+    config_map = AioConfigMapApi(transport, settings.namespace, CONFIG_MAP, elector.check)
+    corrections = _keep_corrections(config_map, events, catalog, metrics)
+    asked = metrics.prometheus.asked
+    work = build_work(Surroundings(api, fleet, events, book, queue.add, asked, corrections))
     controller = Controller(
         work.reconcile,
         queue,
@@ -124,9 +131,18 @@ def assemble(
         specs,
         missed,
         work,
+        corrections,
         health,
         metrics,
     )
+
+
+def _keep_corrections(
+    config_map: ConfigMapApi, events: EventRecorder, catalog: Catalog, metrics: Metrics
+) -> CorrectionStore:
+    corrections = CorrectionStore(config_map, events, frozenset(catalog.accelerators))
+    metrics.corrections.watch(corrections)
+    return corrections
 
 
 def _record_events(api: KubeApi, identity: str) -> EventRecorder:

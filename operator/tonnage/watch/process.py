@@ -18,6 +18,7 @@ from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
+from tonnage.runtime.correction_store import LOOK_SECONDS
 from tonnage.runtime.fleet_file_metric import tell_fleet_file
 from tonnage.runtime.periodic import repeat
 from tonnage.runtime.server import build_app, serve
@@ -212,9 +213,14 @@ class Operator:
         await parts.elector.acquire()
         start("lease", self._hold())
         await self._fleet_known.wait()
+        await parts.corrections.refresh()
         await self._await("reservations", parts.work.prime)
         self._working = start("workers", parts.controller.run())
         parts.signs.changed.set()
+        start(
+            "corrections",
+            repeat("reading corrections", parts.corrections.refresh, LOOK_SECONDS),
+        )
         start("resync", repeat("resync", self._resync, RESYNC_SECONDS, wake=_set_event()))
         start(
             "fleet changes",

@@ -6,19 +6,25 @@ from dataclasses import dataclass
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.reconcile.learning import Lessons
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.status_book import StatusBook
+from tonnage.telemetry.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop works with. `wake` puts a key into the queue, from the event loop's thread."""
+    """What the loop works with. `wake` puts a key into the queue, from the event loop's thread;
+    `count_question` is told what became of a question to Prometheus; `lessons` is what starts have
+    taught."""
 
     api: KubeApi
     fleet: FleetState
     events: EventRecorder
     book: StatusBook
     wake: Callable[[Key], None]
+    count_question: Callable[[Outcome], None]
+    lessons: Lessons
 
 
 @dataclass(frozen=True, slots=True)

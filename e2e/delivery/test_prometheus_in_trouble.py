@@ -1,0 +1,165 @@
+"""A Prometheus in trouble hurts nobody: what runs stays, and what was measured stays known."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.stack import Stack
+
+MEASURED_TOKENS = 123_456
+PODS = re.compile(r'pod=~"([^"]+)"')
+TEN_MEGABYTES = b'{"status": "success", "data": {"result": [' + b" " * 10_000_000
+
+
+class Scraped:
+    """In the place of a Prometheus that scraped every pod; until it is told to be in trouble."""
+
+    def __init__(self) -> None:
+        self.trouble: Trouble | None = None
+        self.over = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        scraped = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if scraped.trouble is not None:
+                    scraped.trouble(scraped, self)
+                else:
+                    answer(self, 200, measured(parse_qs(urlsplit(self.path).query)["query"][0]))
+
+            def log_message(self, *_: object) -> None:
+                """Be silent."""
+
+        return Handler
+
+    def hang(self) -> None:
+        """Say nothing until the test is over."""
+        self.over.wait()
+
+
+Trouble: TypeAlias = Callable[[Scraped, BaseHTTPRequestHandler], None]
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def measured(query: str) -> bytes:
+    """The KV cache of each pod that the query names, as sampled a second ago."""
+    now = time.time()
+    (pods,) = PODS.findall(query)
+    series = [
+        {
+            "metric": {"pod": pod, "engine": "0", "kv_cache_size_tokens": str(MEASURED_TOKENS)},
+            "value": [now, str(now - 1)],
+        }
+        for pod in pods.split("|")
+    ]
+    return json.dumps({"status": "success", "data": {"result": series}}).encode()
+
+
+@pytest.fixture
+def scraped() -> Iterator[Scraped]:
+    server = Scraped()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def operator(
+    control_plane: Stack, installed: Admin, scraped: Scraped, tmp_path: Path
+) -> Iterator[OperatorProcess]:
+    environment = {
+        "TONNAGE_PROMETHEUS_URL": scraped.url,
+        "TONNAGE_PROMETHEUS_DEADLINE_SECONDS": "1",
+    }
+    process = OperatorProcess(control_plane, tmp_path / "operator", environment=environment)
+    process.start()
+    yield process
+    process.close()
+
+
+TROUBLES: dict[str, Trouble] = {
+    "timeout": lambda scraped, _: scraped.hang(),
+    "too_large": lambda _, handler: answer(handler, 200, TEN_MEGABYTES),
+    "not_understood": lambda _, handler: answer(handler, 200, b"<html>Please log in</html>"),
+    "http_error": lambda _, handler: answer(handler, 503, b"starting"),
+}
+
+
+def known_tokens(user: User, name: str) -> int | None:
+    (placement,) = user.status(name)["placements"]
+    found: int | None = placement.get("measuredKvCacheTokens")
+    return found
+
+
+@pytest.mark.parametrize("outcome", TROUBLES)
+def test_a_prometheus_in_trouble_changes_nothing(
+    operator: OperatorProcess,
+    scraped: Scraped,
+    fleet: UseFleet,
+    namespace: str,
+    installed: Admin,
+    outcome: str,
+) -> None:
+    fleet("tiny")
+    user = User(installed, namespace)
+    user.apply(inference("measured", "llama-3.1-8b"))
+    user.wait_ready("measured")
+    installed.until("its cache to be known", lambda: known_tokens(user, "measured"))
+    user.await_quiet()
+    pods, status = user.pods("measured"), user.status("measured")
+    scraped.trouble = TROUBLES[outcome]
+    mark = installed.audit_mark()
+    counted = f'tonnage_prometheus_questions_total{{outcome="{outcome}"}}'
+    turns = 0
+
+    def asked_in_vain() -> bool:
+        nonlocal turns
+        turns += 1
+        change = {"metadata": {"labels": {"turn": str(turns)}}}
+        installed.patch("infd", "measured", change)
+        return counted in operator.metrics()
+
+    installed.until("Prometheus to be asked in vain", asked_in_vain)
+    user.await_quiet()
+    # What an earlier test left is still being deleted, and the operator has its hands on that, too.
+    own = f"/namespaces/{namespace}/"
+    assert [write for write in user.operator_writes(mark) if own in write] == []
+    assert (user.pods("measured"), user.status("measured")) == (pods, status)
+    assert known_tokens(user, "measured") == MEASURED_TOKENS
+    assert operator.readiness()[0] == 200
+    told = [line["outcome"] for line in operator.log_lines() if "outcome" in line]
+    assert told == ([outcome] if outcome != "too_large" else [])

@@ -1,0 +1,162 @@
+"""The operator's questions to the real Prometheus: over TLS, with credentials, and without."""
+
+import shutil
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from e2e.prometheus import Guard, Prometheus
+from e2e.stack import Stack
+from tests.support import hostile_server
+from tests.support.hostile_server import says, says_nothing
+from tonnage.telemetry.access import Access
+from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.prometheus import PrometheusSource
+
+HOLD_SECONDS = 15.0
+NOTHING_SCRAPED = {"global": {"scrape_interval": "1h"}, "scrape_configs": []}
+
+
+class Asking:
+    """A source with a clock that moves when it is told to, and what it counted."""
+
+    def __init__(self, url: str, ca: Path, deadline: float = 30.0) -> None:
+        self.outcomes: list[Outcome] = []
+        self.now = time.monotonic()
+        self.access = Access(url, ca_file=str(ca))
+        self.source = PrometheusSource(
+            self.access, deadline, HOLD_SECONDS, self.outcomes.append, monotonic=lambda: self.now
+        )
+
+    async def value(self, query: str) -> float | None:
+        """Of the one series of an answer; None where there is no answer."""
+        answer = await self.source.ask(query)
+        if answer is None:
+            return None
+        (series,) = answer
+        return series.value
+
+
+@pytest.fixture(scope="module")
+def guard(control_plane: Stack) -> Guard:
+    """With the certificate that the API server made for itself; it is its own CA."""
+    pki = control_plane.layout.pki
+    return Guard(pki / "apiserver.crt", pki / "apiserver.key")
+
+
+@pytest.fixture(scope="module")
+def guarded(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), guard)
+    prometheus.start(NOTHING_SCRAPED, {})
+    yield prometheus
+    prometheus.close()
+
+
+def with_credentials(prometheus: Prometheus, guard: Guard) -> str:
+    return prometheus.url.replace("//", f"//{guard.user}:{quote(guard.password)}@")
+
+
+async def test_the_real_one_answers_over_tls_to_who_may_ask(
+    guarded: Prometheus, guard: Guard
+) -> None:
+    asking = Asking(with_credentials(guarded, guard), guard.certificate)
+    assert await asking.value("vector(2) * 21") == 42
+    assert await asking.value("vector(0) / 0") is None, "NaN is the opinion of nobody"
+    assert await asking.value("1 / vector(0)") is None, "nor is infinity"
+    assert await asking.source.ask("none_such") == ()
+    assert set(asking.outcomes) == {Outcome.ANSWERED}
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        pytest.param("vector(1", Outcome.QUERY_REFUSED, id="not PromQL"),
+        pytest.param("vector(1) + on() label_replace(", Outcome.QUERY_REFUSED, id="nor this"),
+        pytest.param("up[5m]", Outcome.ANSWERED, id="a matrix of nothing is an empty list"),
+        pytest.param("scalar(vector(1))", Outcome.NOT_UNDERSTOOD, id="a scalar is no vector"),
+    ],
+)
+async def test_the_real_one_refuses_in_ways_that_are_told_apart(
+    guarded: Prometheus, guard: Guard, query: str, want: Outcome
+) -> None:
+    asking = Asking(with_credentials(guarded, guard), guard.certificate)
+    await asking.source.ask(query)
+    assert asking.outcomes == [want]
+
+
+async def test_who_may_not_ask_is_told_so(guarded: Prometheus, guard: Guard) -> None:
+    asking = Asking(guarded.url, guard.certificate)
+    assert await asking.source.ask("vector(1)") is None
+    assert asking.outcomes == [Outcome.UNAUTHORIZED]
+
+
+async def test_a_new_ca_is_taken_up_without_a_restart(
+    guarded: Prometheus, guard: Guard, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.crt"
+    shutil.copy(DEFAULT_CA_BUNDLE_PATH, ca)
+    asking = Asking(with_credentials(guarded, guard), ca)
+    assert await asking.value("vector(1)") is None
+    shutil.copy(guard.certificate, ca)
+    asking.now += HOLD_SECONDS
+    assert await asking.value("vector(1)") == 1
+    assert asking.outcomes == [Outcome.TLS, Outcome.ANSWERED]
+
+
+async def test_no_ca_is_trusted_beside_those_of_the_file(guarded: Prometheus, guard: Guard) -> None:
+    asking = Asking(with_credentials(guarded, guard), guard.certificate)
+    before = asking.access.tls().get_ca_certs()
+    assert await asking.value("vector(1)") == 1
+    assert asking.access.tls().get_ca_certs() == before
+
+
+async def test_a_bundle_of_the_environment_is_not_trusted(
+    guarded: Prometheus, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(guard.certificate))
+    asking = Asking(with_credentials(guarded, guard), Path(DEFAULT_CA_BUNDLE_PATH))
+    assert await asking.value("vector(1)") is None
+    assert asking.outcomes == [Outcome.TLS]
+
+
+def tls_of(guard: Guard) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(guard.certificate, guard.key)
+    return context
+
+
+async def test_a_certificate_of_another_host_is_not_trusted(guard: Guard) -> None:
+    async with hostile_server.serving(says(200, b"{}"), tls_of(guard), "127.0.0.2") as server:
+        asking = Asking(server.url, guard.certificate)
+        assert await asking.source.ask("vector(1)") is None
+    assert asking.outcomes == [Outcome.TLS]
+    assert server.asked == []
+
+
+async def test_a_server_that_hangs_behind_tls_gives_the_thread_back(guard: Guard) -> None:
+    async with hostile_server.serving(says_nothing, tls_of(guard)) as server:
+        asking = Asking(server.url, guard.certificate, deadline=0.5)
+        assert await asking.source.ask("vector(1)") is None
+        await server.all_closed.wait()
+    assert asking.outcomes == [Outcome.TIMEOUT]
+
+
+async def test_one_that_was_ended_is_no_opinion_and_one_that_comes_back_answers(
+    tmp_path: Path,
+) -> None:
+    prometheus = Prometheus(tmp_path / "prometheus")
+    asking = Asking(prometheus.url, Path(DEFAULT_CA_BUNDLE_PATH))
+    assert await asking.value("vector(1)") is None
+    prometheus.start(NOTHING_SCRAPED, {})
+    try:
+        assert await asking.value("vector(1)") is None, "it is asked again only in a while"
+        asking.now += HOLD_SECONDS
+        assert await asking.value("vector(1)") == 1
+    finally:
+        prometheus.close()
+    assert asking.outcomes == [Outcome.UNREACHABLE, Outcome.HELD_BACK, Outcome.ANSWERED]

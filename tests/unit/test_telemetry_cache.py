@@ -1,0 +1,88 @@
+"""The KV cache that vLLM measured, read from fresh series of the Deployment's own pods."""
+
+import pytest
+
+from tonnage.telemetry.cache import MeasuredCache, measure_cache
+from tonnage.telemetry.pods import select_pods
+from tonnage.telemetry.series import Series
+
+NOW = 1_800_000_000.0
+
+
+def series(pod="llama-0", tokens="524288", engine="0", sampled=NOW - 20):
+    labels = {"pod": pod, "engine": engine, "namespace": "chat", "kv_cache_size_tokens": tokens}
+    return Series(labels, sampled, NOW)
+
+
+async def measure(*found, pods=("llama-0",)):
+    async def ask(query):
+        return found
+
+    return await measure_cache(ask, "chat", pods)
+
+
+@pytest.mark.parametrize(
+    ("found", "want_tokens"),
+    [
+        pytest.param([series()], 524288, id="one replica"),
+        pytest.param([series("a", "90"), series("b", "80")], 80, id="the least of two replicas"),
+        pytest.param(
+            [series(engine="0", tokens="40"), series(engine="1", tokens="30")],
+            70,
+            id="the sum of two data-parallel engines",
+        ),
+        pytest.param(
+            [series(tokens="10", sampled=NOW - 60), series(tokens="20", sampled=NOW - 5)],
+            20,
+            id="the newer of two series that a restart left",
+        ),
+        pytest.param([series("a", "90"), series("b", "None")], 90, id="one that is not known yet"),
+        pytest.param([series("a", "90"), series("b", "1", sampled=NOW - 600)], 90, id="one stale"),
+    ],
+)
+async def test_fresh_series_are_read(found, want_tokens):
+    assert await measure(*found) == MeasuredCache(want_tokens)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param([], id="nothing is known of the pods"),
+        pytest.param([series(tokens="None")], id="the cache is not sized yet"),
+        pytest.param([series(tokens="0")], id="zero tokens"),
+        pytest.param([series(tokens="-5")], id="a negative number"),
+        pytest.param([series(tokens="9" * 400)], id="a number that nothing could hold"),
+        pytest.param([series(sampled=NOW - 600)], id="a stale sample"),
+        pytest.param([series(sampled=NOW + 600)], id="a sample of the future"),
+        pytest.param([series(sampled=None)], id="a time that is no number"),
+        pytest.param([Series({"pod": "llama-0"}, NOW, NOW)], id="no such label"),
+    ],
+)
+async def test_anything_else_is_no_opinion(found):
+    assert await measure(*found) is None
+
+
+async def test_no_answer_is_no_opinion():
+    async def ask(query):
+        return None
+
+    assert await measure_cache(ask, "chat", ["llama-0"]) is None
+
+
+async def test_the_question_names_exactly_the_pods_of_the_deployment():
+    asked = []
+
+    async def ask(query):
+        asked.append(query)
+        return ()
+
+    await measure_cache(ask, "chat", ["llama-0", "llama.b-1", 'x"} or vector(1) #'])
+    await measure_cache(ask, "chat", [])
+    assert asked == [
+        'timestamp(vllm:cache_config_info{namespace="chat",pod=~"llama-0|llama\\\\.b-1"})'
+    ]
+
+
+def test_without_pods_nothing_is_selected():
+    assert select_pods("chat", ()) is None
+    assert select_pods("chat", ("no name\n",)) is None
