@@ -52,7 +52,7 @@ demo: install control-plane ## Show the operator at work on a real control plane
 	@$(BIN)/python -m e2e.demo
 
 .PHONY: test
-test: lint type test-unit verify test-integration ## Everything that must pass before a change lands
+test: lint type test-unit verify test-arguments test-integration ## Everything that must pass before a change lands
 
 ##@ Checks
 
@@ -69,6 +69,21 @@ type: install ## mypy --strict
 .PHONY: test-unit
 test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
 	$(BIN)/pytest tests/unit tests/golden tests/property tests/faults
+
+# vLLM's CPU build comes as a wheel for these; elsewhere what vLLM printed as its help has to do.
+VLLM_WHEEL := $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m))
+
+.PHONY: test-arguments
+test-arguments: install ## What is rendered, read by the argument parser of the real vLLM (0.4 GB once)
+ifeq ($(VLLM_WHEEL),)
+	@echo "vLLM has no CPU wheel for $$(uname -s) on $$(uname -m): left to tests/unit/test_render_vllm_help.py"
+else
+	$(BIN)/pytest tests/vllm
+endif
+
+.PHONY: test-vllm
+test-vllm: install ## A real vLLM server on this CPU, run as a pod would: minutes, and 6 GB once; not in `make test`
+	$(BIN)/pytest tests/vllm/server
 
 .PHONY: explore
 explore: install ## Look for new counterexamples of the properties; `make test` tries the same ones always
@@ -114,8 +129,8 @@ accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, wor
 	@$(BIN)/python -m accuracy $(if $(RAISE),--raise-floors)
 
 .PHONY: bench
-bench: install ## Print the figures of placement: recognition, reasons, speed, scrape, estimates, optimum, double booking
-	@for name in recognition reasons fleet scrape throughput optimum double_booking; do \
+bench: install ## Print the figures of placement: recognition, reasons, speed, scrape, estimates, optimum, double booking, days
+	@for name in recognition reasons fleet scrape throughput optimum double_booking simulator day_of_load; do \
 	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
 	done
 
@@ -165,7 +180,11 @@ lock: ## Bring requirements/ in line with pyproject.toml; to upgrade, remove the
 	compile pyproject.toml --constraints requirements/dev.lock \
 	  --output-file requirements/run.lock >/dev/null; \
 	compile --group build --constraints requirements/dev.lock \
-	  --output-file requirements/build.lock >/dev/null
+	  --output-file requirements/build.lock >/dev/null; \
+	compile --no-annotate requirements/vllm.in --override requirements/vllm.override \
+	  --output-file requirements/vllm.lock >/dev/null; \
+	compile --no-annotate --no-deps requirements/vllm-parser.in \
+	  --constraints requirements/vllm.lock --output-file requirements/vllm-parser.lock >/dev/null
 
 ##@ Image
 

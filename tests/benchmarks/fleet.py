@@ -34,10 +34,11 @@ from tonnage.fleet.model import Reservation
 from tonnage.fleet.resources import gpu_counts
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Apply
+from tonnage.reconcile.case import World
 from tonnage.reconcile.children import ChildPod, read_child, read_deployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.plan import Plan, World, make_plan
+from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.approving import approve
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.controllers import ready, without_image
 from tests.support.fake_api import Crash
 from tonnage.api.names import CHILD_FIELD_MANAGER
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS
@@ -76,6 +77,24 @@ def _take_name(cluster: Cluster) -> None:
     )
 
 
+def _bad_image(cluster: Cluster) -> None:
+    """An image that is not there; pods are told apart by when they were made."""
+    cluster.clock.advance(60)
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if pod["spec"]["containers"][0]["image"] == "none" else ready(pod)
+    )
+    cluster.apply("llama", spec_of(replicas=2, engine={"vllm": {"image": "none"}}))
+
+
+def _bad_pool(cluster: Cluster) -> None:
+    cluster.clock.advance(60)
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if "h100" in pod["metadata"]["name"] else ready(pod)
+    )
+    placement = {"accelerators": ["h100-sxm-80gb"]}
+    cluster.apply("llama", spec_of(replicas=2, placement=placement))
+
+
 _GATEWAY = {"inferencePool": {"endpointPickerRef": {"name": "picker", "port": {"number": 9002}}}}
 
 
@@ -116,6 +135,23 @@ SCENARIOS = {
             apply(approval="Manual", placement={"accelerators": ["mi300x"]}),
         ),
         approve,
+    ),
+    "go back from a bad image": Scenario(
+        ({**MI300X, "gpusPerNode": 2},),
+        (apply(replicas=2),),
+        _bad_image,
+        4000.0,
+    ),
+    "go back to the pool before": Scenario(
+        (MI300X, H100),
+        (apply(replicas=2, placement={"accelerators": ["mi300x"]}),),
+        _bad_pool,
+        4000.0,
+    ),
+    "pause a change": Scenario(
+        (MI300X,),
+        (apply(replicas=2),),
+        apply(replicas=2, rollout={"paused": True}, engine={"vllm": {"maxNumSeqs": 77}}),
     ),
     "delete and make anew": Scenario((MI300X,), (apply(),), _make_anew),
     "ask for an InferencePool": Scenario((MI300X,), (), apply(gateway=_GATEWAY)),

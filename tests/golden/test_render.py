@@ -9,6 +9,7 @@ import yaml
 
 from tests.golden.render.inputs import OWNER, make_checkpoint, make_deployment, make_option
 from tonnage.api.parse import parse_spec
+from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.render.model import RenderSettings, SurgeMode
 from tonnage.render.service import render_service
 from tonnage.render.template import check_template
@@ -32,6 +33,7 @@ def test_spec_and_pool_become_deployment_and_service(
             pool=pool["name"],
             declared=pool.get("spec"),
             node_selector={key: tuple(values) for key, values in pool["nodeSelector"].items()},
+            adjustments=EngineAdjustments(**given.get("adjustments", {})),
         ),
         checkpoint=make_checkpoint(given.get("weightsBytes")),
         replicas=given["replicas"],

@@ -64,7 +64,8 @@ specs = st.builds(
         optional={
             "rollout": st.sampled_from(
                 [{"strategy": name} for name in ("Auto", "Surge", "Recreate")]
-                + [{"restartedAt": "2026-01-01T00:00:00Z"}]
+                + [{"restartedAt": "2026-01-01T00:00:00Z"}, {"paused": True}]
+                + [{"progressDeadline": "99999999h", "maxUnavailable": 9}]
             ),
             "approval": st.sampled_from(["Automatic", "Manual"]),
             "approvedPlan": st.just("0123456789abcdef"),
@@ -159,7 +160,7 @@ pods = st.builds(
 
 @st.composite
 def deployments(draw: Any, digest: str) -> Any:
-    wanted = draw(st.integers(0, 5))
+    wanted, paused = draw(st.integers(0, 5)), draw(st.booleans())
     place = draw(
         st.sampled_from(
             [
@@ -175,6 +176,8 @@ def deployments(draw: Any, digest: str) -> Any:
         {
             "metadata": {
                 "name": draw(names),
+                "namespace": OWNER[0],
+                "ownerReferences": [{"uid": "u0", "controller": True}],
                 "uid": "u1",
                 "resourceVersion": "1",
                 "generation": draw(st.integers(1, 2)),
@@ -186,7 +189,7 @@ def deployments(draw: Any, digest: str) -> Any:
                     ANNOTATION_TEMPLATE: "t",
                 },
             },
-            "spec": {"replicas": wanted, "strategy": {"type": "Recreate"}},
+            "spec": {"replicas": wanted, "strategy": {"type": "Recreate"}, "paused": paused},
             "status": {
                 "observedGeneration": 1,
                 "replicas": wanted,
@@ -212,6 +215,52 @@ conditions = st.lists(
     ),
     max_size=4,
 )
+
+
+place = {
+    "pool": "amd-mi300x",
+    "accelerator": "mi300x",
+    "tensorParallelSize": 1,
+    "pipelineParallelSize": 1,
+    "image": "vllm:1",
+}
+memory = dict.fromkeys(
+    ["deviceGiB", "budgetGiB", "weightsGiB", "activationGiB", "nonTorchGiB", "graphGiB"], 1.0
+)
+last_ready_plans = st.builds(
+    lambda template, name, replicas: {
+        "hash": "0" * 16,
+        "generation": 1,
+        "template": template,
+        "placement": {
+            **place,
+            "name": name,
+            "gpusPerReplica": 1,
+            "replicas": replicas,
+            "readyReplicas": 0,
+            "reason": "LowestCost",
+            "message": "",
+            "memory": {**memory, "kvCacheGiB": 1.0},
+            "kvCacheTokens": 1,
+        },
+    },
+    st.sampled_from(["t", "older"]),
+    st.sampled_from(PLACEMENTS),
+    st.integers(0, 5),
+) | st.just({"hash": 7})
+failed_plans = st.builds(
+    lambda reason, message, circumstances: {
+        **place,
+        "hash": "1" * 16,
+        "reason": reason,
+        "message": message,
+        "at": NOW.isoformat(),
+        "circumstances": circumstances,
+    },
+    st.sampled_from(["OutOfMemory", "CrashLooping", "X"]),
+    words,
+    words,
+) | st.just({})
 
 
 inference_pools = st.sampled_from(
@@ -247,6 +296,8 @@ def observations(draw: Any) -> Observation:
                     "conditions": conditions,
                     "placements": st.sampled_from([[], [{"name": "old"}]]),
                     "desiredReplicas": st.integers(0, 3),
+                    "lastReadyPlan": last_ready_plans,
+                    "failedPlans": st.lists(failed_plans, max_size=2) | st.just(7),
                 },
             )
         ),

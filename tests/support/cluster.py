@@ -38,16 +38,20 @@ from tonnage.kube.protocol import (
     Object,
     TransientError,
 )
+from tonnage.reconcile.case import World
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.learning import KeptInMind
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.observe import measure_nothing
-from tonnage.reconcile.plan import World
+from tonnage.reconcile.observe import MeasureLoad
 from tonnage.reconcile.priority import read_classes
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.stock import take_stock
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.status_book import StatusBook
+from tonnage.telemetry.cache import MeasuredCache
+from tonnage.telemetry.load import LoadQuestion
+from tonnage.telemetry.pods import ServingPod
 
 NAMESPACE = "chat"
 WORLD = World(load_catalog(), RenderSettings())
@@ -99,6 +103,8 @@ class Hub:
 class Cluster:
     """Nodes, users, Kubernetes' controllers, and the operator."""
 
+    world = WORLD
+
     def __init__(self, *groups: Mapping[str, Any]) -> None:
         self.api = FakeApi()
         self.clock = FakeClock()
@@ -106,6 +112,9 @@ class Cluster:
         self.behaviours: dict[str, Behaviour] = {}
         self.errors: list[ApiError] = []
         self.reconciled: list[Key] = []
+        self.measure_load: MeasureLoad = _no_answer
+        self.measured: dict[str, MeasuredCache] = {}
+        self.lessons = KeptInMind()
         self.start_operator()
         for group in groups:
             self.join(**group)
@@ -126,10 +135,12 @@ class Cluster:
             moves=self.moves,
             events=self.told,
             book=self.statuses,
-            world=WORLD,
-            measure=measure_nothing,
+            world=self.world,
+            measure=self._measure,
             wake=lambda key: self._due.update({key: self.clock.seconds}),
             now=self.clock.now,
+            measure_load=lambda question: self.measure_load(question),
+            lessons=self.lessons,
         )
         self._seen: dict[Key, object] = {}
         self._due: dict[Key, float] = {}
@@ -142,6 +153,9 @@ class Cluster:
             self.api.objects(INFERENCE_DEPLOYMENTS),
             read_classes(self.api.objects(PRIORITY_CLASSES)),
         )
+
+    async def _measure(self, key: Key, pods: list[ServingPod]) -> MeasuredCache | None:
+        return self.measured.get(key.name) if pods else None
 
     def watch(self) -> None:
         """The operator's cache learns what is stored."""
@@ -386,6 +400,10 @@ class Cluster:
         return [node for node in found if node["metadata"]["name"].startswith(prefix)]
 
 
+async def _no_answer(question: LoadQuestion) -> None:
+    """Nobody knows the load."""
+
+
 def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -> int:
     """Writes of the operator that changed an object of these kinds."""
     return sum(1 for call in api.effective_writes() if call.kind in tuple(kinds))
@@ -403,6 +421,7 @@ def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
         owner["uid"] = owners.get(owner["uid"], "gone")
     status = body.get("status", {})
     status.pop("observedGeneration", None)
+    status.get("conditions", []).sort(key=lambda condition: str(condition["type"]))
     for condition in status.get("conditions", []):
         for name in ("lastTransitionTime", "observedGeneration"):
             condition.pop(name, None)

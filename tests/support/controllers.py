@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support.fake_api import FakeApi
+from tests.support.rollouts import TEMPLATE_HASH, keep_revision, owner_reference, progress_of
 from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import NotFoundError, Object
+from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
-
-TEMPLATE_HASH = "pod-template-hash"
 
 Behaviour = Callable[[Object], Object]
 """From a pod that is bound to a node to the status that its kubelet gives it next."""
@@ -23,9 +22,14 @@ Behaviour = Callable[[Object], Object]
 
 def run_deployments(api: FakeApi) -> None:
     """One step of the Deployment controller for each Deployment."""
+    pods: dict[str, list[Object]] = {}
+    for pod in api.objects(PODS):
+        if pod.get("status", {}).get("phase") not in ("Failed", "Succeeded"):
+            for owner in pod["metadata"].get("ownerReferences", []):
+                pods.setdefault(owner["uid"], []).append(pod)
     for deployment in api.objects(DEPLOYMENTS):
-        _roll(api, deployment)
-        _count(api, deployment)  # what it has done itself shows at once
+        owned = _roll(api, deployment, pods.get(deployment["metadata"]["uid"], []))
+        _count(api, deployment, owned)  # what it has done itself shows at once
 
 
 def keep_order(found: list[Object]) -> None:
@@ -125,6 +129,12 @@ def gpus_of_node(node: Object) -> Counter[str]:
     return Counter({key: int(count) for key, count in has.items() if key.endswith("/gpu")})
 
 
+def serves(pod: Object) -> bool:
+    """Whether the pod is ready."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+
+
 def _not_ready(container: Object) -> Object:
     return {
         "phase": "Running",
@@ -136,68 +146,61 @@ def _not_ready(container: Object) -> Object:
     }
 
 
-def _pods_of(api: FakeApi, deployment: Object) -> list[Object]:
-    metadata = deployment["metadata"]
-    owner, uid = metadata.get("labels", {}).get(LABEL_OWNER), metadata["uid"]
-    labelled = [
-        api.object(PODS, namespace, name)
-        for namespace, name, _, label in api.versions(PODS)
-        if namespace == metadata["namespace"] and label == owner
-    ]
-    return [
-        pod
-        for pod in labelled
-        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", []))
-        and pod.get("status", {}).get("phase") not in ("Failed", "Succeeded")
-    ]
-
-
-def _roll(api: FakeApi, deployment: Object) -> None:
-    """Replace old pods as the strategy says, then bring the new ones to the wanted number."""
+def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> list[Object]:
+    """Replace old pods as the strategy says, then bring the new ones to the wanted number; the pods
+    that are there after that."""
     spec, template = deployment["spec"], digest(deployment["spec"]["template"])
-    pods = _pods_of(api, deployment)
+    if spec.get("paused"):
+        return _scale(api, deployment, template, pods)
+    keep_revision(api, deployment, template)
     new = [pod for pod in pods if pod["metadata"]["labels"][TEMPLATE_HASH] == template]
-    old = sorted((pod for pod in pods if pod not in new), key=_serves)  # those that fail go first
+    old = sorted((pod for pod in pods if pod not in new), key=serves)  # those that fail go first
     wanted = spec["replicas"]
-    for pod in sorted(new, key=_serves)[: max(0, len(new) - wanted)]:
-        _remove(api, pod)
+    gone = sorted(new, key=serves)[: max(0, len(new) - wanted)]
     if spec["strategy"]["type"] == "Recreate" and old:
-        for pod in old:
-            _remove(api, pod)
-        return
+        return _without(api, pods, [*gone, *old])
     rolling = spec["strategy"].get("rollingUpdate", {"maxSurge": 1, "maxUnavailable": 0})
-    serving = sum(map(_serves, pods))
+    serving = sum(map(serves, pods))
+    left = len(old)
     for pod in old:
-        if not _serves(pod) or serving > wanted - rolling["maxUnavailable"]:
-            serving -= _serves(pod)
-            old = [found for found in old if found is not pod]
-            _remove(api, pod)
-    room = wanted + (rolling["maxSurge"] if old else 0) - len(old)
-    for _ in range(min(wanted, room) - len(new)):
-        _create_pod(api, deployment, template)
+        if not serves(pod) or serving > wanted - rolling["maxUnavailable"]:
+            serving -= serves(pod)
+            left -= 1
+            gone.append(pod)
+    room = wanted + (rolling["maxSurge"] if left else 0) - left
+    remain = _without(api, pods, gone)
+    made = [_create_pod(api, deployment, template) for _ in range(min(wanted, room) - len(new))]
+    return [*remain, *made]
 
 
-def _create_pod(api: FakeApi, deployment: Object, template: str) -> None:
+def _scale(api: FakeApi, deployment: Object, template: str, pods: list[Object]) -> list[Object]:
+    """What a paused Deployment does still: it follows the number of replicas, where it has any."""
+    lacking = deployment["spec"]["replicas"] - len(pods)
+    remain = _without(api, pods, sorted(pods, key=serves)[: max(0, -lacking)])
+    made = range(lacking if pods else 0)
+    return [*remain, *(_create_pod(api, deployment, template) for _ in made)]
+
+
+def _without(api: FakeApi, pods: list[Object], gone: list[Object]) -> list[Object]:
+    """The pods without those, which are removed."""
+    for pod in gone:
+        api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
+    return [pod for pod in pods if pod not in gone]
+
+
+def _create_pod(api: FakeApi, deployment: Object, template: str) -> Object:
     metadata, spec = deployment["metadata"], deployment["spec"]["template"]
     taken = {name for _, name, _, _ in api.versions(PODS)}
     stem = f"{metadata['name']}-{template[:5]}"
     name = next(name for number in range(10**6) if (name := f"{stem}-{number:03}") not in taken)
-    api.put(
+    return api.put(
         PODS,
         {
             "metadata": {
                 "name": name,
                 "namespace": metadata["namespace"],
                 "labels": {**spec["metadata"]["labels"], TEMPLATE_HASH: template},
-                "ownerReferences": [
-                    {
-                        "apiVersion": "apps/v1",
-                        "kind": "Deployment",
-                        "name": metadata["name"],
-                        "uid": metadata["uid"],
-                        "controller": True,
-                    }
-                ],
+                "ownerReferences": [owner_reference(deployment)],
             },
             "spec": spec["spec"],
             "status": {"phase": "Pending"},
@@ -206,17 +209,20 @@ def _create_pod(api: FakeApi, deployment: Object, template: str) -> None:
     )
 
 
-def _count(api: FakeApi, deployment: Object) -> None:
+def _count(api: FakeApi, deployment: Object, pods: list[Object]) -> None:
     template = digest(deployment["spec"]["template"])
-    pods = _pods_of(api, deployment)
     updated = [pod for pod in pods if pod["metadata"]["labels"][TEMPLATE_HASH] == template]
-    status = {
-        "observedGeneration": deployment["metadata"]["generation"],
+    counts = {
         "replicas": len(pods),
         "updatedReplicas": len(updated),
-        "readyReplicas": sum(map(_serves, pods)),
+        "readyReplicas": sum(map(serves, pods)),
     }
-    _set_status(api, DEPLOYMENTS, deployment, {name: n for name, n in status.items() if n})
+    status = {
+        "observedGeneration": deployment["metadata"]["generation"],
+        **{name: count for name, count in counts.items() if count},
+        "conditions": [progress_of(api, deployment, template, counts)],
+    }
+    _set_status(api, DEPLOYMENTS, deployment, status)
 
 
 def _schedule(
@@ -267,19 +273,6 @@ def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
         return wanted["key"] not in labels
     found = labels.get(wanted["key"]) in wanted["values"]
     return found if wanted["operator"] == "In" else not found
-
-
-def _serves(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
-
-
-def _remove(api: FakeApi, pod: Object) -> None:
-    try:
-        api.object(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
-    except NotFoundError:
-        return
-    api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 def _set_status(api: FakeApi, kind: Any, body: Object, status: Object) -> None:

@@ -6,9 +6,10 @@ fail, and the process can be made to die before or after any write.
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from tests.support.api_calls import WRITES, Call, Fault, Verb
@@ -44,7 +45,10 @@ class _Stored:
     ownership: Ownership = field(default_factory=Ownership)
 
 
-_Place = tuple[str, str, str, str]
+_Place = tuple[str, str]
+"""Namespace, empty where there is none, and name."""
+_Shelf = dict[_Place, _Stored]
+"""All objects of one kind."""
 
 
 class FakeApi:
@@ -53,7 +57,7 @@ class FakeApi:
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.now = now
         self.calls: list[Call] = []
-        self._objects: dict[_Place, _Stored] = {}
+        self._shelves: dict[tuple[str, str], _Shelf] = {}
         self._logs: dict[tuple[str, str, str, bool], str] = {}
         self._faults: list[Fault] = []
         self._version = 0
@@ -110,7 +114,7 @@ class FakeApi:
     def put(self, kind: Kind, body: Object, manager: str = "user") -> Object:
         """Create or replace, as kubectl and the built-in controllers do; status included."""
         place = _place(kind, body["metadata"].get("namespace"), body["metadata"]["name"])
-        stored = self._objects.setdefault(place, _Stored({}))
+        stored = self._shelf(kind).setdefault(place, _Stored({}))
         body = _without_fractions(body)
         body.setdefault("apiVersion", kind.api_version)
         body.setdefault("kind", kind.kind)
@@ -128,7 +132,7 @@ class FakeApi:
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Delete without any precondition, as a user does."""
-        self._objects.pop(_place(kind, namespace, name), None)
+        self._shelf(kind).pop(_place(kind, namespace, name), None)
 
     def object(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """A copy of what is stored. Raises NotFoundError."""
@@ -136,20 +140,18 @@ class FakeApi:
 
     def objects(self, kind: Kind) -> list[Object]:
         """Copies of all stored objects of a kind, by namespace and name."""
-        places = sorted(place for place in self._objects if place[:2] == (kind.group, kind.plural))
-        return [_copied(self._objects[place].object) for place in places]
+        found: list[Object] = _copied([stored.object for _, stored in self._in_order(kind)])
+        return found
 
     def versions(self, kind: Kind) -> list[tuple[str, str, str, str | None]]:
         """Namespace, name, uid with resourceVersion, and owner's label, of all of a kind: cheap."""
         return [
             (
-                place[2],
-                place[3],
+                *place,
                 f"{metadata['uid']}@{metadata['resourceVersion']}",
                 metadata.get("labels", {}).get(LABEL_OWNER),
             )
-            for place, stored in sorted(self._objects.items(), key=lambda item: item[0])
-            if place[:2] == (kind.group, kind.plural)
+            for place, stored in self._in_order(kind)
             for metadata in [stored.object["metadata"]]
         ]
 
@@ -166,8 +168,8 @@ class FakeApi:
     def collect_garbage(self) -> list[Object]:
         """Remove objects all of whose owners are gone, until none is left; returns the removed."""
         removed: list[Object] = []
-        while orphans := [place for place in self._objects if self._is_orphan(place)]:
-            removed += [self._objects.pop(place).object for place in orphans]
+        while orphans := self._find_orphans():
+            removed += [shelf.pop(place).object for shelf, place in orphans]
         return removed
 
     # KubeApi
@@ -189,9 +191,8 @@ class FakeApi:
         wanted = dict(labels or {}).items()
         found = [
             stored.object
-            for place, stored in sorted(self._objects.items(), key=lambda item: item[0])
-            if place[:2] == (kind.group, kind.plural)
-            and namespace in (None, stored.object["metadata"].get("namespace"))
+            for _, stored in self._in_order(kind)
+            if namespace in (None, stored.object["metadata"].get("namespace"))
             and wanted <= stored.object["metadata"].get("labels", {}).items()
             and (where is None or where(stored.object))
         ]
@@ -207,7 +208,7 @@ class FakeApi:
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
     ) -> None:
         self._before("delete", kind)
-        stored = self._objects.get(_place(kind, namespace, name))
+        stored = self._shelf(kind).get(_place(kind, namespace, name))
         if stored:
             _check_preconditions(stored.object, {"uid": uid, "resourceVersion": resource_version})
             self.remove(kind, namespace, name)
@@ -247,13 +248,13 @@ class FakeApi:
         self._before("put_lease", LEASES)
         wanted = lease["metadata"]
         place = _place(LEASES, wanted["namespace"], wanted["name"])
-        stored = self._objects.get(place)
+        stored = self._shelf(LEASES).get(place)
         if (stored is None) != ("resourceVersion" not in wanted):
             raise ConflictError(f"lease {wanted['namespace']}/{wanted['name']} is not as expected")
         if stored:
             _check_preconditions(stored.object, wanted)
         answer = self.put(LEASES, lease, CHILD_FIELD_MANAGER)
-        self.calls.append(Call("put_lease", LEASES, place[2], place[3], effective=True))
+        self.calls.append(Call("put_lease", LEASES, *place, effective=True))
         self._after("put_lease", LEASES)
         return answer
 
@@ -263,11 +264,11 @@ class FakeApi:
         self._before(verb, kind)
         metadata = body["metadata"]
         place = _place(kind, metadata.get("namespace"), metadata["name"])
-        stored = self._objects.get(place)
+        stored = self._shelf(kind).get(place)
         if stored is None and verb == "apply_status":
-            raise NotFoundError(f"{place} not found")
+            raise NotFoundError(f"{kind.plural} {place} not found")
         if stored is None and "uid" in metadata:
-            raise ConflictError(f"{place} with uid {metadata['uid']} does not exist")
+            raise ConflictError(f"{kind.plural} {place} with uid {metadata['uid']} does not exist")
         if stored:
             _check_preconditions(stored.object, metadata)
         stored = stored or _Stored({"apiVersion": kind.api_version, "kind": kind.kind})
@@ -279,8 +280,8 @@ class FakeApi:
         }
         merged = stored.ownership.apply(live, wanted, manager)
         effective = self._store(kind, stored, live, merged, metadata)
-        self._objects[place] = stored
-        self.calls.append(Call(verb, kind, place[2] or None, place[3], effective))
+        self._shelf(kind)[place] = stored
+        self.calls.append(Call(verb, kind, place[0] or None, place[1], effective))
         self._after(verb, kind)
         return _copied(stored.object)
 
@@ -314,16 +315,28 @@ class FakeApi:
         return f"00000000-0000-4000-8000-{self._uids:012d}"
 
     def _find(self, kind: Kind, namespace: str | None, name: str) -> _Stored:
-        stored = self._objects.get(_place(kind, namespace, name))
+        stored = self._shelf(kind).get(_place(kind, namespace, name))
         if stored is None:
             error = NotFoundError if kind in SERVED else KindMissingError
             raise error(f'{kind.plural} "{name}" not found')
         return stored
 
-    def _is_orphan(self, place: _Place) -> bool:
-        owners = self._objects[place].object["metadata"].get("ownerReferences", [])
-        alive = {stored.object["metadata"]["uid"] for stored in self._objects.values()}
-        return bool(owners) and not any(owner["uid"] in alive for owner in owners)
+    def _shelf(self, kind: Kind) -> _Shelf:
+        return self._shelves.setdefault((kind.group, kind.plural), {})
+
+    def _in_order(self, kind: Kind) -> Sequence[tuple[_Place, _Stored]]:
+        return sorted(self._shelf(kind).items(), key=itemgetter(0))
+
+    def _find_orphans(self) -> Sequence[tuple[_Shelf, _Place]]:
+        shelves = list(self._shelves.values())
+        alive = {each.object["metadata"]["uid"] for shelf in shelves for each in shelf.values()}
+        return [
+            (shelf, place)
+            for shelf in shelves
+            for place, stored in shelf.items()
+            for owners in [stored.object["metadata"].get("ownerReferences", [])]
+            if owners and not any(owner["uid"] in alive for owner in owners)
+        ]
 
     def _before(self, verb: Verb, kind: Kind) -> None:
         self._asked += 1
@@ -360,7 +373,7 @@ def _without_fractions(value: Any) -> Any:
 
 
 def _place(kind: Kind, namespace: str | None, name: str) -> _Place:
-    return (kind.group, kind.plural, (namespace or "") if kind.namespaced else "", name)
+    return ((namespace or "") if kind.namespaced else "", name)
 
 
 def _fields(kind: Kind, body: Object) -> Fields:

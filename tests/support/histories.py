@@ -18,21 +18,14 @@ no block as large as they need, are counted apart: nobody was promised their GPU
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tests.support.cluster import H100, L40S, MI300X, spec_of
 from tests.support.controllers import crashing, loading
 from tests.support.fake_api import Crash
-from tests.support.promise_book import Verdict, find_overcommitted
-from tests.support.promises import (
-    Block,
-    Promise,
-    can_pack,
-    pack_largest_first,
-    read_promises,
-)
+from tests.support.promise_book import Verdict, find_overcommitted, find_overpromised
+from tests.support.promises import Promise, read_promises
 from tests.support.turmoil import FOREIGN, Turmoil
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
 from tonnage.kube.protocol import TransientError
@@ -97,19 +90,7 @@ class Checked(Turmoil):
 
     def _check(self, promise: Promise) -> None:
         self.verdict.promises += 1
-        promises = self._promises()
-        free = self.known.free_in_the_end(promises, leaving_out=promise.owner)
-        earlier = [
-            block
-            for other in promises
-            if other.owner != promise.owner
-            for block in _blocks(other, self.known.outstanding(other))
-        ]
-        kept = pack_largest_first(earlier, free)
-        stays = self.known.bound(promise, among=promise.nodes - free.keys())
-        blocks = [*kept, *_blocks(promise, promise.replicas - stays)]
-        if len(pack_largest_first(blocks, free)) < len(blocks) and not can_pack(blocks, free):
-            self._tell([f"overpromised: {promise}, others {_summary(kept)}, free: {free}"])
+        self._tell(find_overpromised(promise, self._promises(), self.known))
 
     def _promises(self) -> list[Promise]:
         return read_promises(
@@ -120,14 +101,6 @@ class Checked(Turmoil):
 
     def _tell(self, found: Iterable[str]) -> None:
         self.verdict.double_bookings += [f"moment {self.moment}: {told}" for told in found]
-
-
-def _blocks(promise: Promise, replicas: int) -> list[Block]:
-    return [(promise.gpus, promise.nodes)] * replicas
-
-
-def _summary(blocks: list[Block]) -> dict[tuple[int, tuple[str, ...]], int]:
-    return dict(Counter((size, tuple(sorted(nodes))) for size, nodes in blocks))
 
 
 async def run_history(seed: int, steps: int = 30) -> Verdict:

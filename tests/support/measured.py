@@ -4,8 +4,9 @@ from prometheus_client import generate_latest
 
 from tests.support.exposition import Series, read_series
 from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
-from tests.support.statuses import conditions, placement, status
+from tests.support.statuses import conditions, placement, scaling, status
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.pod import read_gpu_pod
@@ -17,8 +18,19 @@ from tonnage.reconcile.key import Key
 from tonnage.runtime.controller import Result
 from tonnage.runtime.registry import Metrics
 from tonnage.runtime.status_book import StatusBook
+from tonnage.telemetry.outcome import Outcome
 
 CATALOG = load_catalog()
+
+
+class Learnt:
+    """What was learnt: nothing, and one entry cannot be used."""
+
+    has_read = True
+    invalid = 1
+
+    def known(self) -> Corrections:
+        return UNCORRECTED
 
 
 class Measured:
@@ -45,10 +57,13 @@ class Measured:
         self.metrics.api.changes_missed(NODES.plural, 2)
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
+        self.metrics.prometheus.asked(Outcome.ANSWERED)
+        self.metrics.corrections.watch(Learnt())
         found = status(
             conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),
             placements=[placement("mi300x", measuredKvCacheTokens=900)],
             omittedCandidates={RejectedReason.TOO_SLOW: 1},
+            scaling=scaling(3),
         )
         self.book.prime([(Key("chat", "llama"), found)])
 

@@ -43,7 +43,12 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "tonnage_rejected_candidates": ("reason",),
     "tonnage_unplaced_objects": ("reason",),
     "tonnage_unplaced_since_timestamp_seconds": ("namespace", "name", "reason"),
+    "tonnage_prometheus_questions_total": ("outcome",),
+    "tonnage_corrections": (),
+    "tonnage_corrections_invalid": (),
     "tonnage_kv_cache_tokens": ("accelerator", "source"),
     "tonnage_kv_cache_prediction_worst_ratio": ("accelerator",),
+    "tonnage_wanted_replicas": ("namespace", "name"),
+    "tonnage_wanted_replicas_omitted": (),
 }
 """Metrics by the names of their series, and the labels that they are selected by."""

@@ -1,9 +1,19 @@
 """When replicas were promised and when GPUs were lost, and what is to be said of it at rest."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.support.promises import Promise, Sight, gpus_of_node, is_usable, owner_of
+from tests.support.promises import (
+    Block,
+    Promise,
+    Sight,
+    can_pack,
+    gpus_of_node,
+    is_usable,
+    owner_of,
+    pack_largest_first,
+)
 
 
 @dataclass(slots=True)
@@ -91,6 +101,32 @@ def find_overcommitted(sight: Sight) -> list[str]:
         for name in [node["metadata"]["name"]]
         if held[name] > gpus_of_node(node)
     ]
+
+
+def find_overpromised(promise: Promise, promises: Sequence[Promise], known: Sight) -> list[str]:
+    """A promise that finds no place beside those of the others, by the nodes and pods as the
+    operator knew them when it was made."""
+    free = known.free_in_the_end(promises, leaving_out=promise.owner)
+    earlier = [
+        block
+        for other in promises
+        if other.owner != promise.owner
+        for block in _blocks(other, known.outstanding(other))
+    ]
+    kept = pack_largest_first(earlier, free)
+    stays = known.bound(promise, among=promise.nodes - free.keys())
+    blocks = [*kept, *_blocks(promise, promise.replicas - stays)]
+    if len(pack_largest_first(blocks, free)) == len(blocks) or can_pack(blocks, free):
+        return []
+    return [f"overpromised: {promise}, others {_summary(kept)}, free: {free}"]
+
+
+def _blocks(promise: Promise, replicas: int) -> list[Block]:
+    return [(promise.gpus, promise.nodes)] * replicas
+
+
+def _summary(blocks: Iterable[Block]) -> dict[tuple[int, tuple[str, ...]], int]:
+    return dict(Counter((size, tuple(sorted(nodes))) for size, nodes in blocks))
 
 
 def _is_more(promise: Promise, before: Promise | None) -> bool:

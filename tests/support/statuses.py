@@ -55,3 +55,13 @@ def placement(accelerator: str, replicas: int = 2, **fields: Any) -> dict[str, A
         "kvCacheTokens": 1000,
         **fields,
     }
+
+
+def scaling(wanted: int) -> dict[str, Any]:
+    """What a load asks for."""
+    return {
+        "wantedReplicas": wanted,
+        "recommendedReplicas": wanted,
+        "reason": "LoadMeasured",
+        "message": "",
+    }

@@ -42,6 +42,12 @@ def test_every_field_is_structural_and_described(path: str, schema: dict[str, An
     assert is_element or schema.get("description"), f"kubectl explain {path} would say nothing"
 
 
+@pytest.mark.parametrize(("path", "schema"), ALL_FIELDS, ids=[path for path, _ in ALL_FIELDS])
+def test_the_api_server_prunes_nothing_of_a_map(path: str, schema: dict[str, Any]) -> None:
+    said = {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"}
+    assert schema["type"] != "object" or said & schema.keys(), f"{path} would always be empty"
+
+
 @pytest.mark.parametrize("kind", CRDS)
 def test_no_default_makes_the_api_server_write_objects_into_a_users_spec(kind: str) -> None:
     defaults = [schema["default"] for _, schema in fields(kind, "spec") if "default" in schema]
@@ -92,7 +98,20 @@ def test_the_api_server_refuses_bounds_in_the_wrong_order() -> None:
     ((_, scaling),) = (
         field for field in fields("InferenceDeployment", "spec") if field[0] == "spec.scaling"
     )
-    (rule,) = scaling["x-kubernetes-validations"]
+    rule, _ = scaling["x-kubernetes-validations"]
     assert rule["rule"] == "self.minReplicas <= self.maxReplicas"
     assert {"minReplicas", "maxReplicas"} <= set(rule["message"].split())
-    assert all("default" in bound for bound in scaling["properties"].values())
+    bounds = [scaling["properties"][name] for name in ("minReplicas", "maxReplicas")]
+    assert all("default" in bound for bound in bounds)
+
+
+def test_the_api_server_refuses_to_scale_to_zero_by_nothing() -> None:
+    ((_, scaling),) = (
+        field for field in fields("InferenceDeployment", "spec") if field[0] == "spec.scaling"
+    )
+    _, rule = scaling["x-kubernetes-validations"]
+    assert rule["rule"] == "!has(self.scaleToZero) || has(self.targets)"
+    (any_target,) = scaling["properties"]["targets"]["x-kubernetes-validations"]
+    named = set(scaling["properties"]["targets"]["properties"])
+    assert all(f"has(self.{name})" in any_target["rule"] for name in named)
+    assert all(name in any_target["message"] for name in named)

@@ -12,6 +12,7 @@ GOOD: dict[str, Any] = {
     "model": {"source": {"inline": {"config": {}}}},
     "workload": {"maxModelLen": 8192},
 }
+QUEUED = {"metric": "gateway_queued", "matchLabels": {"model": "llama"}}
 
 
 def test_what_is_left_out_gets_its_default() -> None:
@@ -20,6 +21,13 @@ def test_what_is_left_out_gets_its_default() -> None:
     assert spec.placement.policy == "LowestCost"
     assert spec.placement.fallback.after == "10m"
     assert spec.replicas is None
+
+
+@pytest.mark.parametrize("duration", ["1ms", "0.5s", "1h30m", "0s10ms", "00.10s"])
+def test_a_latency_above_zero_may_be_written_as_any_duration(duration: str) -> None:
+    spec = parse_spec(GOOD | {"scaling": {"targets": {"timeToFirstToken": duration}}})
+    assert spec.scaling.targets is not None
+    assert spec.scaling.targets.time_to_first_token == duration
 
 
 def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
@@ -47,6 +55,71 @@ def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
             "minReplicas 9 is above maxReplicas 3",
         ),
         ({"scaling": {"minReplicas": 65}}, "spec.scaling", "above maxReplicas 64"),
+        ({"scaling": {"minReplicas": 0}}, "spec.scaling.minReplicas", "found 0"),
+        ({"scaling": {"targets": {}}}, "spec.scaling.targets", "found none"),
+        (
+            {"scaling": {"targets": {"gpuUtilisation": 0.8}}},
+            "spec.scaling.targets.gpuUtilisation",
+            "is not a field of this version",
+        ),
+        (
+            {"scaling": {"targets": {"waitingRequests": 0}}},
+            "spec.scaling.targets.waitingRequests",
+            "found 0",
+        ),
+        (
+            {"scaling": {"targets": {"kvCacheUsage": 80}}},
+            "spec.scaling.targets.kvCacheUsage",
+            "found 80",
+        ),
+        (
+            {"scaling": {"targets": {"timeToFirstToken": "0s"}}},
+            "spec.scaling.targets.timeToFirstToken",
+            "found '0s'",
+        ),
+        (
+            {"scaling": {"targets": {"timePerOutputToken": "0.0ms0s"}}},
+            "spec.scaling.targets.timePerOutputToken",
+            "found '0.0ms0s'",
+        ),
+        (
+            {
+                "scaling": {"targets": {"runningRequests": 300}},
+                "engine": {"vllm": {"maxNumSeqs": 256}},
+            },
+            "spec",
+            "scaling.targets.runningRequests 300 is above engine.vllm.maxNumSeqs 256",
+        ),
+        (
+            {"scaling": {"scaleToZero": {"queuedRequests": QUEUED}}},
+            "spec.scaling",
+            "scaleToZero is set and targets is not",
+        ),
+        (
+            {"scaling": {"targets": {"waitingRequests": 1}, "scaleToZero": {"after": "15m"}}},
+            "spec.scaling.scaleToZero.queuedRequests",
+            "is required",
+        ),
+        (
+            {
+                "scaling": {
+                    "targets": {"waitingRequests": 1},
+                    "scaleToZero": {"queuedRequests": QUEUED | {"matchLabels": {}}},
+                }
+            },
+            "spec.scaling.scaleToZero.queuedRequests.matchLabels",
+            "at least 1 item",
+        ),
+        (
+            {
+                "scaling": {
+                    "targets": {"waitingRequests": 1},
+                    "scaleToZero": {"queuedRequests": QUEUED | {"metric": "up) or vector(1"}},
+                }
+            },
+            "spec.scaling.scaleToZero.queuedRequests.metric",
+            "found 'up) or vector(1'",
+        ),
         ({"gpus": 4}, "spec.gpus", "is not a field of this version"),
         (
             {"template": {"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}}},

@@ -53,7 +53,7 @@ def test_the_story_of_what_serves_goes_from_the_model_to_nothing_left_to_do(expl
     assert told["Pools judged"][0].startswith("Placed=True PoolChosen")
     assert told["Runs"][0].startswith("pool amd-mi300x (mi300x, TP 1): 2 of 2 replicas ready")
     assert told["Measured by vLLM"] == [
-        "mi300x: nothing is known (the operator needs a Prometheus that scrapes the pods)"
+        "mi300x: nothing is known yet: neither a Prometheus nor the pods have told"
     ]
     assert told["Next"] == ["nothing is left to do: the replicas stay where they are"]
 
@@ -88,11 +88,20 @@ def test_a_failing_pod_is_told_with_its_cause_from_its_log(explain):
     cluster.apply("llama", spec_of())
     asyncio.run(cluster.settle())
     (pod,) = cluster.pods()
-    log = "ValueError: No available memory for the cache blocks.\n"
+    log = "SafetensorError: Error while deserializing header: incomplete metadata\n"
     cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], VLLM_CONTAINER, log, previous=True)
     told = sections(explain(cluster))
-    assert told["chat/llama (generation 1)"][0].startswith("Ready=False OutOfMemory")
-    assert "nothing gets better by itself: see why it is OutOfMemory" in told["Next"]
+    assert told["chat/llama (generation 1)"][0].endswith("incomplete metadata")
+    assert "nothing gets better by itself: see why it is CrashLooping" in told["Next"]
+
+
+def test_a_pause_is_told_as_what_somebody_has_to_end(explain):
+    cluster = asyncio.run(served(MI300X))
+    cluster.apply("llama", spec_of(rollout={"paused": True}))
+    asyncio.run(cluster.settle())
+    assert any(
+        "somebody has to end the pause" in step for step in sections(explain(cluster))["Next"]
+    )
 
 
 def test_who_waits_for_gpus_is_told_so(explain):

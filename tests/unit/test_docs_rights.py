@@ -1,6 +1,8 @@
 """docs/rights.md explains every right of the shipped role, and no other."""
 
 import re
+from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -13,20 +15,22 @@ ROW = re.compile(
 
 def rights_of(path):
     """Resource, with its group, to verbs, over all rules of a file."""
-    return {
-        ".".join(filter(None, (resource, group))): set(rule["verbs"])
-        for body in yaml.safe_load_all(path.read_text("utf-8"))
-        for rule in body.get("rules", [])
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    verbs = defaultdict(set)
+    for body in yaml.safe_load_all(path.read_text("utf-8")):
+        for rule in body.get("rules", []):
+            for group, resource in product(rule["apiGroups"], rule["resources"]):
+                verbs[".".join(filter(None, (resource, group)))] |= set(rule["verbs"])
+    return verbs
 
 
 def explained(section=""):
     """The same as the page's tables have it; of one section where it is named."""
     page = (ROOT / "docs" / "rights.md").read_text("utf-8")
     part = page.partition(f"\n## {section}")[2].partition("\n## ")[0] if section else page
-    return {row["resource"]: set(row["verbs"].split(", ")) for row in ROW.finditer(part)}
+    verbs = defaultdict(set)
+    for row in ROW.finditer(part):
+        verbs[row["resource"]] |= set(row["verbs"].split(", "))
+    return verbs
 
 
 def resource_of(name):

@@ -1,5 +1,7 @@
 """The manifests say what the operator needs, and no more."""
 
+from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.kube import kinds
 from tonnage.kube.protocol import Kind
+from tonnage.runtime.correction_store import CONFIG_MAP
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
@@ -31,21 +34,32 @@ def base_objects():
     return [body for name in listed for body in load(BASE / name)]
 
 
+def find_all(kind):
+    return [body for body in base_objects() if body["kind"] == kind]
+
+
 def find(kind):
-    found = [body for body in base_objects() if body["kind"] == kind]
-    assert len(found) == 1
-    return found[0]
+    (found,) = find_all(kind)
+    return found
+
+
+def verbs_of(rules):
+    """(group, resource) to verbs."""
+    verbs = defaultdict(set)
+    for rule in rules:
+        for group, resource in product(rule["apiGroups"], rule["resources"]):
+            verbs[group, resource] |= set(rule["verbs"])
+    return verbs
 
 
 def granted():
-    """(group, resource) to verbs, over the cluster role and the role of the own namespace."""
-    rules = find("ClusterRole")["rules"] + find("Role")["rules"]
-    return {
-        (group, resource): set(rule["verbs"])
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    """What the cluster role grants."""
+    return verbs_of(find("ClusterRole")["rules"])
+
+
+def granted_at_home():
+    """What the roles of the own namespace grant."""
+    return verbs_of(rule for role in find_all("Role") for rule in role["rules"])
 
 
 def test_the_kustomization_lists_every_file_beside_it():
@@ -79,7 +93,8 @@ def test_samples_can_be_applied_together():
 
 def test_every_kind_the_operator_speaks_of_is_granted_and_no_other():
     spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind != kinds.INFERENCE_POOLS}
-    assert {(group, name) for group, name in granted() if "/" not in name} == spoken_of
+    both = {*granted(), *granted_at_home()}
+    assert {(group, name) for group, name in both if "/" not in name} == spoken_of
 
 
 def test_inference_pools_are_granted_by_their_component_alone_and_never_listed():
@@ -100,7 +115,7 @@ def test_objects_beside_neighbours_are_what_the_models_accept_and_refer_to():
     for body in named:
         parse_spec(body["spec"])
     scaled = [body["spec"]["scaleTargetRef"] for body in bodies if body["kind"] in SCALERS]
-    assert len(scaled) == 2
+    assert len(scaled) == 3
     for target in scaled:
         assert (target["apiVersion"], target["kind"]) == (API_VERSION, INFERENCE_DEPLOYMENT)
         (found,) = (body for body in named if body["metadata"]["name"] == target["name"])
@@ -108,7 +123,7 @@ def test_objects_beside_neighbours_are_what_the_models_accept_and_refer_to():
 
 
 def test_no_rule_has_a_wildcard():
-    for (group, resource), verbs in granted().items():
+    for (group, resource), verbs in [*granted().items(), *granted_at_home().items()]:
         assert "*" not in {group, resource, *verbs}
 
 
@@ -130,7 +145,7 @@ WRITES = {"create", "update", "patch", "delete", "deletecollection"}
         (("", "configmaps"), set()),
         (("", "secrets"), set()),
         (("events.k8s.io", "events"), {"create", "patch"}),
-        (("coordination.k8s.io", "leases"), {"create", "update"}),
+        (("coordination.k8s.io", "leases"), set()),
     ],
     ids=lambda value: value[1] if isinstance(value, tuple) else "",
 )
@@ -143,18 +158,29 @@ def test_secrets_and_config_maps_are_read_by_name_only():
     assert granted()["", "configmaps"] == {"get"}
 
 
-def test_leases_are_granted_in_the_own_namespace_only():
-    resources = [name for rule in find("ClusterRole")["rules"] for name in rule["resources"]]
-    assert "leases" not in resources
-    assert find("Role")["metadata"]["namespace"] == find("ServiceAccount")["metadata"]["namespace"]
+def test_the_lease_and_the_corrections_alone_are_written_in_the_own_namespace():
+    assert granted_at_home() == {
+        ("coordination.k8s.io", "leases"): {"get", "create", "update"},
+        ("", "configmaps"): {"get", "create", "patch"},
+    }
+    home = find("ServiceAccount")["metadata"]["namespace"]
+    assert {role["metadata"]["namespace"] for role in find_all("Role")} == {home}
+
+
+def test_no_config_map_but_the_corrections_is_changed():
+    rules = [rule for role in find_all("Role") for rule in role["rules"]]
+    named = [rule for rule in rules if "patch" in rule["verbs"]]
+    assert [rule["resourceNames"] for rule in named] == [[CONFIG_MAP]]
 
 
 def test_bindings_bind_the_service_account_to_the_roles():
     account = find("ServiceAccount")["metadata"]
     subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
-    for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
-        assert find(binding)["subjects"] == [subject]
-        assert find(binding)["roleRef"]["name"] == find(role)["metadata"]["name"]
+    for kind in ("ClusterRole", "Role"):
+        bindings = find_all(f"{kind}Binding")
+        assert all(binding["subjects"] == [subject] for binding in bindings)
+        bound = [(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings]
+        assert bound == [(kind, role["metadata"]["name"]) for role in find_all(kind)]
 
 
 def test_the_operators_pods_pass_pod_security_restricted():

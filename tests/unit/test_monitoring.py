@@ -24,6 +24,7 @@ SECTIONS = dict(
 
 WELL = {
     *("Valid", "ResolvingModel", "PoolChosen", "ScaledToZero", "ReplicasReady", "PoolUsable"),
+    *("LoadMeasured", "ReplicasGiven", "AsPredicted"),
     *("Applied", "RollingOut", "Starting", "Waiting", "Settled"),
     *("NotPlaced", "NotAccepted"),  # they point to another condition, whose reason has a section
 }
@@ -32,8 +33,14 @@ WELL = {
 NO_ALERT = {
     "ContainersNotReady": "loading takes minutes, and what hinders it has a reason of its own",
     "AwaitingApproval": "it waits because it was asked to",
+    "RolloutPaused": "the same",
     "KindMissing": "the InferencePool alone is concerned, and no request is lost",
     "Unreachable": "the same, and it is tried again",
+    "NoOpinion": "TonnageScalingBlind goes by the condition, which has no other reason when False",
+    **dict.fromkeys(
+        ("MeasuredLess", "MeasuredMore"),
+        "TonnagePredictionDrift goes by how far off it is; a little hurts nobody, and is learnt",
+    ),
     "Forbidden": "TonnagePermissionMissing says which permission",
     **dict.fromkeys(
         ("NoMatchingPool", "DoesNotFit", "InsufficientGPUs", "OverBudget", "TooSlow"),

@@ -9,14 +9,23 @@ from tests.support.gpu_nodes import amd_node
 from tests.support.placing import CATALOG, LLAMA_8B, chosen, decide_on, spec_of
 from tonnage.fit.options import engine_options
 from tonnage.placement.latency import keeps_to
-from tonnage.placement.load import Load, load_of
-from tonnage.placement.replicas import count_replicas
+from tonnage.placement.load import Demanded, FullReplica, Load, load_of
+from tonnage.placement.replicas import count_replicas, fill_replica
 from tonnage.throughput.model import ThroughputEstimate
 
 
-def load(**how: Any) -> Load:
+def load(demanded: Demanded | None = None, **how: Any) -> Load:
     spec = spec_of(**how)
-    return load_of(spec, LLAMA_8B, engine_options(spec, CATALOG))
+    return load_of(spec, LLAMA_8B, engine_options(spec, CATALOG), demanded=demanded)
+
+
+def follows(demanded: Demanded | None = None, **scaling: Any) -> Load:
+    """A load that the number of replicas is to follow, of which one replica may hold 3 of 10."""
+    return load(
+        demanded,
+        scaling={"targets": {"waitingRequests": 1}, **scaling},
+        workload={"concurrency": 10, "latencyTargets": {"timePerOutputToken": "3ms"}},
+    )
 
 
 @dataclass
@@ -132,3 +141,41 @@ def test_a_replica_holds_no_more_than_vllm_schedules() -> None:
     assert option.replicas == 7
     fixed = decide_on([amd_node("a")], LLAMA_8B, workload=workload, engine=engine, replicas=2)
     assert "holds 32 of 100 requests at once, 16 a replica" in fixed.message
+
+
+@pytest.mark.parametrize(
+    ("demanded", "scaling", "want"),
+    [
+        (Demanded(7), {}, 7),
+        (Demanded(7), {"maxReplicas": 5}, 5),
+        (Demanded(1), {"minReplicas": 2}, 2),
+        (Demanded(0), {"minReplicas": 2}, 0),
+        # A full one here generates 1000 tokens a second.
+        (Demanded(7, 1000.0), {}, 7),
+        (Demanded(7, 999.999), {}, 7),
+        (Demanded(7, 2500.0), {}, 18),
+        (Demanded(7, 100.0), {}, 1),
+    ],
+)
+def test_the_measured_load_decides_the_number_once_there_is_one(
+    demanded: Demanded, scaling: dict[str, Any], want: int
+) -> None:
+    wish = follows(demanded, **scaling)
+    full = fill_replica(wish, 10, 256, Estimator())
+    assert full is not None
+    assert full.tokens_per_second == pytest.approx(1000)
+    assert count_replicas(wish, 10, Estimator(), full).count == want
+
+
+def test_whether_a_replica_is_fast_enough_does_not_depend_on_how_many_there_are() -> None:
+    for count in (1, 4, 40):
+        found = count_replicas(follows(Demanded(count)), 10, Estimator())
+        assert found.estimate is not None
+        assert found.estimate.batch == 3
+        assert found.note is None
+
+
+def test_a_full_replica_holds_what_keeps_to_the_targets_whatever_the_workload_is() -> None:
+    found = fill_replica(follows(), 1000, 256, Estimator())
+    assert found == FullReplica(3, 256, pytest.approx(1000), pytest.approx(1.0))  # type: ignore[arg-type]  # compares alike
+    assert fill_replica(load(), 1000, 256, Estimator()) is None

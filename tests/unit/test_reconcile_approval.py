@@ -15,7 +15,7 @@ from tonnage.checkpoint.facts import checkpoint_from_inline
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.fit.model import Parallelism
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
-from tonnage.reconcile.approval import Terms
+from tonnage.reconcile.terms import Terms
 
 MINUTE = 60.0
 

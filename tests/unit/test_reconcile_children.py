@@ -12,6 +12,7 @@ from tonnage.api.names import (
     LABEL_PLACEMENT,
 )
 from tonnage.fit.model import Parallelism
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.reconcile.children import (
     is_controlled_by,
     read_deployment,
@@ -119,6 +120,25 @@ def test_a_placement_annotation_is_read_or_counts_as_absent(
 ) -> None:
     found = read_deployment(deployment(text))
     assert (found.pool, found.parallelism) == (want_pool, want_parallelism)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("{}", UNADJUSTED),
+        (
+            '{"gpuMemoryUtilization":0.88,"maxNumSeqs":512,"maxNumBatchedTokens":4096}',
+            EngineAdjustments(0.88, 512, 4096),
+        ),
+        ('{"maxNumSeqs":512}', EngineAdjustments(max_num_seqs=512)),
+        ('{"gpuMemoryUtilization":7.5,"maxNumSeqs":-1,"maxNumBatchedTokens":true}', UNADJUSTED),
+        ('{"gpuMemoryUtilization":"1","maxNumSeqs":1e99,"maxNumBatchedTokens":[]}', UNADJUSTED),
+    ],
+)
+def test_what_the_operator_set_of_the_engine_is_read_or_counts_as_unset(
+    text: str, want: EngineAdjustments
+) -> None:
+    assert read_deployment(deployment(text)).adjustments == want
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def deployment(
         existing=wanted,
         ready=ready,
         settled=settled,
+        updated=1,
     )
 
 
@@ -399,3 +400,18 @@ def test_a_pod_of_a_template_that_was_mended_is_no_failure_of_the_new_one() -> N
         Outlook(ACCEPTED, placed(), ROLLING), pods=[new, old], deployments=[ROLLING]
     )
     assert again["Stalled"] == ("True", "CrashLooping")
+
+
+def test_a_failure_that_another_plan_follows_does_not_last() -> None:
+    now = Outlook(ACCEPTED, placed(), LOADING)
+    lasting = conditions_of(now, pods=[OUT_OF_MEMORY], deployments=[LOADING])
+    assert lasting["Stalled"] == ("True", "OutOfMemory")
+    for passing in (
+        replace(now, goes_on=True),
+        replace(now, target=None),
+        replace(now, target=replace(LOADING, updated=0)),
+    ):
+        found = conditions_of(passing, pods=[OUT_OF_MEMORY], deployments=[LOADING])
+        assert found["Ready"] == ("False", "OutOfMemory")
+        assert found["Progressing"] == ("True", "OutOfMemory")
+        assert "Stalled" not in found

@@ -11,6 +11,7 @@ from tests.golden.render.inputs import (
     make_spec,
 )
 from tonnage.catalog.rules import Settings
+from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.render.errors import ReservedArgumentError
 from tonnage.render.template import check_template
 
@@ -90,6 +91,23 @@ def test_what_was_asked_for_is_said(fields: dict[str, Any], want: str) -> None:
 )
 def test_engine_settings_are_said(settings: dict[str, Any], want: str) -> None:
     assert want in arguments_of(engine={"vllm": settings})
+
+
+@pytest.mark.parametrize(
+    ("written", "want"),
+    [
+        ({}, ["--gpu-memory-utilization=0.88", "--max-num-seqs=512"]),
+        ({"maxNumSeqs": 64}, ["--gpu-memory-utilization=0.88", "--max-num-seqs=64"]),
+    ],
+    ids=["nothing", "one of them"],
+)
+def test_what_tonnage_chose_stands_where_the_user_wrote_nothing(
+    written: dict[str, Any], want: list[str]
+) -> None:
+    chosen = EngineAdjustments(gpu_memory_utilization=0.88, max_num_seqs=512)
+    given = arguments_of(make_option(adjustments=chosen), engine={"vllm": written})
+    knobs = ("--gpu-memory-utilization", "--max-num-seqs", "--max-num-batched-tokens")
+    assert [found for found in given if found.startswith(knobs)] == want
 
 
 def test_defaults_of_vllm_are_left_to_vllm() -> None:

@@ -15,6 +15,7 @@ from tests.golden.render.inputs import (
     pod_of,
 )
 from tonnage.api.gateway import InferencePoolSpec
+from tonnage.api.inference import Rollout
 from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_PLACEMENT
 from tonnage.api.names import LABEL_KUEUE_QUEUE as QUEUE
 from tonnage.api.parse import parse_model
@@ -69,7 +70,12 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
     ],
 )
 def test_strategy(mode: SurgeMode, want: dict[str, Any]) -> None:
-    assert render_strategy(mode) == want
+    assert render_strategy(mode, Rollout()) == want
+    more = render_strategy(mode, Rollout(max_unavailable=3))
+    one_by_one = {"maxSurge": 0, "maxUnavailable": 3}
+    assert more.get("rollingUpdate") == (
+        one_by_one if mode is SurgeMode.ONE_BY_ONE else want.get("rollingUpdate")
+    )
     assert make_deployment(surge=mode)["spec"]["strategy"] == want
 
 

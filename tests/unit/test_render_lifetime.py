@@ -8,6 +8,7 @@ from tests.golden.render.inputs import (
     make_checkpoint,
     make_deployment,
     make_option,
+    make_spec,
     pod_of,
 )
 from tonnage.catalog.model import Vendor
@@ -65,3 +66,12 @@ def test_probes_ask_for_health_on_the_named_port() -> None:
 def test_a_hanging_server_is_given_a_minute() -> None:
     probe = container_of(make_deployment())["livenessProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == 60
+
+
+@pytest.mark.parametrize(
+    ("wanted", "want"),
+    [("45m", 2700), ("1500ms", 2), ("0s", 1), ("999999999h", 2**31 - 1)],
+)
+def test_a_deadline_of_the_user_is_taken_in_whole_seconds(wanted: str, want: int) -> None:
+    spec = make_spec(rollout={"progressDeadline": wanted})
+    assert make_deployment(spec)["spec"]["progressDeadlineSeconds"] == want

@@ -120,3 +120,36 @@ def test_the_models_volume_is_read_only() -> None:
     assert {"name": "model", "persistentVolumeClaim": volume} in pod["volumes"]
     mounted = {"name": "model", "mountPath": "/models", "readOnly": True}
     assert mounted in pod["containers"][0]["volumeMounts"]
+
+
+NEEDS_NO_RESTART: dict[str, dict[str, Any]] = {
+    "how long a rollout may take": {"rollout": {"progressDeadline": "45m"}},
+    "how many are replaced at a time": {"rollout": {"maxUnavailable": 3}},
+    "whether they may be replaced now": {"rollout": {"paused": True}},
+    "in which way they are replaced": {"rollout": {"strategy": "Recreate"}},
+    "how many there are": {"replicas": 7},
+    "how many there may be": {"scaling": {"maxReplicas": 9}},
+    "who is asked before": {"approval": "Manual", "approvedPlan": "0123456789abcdef"},
+    "when they leave their pool": {"placement": {"fallback": {"after": "1m"}}},
+    "when they go to a cheaper one": {"placement": {"rebalance": {"policy": "WhenCheaperBy"}}},
+    "what they may cost": {"placement": {"maxCostPerHour": "99"}},
+    "how many requests are expected": {"workload": {"maxModelLen": 8192, "concurrency": 9}},
+    "how long these are": {"workload": {"maxModelLen": 8192, "outputTokens": 999}},
+    "what stands beside them": {
+        "gateway": {"inferencePool": {"endpointPickerRef": {"name": "x", "port": {"number": 1}}}}
+    },
+}
+
+
+@pytest.mark.parametrize("change", NEEDS_NO_RESTART)
+def test_what_needs_no_restart_is_not_in_the_template(change: str) -> None:
+    workload = {"workload": {"maxModelLen": 8192}}
+    before = make_deployment(make_spec(**workload))
+    after = make_deployment(make_spec(**{**workload, **NEEDS_NO_RESTART[change]}))
+    assert after["spec"]["template"] == before["spec"]["template"]
+
+
+def test_what_needs_one_is() -> None:
+    before = make_deployment(make_spec(rollout={"restartedAt": "2026-01-01T00:00:00Z"}))
+    after = make_deployment(make_spec(rollout={"restartedAt": "2026-01-02T00:00:00Z"}))
+    assert after["spec"]["template"] != before["spec"]["template"]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.support.statuses import conditions, placement, status
+from tests.support.statuses import conditions, placement, scaling, status
 from tonnage.reconcile.key import Key
-from tonnage.runtime.status_book import MAX_UNPLACED, OTHER, StatusBook
+from tonnage.runtime.status_book import MAX_UNPLACED, MAX_WANTED, OTHER, StatusBook
 
 KEY, SECOND = Key("chat", "llama"), Key("chat", "qwen")
 
@@ -22,7 +22,7 @@ def test_conditions_are_counted_by_status_and_every_status_is_told() -> None:
     known.learn(KEY, status(conditions=conditions(Accepted="True", Ready="False/OutOfMemory")))
     known.learn(SECOND, status(conditions=conditions(Accepted="True", Ready="True")))
     told = dict(known.sums("inferencedeployments"))
-    assert len(told) == 12
+    assert len(told) == 15
     assert told["Accepted", "True"] == 2
     assert told["Ready", "True"] == told["Ready", "False"] == 1
     assert told["Placed", "True"] == 0
@@ -102,6 +102,20 @@ def test_half_as_much_is_as_far_off_as_twice_as_much() -> None:
     assert known.worst_ratios() == {"mi300x": 1.5}
     known.forget(Key("chat", "m1"))
     assert known.worst_ratios() == {"mi300x": 1.0}
+
+
+def test_the_replicas_that_loads_ask_for_are_told_by_name_up_to_a_number() -> None:
+    known = book()
+    for number in range(MAX_WANTED + 3):
+        known.learn(Key("chat", f"m{number:04}"), status(scaling=scaling(number)))
+    known.learn(SECOND, status())
+    told = known.wanted_replicas()
+    assert (told[7], len(told)) == ((Key("chat", "m0007"), 7), MAX_WANTED)
+    assert known.untold_wanted == 3
+    for number in range(MAX_WANTED):
+        known.forget(Key("chat", f"m{number:04}"))
+    assert [replicas for _, replicas in known.wanted_replicas()] == [1000, 1001, 1002]
+    assert known.untold_wanted == 0
 
 
 def test_words_that_are_none_of_ours_make_no_series_of_their_own() -> None:

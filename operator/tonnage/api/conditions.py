@@ -12,8 +12,10 @@ MAX_MESSAGE_BYTES: Final = 1024
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of. Reconciling and Stalled are present only when true,
-    InferencePoolApplied only where somebody asks for an InferencePool, or one is left."""
+    """What a condition speaks of. Reconciling, Stalled and Degraded are present only when true,
+    InferencePoolApplied only where somebody asks for an InferencePool, or one is left,
+    PredictionAccurate only where vLLM's own measurement is known, ScalingActive only where the
+    load is to be followed."""
 
     ACCEPTED = "Accepted"
     PLACED = "Placed"
@@ -22,7 +24,10 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    DEGRADED = "Degraded"
     INFERENCE_POOL_APPLIED = "InferencePoolApplied"
+    PREDICTION_ACCURATE = "PredictionAccurate"
+    SCALING_ACTIVE = "ScalingActive"
 
 
 class Reason(StrEnum):
@@ -51,6 +56,7 @@ class Reason(StrEnum):
     AWAITING_APPROVAL = "AwaitingApproval"
     # Progressing, Reconciling
     ROLLING_OUT = "RollingOut"
+    ROLLOUT_PAUSED = "RolloutPaused"
     STARTING = "Starting"
     WAITING = "Waiting"
     SETTLED = "Settled"
@@ -61,6 +67,7 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CRASH_LOOPING = "CrashLooping"
     SERVER_EXITED = "ServerExited"
+    ROLLED_BACK = "RolledBack"
     UNSCHEDULABLE = "Unschedulable"
     NOT_PLACED = "NotPlaced"
     NOT_ACCEPTED = "NotAccepted"
@@ -69,6 +76,14 @@ class Reason(StrEnum):
     APPLIED = "Applied"
     KIND_MISSING = "KindMissing"
     UNREACHABLE = "Unreachable"
+    # PredictionAccurate
+    AS_PREDICTED = "AsPredicted"
+    MEASURED_LESS = "MeasuredLess"
+    MEASURED_MORE = "MeasuredMore"
+    # ScalingActive
+    LOAD_MEASURED = "LoadMeasured"
+    NO_OPINION = "NoOpinion"
+    REPLICAS_GIVEN = "ReplicasGiven"
     # Pools
     POOL_USABLE = "PoolUsable"
     NO_NODES = "NoNodes"

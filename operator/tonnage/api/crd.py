@@ -67,7 +67,9 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
         }
     if "items" in merged:
         kept["items"] = _structural(merged["items"], definitions)
-    values = merged.get("additionalProperties")
+    # A structural schema knows no patterns of keys: those are left to the operator's own models.
+    values = next(iter(merged.get("patternProperties", {}).values()), None)
+    values = merged.get("additionalProperties") if values is None else values
     if isinstance(values, dict):
         kept["additionalProperties"] = _structural(values, definitions)
     return kept

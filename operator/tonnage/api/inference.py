@@ -3,10 +3,11 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from tonnage.api.gateway import Gateway
 from tonnage.api.pod import EnvVar, PodTemplateOverrides
+from tonnage.api.scaling import Scaling
 from tonnage.api.schema import (
     ApiModel,
     Duration,
@@ -231,35 +232,6 @@ class PlacementSpec(ApiModel):
     """Names of compatibility rules to be overridden, as printed in status.candidates."""
 
 
-class Scaling(ApiModel):
-    """Bounds on the replicas where `spec.replicas` is absent."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "self.minReplicas <= self.maxReplicas",
-                    "message": "minReplicas must not be above maxReplicas (default 64)",
-                }
-            ]
-        }
-    )
-
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Fewest replicas. Default: 1."""
-    max_replicas: Annotated[int, Field(ge=1, le=1000)] = 64
-    """Most replicas; a workload that needs more is placed with so many and told so. Default: 64."""
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        if self.min_replicas > self.max_replicas:
-            raise ValueError(
-                f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; "
-                "lower the one or raise the other"
-            )
-        return self
-
-
 class VllmEngine(ApiModel):
     """How vLLM is started."""
 
@@ -317,6 +289,14 @@ class Rollout(ApiModel):
     restarted_at: Moment | None = None
     """A time, for example 2026-11-22T05:30:00Z. Another one than before starts all replicas anew,
     by the strategy; `kubectl tonnage restart` writes it. Default: none."""
+    progress_deadline: Duration | None = None
+    """How long a rollout may show no progress before its plan counts as failed, for example 45m.
+    Default: from the size of the model: the image, a slow first load, and the end of an old pod."""
+    max_unavailable: PositiveInt | None = None
+    """Replicas that are replaced at a time where no GPUs are spare for a surge. Default: 1."""
+    paused: bool | None = None
+    """True keeps what runs as it is: no replica is replaced or moved until it is false again; only
+    their number is followed. Default: false."""
 
 
 class InferenceDeploymentSpec(ApiModel):
@@ -353,3 +333,14 @@ class InferenceDeploymentSpec(ApiModel):
     """Objects of the Gateway API that are kept beside the replicas."""
     template: PodTemplateOverrides = PodTemplateOverrides()
     """What the pods get beside what the operator renders."""
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> Self:
+        targets, most = self.scaling.targets, self.engine.vllm.max_num_seqs
+        asked = targets.running_requests if targets is not None else None
+        if asked is not None and most is not None and asked > most:
+            raise ValueError(
+                f"scaling.targets.runningRequests {asked} is above engine.vllm.maxNumSeqs {most}: "
+                "no replica ever runs so many; lower the one or raise the other"
+            )
+        return self

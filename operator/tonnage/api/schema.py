@@ -76,6 +76,17 @@ Duration = Annotated[
 ]
 """A duration as Kubernetes writes it, for example 90s, 10m, 1h30m."""
 
+PositiveDuration = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*"
+        r"([0-9]*[1-9][0-9]*(\.[0-9]+)?|[0-9]+\.[0-9]*[1-9][0-9]*)(ms|s|m|h)"
+        r"([0-9]+(\.[0-9]+)?(ms|s|m|h))*$",
+        max_length=32,
+    ),
+]
+"""A duration above 0: one of its numbers has a digit that is not 0."""
+
 Moment = Annotated[
     str,
     StringConstraints(

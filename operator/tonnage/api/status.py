@@ -45,10 +45,26 @@ class MemoryStatus(ReportedModel):
     """Memory taken outside torch."""
     graph_gi_b: Annotated[float, Field(alias="graphGiB")]
     """CUDA or HIP graphs."""
+    correction_gi_b: Annotated[float | None, Field(alias="correctionGiB")] = None
+    """What starts like this one were seen to take beyond the calculation when the placement was
+    chosen, negative where they took less; absent where nothing had been learnt."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
     """What is left for the KV cache."""
     uncertainty_gi_b: Annotated[float | None, Field(alias="uncertaintyGiB")] = None
     """How far that may be off, both ways, in nine of ten starts."""
+
+
+class MeasuredStatus(ReportedModel):
+    """What vLLM measured at its start, of the replica that has the least."""
+
+    kv_cache_tokens: int
+    """Tokens of context that the replica holds at a time."""
+    kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
+    """Memory of one GPU that these take; beside memory.kvCacheGiB, which was predicted."""
+    blocks: int | None = None
+    """Blocks of the KV cache (num_gpu_blocks); absent where the server does not tell."""
+    block_tokens: int | None = None
+    """Tokens of one block (block_size); absent where the server does not tell."""
 
 
 class EstimateStatus(ReportedModel):
@@ -64,6 +80,17 @@ class EstimateStatus(ReportedModel):
     """US dollars for a million generated tokens; absent where no price is known."""
     band_percent: int
     """Uncertainty of these figures in percent, both ways."""
+
+
+class AdjustmentsStatus(ReportedModel):
+    """Engine settings that the operator chose because spec.engine.vllm leaves them open."""
+
+    gpu_memory_utilization: float | None = None
+    """Share of each GPU's memory vLLM may use."""
+    max_num_seqs: int | None = None
+    """Largest batch."""
+    max_num_batched_tokens: int | None = None
+    """Tokens of one step."""
 
 
 class PlacementStatus(ReportedModel):
@@ -93,12 +120,18 @@ class PlacementStatus(ReportedModel):
     """Why this pool: one sentence with numbers."""
     overridden_rules: list[str] | None = None
     """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
+    adjustments: AdjustmentsStatus | None = None
+    """Engine settings that the operator chose since starts without them died of memory; absent
+    where it chose none."""
     memory: MemoryStatus
     """Where the bytes of one GPU go."""
     kv_cache_tokens: int
     """Tokens of context that one replica holds at a time, as predicted."""
     measured_kv_cache_tokens: int | None = None
-    """The same as vLLM measured it; present where a Prometheus that the operator knows has it."""
+    """The same as vLLM measured it; present where a Prometheus that the operator knows has it, or
+    the pods themselves say it."""
+    measured: MeasuredStatus | None = None
+    """What vLLM measured of the very plan that is predicted here; absent until it has."""
     cost_per_hour: str | None = None
     """US dollars an hour for all replicas; absent where no price is known."""
     price_source: PriceSourceName | None = None
@@ -188,13 +221,106 @@ class ProposedPlan(ReportedModel):
     """Where spec.approvedPlan names another plan: which, and what has changed since."""
 
 
+class LastReadyPlan(ReportedModel):
+    """The plan that all replicas served by last: what a failed rollout returns to."""
+
+    hash: str
+    """Names the plan."""
+    generation: int
+    """Generation of the spec that it was made for."""
+    template: str
+    """Digest of its pod template (annotation tonnage.dev/template): by it the ReplicaSet is found
+    that has the template still."""
+    placement: PlacementStatus
+    """Where the replicas ran, from which image, and what was known of it."""
+
+
+class FailedPlan(ReportedModel):
+    """A plan that did not come up, and is not tried again in the same circumstances."""
+
+    hash: str
+    """Names the plan."""
+    pool: str
+    """AcceleratorPool."""
+    accelerator: str
+    """Accelerator id of the catalogue."""
+    tensor_parallel_size: int
+    """GPUs that one replica's layers were split over."""
+    pipeline_parallel_size: int
+    """Stages that one replica's layers were cut into."""
+    image: str
+    """Image of the vLLM container."""
+    adjustments: AdjustmentsStatus | None = None
+    """Engine settings that the operator chose for it; absent where it chose none."""
+    reason: str
+    """Why it failed: one CamelCase word."""
+    message: str
+    """Why it failed, in the words of whoever knows best."""
+    at: str
+    """When that was found, RFC 3339 in UTC."""
+    circumstances: str
+    """Digest of the spec, the fleet and the versions that it failed in; with another one the plan
+    is tried again."""
+
+
+class PastRecommendation(ReportedModel):
+    """A number of replicas that was recommended once and still holds the present one back."""
+
+    replicas: int
+    """The number."""
+    until: str
+    """When it was recommended last, RFC 3339 in UTC."""
+
+
+class FullReplicaStatus(ReportedModel):
+    """What one replica is reckoned to carry at its fullest."""
+
+    requests_at_once: int
+    """Typical requests that it holds at once."""
+    max_num_seqs: int
+    """Requests that vLLM schedules at once, whatever their size."""
+    tokens_per_second: float | None = None
+    """What it generates then, by the estimate; absent where figures lack."""
+    slowdown_per_request: float | None = None
+    """By how much of the time between two tokens of a lone request each further request adds to it,
+    by the estimate; absent where figures lack."""
+
+
+class ScalingStatus(ReportedModel):
+    """What the measured load asks for (spec.scaling.targets)."""
+
+    wanted_replicas: int
+    """Replicas that the load asks for, after stabilization and within the bounds."""
+    recommended_replicas: int
+    """Replicas that it asks for at this moment."""
+    reason: str
+    """Reason of condition ScalingActive when this was found."""
+    message: str
+    """Why: one sentence with numbers of the moment when they changed last."""
+    higher: Annotated[
+        list[PastRecommendation] | None,
+        Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = None
+    """Higher recommendations of the past that the stabilization window may still heed."""
+    lower: Annotated[
+        list[PastRecommendation] | None,
+        Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = None
+    """Lower ones."""
+    placement: str | None = None
+    """Name of the placement that the numbers are meant for: another takes another number."""
+    replica: FullReplicaStatus | None = None
+    """One replica of that placement at its fullest; absent while that is not known."""
+
+
 class InferenceDeploymentStatus(ReportedModel):
     """What was decided, why, and what runs."""
 
     observed_generation: int | None = None
     """Generation of the spec that this status speaks of."""
     conditions: Annotated[list[Condition], Field(json_schema_extra=CONDITION_LIST)] = []
-    """Accepted, Placed, Progressing, Available, Ready; Reconciling and Stalled only when true."""
+    """Accepted, Placed, Progressing, Available, Ready; Reconciling, Stalled and Degraded only when
+    true."""
     replicas: int = 0
     """Replicas that exist."""
     desired_replicas: int = 0
@@ -227,6 +353,15 @@ class InferenceDeploymentStatus(ReportedModel):
     """Hash of the plan that the replicas run by; present with spec.approval: Manual."""
     proposed_plan: ProposedPlan | None = None
     """The plan that waits for approval; absent where none does."""
+    scaling: ScalingStatus | None = None
+    """What the measured load asks for; present with spec.scaling.targets."""
+    last_ready_plan: LastReadyPlan | None = None
+    """The plan that all replicas served by last; a rollout that fails returns to it."""
+    failed_plans: Annotated[
+        list[FailedPlan] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = None
+    """Plans that did not come up, oldest first: not tried again until the spec, the fleet or a
+    version changes. Absent where there are none."""
 
 
 def reported_status(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from tonnage.cli.output import TABLE, add_output_argument, make_console, write_d
 from tonnage.cli.planning import observe_in, plan_all
 from tonnage.fleet.pools import build_pools
 from tonnage.kube.protocol import ClusterReader
+from tonnage.reconcile.case import World
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.plan import World
 from tonnage.render.model import RenderSettings
 
 _OF_A_CHILD: Final = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tonnage.api.conditions import Condition, ConditionType
+from tonnage.api.conditions import Condition, ConditionType, Reason
 from tonnage.api.status import PlacementStatus
 from tonnage.cli.planning import Planned
 from tonnage.cli.pools_view import pool_data
@@ -69,6 +69,8 @@ def _tell_steps(planned: Planned, now: datetime) -> Iterator[Step]:
     progressing = by_type.get(ConditionType.PROGRESSING)
     if stalled is not None:
         yield Step(f"nothing gets better by itself: see why it is {stalled.reason}")
+    elif progressing is not None and progressing.reason == Reason.ROLLOUT_PAUSED:
+        yield Step(f"somebody has to end the pause: {progressing.message}")
     elif progressing is not None and progressing.status == "True" and not plan.actions:
         yield Step(f"under way: {progressing.message}")
     if plan.waits_for_capacity:

@@ -112,7 +112,7 @@ def _show_measured(console: Console, story: Story) -> None:
     for placement in story.planned.plan.status.placements:
         share = measured_share(placement)
         told = (
-            "nothing is known (the operator needs a Prometheus that scrapes the pods)"
+            "nothing is known yet: neither a Prometheus nor the pods have told"
             if share is None
             else f"{placement.measured_kv_cache_tokens:,} tokens of KV cache a replica, "
             f"{share:.1%} of the {placement.kv_cache_tokens:,} predicted"

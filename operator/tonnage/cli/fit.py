@@ -3,10 +3,12 @@
 import argparse
 import json
 import sys
+from functools import partial
 from typing import Final
 
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Vendor
+from tonnage.cli.corrections import add_corrections_argument, read_corrections
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.fit_arguments import add_engine_arguments
 from tonnage.cli.fit_batch import predict_fit, predict_legality, run_batch
@@ -38,7 +40,7 @@ error tells how many), 2 the batch cannot be read
 
 docs/fit.md says how to read the answer and describes cases and predictions."""
 
-_OF_A_BATCH: Final = frozenset({"subcommand", "batch", "tp_batch", "output"})
+_OF_A_BATCH: Final = frozenset({"subcommand", "batch", "tp_batch", "output", "corrections"})
 """What may be given with a batch, whose lines say all the rest."""
 
 
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_device_arguments(parser)
     _add_workload_arguments(parser)
     add_engine_arguments(parser)
+    add_corrections_argument(parser)
     parser.add_argument(
         "--extra-args",
         default="",
@@ -86,7 +89,10 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"a batch says {', '.join(idle)} in its lines: leave the flags out")
     catalog = load_catalog()
     if options.batch is not None:
-        return run_batch(options.batch, predict_fit, catalog)
+        corrections = read_corrections(options.corrections, catalog)
+        return run_batch(options.batch, partial(predict_fit, corrections=corrections), catalog)
+    if options.corrections is not None:
+        raise InputError("--corrections: what vLLM accepts does not depend on memory")
     return run_batch(options.tp_batch, predict_legality, catalog)
 
 

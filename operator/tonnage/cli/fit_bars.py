@@ -22,6 +22,7 @@ _COLOURS: Final = {
     MemoryTerm.ACTIVATION: "magenta",
     MemoryTerm.NON_TORCH: "yellow",
     MemoryTerm.GRAPHS: "cyan",
+    MemoryTerm.CORRECTION: "red",
     MemoryTerm.KV_CACHE: "green",
 }
 _OTHERS: Final = "bright_black"
@@ -63,15 +64,21 @@ def _spans(account: MemoryAccount) -> Iterator[_Span]:
         (MemoryTerm.ACTIVATION, account.activation_bytes),
         (MemoryTerm.NON_TORCH, account.non_torch_bytes),
         (MemoryTerm.GRAPHS, account.graph_bytes),
+        *_correction(account),
         (MemoryTerm.KV_CACHE, account.kv_cache_bytes),
     )
     begin = 0
     for term, size_bytes in terms:
         span = _Span(term, size_bytes, begin)
         yield span
-        begin = span.end
+        begin += size_bytes  # a correction may give room back
     yield _Span(_LEFT_ALONE, account.device_bytes - account.budget_bytes, account.budget_bytes)
     yield _Span(_DEVICE, account.device_bytes, 0)
+
+
+def _correction(account: MemoryAccount) -> Iterator[tuple[MemoryTerm, int]]:
+    if account.correction_bytes:
+        yield MemoryTerm.CORRECTION, account.correction_bytes
 
 
 def _is_plain(console: Console) -> bool:

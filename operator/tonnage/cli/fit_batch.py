@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -16,6 +17,7 @@ from tonnage.cli.fit_asking import ask
 from tonnage.cli.fit_case import MAX_LINE_BYTES, Case, case_id, parse_case
 from tonnage.cli.fit_judging import judge_for_vllm
 from tonnage.cli.fit_prediction import as_prediction
+from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.parallelism import check_parallelism
 
 STDIN: Final = "-"
@@ -37,9 +39,12 @@ def run_batch(path: str, answer: Answer, catalog: Catalog) -> int:
     return ExitCode.DONE
 
 
-def predict_fit(case: Case, catalog: Catalog) -> dict[str, Any]:
+def predict_fit(
+    case: Case, catalog: Catalog, corrections: Corrections = UNCORRECTED
+) -> dict[str, Any]:
     """What vLLM would do with the memory of one GPU. Raises InputError."""
     asked = ask(case, catalog)
+    asked = replace(asked, question=replace(asked.question, corrections=corrections))
     return as_prediction(case.id, asked, judge_for_vllm(asked.question, catalog))
 
 

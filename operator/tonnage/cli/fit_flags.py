@@ -15,6 +15,7 @@ from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors import MAX_INDEX_BYTES, parse_index
+from tonnage.cli.corrections import read_corrections
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit_asking import (
     layout_notes,
@@ -87,6 +88,7 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> Flags:
             split_of(given),
             options_of(given, version, length, extra.stated),
             workload_tokens,
+            read_corrections(options.corrections, catalog),
         ),
         frozenset(setting for name, setting in _SETTING_OF.items() if name in given),
         _check_rules(options.allow, catalog),

@@ -81,6 +81,7 @@ def _figures(question: FitQuestion, account: MemoryAccount) -> dict[str, Any]:
         "nonTorchGiB": account.non_torch_bytes,
         "cudaGraphGiB": account.graph_bytes,
         "budgetGiB": account.budget_bytes,
+        **({"correctionGiB": account.correction_bytes} if account.correction_bytes else {}),
     }
     return {
         "perGPU": {name: size / GIB for name, size in terms.items()},

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.catalog.load import load_catalog
+from tonnage.cli.corrections import add_corrections_argument, read_corrections
 from tonnage.cli.declared import Declared, find_declared, in_order_of_creation
 from tonnage.cli.documents import Document, load_manifests
 from tonnage.cli.dump import Dump
@@ -32,7 +33,7 @@ from tonnage.cli.plan_view import show_plan
 from tonnage.cli.planning import Planned, observe_declared, plan_all
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.assignment import Assignment
-from tonnage.reconcile.plan import World
+from tonnage.reconcile.case import World
 from tonnage.render.model import RenderSettings
 
 _Answer = tuple[list[Planned], Assignment | None]
@@ -91,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another is not the best (needs the extra `tonnage[optimize]`)",
     )
     add_hub_argument(parser)
+    add_corrections_argument(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
@@ -136,11 +138,13 @@ async def _plan_in(
     for document in given:
         dump.apply(document, now)
     endpoint = operators_hub(options.hf_endpoint, dump)
-    world = World(load_catalog(), RenderSettings(hf_endpoint=endpoint))
+    catalog = load_catalog()
+    corrections = read_corrections(options.corrections, catalog)
+    world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     observations = await observe_declared(declared, dump, hub_of_asker(endpoint))
     fleet = read_fleet(dump)
     planned = await plan_all(observations, dump, fleet, world, now)
-    return planned, optimise(planned, fleet, world.catalog) if options.optimize else None
+    return planned, optimise(planned, fleet, world) if options.optimize else None
 
 
 def _find(options: argparse.Namespace, given: Sequence[Document], namespace: str) -> list[Declared]:

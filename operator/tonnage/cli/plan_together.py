@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from tonnage.api.inference import PlacementSpec
-from tonnage.catalog.catalog import Catalog
 from tonnage.cli.errors import InputError
 from tonnage.cli.output import make_table
 from tonnage.cli.planning import Planned
@@ -22,9 +21,10 @@ from tonnage.placement.model import Option, Request
 from tonnage.placement.pricing import format_money
 from tonnage.placement.sequence import Owner
 from tonnage.reconcile.accept import Accepted, accept
+from tonnage.reconcile.case import World
 
 
-def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, catalog: Catalog) -> Assignment:
+def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: World) -> Assignment:
     """The best assignment of the objects that do not run yet; those that run stay where they are.
 
     Raises InputError where there is no solver, or it found nothing in time.
@@ -32,16 +32,21 @@ def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, catalog: Catalog)
     requests: list[Request] = []
     held: list[Reservation] = []
     for one in planned:
-        accepted = accept(one.observation, catalog)
+        accepted = accept(one.observation, world.catalog)
         if one.observation.deployments:
             held += one.plan.reservations
         elif isinstance(accepted, Accepted):
-            request = Request(one.observation.owner, accepted.spec, accepted.checkpoint)
+            request = Request(
+                one.observation.owner,
+                accepted.spec,
+                accepted.checkpoint,
+                corrections=world.corrections,
+            )
             requests.append(request)
     mine = {one.observation.owner for one in planned}
     others = [found for found in fleet.reservations if found.owner not in mine]
     try:
-        return assign(requests, replace(fleet, reservations=(*others, *held)), catalog)
+        return assign(requests, replace(fleet, reservations=(*others, *held)), world.catalog)
     except (SolverMissingError, NotSolvedError) as error:
         raise InputError(f"--optimize: {error}") from None
 

@@ -62,9 +62,10 @@ def _terms(memory: MemoryStatus) -> str:
         "activation": memory.activation_gi_b,
         "non-torch": memory.non_torch_gi_b,
         "graphs": memory.graph_gi_b,
+        "correction": memory.correction_gi_b,
         "KV cache": memory.kv_cache_gi_b,
     }
-    return " + ".join(f"{name} {gib:.1f}" for name, gib in terms.items())
+    return " + ".join(f"{name} {gib:.1f}" for name, gib in terms.items() if gib is not None)
 
 
 def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None:

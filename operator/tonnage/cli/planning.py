@@ -18,13 +18,14 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ClusterReader, Object
+from tonnage.reconcile.case import World
 from tonnage.reconcile.execute import find_name_conflict
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.ledger import reserve_for
 from tonnage.reconcile.model_source import HubLookup, read_model
 from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Observation, measure_nothing, observe
-from tonnage.reconcile.plan import Plan, World, plan_refusal
+from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.priority import UnknownPriorityClass, read_classes
 

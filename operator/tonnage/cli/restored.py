@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tonnage.api.inference import Rollout
 from tonnage.api.names import (
     ANNOTATION_RENDERED,
     ANNOTATION_TEMPLATE,
@@ -123,7 +124,7 @@ def _with_surge(deployment: Object) -> Object:
     return stamped(
         deployment
         | {"metadata": metadata | {"annotations": annotations}}
-        | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE)}}
+        | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE, Rollout())}}
     )
 
 

@@ -4,10 +4,11 @@ import argparse
 import asyncio
 from functools import partial
 
+from tonnage.cli.errors import InputError
 from tonnage.cli.fleet_file import read_fleet_file
 from tonnage.runtime import settings as operator_settings
 from tonnage.runtime.log_lines import configure_logging
-from tonnage.runtime.settings import settings_from
+from tonnage.runtime.settings import SettingsError, settings_from
 from tonnage.watch.loop import build_loop
 from tonnage.watch.process import run_operator
 
@@ -19,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; any other end has an exit code other than 0."""
-    settings = settings_from(options)
+    try:
+        settings = settings_from(options)
+    except SettingsError as error:
+        raise InputError(str(error)) from None
     configure_logging(settings.log_level, settings.log_format, settings.secrets)
     return asyncio.run(run_operator(settings, partial(build_loop, settings), read_fleet_file))

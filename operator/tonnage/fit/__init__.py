@@ -6,7 +6,9 @@ In reading order:
   spec's options; `context`: how many tokens a request may have.
 - `memory`: the sum, and the verdict. Its terms, each a function of its own: `budget`, `weights`,
   `workspaces`, `activation`, `non_torch`, `graphs`; `batch` plans the step they depend on,
-  `uncertainty` says how far the sum may be off, `degrees` looks up figures by number of GPUs.
+  `uncertainty` says how far the sum may be off, `degrees` looks up figures by number of GPUs,
+  `corrections` are what real starts have taught beyond all of them; `measured` draws them from a
+  KV cache, `correction_entries` reads and writes them.
 - Weights: `tensors` lists the matrices that a rank holds, `matrix` says what one is. The matrices
   of a block are in `mixer_tensors` (attention), `linear_attention_tensors`, `state_space_tensors`,
   `compressed_attention_tensors` and `feed_forward_tensors`. `precision`: what a matrix costs as it

@@ -37,14 +37,14 @@ def plan_batch(
     if tokens is None:
         by_default = tier.offline_batched_tokens if options.offline else tier.max_num_batched_tokens
         by_default *= doubled
-        whole = _whole_prompt_tokens(shape, options, accelerator, release)
+        whole = whole_prompt_tokens(shape, options, accelerator, release)
         tokens = min(max(by_default, whole), seqs * options.max_model_len)
     # A pipeline keeps one batch in each stage beside those of asynchronous scheduling.
     batches = release.batches_in_flight + parallelism.pipeline - 1
     return Batch(tokens, min(seqs, tokens), batches * tokens)
 
 
-def _whole_prompt_tokens(
+def whole_prompt_tokens(
     shape: ModelShape, options: EngineOptions, accelerator: Accelerator, release: EngineRelease
 ) -> int:
     """Tokens that a step must hold where prompts are not chunked, 0 where they are."""

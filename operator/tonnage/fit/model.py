@@ -69,6 +69,7 @@ class MemoryTerm(StrEnum):
     ACTIVATION = "activation"
     NON_TORCH = "non-torch"
     GRAPHS = "graphs"
+    CORRECTION = "correction"
     KV_CACHE = "KV cache"
 
 
@@ -77,7 +78,9 @@ class MemoryAccount:
     """Where the bytes of one GPU go, whether they suffice or not.
 
     `device_bytes` x utilization = `budget_bytes` = weights + activation + non_torch + graphs +
-    kv_cache, which is negative when the others exceed the budget. `graph_bytes` are 0 where the
+    correction + kv_cache, which is negative when the others exceed the budget. `correction_bytes`
+    is what starts like this one were seen to take beyond the calculation, negative where they took
+    less, 0 where nothing was learnt. `graph_bytes` are 0 where the
     release takes graphs out of what utilization leaves free. `request_kv_bytes` is what one request
     of `max_model_len` holds, `kv_bytes_per_token` what one more token of context costs (sliding
     windows and fixed states left out), `kv_cache_tokens` how many tokens one replica holds at a
@@ -98,6 +101,7 @@ class MemoryAccount:
     kv_cache_tokens: int
     needed_kv_bytes: int = 0
     band_bytes: int = 0
+    correction_bytes: int = 0
 
     @property
     def margin_bytes(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import EngineOptions, FitVerdict, Parallelism
 
@@ -15,6 +16,7 @@ class FitQuestion:
 
     `device_bytes` is the memory of one device as torch reports it. The KV cache has to hold one
     request of `options.max_model_len`, and `workload_tokens` at once where that is more.
+    `corrections` are what starts before have taught.
     """
 
     checkpoint: Checkpoint
@@ -23,6 +25,7 @@ class FitQuestion:
     parallelism: Parallelism
     options: EngineOptions
     workload_tokens: int = 0
+    corrections: Corrections = UNCORRECTED
 
     @property
     def required_tokens(self) -> int:
@@ -40,4 +43,5 @@ def answer(question: FitQuestion, catalog: Catalog) -> FitVerdict:
         question.options,
         question.required_tokens,
         catalog,
+        question.corrections,
     )

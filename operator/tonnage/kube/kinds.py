@@ -10,6 +10,7 @@ ACCELERATOR_POOLS: Final = Kind(
     GROUP, VERSION, ACCELERATOR_POOL, "acceleratorpools", namespaced=False
 )
 DEPLOYMENTS: Final = Kind("apps", "v1", "Deployment", "deployments")
+REPLICA_SETS: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
 SERVICES: Final = Kind("", "v1", "Service", "services")
 PODS: Final = Kind("", "v1", "Pod", "pods")
 NODES: Final = Kind("", "v1", "Node", "nodes", namespaced=False)

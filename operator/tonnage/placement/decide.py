@@ -151,6 +151,11 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], Tell]]] = (
         partial(_tell_each, "spec.workload.latencyTargets leave no pool"),
     ),
     (
+        Reason.OUT_OF_MEMORY,
+        frozenset({RejectedReason.FAILED_BEFORE}),
+        partial(_tell_each, "no plan is left to try"),
+    ),
+    (
         Reason.DOES_NOT_FIT,
         frozenset(
             {

@@ -7,10 +7,13 @@ from decimal import Decimal
 
 from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.model import Accelerator
+from tonnage.fit.corrections import Corrections
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
+from tonnage.placement.adjustments import UNADJUSTED
 from tonnage.placement.bounds import keep_within_bounds
-from tonnage.placement.load import load_of
+from tonnage.placement.load import Load, load_of
 from tonnage.placement.memory import Memory
 from tonnage.placement.messages import tell_no_room, tell_size
 from tonnage.placement.model import Option, Rejection, Request
@@ -32,15 +35,16 @@ class PoolJudge:
         memory = memory or Memory()
         self._request = request
         self._catalog = catalog
-        options = engine_options(request.spec, catalog)
-        self._load = load_of(request.spec, request.checkpoint, options)
+        self._load = _load_with(request.corrections, request, catalog)
+        self._kept_load = _kept_load(request, catalog)
         self._sized = memory.sizes(self._load)
+        self._kept_sized = memory.sizes(self._kept_load)
         self._verdicts = memory.verdicts(self._load, request.spec.placement)
 
     def judge(self, pool: Pool) -> Option | Rejection:
         """The best that the pool can do for the request by itself, or why it can do nothing now or
         later. A split that fits and has no room is in the rejection, so that it can be told."""
-        if self._request.keep is not None and self._request.keep[0] == pool.name:
+        if self._is_kept(pool):
             return self._judge(pool)  # what the replicas have there is theirs alone
         known = self._verdicts.get(pool.name)
         if known is None or known[0] is not pool:
@@ -51,7 +55,7 @@ class PoolJudge:
         """Every split of the pool's devices that holds the workload within the user's bounds, with
         room or without."""
         devices = screen_pool(self._request.spec.placement, pool)
-        sizes = devices if isinstance(devices, Rejection) else self._size(devices)
+        sizes = devices if isinstance(devices, Rejection) else self._size(pool, devices)
         if isinstance(sizes, Rejection):
             return sizes
         return keep_within_bounds(self._request.spec, _make_options(self._request, pool, sizes))
@@ -62,17 +66,50 @@ class PoolJudge:
             return _with_size(options, pool)
         return _judge_options(self._request, pool, options)
 
-    def _size(self, devices: Devices) -> Sequence[Size] | Rejection:
-        if devices not in self._sized:
-            self._sized[devices] = size_replicas(self._load, devices, self._catalog)
-        return self._sized[devices]
+    def _is_kept(self, pool: Pool) -> bool:
+        return self._request.keep is not None and self._request.keep[0] == pool.name
+
+    def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
+        load, sized = self._load, self._sized
+        if self._is_kept(pool):
+            load, sized = self._kept_load, self._kept_sized
+        if devices not in sized:
+            sized[devices] = size_replicas(load, devices, self._catalog)
+        return sized[devices]
+
+
+def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> Load:
+    options, shape = engine_options(request.spec, catalog), request.checkpoint.shape
+    learnt = corrections.of(shape, options, catalog.release(options.vllm_version))
+    return load_of(
+        request.spec, request.checkpoint, options, learnt, request.tried, request.demanded
+    )
+
+
+def _kept_load(request: Request, catalog: Catalog) -> Load:
+    load = _load_with(request.kept_corrections, request, catalog)
+    now = request.kept_adjustments
+    if request.keep is None or (now == UNADJUSTED and not request.tried):
+        return load  # As it is anyway: other objects ask the same.
+    return replace(load, kept=(request.keep[1], now))
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:
-    """Whether the replicas run on this very option now and can stay there."""
-    if request.keep != (option.pool.name, option.parallelism):
+    """Whether the replicas run on this very option now and can stay there; where they died of
+    memory, whether it is in the same pool: more devices of it come before another one."""
+    if request.keep is None or request.keep[0] != option.pool.name:
+        return False
+    if option.parallelism != request.keep[1] and not _died(request, option.accelerator):
         return False
     return option.grown_room > 0 or option.replicas == 0
+
+
+def _died(request: Request, accelerator: Accelerator) -> bool:
+    """Whether a start of the kept split died of memory on such devices."""
+    return request.keep is not None and any(
+        (one.accelerator_id, one.parallelism) == (accelerator.id, request.keep[1])
+        for one in request.tried
+    )
 
 
 def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
@@ -85,7 +122,7 @@ def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
 def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> Option | Rejection:
     """The best of the splits that fit: where the replicas run now, else by the policy."""
     policy = request.spec.placement.policy
-    kept = next((option for option in options if keeps_its_place(request, option)), None)
+    kept = _nearest_split(request, [each for each in options if keeps_its_place(request, each)])
     best = kept or min(options, key=lambda option: rank(option, policy))
     if best.grown_room > 0 or best.replicas == 0:
         return best
@@ -94,6 +131,19 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
     usable = pool.nodes.counts.usable
     lacking = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
     return Rejection(lacking, tell_no_room(best), option=best)
+
+
+def _nearest_split(request: Request, options: Sequence[Option]) -> Option | None:
+    """The option with the kept split, else with the next more devices, else with fewer."""
+    if request.keep is None:
+        return None
+    gpus = request.keep[1].gpus
+
+    def distance(option: Option) -> tuple[bool, int]:
+        more = option.parallelism.gpus - gpus
+        return more < 0, abs(more)
+
+    return min(options, key=distance, default=None)
 
 
 def _make_options(request: Request, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
@@ -105,6 +155,7 @@ def _make_option(
     request: Request, pool: Pool, size: Size, price: Decimal | None, source: PriceSource
 ) -> Option:
     gpus = size.parallelism.gpus
+    replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
     room = pool.room_for(gpus)
     added = pool.room_after_growth(gpus) - room
     if request.keep == (pool.name, size.parallelism):
@@ -113,15 +164,32 @@ def _make_option(
         pool=pool,
         parallelism=size.parallelism,
         fit=size.fit,
-        replicas=size.replicas,
+        replicas=replicas,
         room=room,
         grown_room=room + added,
-        cost_per_hour=None if price is None else price * gpus * size.replicas,
+        cost_per_hour=None if price is None else price * gpus * replicas,
         price_source=source,
         estimate=size.estimate,
         price_per_gpu_hour=price,
         notes=size.notes,
         overridden=tuple(refusal.rule for refusal in size.compatibility.overridden),
         settings=size.compatibility.settings,
+        adjustments=size.adjustments,
+        full=size.full,
         avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
     )
+
+
+def _count_wanted(request: Request, pool: Pool, size: Size, each_costs: Decimal | None) -> int:
+    """The replicas that are wanted. What the measured load asks for is meant for those that are
+    there, and no more than the user's bound on the cost allows: what runs must not become too dear
+    by its load."""
+    demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
+    if demanded is None:
+        return size.replicas
+    is_kept = request.keep == (pool.name, size.parallelism)
+    wanted = demanded.replicas if is_kept else size.replicas
+    if bound is None or not each_costs:
+        return wanted
+    affordable = int(Decimal(bound) // each_costs)
+    return min(wanted, max(request.spec.scaling.min_replicas, affordable))

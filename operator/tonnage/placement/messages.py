@@ -13,6 +13,7 @@ from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.compatibility import Compatibility
 from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
 from tonnage.fleet.model import Partition, Pool
+from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.placement.model import Candidate, Option
 from tonnage.placement.pricing import NO_PRICE, format_money
 from tonnage.throughput.model import ThroughputEstimate
@@ -26,6 +27,7 @@ _TERMS: Final = {
     MemoryTerm.ACTIVATION: "activations need",
     MemoryTerm.NON_TORCH: "memory outside torch needs",
     MemoryTerm.GRAPHS: "graphs need",
+    MemoryTerm.CORRECTION: "what starts before this one took beyond the calculation needs",
 }
 
 
@@ -35,10 +37,13 @@ def tell_fit(option: Option) -> str:
     if option.fit.tight:
         kv_cache += f" ± {format_gib(option.fit.account.band_bytes)}"
         how = "fits tightly"
+    adjusted = "".join(f", {setting}" for setting in format_adjustments(option.adjustments))
     partition, accelerator = option.pool.partition, option.pool.accelerator
     if partition is not None and accelerator is not None:
-        return f"{how} in {_tell_partition(accelerator, partition)} ({kv_cache} GiB for KV)"
-    return f"{how} with {format_split(option.parallelism)} ({kv_cache} GiB for KV a GPU)"
+        where = f"{_tell_partition(accelerator, partition)}{adjusted}"
+        return f"{how} in {where} ({kv_cache} GiB for KV)"
+    split = f"{format_split(option.parallelism)}{adjusted}"
+    return f"{how} with {split} ({kv_cache} GiB for KV a GPU)"
 
 
 def tell_chosen(option: Option, why: str) -> str:
@@ -181,6 +186,11 @@ def format_split(parallelism: Parallelism) -> str:
     stages = f", PP {parallelism.pipeline}" if parallelism.pipeline > 1 else ""
     ranks = f", DP {parallelism.data}" if parallelism.data > 1 else ""
     return f"TP {parallelism.tensor}{stages}{ranks}"
+
+
+def format_adjustments(adjustments: EngineAdjustments) -> list[str]:
+    """What Tonnage sets of the engine, each as people write it: maxNumSeqs 512."""
+    return [f"{knob} {value}" for knob, value in adjustments.values.items()]
 
 
 def format_devices(pool: Pool, count: int, which: str = "") -> str:

@@ -8,8 +8,11 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, Tried
+from tonnage.placement.load import Demanded, FullReplica
 from tonnage.placement.pricing import PriceSource
 from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
@@ -25,15 +28,25 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One InferenceDeployment's wish. `keep` names the pool and split that its replicas run on
-    now, when that is to be preferred to any move; `held` of them have GPUs there already, also on
-    nodes that take no new pods (cordoned): the kept option's room is never less."""
+    """One InferenceDeployment's wish. `keep` names the pool and split that its replicas run on now,
+    when that is to be preferred to any move; `held` of them have GPUs there already, also on nodes
+    that take no new pods (cordoned): the kept option's room is never less. `tried` are starts that
+    died of memory, oldest first: none of them is an option again. `kept_adjustments` is what the
+    replicas run with now. `corrections` are what all starts have taught, `kept_corrections` what
+    had been learnt when the kept option was chosen: the pool of that is judged by these, so that no
+    lesson moves replicas that run. `demanded` are the replicas that the measured load asks for,
+    None where nobody measures it."""
 
     owner: tuple[str, str]
     spec: InferenceDeploymentSpec
     checkpoint: Checkpoint
     keep: tuple[str, Parallelism] | None = None
     held: int = 0
+    tried: tuple[Tried, ...] = ()
+    kept_adjustments: EngineAdjustments = UNADJUSTED
+    corrections: Corrections = UNCORRECTED
+    kept_corrections: Corrections = UNCORRECTED
+    demanded: Demanded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +60,10 @@ class Option:
     requests that fall to it. Options are compared as if at least one replica were wanted, so that a
     deployment scaled to zero has its place all the same. `notes` are what the user should know of
     it, though nothing forbids it; `overridden` are the compatibility rules that the user set aside
-    for it, `settings` what the server needs there. `avoided`: it fits tightly, and the user does
-    not accept that where there is a choice.
+    for it, `settings` what the server needs there, `adjustments` what Tonnage sets of the engine
+    since starts without it died of memory. `avoided`: it fits tightly, and the user does
+    not accept that where there is a choice. `full` is one of its replicas at its fullest, where the
+    load is to be followed.
     """
 
     pool: Pool
@@ -65,6 +80,8 @@ class Option:
     overridden: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     avoided: bool = False
+    adjustments: EngineAdjustments = UNADJUSTED
+    full: FullReplica | None = None
     gpus: int = field(init=False, repr=False)
     """GPUs of the replicas compared by."""
     compared_cost: Decimal | None = field(init=False, repr=False)

@@ -37,6 +37,7 @@ class RejectedReason(StrEnum):
     NO_PRICE_KNOWN = "NoPriceKnown"
     TOO_SLOW = "TooSlow"
     NO_ESTIMATE = "NoEstimate"
+    FAILED_BEFORE = "FailedBefore"
     KV_CACHE_DOES_NOT_FIT = "KVCacheDoesNotFit"
     OVERHEAD_DOES_NOT_FIT = "OverheadDoesNotFit"
     WEIGHTS_DO_NOT_FIT = "WeightsDoNotFit"

@@ -6,18 +6,26 @@ estimated to keep to them; both latencies grow with the batch, so that the large
 is found by bisection. Without `spec.replicas` there are as many replicas as then hold all requests,
 between `scaling.minReplicas` and `scaling.maxReplicas`; with it, each has its share of them,
 whatever the targets say.
+
+Once the load is measured (`scaling.targets`), it says how many replicas there are on the pool where
+it was measured. On another there are as many as generate the same at their fullest.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
+from typing import Final
 
 from tonnage.fit.bisection import largest
 from tonnage.placement.latency import keeps_to
-from tonnage.placement.load import Load
+from tonnage.placement.load import Demanded, FullReplica, Load
 from tonnage.throughput.model import ThroughputEstimate
 
 Estimate = Callable[[int], ThroughputEstimate | None]
 """The estimate of one replica that so many requests at once fall to, None where figures lack."""
+
+_ROUNDING: Final = 0.01
+"""Part of a replica that may come of tokens a second being rounded in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +38,50 @@ class Replicas:
     note: str | None
 
 
-def count_replicas(load: Load, most_at_once: int, estimate: Estimate) -> Replicas:
+def fill_replica(
+    load: Load, most_at_once: int, max_num_seqs: int, estimate: Estimate
+) -> FullReplica | None:
+    """A replica at its fullest, by which replicas of another pool are counted; None where the load
+    is not to be followed."""
+    if not load.follows_load:
+        return None
+    batch = _largest_batch(load, most_at_once, estimate)
+    full, alone = estimate(batch), estimate(1)
+    if full is None or alone is None:
+        return FullReplica(batch, max_num_seqs, None)
+    slower = full.time_per_output_token_seconds / alone.time_per_output_token_seconds - 1
+    growth = max(0.0, slower) / (batch - 1) if batch > 1 else None
+    return FullReplica(batch, max_num_seqs, full.tokens_per_second, growth)
+
+
+def count_replicas(
+    load: Load, most_at_once: int, estimate: Estimate, full: FullReplica | None = None
+) -> Replicas:
     """The replicas that a load needs or is given, each holding `most_at_once` requests at most."""
     if load.replicas is not None:
         count, bound = load.replicas, f"spec.replicas is {load.replicas}"
-    else:
-        needed = load.share(_largest_batch(load, most_at_once, estimate))
-        scaling = load.scaling
-        count = max(scaling.min_replicas, min(scaling.max_replicas, needed))
-        bound = f"spec.scaling.maxReplicas is {scaling.max_replicas}"
+        note = _tell_queueing(load, count, most_at_once, bound)
+        return Replicas(count, estimate(load.share(count)), note)
+    most = min(most_at_once, load.workload.concurrency)
+    needed = load.share(_largest_batch(load, most, estimate))
+    if load.demanded is not None:
+        count = _count_alike(load.demanded, full)
+        if count > 0:
+            count = max(load.min_replicas, min(load.max_replicas, count))
+        # Whether it keeps to the targets must not depend on how many there are at the moment.
+        return Replicas(count, estimate(load.share(needed)), None)
+    count = max(load.min_replicas, min(load.max_replicas, needed))
+    bound = f"spec.scaling.maxReplicas is {load.max_replicas}"
     note = _tell_queueing(load, count, most_at_once, bound)
     return Replicas(count, estimate(load.share(count)), note)
+
+
+def _count_alike(demanded: Demanded, full: FullReplica | None) -> int:
+    """Replicas that generate what those generate that the load asks for."""
+    here = full.tokens_per_second if full else None
+    if here is None or demanded.tokens_per_second is None:
+        return demanded.replicas
+    return ceil(demanded.replicas * demanded.tokens_per_second / here - _ROUNDING)
 
 
 def _largest_batch(load: Load, most: int, estimate: Estimate) -> int:
@@ -51,7 +92,6 @@ def _largest_batch(load: Load, most: int, estimate: Estimate) -> int:
         found = estimate(batch)
         return found is None or keeps_to(targets, found)
 
-    most = min(most, load.workload.concurrency)
     return max(1, largest(keeps, most)) if targets.are_set else most
 
 

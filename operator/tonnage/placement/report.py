@@ -1,11 +1,13 @@
 """A decision as it stands in status: numbers in GiB and dollars, and not too many of them."""
 
 from collections import Counter
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Final
 
 from tonnage.api.conditions import MAX_MESSAGE_BYTES
 from tonnage.api.status import (
+    AdjustmentsStatus,
     CandidateStatus,
     EstimateStatus,
     InferenceDeploymentStatus,
@@ -14,6 +16,7 @@ from tonnage.api.status import (
 )
 from tonnage.api.text import truncate
 from tonnage.fit.model import MemoryFit
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.latency import format_latency
 from tonnage.placement.messages import GIB
 from tonnage.placement.model import Candidate, Decision, Option
@@ -84,12 +87,20 @@ def placement_status(
         reason=found.reason,
         message=truncate(found.message, MAX_MESSAGE_BYTES),
         overridden_rules=list(option.overridden) or None,
+        adjustments=adjustments_status(option.adjustments),
         memory=_memory_status(option.fit),
         kv_cache_tokens=option.fit.account.kv_cache_tokens,
         cost_per_hour=_money(option.cost_per_hour),
         price_source=option.price_source.kind,
         estimate=_estimate_status(option),
     )
+
+
+def adjustments_status(adjustments: EngineAdjustments) -> AdjustmentsStatus | None:
+    """What Tonnage set of the engine, None where it set nothing."""
+    if adjustments == UNADJUSTED:
+        return None
+    return AdjustmentsStatus(**asdict(adjustments))
 
 
 def _candidate_status(candidate: Candidate) -> CandidateStatus:
@@ -131,6 +142,7 @@ def _memory_status(fit: MemoryFit) -> MemoryStatus:
         activation_gi_b=_gib(fit.account.activation_bytes),
         non_torch_gi_b=_gib(fit.account.non_torch_bytes),
         graph_gi_b=_gib(fit.account.graph_bytes),
+        correction_gi_b=_gib(fit.account.correction_bytes) or None,
         kv_cache_gi_b=_gib(fit.account.kv_cache_bytes),
         uncertainty_gi_b=_gib(fit.account.band_bytes),
     )

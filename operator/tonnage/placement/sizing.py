@@ -8,23 +8,24 @@ is the policy's question.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.batch import plan_batch
 from tonnage.fit.compatibility import Compatibility, judge_compatibility
-from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import (
     DoesNotFit,
-    FitVerdict,
     IllegalParallelism,
     MemoryFit,
     MemoryTerm,
     Parallelism,
 )
 from tonnage.fit.parallelism import legal_degrees
-from tonnage.placement.load import Load
+from tonnage.fit.question import FitQuestion
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
+from tonnage.placement.history import tell_adjustments, tell_tried
+from tonnage.placement.load import FullReplica, Load
 from tonnage.placement.messages import (
     tell_illegal,
     tell_links,
@@ -33,14 +34,15 @@ from tonnage.placement.messages import (
     tell_shortage,
 )
 from tonnage.placement.model import Rejection
+from tonnage.placement.next_start import Start, next_start
 from tonnage.placement.reasons import RejectedReason
-from tonnage.placement.replicas import count_replicas
+from tonnage.placement.replicas import count_replicas, fill_replica
 from tonnage.placement.screening import Devices
 from tonnage.throughput.estimate import estimate_throughput
 from tonnage.throughput.model import Demand, ThroughputEstimate
 
-Judged = Sequence[tuple[Parallelism, FitVerdict]]
-"""Each legal split, and whether a replica of it fits."""
+Judged = Sequence[tuple[Parallelism, Start | None]]
+"""Each legal split, and how a replica of it is started; None where nothing is left to try."""
 
 _DOES_NOT_FIT: Final = {
     MemoryTerm.WEIGHTS: RejectedReason.WEIGHTS_DO_NOT_FIT,
@@ -53,7 +55,8 @@ class Size:
     """A split that fits, how many replicas of it are wanted, and how fast one of them is.
 
     `compatibility` is what the rules make of the model on these devices, `notes` are sentences on
-    what the user should know of it, though nothing forbids it.
+    what the user should know of it, though nothing forbids it. `adjustments` are what Tonnage sets
+    of the engine.
     """
 
     parallelism: Parallelism
@@ -62,6 +65,8 @@ class Size:
     estimate: ThroughputEstimate | None
     compatibility: Compatibility
     notes: tuple[str, ...] = ()
+    adjustments: EngineAdjustments = UNADJUSTED
+    full: FullReplica | None = None
 
 
 def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Size] | Rejection:
@@ -74,9 +79,9 @@ def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Si
         return Rejection(RejectedReason.INCOMPATIBLE, f"{first.message} (rule {first.rule})")
     judged = _judge_splits(load, devices, catalog)
     sizes = [
-        _size(load, devices, parallelism, verdict, compatibility, catalog)
-        for parallelism, verdict in judged
-        if isinstance(verdict, MemoryFit)
+        _size(load, devices, parallelism, start, start.verdict, compatibility, catalog)
+        for parallelism, start in judged
+        if start is not None and isinstance(start.verdict, MemoryFit)
     ]
     return sizes or _reject(load, devices, judged)
 
@@ -88,13 +93,18 @@ def _judge_splits(load: Load, devices: Devices, catalog: Catalog) -> Judged:
     return [
         (
             parallelism,
-            judge_fit(
-                load.checkpoint,
-                devices.accelerator,
-                devices.device_bytes,
-                parallelism,
-                load.options,
-                required,
+            next_start(
+                FitQuestion(
+                    load.checkpoint,
+                    devices.accelerator,
+                    devices.device_bytes,
+                    parallelism,
+                    load.options,
+                    required,
+                    load.corrections,
+                ),
+                load.tried,
+                load.adjustments_now(parallelism),
                 catalog,
             ),
         )
@@ -112,10 +122,12 @@ def _size(
     load: Load,
     devices: Devices,
     parallelism: Parallelism,
+    start: Start,
     fit: MemoryFit,
     compatibility: Compatibility,
     catalog: Catalog,
 ) -> Size:
+    load = replace(load, options=start.options)
     share = 1.0 if devices.partition is None else devices.partition.share
 
     def estimate(at_once: int) -> ThroughputEstimate | None:
@@ -131,7 +143,10 @@ def _size(
             share,
         )
 
-    replicas = count_replicas(load, _most_at_once(load, devices, fit, catalog), estimate)
+    scheduled = _max_num_seqs(load, devices, catalog)
+    most_at_once = min(max(1, fit.account.kv_cache_tokens // load.request_tokens), scheduled)
+    full = fill_replica(load, most_at_once, scheduled, estimate)
+    replicas = count_replicas(load, most_at_once, estimate, full)
     notes = (
         replicas.note,
         catalog.release(load.options.vllm_version).note,
@@ -139,6 +154,7 @@ def _size(
         *tell_rules(compatibility),
         *compatibility.warnings,
         tell_links(devices.accelerator, parallelism),
+        tell_adjustments(start.adjustments),
     )
     return Size(
         parallelism=parallelism,
@@ -147,29 +163,34 @@ def _size(
         estimate=replicas.estimate,
         compatibility=compatibility,
         notes=tuple(note for note in notes if note is not None),
+        adjustments=start.adjustments,
+        full=full,
     )
 
 
-def _most_at_once(load: Load, devices: Devices, fit: MemoryFit, catalog: Catalog) -> int:
-    """Typical requests that a replica holds at once: as its KV cache has room for them, and as vLLM
-    schedules them."""
+def _max_num_seqs(load: Load, devices: Devices, catalog: Catalog) -> int:
+    """Requests that vLLM schedules at once."""
     release = catalog.release(load.options.vllm_version)
     on, shape = devices.accelerator, load.checkpoint.shape
     batch = plan_batch(shape, load.options, Parallelism(), on, devices.device_bytes, release)
-    held = max(1, fit.account.kv_cache_tokens // load.request_tokens)
-    return min(held, batch.max_num_seqs)
+    return batch.max_num_seqs
 
 
 def _reject(load: Load, devices: Devices, judged: Judged) -> Rejection:
-    """What the split over the most GPUs lacks, or that vLLM refuses every one."""
+    """That starts on these devices died of memory and none is left; else what the split over the
+    most GPUs lacks, or that vLLM refuses every one."""
+    if any(start is None for _, start in judged):
+        told = tell_tried(load.tried, devices.accelerator)
+        return Rejection(RejectedReason.FAILED_BEFORE, told)
     alone = tell_no_group(devices.accelerator, devices.partition)
-    for parallelism, verdict in reversed(judged):
+    verdicts = [(split, start.verdict) for split, start in judged if start is not None]
+    for parallelism, verdict in reversed(verdicts):
         if isinstance(verdict, DoesNotFit):
             reason = _DOES_NOT_FIT.get(verdict.term, RejectedReason.OVERHEAD_DOES_NOT_FIT)
             told = tell_shortage(verdict, parallelism, required_tokens(load))
             if parallelism.gpus > 1:  # it is the largest that was judged
                 told = f"even {told}"
             return Rejection(reason, f"{told}{alone}", verdict)
-    why = next((found for _, found in judged if isinstance(found, IllegalParallelism)), None)
+    why = next((found for _, found in verdicts if isinstance(found, IllegalParallelism)), None)
     told = tell_illegal(load.checkpoint.shape, why, devices.most_per_replica)
     return Rejection(RejectedReason.ILLEGAL_PARALLELISM, f"{told}{alone}")

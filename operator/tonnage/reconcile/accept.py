@@ -12,7 +12,9 @@ from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import tell_too_long
 from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.kube.protocol import ApiError
+from tonnage.placement.load import Demanded
 from tonnage.placement.request import check_accelerators, check_allowed_rules
+from tonnage.reconcile.by_load import ByLoad
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.priority import UnknownPriorityClass
 from tonnage.render.errors import RenderError
@@ -24,10 +26,23 @@ _ASK_AGAIN_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The spec is valid and the model's facts are known."""
+    """The spec is valid and the model's facts are known; `by_load` is what the measured load asks
+    for, None where nobody wants to follow it."""
 
     spec: InferenceDeploymentSpec
     checkpoint: Checkpoint
+    by_load: ByLoad | None = None
+
+    @property
+    def demanded(self) -> Demanded | None:
+        """The replicas that the measured load asks for; None where they follow from the spec."""
+        return self.by_load.demanded if self.by_load else None
+
+    def asked_on(self, placement: str) -> int | None:
+        """The replicas that are asked for where they run on this placement, by the user or by the
+        measured load; None where the workload decides, or nobody knows."""
+        demanded = self.by_load.demanded_on(placement) if self.by_load else None
+        return self.spec.replicas if demanded is None else demanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Any, Final
 
 from tonnage.api.names import (
@@ -18,15 +19,23 @@ from tonnage.api.redact import names_a_secret
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, Knob
 from tonnage.reconcile.move import Move, read_move
+from tonnage.render.defaults import defaults
+from tonnage.render.metadata import CORRECTION_BYTES
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers are never started again."""
 
 
+_NO_DEVICE_BYTES: Final = 2**40
+"""More than the memory of any device."""
+
 _COMPLETED: Final = "NewReplicaSetAvailable"
 
-_TEMPLATE_LABEL: Final = "pod-template-hash"
+_OVERDUE: Final = "ProgressDeadlineExceeded"
+
+TEMPLATE_LABEL: Final = "pod-template-hash"
 """The Deployment controller's own mark of a template, on its ReplicaSets and their pods."""
 
 
@@ -45,10 +54,13 @@ class ChildDeployment:
     """A Deployment of ours: the placement it was rendered for, and how far it has come.
 
     `settled` means that the Deployment controller has seen the current template and that all pods
-    run it; `placed_for` and `template` are digests that the operator left on it. `refused` is why
-    the API server lets no pod be made (a quota, an admission, a ServiceAccount that is not there),
-    `moved` how the replicas came from another pool, `completed` whether all of them have served
-    from the current template, if not at this moment.
+    run it; `placed_for` and `template` are digests that the operator left on it, `adjustments` what
+    it set of the engine, `correction_bytes` what it had learnt of the memory of such starts when it
+    chose the place. `refused` is why the API server lets no pod be made (a quota, an
+    admission, a ServiceAccount that is not there), `moved` how the replicas came from another pool,
+    `completed` whether all of them have served from the current template, if not at this moment.
+    `updated` are its pods of that template, and `overdue` is whether they have made no progress for
+    longer than its deadline allows.
     """
 
     child: Child
@@ -64,6 +76,10 @@ class ChildDeployment:
     refused: str | None = None
     moved: Move | None = None
     completed: bool = False
+    updated: int = 0
+    adjustments: EngineAdjustments = UNADJUSTED
+    correction_bytes: int = 0
+    overdue: bool = False
 
     @property
     def since(self) -> datetime:
@@ -90,10 +106,11 @@ class ChildPod:
     """A pod of one placement, with the state of its vLLM container.
 
     `gpus` are those that the pod asks for, of all kinds; `template` tells pods of one template from
-    those of another. `waiting` is (reason, message) of a container that does not run; `end` how it
-    ended last, `ended_before` whether it has been started again since (its log is then the previous
-    one). `unschedulable` is why no node will do; `held_back` why it may not be bound to one yet: so
-    does Kueue with it until there is quota.
+    those of another. `address` is where its server listens, None while it has none. `waiting` is
+    (reason, message) of a container that does not run; `end` how it ended last, `ended_before`
+    whether it has been started again since (its log is then the previous one). `unschedulable` is
+    why no node will do; `held_back` why it may not be bound to one yet: so does Kueue with it until
+    there is quota.
     """
 
     name: str
@@ -105,6 +122,8 @@ class ChildPod:
     restarts: int
     gpus: int = 0
     template: str = ""
+    uid: str = ""
+    address: str | None = None
     waiting: tuple[str, str] | None = None
     end: ContainerEnd | None = None
     ended_before: bool = False
@@ -163,7 +182,9 @@ def read_deployment(body: Object) -> ChildDeployment:
     annotations = metadata.get("annotations") or {}
     placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
     wanted = spec.get("replicas", 1)
-    existing = status.get("replicas", 0)
+    existing, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
+    seen = status.get("observedGeneration") == metadata.get("generation")
+    progress = _read_progress(status.get("conditions") or []) if seen else None
     return ChildDeployment(
         child=read_child(body),
         created=parse_time(metadata["creationTimestamp"]),
@@ -177,20 +198,22 @@ def read_deployment(body: Object) -> ChildDeployment:
         wanted=wanted,
         existing=existing,
         ready=status.get("readyReplicas", 0),
-        settled=status.get("observedGeneration") == metadata.get("generation")
-        and existing == status.get("updatedReplicas", 0) == wanted,
+        settled=seen and existing == updated == wanted,
         refused=_read_refusal(status.get("conditions") or []),
         moved=read_move(annotations.get(ANNOTATION_MOVED, "")),
-        completed=_has_completed(metadata, status),
+        # The controller goes on saying so when a pod of the newest ReplicaSet fails later.
+        completed=progress == _COMPLETED,
+        updated=updated if seen else 0,
+        adjustments=_read_adjustments(placement),
+        correction_bytes=_read_correction(placement),
+        overdue=progress == _OVERDUE,
     )
 
 
-def _has_completed(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Whether the Deployment controller has said that its newest ReplicaSet came up; it goes on
-    saying so when a pod of it fails later."""
-    return status.get("observedGeneration") == metadata.get("generation") and any(
-        found.get("type") == "Progressing" and found.get("reason") == _COMPLETED
-        for found in status.get("conditions") or []
+def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> str | None:
+    """How far the Deployment controller says that the newest ReplicaSet has come, in its word."""
+    return next(
+        (found.get("reason") for found in conditions if found.get("type") == "Progressing"), None
     )
 
 
@@ -218,6 +241,25 @@ def _degree(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 1
 
 
+def _read_adjustments(placement: Mapping[str, Any]) -> EngineAdjustments:
+    """What the operator set of the engine; what somebody edited into nonsense counts as unset."""
+    share = placement.get(Knob.GPU_MEMORY_UTILIZATION)
+    return EngineAdjustments(
+        gpu_memory_utilization=share if isinstance(share, float) and 0 < share < 1 else None,
+        max_num_seqs=_count(placement.get(Knob.MAX_NUM_SEQS)),
+        max_num_batched_tokens=_count(placement.get(Knob.MAX_NUM_BATCHED_TOKENS)),
+    )
+
+
+def _read_correction(placement: Mapping[str, Any]) -> int:
+    value = placement.get(CORRECTION_BYTES)
+    return value if type(value) is int and abs(value) < _NO_DEVICE_BYTES else 0
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
 def _read_pod(body: Object) -> ChildPod:
     metadata, status, requests = body["metadata"], body.get("status", {}), read_gpu_pod(body)
     labels = metadata.get("labels") or {}
@@ -243,7 +285,9 @@ def _read_pod(body: Object) -> ChildPod:
         deleting="deletionTimestamp" in metadata,
         restarts=container.get("restartCount", 0),
         gpus=sum(requests.requests.values()) if requests else 0,
-        template=labels.get(_TEMPLATE_LABEL, ""),
+        template=labels.get(TEMPLATE_LABEL, ""),
+        uid=metadata.get("uid", ""),
+        address=_read_address(status.get("podIP")),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         end=_read_end(end) if end else None,
         ended_before="terminated" not in state,
@@ -254,6 +298,15 @@ def _read_pod(body: Object) -> ChildPod:
         if scheduled.get("reason") == "SchedulingGated"
         else None,
     )
+
+
+def _read_address(address: str | None) -> str | None:
+    try:
+        found = ip_address(address or "")
+    except ValueError:
+        return None
+    host = f"[{found}]" if found.version == 6 else str(found)
+    return f"{host}:{defaults().server.port}"
 
 
 def _read_end(terminated: Mapping[str, Any]) -> ContainerEnd:

@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType
 from tonnage.api.redact import redact
 from tonnage.api.text import truncate
+
+_ABNORMAL_TRUE: Final = frozenset(
+    {ConditionType.RECONCILING, ConditionType.STALLED, ConditionType.DEGRADED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def make_conditions(
 ) -> list[Condition]:
     """Conditions with times: a time changes only when the status does.
 
-    Reconciling and Stalled are abnormal-true (kstatus): listed only while they hold.
+    Reconciling, Stalled and Degraded are abnormal-true (kstatus): listed only while they hold.
     """
     before = {found.get("type"): found for found in previous}
     return [
@@ -58,7 +62,7 @@ def make_conditions(
             message=truncate(redact(finding.message), MAX_MESSAGE_BYTES),
         )
         for finding in findings
-        if finding.holds or finding.type not in (ConditionType.RECONCILING, ConditionType.STALLED)
+        if finding.holds or finding.type not in _ABNORMAL_TRUE
     ]
 
 

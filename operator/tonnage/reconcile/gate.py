@@ -6,10 +6,11 @@ from typing import Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.approval import Awaiting, Standing, Terms, is_approved, terms_of
+from tonnage.reconcile.approval import Awaiting, Standing, is_approved, terms_of
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.place import Held, Placed, Unplaced
 from tonnage.reconcile.proposal import propose
+from tonnage.reconcile.terms import Terms
 from tonnage.reconcile.turn import Turn
 
 

@@ -2,18 +2,24 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import Approval
 from tonnage.fit.weights import stored_bytes
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.approval import UNASKED, Awaiting, Proposal, Standing
-from tonnage.reconcile.children import ChildDeployment, secret_values
-from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
-from tonnage.reconcile.findings import Finding, format_time
+from tonnage.reconcile.attempts import Attempts
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.failures import PodFailure
+from tonnage.reconcile.findings import Finding, format_time, read_finding
+from tonnage.reconcile.measurement import Reading, find_accuracy
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.place import Held, Placed, Unplaced, tell_short
 from tonnage.reconcile.remember import Remembered
+from tonnage.reconcile.rollback import WayBack
+from tonnage.reconcile.rolled_back import find_rolled_back
+from tonnage.reconcile.serving import failure_to_serve
 from tonnage.render.names import placement_name
 
 GIB = 2**30
@@ -30,11 +36,18 @@ _PERSISTENT = frozenset(
 """Failures that do not pass by themselves: they make the object Stalled."""
 
 
+_PAUSED: Final = "spec.rollout.paused is true: no replica is replaced or moved"
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The plan so far: was the spec accepted, where do the replicas belong, and on what.
 
     `target` is the Deployment that already is what was rendered; None while it has to be applied.
+    `reading` is what vLLM measured of it. `attempts` is what is known of plans, None where that
+    could not be looked at; `plan` the hash of the one that is carried out, `way_back` the one that
+    runs in the stead of another that failed. `goes_on`: a plan was just found to have failed, which
+    the next look will act on.
     """
 
     accepted: Accepted | Refused | Remembered
@@ -42,6 +55,16 @@ class Outlook:
     target: ChildDeployment | None = None
     image: str = ""
     standing: Standing = UNASKED
+    reading: Reading | None = None
+    attempts: Attempts | None = None
+    plan: str = ""
+    way_back: WayBack | None = None
+    goes_on: bool = False
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be replaced or moved (spec.rollout.paused)."""
+        return isinstance(self.accepted, Accepted) and bool(self.accepted.spec.rollout.paused)
 
     @property
     def wanted(self) -> int:
@@ -49,6 +72,8 @@ class Outlook:
         that came closest; 0 while that is not known."""
         if isinstance(self.accepted, Remembered):
             return self.accepted.status.desired_replicas
+        if self.way_back is not None:
+            return self.way_back.wanted
         if isinstance(self.placing, Placed):
             return self.placing.option.replicas
         if isinstance(self.placing, Awaiting):
@@ -65,8 +90,11 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
     """All conditions of the object, in the order in which a person reads them."""
     accepted = _find_accepted(outlook.accepted)
     placed = _find_placed(outlook)
-    failure = _find_failure(observation, outlook)
+    chosen = outlook.placing.option if isinstance(outlook.placing, Placed) else None
+    failure = failure_to_serve(observation, placement_name(chosen) if chosen else None)
     available = _find_available(observation, outlook, placed, failure)
+    if outlook.way_back is not None:
+        return [accepted, placed, *find_rolled_back(outlook.way_back, available)]
     ready = _find_ready(observation, outlook, (accepted, placed), failure)
     progressing = _find_progressing(outlook, ready, accepted, failure)
     return [
@@ -81,8 +109,18 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
             progressing.reason,
             progressing.message,
         ),
-        _find_stalled(ready, accepted, placed, failure),
+        _find_stalled(outlook, ready, accepted, placed, failure),
+        *_find_accuracy(observation, outlook),
     ]
+
+
+def _find_accuracy(observation: Observation, outlook: Outlook) -> list[Finding]:
+    """Whether the prediction held, where that is known; where no plan was made, what was known."""
+    if isinstance(outlook.placing, Placed):
+        return [find_accuracy(outlook.reading)] if outlook.reading else []
+    kind = ConditionType.PREDICTION_ACCURATE
+    before = observation.previous_status.get("conditions") or []
+    return [read_finding(one) for one in before if one["type"] == kind and observation.deployments]
 
 
 def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
@@ -147,7 +185,7 @@ def _tell_placed(outlook: Outlook, placed: Placed) -> Finding:
     """Placed means room now; nodes that an autoscaler may come to add are none yet."""
     message, option = placed.decision.message, placed.option
     if option.replicas == 0:
-        told = "spec.replicas is 0: nothing is to be served"
+        told = _tell_zero(outlook.accepted)
         return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, told)
     proposal = outlook.standing.proposal
     if placed.is_short:
@@ -159,20 +197,10 @@ def _tell_placed(outlook: Outlook, placed: Placed) -> Finding:
     return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
 
 
-def _find_failure(observation: Observation, outlook: Outlook) -> PodFailure | None:
-    """The failure of the placement and template that are to serve; those of old ones leave."""
-    placements = (
-        {placement_name(outlook.placing.option)} if isinstance(outlook.placing, Placed) else None
-    )
-    pods = [pod for pod in observation.pods if placements is None or pod.placement in placements]
-    newest = {pod.placement: pod.template for pod in pods}  # pods are sorted, the oldest first
-    serving = [pod for pod in pods if pod.template == newest[pod.placement]]
-    secrets = {value for found in observation.deployments for value in secret_values(found)}
-    return find_failure(serving, observation.logs, secrets) or find_refusal(
-        found
-        for found in observation.deployments
-        if placements is None or found.placement in placements
-    )
+def _tell_zero(accepted: Accepted | Refused | Remembered) -> str:
+    if isinstance(accepted, Accepted) and accepted.demanded is not None:
+        return "nobody asks for anything: no replica is kept for it (spec.scaling.scaleToZero)"
+    return "spec.replicas is 0: nothing is to be served"
 
 
 def _find_available(
@@ -206,7 +234,10 @@ def _find_ready(
     if failure is not None:
         return Finding(kind, False, failure.reason, str(failure))
     target, wanted = outlook.target, outlook.wanted
-    if target is None or not target.settled or len(observation.deployments) > 1:
+    in_place = target is not None and target.settled and len(observation.deployments) == 1
+    if outlook.paused and not in_place:
+        return Finding(kind, False, Reason.ROLLOUT_PAUSED, f"{_PAUSED}; a change waits")
+    if target is None or not in_place:
         updated = f"{target.ready if target else 0} of {wanted} replicas"
         return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
     if target.ready < wanted:
@@ -226,9 +257,11 @@ def _find_progressing(
     kind = ConditionType.PROGRESSING
     if accepted.holds is None:
         return Finding(kind, True, accepted.reason, accepted.message)
+    if outlook.paused:
+        return Finding(kind, False, Reason.ROLLOUT_PAUSED, _PAUSED)
     if ready.holds:
         return Finding(kind, False, Reason.SETTLED, "nothing is left to do")
-    if _is_moving(outlook) and (failure is None or failure.reason not in _PERSISTENT):
+    if _is_moving(outlook) and not _lasts(outlook, failure):
         return Finding(kind, True, ready.reason, ready.message)
     return Finding(kind, False, Reason.WAITING, f"waiting: {ready.message}")
 
@@ -244,7 +277,18 @@ def _is_moving(outlook: Outlook) -> bool:
     return not has_all or granted == outlook.wanted
 
 
+def _lasts(outlook: Outlook, failure: PodFailure | None) -> bool:
+    """Whether a failure does not pass by itself: not that of a plan that another one follows, and
+    not that of pods whose template was replaced."""
+    if failure is None or failure.reason not in _PERSISTENT or outlook.goes_on:
+        return False
+    if not isinstance(outlook.placing, Placed) or failure.reason is Reason.CHILD_REFUSED:
+        return True
+    return outlook.target is not None and outlook.target.updated > 0
+
+
 def _find_stalled(
+    outlook: Outlook,
     ready: Finding,
     accepted: Finding,
     placed: Finding,
@@ -254,8 +298,6 @@ def _find_stalled(
     a person's word is not broken, and kstatus calls what is stalled failed."""
     waits = placed.reason in (Reason.INSUFFICIENT_GPUS, Reason.AWAITING_APPROVAL)
     holds = (
-        accepted.holds is False
-        or (placed.holds is False and not waits)
-        or (failure is not None and failure.reason in _PERSISTENT)
+        accepted.holds is False or (placed.holds is False and not waits) or _lasts(outlook, failure)
     )
     return Finding(ConditionType.STALLED, holds, ready.reason, ready.message)

@@ -13,15 +13,19 @@ from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
+from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.decide import decide
 from tonnage.placement.memory import Memory
 from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
+from tonnage.reconcile.attempts import UNTRIED, Attempts, starts_without_memory
 from tonnage.reconcile.children import ChildDeployment, ChildPod
+from tonnage.reconcile.learning import known_when_placed
 from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.retain import (
@@ -48,6 +52,7 @@ _MISFITS: Final = frozenset(
         RejectedReason.NO_PRICE_KNOWN,
         RejectedReason.TOO_SLOW,
         RejectedReason.NO_ESTIMATE,
+        RejectedReason.FAILED_BEFORE,
         RejectedReason.NOT_SELECTED,
         RejectedReason.NOT_ALLOWED,
     }
@@ -114,6 +119,8 @@ class _Road:
     turn: Turn
     now: datetime
     bound: bool
+    attempts: Attempts
+    corrections: Corrections
 
     @property
     def spec(self) -> InferenceDeploymentSpec:
@@ -126,6 +133,10 @@ class _Road:
         """Pods of the placement that do not answer, on nodes that nobody hears of."""
         pods = scheduled(self.observation.pods, placement)
         return [pod for pod in pods if not pod.ready and self.fleet.is_silent(pod.node or "")]
+
+    def has_failed(self, option: Option) -> bool:
+        """Whether replicas did not come up there; nobody is moved to it by choice again."""
+        return self.attempts.have_failed_on(option.pool.name, option.parallelism)
 
     def runs(self, placement: str) -> bool:
         """Whether any pod of the placement has GPUs of a node, as far as anybody knows."""
@@ -142,20 +153,40 @@ def place(
     turn: Turn,
     *,
     bound: bool = False,
+    attempts: Attempts = UNTRIED,
+    corrections: Corrections = UNCORRECTED,
 ) -> Placed | Held | Unplaced:
     """Judge every pool and settle where the replicas belong.
 
     `bound`: those that run on a pool that the spec still leads to do not leave it, by need or by
-    choice.
+    choice. `corrections` are what starts have taught.
     """
     pools = pools_for(observation, accepted, fleet, turn)
-    road = _Road(observation, accepted, fleet, pools, catalog, memory, turn, now, bound)
+    road = _Road(
+        observation,
+        accepted,
+        fleet,
+        pools,
+        catalog,
+        memory,
+        turn,
+        now,
+        bound,
+        attempts,
+        corrections,
+    )
     serving = serving_deployment(observation)
     if serving is None:
         return _settle(road.decide(_request(road)), None)
     current = replace(serving, pool=pool_now(serving, observation.pods, pools, fleet))
     decision = road.decide(
-        _request(road, (current.pool, current.parallelism), _count_held(observation.pods, current))
+        _request(
+            road,
+            (current.pool, current.parallelism),
+            _count_held(observation.pods, current),
+            current.adjustments,
+            known_when_placed(current, accepted, corrections, catalog),
+        )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
         return _stay(road, current, decision, decision.chosen)
@@ -177,13 +208,24 @@ def pools_for(
     return set_aside(own, shared, turn.claims)
 
 
-def _request(road: _Road, keep: tuple[str, Parallelism] | None = None, held: int = 0) -> Request:
+def _request(
+    road: _Road,
+    keep: tuple[str, Parallelism] | None = None,
+    held: int = 0,
+    adjustments: EngineAdjustments = UNADJUSTED,
+    known: Corrections | None = None,
+) -> Request:
     return Request(
         owner=road.observation.owner,
         spec=road.spec,
         checkpoint=road.accepted.checkpoint,
         keep=keep,
         held=held,
+        tried=starts_without_memory(road.attempts, road.pools),
+        demanded=road.accepted.demanded,
+        kept_adjustments=adjustments,
+        corrections=road.corrections,
+        kept_corrections=road.corrections if known is None else known,
     )
 
 
@@ -204,7 +246,11 @@ def _settle(decision: Decision, moved: Move | None) -> Placed | Unplaced:
 
 def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
     """Leave the pool for the option."""
-    request = _request(road, (option.pool.name, option.parallelism))
+    place, adjustments = (option.pool.name, option.parallelism), option.adjustments
+    request = _request(road, place, adjustments=adjustments)
+    if request.demanded is not None:  # as many as do there what the load asks for here
+        demanded = replace(request.demanded, replicas=option.replicas)
+        request = replace(request, demanded=demanded)
     return _settle(road.decide(request), moved)
 
 
@@ -216,10 +262,11 @@ def _stay(
     placed = _settle(decision, current.moved)
     assert isinstance(placed, Placed), "a choice was made"
     placed = replace(placed, silent=_silent_nodes(road, current, chosen))
-    if placed.is_short:
+    by_load = road.accepted.demanded is not None and road.runs(current.placement)
+    if placed.is_short and not by_load:  # what more load asks for moves nothing that serves by need
         return _stay_short(road, current, placed)
     prospect = find_prospect(road.observation, road.spec.placement, decision, current, road.now)
-    if prospect is None:
+    if prospect is None or road.has_failed(prospect.option):
         return placed
     may_go = road.turn.may_move and prospect.at_rest and not road.bound
     if prospect.moves_at > road.now or not may_go:
@@ -267,9 +314,12 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
     """Whether the replicas of a pool that cannot take them stay there, or still wait for it.
 
     While any of them is scheduled they stay, for the pool may only have vanished from sight, unless
-    the pool is too small for what is asked of them by now. Where none was asked for, none waits.
+    the pool is too small for what is asked of them by now, or they died of memory and can be
+    started elsewhere. Where none was asked for, none waits.
     """
     observation = road.observation
+    if decision.chosen is not None and _died(road, current) and not road.bound:
+        return None
     verdict = _verdict_on(current, decision)
     why = _tell_verdict(verdict)
     running = road.runs(current.placement)
@@ -288,6 +338,13 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
         since = short_since(observation, current, road.now)
     until = since + wait_of(road.spec.placement.fallback.after)
     return Held(decision, current, why, until) if until > road.now else None
+
+
+def _died(road: _Road, current: ChildDeployment) -> bool:
+    """Whether replicas that are started just so died of memory."""
+    now = current.placement, current.parallelism, current.adjustments
+    tried = starts_without_memory(road.attempts, road.pools)
+    return now in [(one.accelerator_id, one.parallelism, one.adjustments) for one in tried]
 
 
 def _fall_back(road: _Road, current: ChildDeployment, decision: Decision) -> Placed | Unplaced:

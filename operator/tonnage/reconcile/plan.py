@@ -5,26 +5,27 @@ refusal at any step leaves running children as they are.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from typing import Final
 
-from tonnage.api.inference import Approval, FallbackReturn
+from tonnage.api.inference import FallbackReturn
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.api.status import InferenceDeploymentStatus
-from tonnage.catalog.catalog import Catalog
+from tonnage.fit.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.placement.memory import Memory
 from tonnage.reconcile.accept import Accepted, Refused, accept
-from tonnage.reconcile.actions import Action, Delete, Scale, apply_if_changed, stamped
-from tonnage.reconcile.approval import UNASKED, Awaiting, Standing, terms_in_force
+from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
+from tonnage.reconcile.approval import Awaiting, Standing, terms_of
+from tonnage.reconcile.attempts import attempts_now
+from tonnage.reconcile.by_load import follow_load
+from tonnage.reconcile.case import Case, Placing, World, owner_of
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.forbidden import RETRY_SECONDS, tell_unchanged
-from tonnage.reconcile.gate import Gate, settle_as_approved
 from tonnage.reconcile.gateway import (
     GatewayPlan,
     hindered,
@@ -32,34 +33,27 @@ from tonnage.reconcile.gateway import (
     plan_gateway,
     tell_gateway,
 )
+from tonnage.reconcile.handover import hand_over
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.ledger import reserve_for
-from tonnage.reconcile.move import MoveReason, with_move
+from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.moves import Wish, is_under_way
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.outlook import Outlook
-from tonnage.reconcile.place import Held, Placed, Unplaced, place
+from tonnage.reconcile.place import Held, Placed, Unplaced
 from tonnage.reconcile.remember import remember
-from tonnage.reconcile.rollout import find_deployment, with_strategy
+from tonnage.reconcile.rollback import WayBack, hold_still
+from tonnage.reconcile.rollout import find_deployment
 from tonnage.reconcile.scaling import scale_in_force
-from tonnage.reconcile.serving import placed_for, serving_deployment
+from tonnage.reconcile.serving import newest, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.turn import ALONE, Turn
-from tonnage.render.deployment import render_deployment
-from tonnage.render.model import Owner, RenderSettings, SurgeMode
 from tonnage.render.names import placement_name
 from tonnage.render.service import render_service
 
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What all plans share: the catalogue, the operator's settings for rendering, and what was
-    found out for the plans before, which changes no plan."""
-
-    catalog: Catalog
-    settings: RenderSettings
-    memory: Memory = field(default_factory=Memory, compare=False)
+_AT_ONCE_SECONDS: Final = 0.1
+"""What was found stands in the status, and is acted on by the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +64,7 @@ class Plan:
     `children` are those that the replicas are to run as, complete, whether or not they have to be
     written now; `waits_for_capacity`: the key is to be woken when GPUs become free. `moves`: it has
     left a pool and does not all serve from the new one yet; `wish` is to leave its own by choice.
+    `lesson` is what its replicas teach of memory, for the plans to come.
     """
 
     actions: tuple[Action, ...]
@@ -81,6 +76,7 @@ class Plan:
     waits_for_capacity: bool = False
     moves: bool = False
     wish: Wish | None = None
+    lesson: MemoryCorrection | None = None
 
     @property
     def all_actions(self) -> tuple[Action, ...]:
@@ -97,6 +93,8 @@ def make_plan(
 ) -> Plan:
     """The next step that brings the object closer to its spec; `turn` is what others leave."""
     plan = _plan_replicas(observation, fleet, world, now, turn)
+    if plan.status.scaling is not None:  # no event tells of more load
+        plan = replace(plan, requeue=plan.requeue.or_after(world.scaling_interval_seconds))
     return _with_gateway(plan, observation, now)
 
 
@@ -107,12 +105,16 @@ def _plan_replicas(
     accepted = accept(observation, world.catalog)
     if isinstance(accepted, Refused):
         return _stand_still(observation, accepted, now)
-    if accepted.spec.approval is Approval.MANUAL:
-        return _plan_as_approved(observation, accepted, fleet, world, now, turn)
-    placing = place(observation, accepted, fleet, world.catalog, world.memory, now, turn)
+    by_load = follow_load(observation, world.scaling_interval_seconds, now)
+    accepted = replace(accepted, by_load=by_load)
+    attempts = attempts_now(observation, accepted.spec, fleet, world.catalog)
+    case = Case(observation, accepted, fleet, world, now, turn, attempts)
+    placing, standing = case.settle()
+    if accepted.spec.rollout.paused:
+        return _pause(case, placing, standing)
     if isinstance(placing, Placed):
-        return _carry_out(observation, accepted, placing, fleet, world, now)
-    return _wait(observation, accepted, placing, now)
+        return _carry_out(case, placing, standing)
+    return _wait(case, placing, standing)
 
 
 def plan_refusal(observation: Observation, refused: Refused, now: datetime) -> Plan:
@@ -128,7 +130,7 @@ def plan_hindered(observation: Observation, plan: Plan, why: Hindrance, now: dat
 def _with_gateway(plan: Plan, observation: Observation, now: datetime) -> Plan:
     """The plan, with what is to be done about an InferencePool beside the replicas."""
     placed = bool(plan.children)
-    gateway = plan_gateway(observation, _owner(observation), placed=placed)
+    gateway = plan_gateway(observation, owner_of(observation), placed=placed)
     plan = replace(plan, optional=gateway.actions, children=(*plan.children, *gateway.children))
     return _told_of_gateway(plan, gateway, observation, now)
 
@@ -170,45 +172,30 @@ def _stand_still(observation: Observation, refused: Refused, now: datetime) -> P
     )
 
 
-def _plan_as_approved(
-    observation: Observation,
-    accepted: Accepted,
-    fleet: Fleet,
-    world: World,
-    now: datetime,
-    turn: Turn,
-) -> Plan:
-    """The next step within what a person has approved; what goes beyond it is proposed."""
-    spec = accepted.spec
-    settle = partial(place, observation, accepted, fleet, world.catalog, world.memory, now)
-    render = partial(_render, observation, accepted, fleet=fleet, world=world)
-    gate = Gate(observation, spec, terms_in_force(observation, spec, fleet), render)
-    placing, standing = settle_as_approved(gate, settle, turn)
-    if isinstance(placing, Placed):
-        return _carry_out(observation, accepted, placing, fleet, world, now, standing)
-    plan = _wait(observation, accepted, placing, now, standing)
-    if isinstance(placing, Awaiting):
-        return _with_scale(plan, scale_in_force(observation, accepted, fleet, turn))
-    return plan
-
-
-def _wait(
-    observation: Observation,
-    accepted: Accepted,
-    placing: Held | Unplaced | Awaiting,
-    now: datetime,
-    standing: Standing = UNASKED,
-) -> Plan:
-    """No room, no fit, or no approval: what runs goes on running, and free GPUs wake the key."""
-    outlook = Outlook(accepted, placing, standing=standing)
-    return Plan(
+def _wait(case: Case, placing: Held | Unplaced | Awaiting, standing: Standing) -> Plan:
+    """No room, no fit, or no approval: what runs goes on running, and free GPUs wake the key. But
+    where what runs has failed, the plan that served before runs in its stead."""
+    observation = case.observation
+    if not isinstance(placing, Held):
+        back = case.way_back_from_nothing()
+        if back is not None:
+            return _go_back(case, placing, back, standing)
+    outlook = Outlook(case.accepted, placing, standing=standing, attempts=case.attempts)
+    plan = Plan(
         actions=(),
-        status=make_status(observation, outlook, now),
+        status=make_status(observation, outlook, case.now),
         reservations=_reservations(observation, observation.deployments),
-        requeue=_look_again(now, placing.until if isinstance(placing, Held) else None),
+        requeue=_look_again(case.now, placing.until if isinstance(placing, Held) else None),
         waits_for_capacity=True,
         moves=is_under_way(observation.deployments),
     )
+    return _scaled(case, plan) if isinstance(placing, Awaiting) else plan
+
+
+def _scaled(case: Case, plan: Plan) -> Plan:
+    """The plan, with what runs in the number that is asked for."""
+    scale = scale_in_force(case.observation, case.accepted, case.fleet, case.turn)
+    return _with_scale(plan, scale)
 
 
 def _with_scale(plan: Plan, scale: Scale | None) -> Plan:
@@ -248,75 +235,108 @@ def _wish(observation: Observation, placed: Placed, standing: Standing) -> Wish 
     return Wish(due, prospect.claim(observation.owner))
 
 
-def _carry_out(
-    observation: Observation,
-    accepted: Accepted,
-    placed: Placed,
-    fleet: Fleet,
-    world: World,
-    now: datetime,
-    standing: Standing = UNASKED,
-) -> Plan:
-    """Make the children what the placement asks for; old placements leave when they may."""
-    service = mark_service(render_service(_owner(observation)), observation)
-    deployment = _render(observation, accepted, placed, fleet, world)
+def _carry_out(case: Case, placed: Placed, standing: Standing) -> Plan:
+    """Make the children what the placement asks for; old placements leave as they may. Where just
+    that has failed before, the plan that served last runs in its stead."""
+    observation, now = case.observation, case.now
+    deployment = case.render(placed)
+    terms = terms_of(placed, deployment)
+    back = case.way_back_from(placed, terms, deployment)
+    if back is not None:
+        return _go_back(case, placed, back, standing)
+    service = mark_service(render_service(owner_of(observation)), observation)
     target = find_deployment(observation, deployment)
     others = [found for found in observation.deployments if found is not target]
     rolls = apply_if_changed(DEPLOYMENTS, deployment, target.child if target else None)
     settled = target if not rolls else None
-    outlook = Outlook(accepted, placed, settled, _image(deployment), standing)
+    attempts = case.judge(placed, terms, settled)
+    reading = case.read_measurement(placed, settled, _image(deployment))
+    outlook = Outlook(
+        case.accepted,
+        placed,
+        settled,
+        _image(deployment),
+        standing,
+        reading,
+        attempts=attempts,
+        plan=terms.hash,
+        goes_on=attempts.failed != case.attempts.failed,
+    )
     prospect = placed.prospect
+    handover = hand_over(observation.key, others, settled, placed.option.replicas)
     return Plan(
         actions=(
             *apply_if_changed(SERVICES, service, observation.service),
             *rolls,
-            *(
-                Delete(DEPLOYMENTS, observation.key.namespace, found.child)
-                for found in others
-                if _may_leave(found, settled, placed.granted)
-            ),
+            *handover.actions,
         ),
         status=make_status(observation, outlook, now),
-        reservations=(_reserve(observation, placed), *_reservations(observation, others)),
-        requeue=_look_again(now, placed.leaves_at, prospect.moves_at if prospect else None),
+        reservations=(_reserve(observation, placed), *handover.reservations),
+        requeue=_look_again(
+            now, placed.leaves_at, prospect.moves_at if prospect else None
+        ).or_after(_AT_ONCE_SECONDS if outlook.goes_on else None),
         children=(stamped(service), stamped(deployment)),
-        waits_for_capacity=placed.is_short or _waits_to_return(accepted, placed),
+        waits_for_capacity=placed.is_short or _waits_to_return(case.accepted, placed),
         moves=_sets_out(placed, now) or is_under_way(observation.deployments),
         wish=_wish(observation, placed, standing),
+        lesson=case.learn_from(placed, reading, attempts),
     )
 
 
-def _render(
-    observation: Observation,
-    accepted: Accepted,
-    placed: Placed,
-    fleet: Fleet,
-    world: World,
-) -> Object:
-    rendered = render_deployment(
-        _owner(observation),
-        accepted.spec,
-        accepted.checkpoint,
-        placed.option,
-        replicas=placed.granted,
-        surge=SurgeMode.SURGE,
-        placed_for=placed_for(accepted.spec),
-        catalog=world.catalog,
-        settings=world.settings,
+def _go_back(
+    case: Case, placing: Placed | Unplaced | Awaiting, back: WayBack, standing: Standing
+) -> Plan:
+    """Run by the last plan that served; what came after it leaves as that serves again."""
+    observation = case.observation
+    service = mark_service(render_service(owner_of(observation)), observation)
+    others = [found for found in observation.deployments if found is not back.live]
+    handover = hand_over(observation.key, others, back.settled, back.replicas)
+    outlook = Outlook(
+        case.accepted,
+        placing,
+        back.settled,
+        standing=standing,
+        attempts=case.attempts,
+        way_back=back,
     )
-    deployment = with_move(rendered, placed.moved)
-    return with_strategy(deployment, observation, accepted.spec, placed, fleet)
+    return Plan(
+        actions=(
+            *apply_if_changed(SERVICES, service, observation.service),
+            *back.actions(observation.key),
+            *handover.actions,
+        ),
+        status=make_status(observation, outlook, case.now),
+        reservations=(back.reservation(observation.owner), *handover.reservations),
+        requeue=Requeue(None),
+        children=(stamped(service), back.body),
+        waits_for_capacity=not isinstance(placing, Placed),
+        moves=is_under_way(observation.deployments),
+    )
 
 
-def _may_leave(other: ChildDeployment, replacement: ChildDeployment | None, granted: int) -> bool:
-    """An old placement goes when it serves nobody, or when the new one serves in its stead."""
-    served = replacement is not None and replacement.settled and replacement.ready >= granted
-    return other.ready == 0 or served
-
-
-def _owner(observation: Observation) -> Owner:
-    key = observation.key
-    return Owner(key.namespace, key.name, observation.uid, observation.queue)
+def _pause(case: Case, placing: Placing, standing: Standing) -> Plan:
+    """Replace and move nothing, also what Kubernetes is in the middle of; follow the number of
+    replicas alone."""
+    observation = case.observation
+    running = newest(observation.deployments)
+    target = running if running and case.is_carried_out(placing, running) else None
+    outlook = Outlook(
+        case.accepted,
+        placing,
+        target,
+        _image(target.child.body) if target else "",
+        standing,
+        attempts=case.attempts,
+    )
+    plan = Plan(
+        actions=tuple(action for found in observation.deployments for action in hold_still(found)),
+        status=make_status(observation, outlook, case.now),
+        reservations=_reservations(observation, observation.deployments),
+        requeue=Requeue(None),
+        children=tuple(found.child.body for found in observation.deployments),
+        moves=is_under_way(observation.deployments),
+    )
+    return plan if plan.actions else _scaled(case, plan)
 
 
 def _image(deployment: Object) -> str:

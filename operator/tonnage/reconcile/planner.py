@@ -1,17 +1,20 @@
 """Planning objects one after the other, each in what the others hold and leave to it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
 from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.fit.corrections import Corrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
+from tonnage.reconcile.case import World
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.plan import Plan, World, make_plan
+from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.priority import PriorityClasses
 from tonnage.reconcile.stock import Ledger, take_stock
 from tonnage.reconcile.turn import Precedence, Turn, read_claims
@@ -38,15 +41,22 @@ class SharedFleet(Ledger, Protocol):
 
 
 class Planner:
-    """Makes plans of which no two give away the same GPU; `wake` is told whose turn has come."""
+    """Makes plans of which no two give away the same GPU; `wake` is told whose turn has come,
+    `learnt` says what starts have taught by now."""
 
     def __init__(
-        self, fleet: SharedFleet, moves: Moves, world: World, wake: Callable[[Key], None]
+        self,
+        fleet: SharedFleet,
+        moves: Moves,
+        world: World,
+        wake: Callable[[Key], None],
+        learnt: Callable[[], Corrections] | None = None,
     ) -> None:
         self._fleet = fleet
         self._moves = moves
         self._world = world
         self._wake = wake
+        self._learnt = learnt or (lambda: world.corrections)
 
     def prime(
         self,
@@ -64,7 +74,8 @@ class Planner:
             claims=self._fleet.claims_before(precedence),
             may_move=self._moves.may_begin(precedence, now),
         )
-        plan = make_plan(observation, self._fleet.view(), self._world, now, turn)
+        world = replace(self._world, corrections=self._learnt())
+        plan = make_plan(observation, self._fleet.view(), world, now, turn)
         return self.adopt(observation, plan, now)
 
     def adopt(self, observation: Observation, plan: Plan, now: datetime) -> Plan:

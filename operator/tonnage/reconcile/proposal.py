@@ -14,9 +14,10 @@ from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.placement.messages import format_count, format_split
 from tonnage.placement.pricing import NO_PRICE, format_money
-from tonnage.reconcile.approval import Proposal, Terms
+from tonnage.reconcile.approval import Proposal
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.place import Placed
+from tonnage.reconcile.terms import Terms
 
 _MODEL: Final = "the model"
 _MAX_WHY_BYTES: Final = 300

@@ -12,12 +12,20 @@ from tonnage.checkpoint.lookup import ModelAnswer, ModelHub
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, ForbiddenError, KubeApi
 from tonnage.kube.rights import Right
+from tonnage.reconcile.case import World
 from tonnage.reconcile.execute import execute, execute_optional, find_name_conflict
 from tonnage.reconcile.forbidden import tell_unseen
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.reconcile.learning import KeptInMind, Lessons
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.observe import Measure, Observation, observe, observe_itself
-from tonnage.reconcile.plan import Plan, World, plan_hindered, plan_refusal, plan_without_right
+from tonnage.reconcile.observe import (
+    Measure,
+    MeasureLoad,
+    Observation,
+    observe,
+    observe_itself,
+)
+from tonnage.reconcile.plan import Plan, plan_hindered, plan_refusal, plan_without_right
 from tonnage.reconcile.planner import Planner, SharedFleet
 from tonnage.reconcile.priority import Priorities
 from tonnage.reconcile.report import EventSink, report
@@ -62,6 +70,8 @@ class Reconciler:
         measure: Measure,
         wake: Callable[[Key], None],
         now: Callable[[], datetime],
+        measure_load: MeasureLoad | None = None,
+        lessons: Lessons | None = None,
     ) -> None:
         self._api = api
         self._hub = hub
@@ -70,8 +80,10 @@ class Reconciler:
         self._priorities = Priorities(api, now)
         self._events = events
         self._book = book
-        self._planner = Planner(fleet, moves, world, wake)
+        self._lessons = lessons or KeptInMind()
+        self._planner = Planner(fleet, moves, world, wake, self._lessons.known)
         self._measure = measure
+        self._measure_load = measure_load
         self._wake = wake
         self._now = now
 
@@ -106,6 +118,8 @@ class Reconciler:
         else:
             plan = await self._carry_out_optional(observation, plan)
         await self._report(observation, plan.status)
+        if plan.lesson is not None:
+            await self._lessons.learn(plan.lesson)
         return plan.requeue
 
     async def _carry_out(self, observation: Observation, plan: Plan) -> Plan | None:
@@ -141,7 +155,9 @@ class Reconciler:
     async def _observe(self, key: Key) -> Observation | None:
         ask_hub = partial(self._ask_hub, key)
         try:
-            return await observe(self._api, ask_hub, self._measure, key, self._priorities.find)
+            return await observe(
+                self._api, ask_hub, self._measure, key, self._priorities.find, self._measure_load
+            )
         except ApiError:
             # Whoever cannot be looked at keeps nobody waiting; it comes back by itself.
             self._fleet.stop_waiting(key)

@@ -21,6 +21,7 @@ _TOLD: Final = (
 
 
 _MOVING: Final = "Moving"
+_SCALING: Final = "Scaling"
 _MOVED: Final = "Moved"
 """The reason where the user's own change of the spec moved the replicas."""
 
@@ -51,7 +52,7 @@ async def report(
     status must never speak of a spec that nobody planned for, or of a namesake made anew.
     """
     wanted = status.to_dict()
-    if wanted == observation.previous_status:
+    if _by_type(wanted) == _by_type(observation.previous_status):
         return
     identity: dict[str, Any] = {
         "apiVersion": API_VERSION,
@@ -72,11 +73,21 @@ async def report(
     move = find_move(observation.previous_status, status)
     if move is not None:
         await events.record(identity, False, move.reason, move.note, _MOVING)
+    step = find_step(observation.previous_status, status)
+    if step is not None:
+        await events.record(identity, False, step.reason, step.note, _SCALING)
+
+
+def _by_type(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status with its conditions in one order: the API server keeps that in which they came."""
+    conditions = sorted(status.get("conditions") or [], key=lambda one: str(one.get("type")))
+    return {**status, "conditions": conditions}
 
 
 @dataclass(frozen=True, slots=True)
 class ToldMove:
-    """A move as an event tells it: why in a word, and from where to where and why in a note."""
+    """A move, or a step to another number of replicas, as an event tells it: why in a word, and
+    from where to where and why in a note."""
 
     reason: str
     note: str
@@ -103,6 +114,16 @@ def find_move(before: Mapping[str, Any], after: InferenceDeploymentStatus) -> To
     reason = place["reason"] if place["reason"] in _MOVES else _MOVED
     note = f"from pool {left.get('pool')} to pool {place['pool']}: {place['message']}"
     return ToldMove(reason, note)
+
+
+def find_step(before: Mapping[str, Any], after: InferenceDeploymentStatus) -> ToldMove | None:
+    """The change of the number that the measured load asks for; None where it is the same, or is
+    the first one."""
+    scaling, wanted = after.scaling, (before.get("scaling") or {}).get("wantedReplicas")
+    if scaling is None or wanted is None or wanted == scaling.wanted_replicas:
+        return None
+    note = f"from {wanted} to {scaling.wanted_replicas} replicas: {scaling.message}"
+    return ToldMove(scaling.reason, note)
 
 
 def _decided(status: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -35,7 +35,8 @@ _LONGEST_WAIT_SECONDS: Final = 100 * 365 * 24 * 3600.0
 class Prospect:
     """A pool that the replicas move to at `moves_at` if it stays the better one until then.
 
-    `at_rest`: all of them serve, on their pool alone; nothing that is on its way is moved.
+    `at_rest`: all that their pool has room for serve, and there alone; nothing that is on its way
+    is moved.
     """
 
     option: Option
@@ -70,7 +71,8 @@ def find_prospect(
     since = max(_seen_since(observation, option.pool.name, reason) or now, current.since)
     window = wait_of(placement.rebalance.stabilization_window)
     alone = len(observation.deployments) == 1
-    at_rest = alone and current.settled and current.ready >= chosen.replicas
+    granted = min(chosen.replicas, chosen.room)
+    at_rest = alone and current.settled and current.ready >= granted
     return Prospect(option, reason, why, since, since + window, at_rest)
 
 

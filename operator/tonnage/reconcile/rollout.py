@@ -7,7 +7,7 @@ another size than the old one, all old ones go, because one of them may not free
 
 from collections.abc import Iterable
 
-from tonnage.api.inference import InferenceDeploymentSpec, RolloutStrategy
+from tonnage.api.inference import InferenceDeploymentSpec, Rollout, RolloutStrategy
 from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
@@ -43,15 +43,17 @@ def with_strategy(
     if live is not None and not _moves_in(live, observation, placed.option.pool.name, fleet):
         rendered = _keep_affinity(rendered, live, observation)
     template = digest(rendered["spec"]["template"])
-    mode = _mode_of(live) if live is not None and live.template == template else None
-    if mode is None or _surge_is_stuck(live, observation):
+    mode = None
+    if live is not None and live.template == template:
+        mode = _mode_of(live, spec.rollout)
+    if mode is None or _surge_is_stuck(live, observation, spec.rollout):
         mode = _choose(live, observation, spec, placed, fleet)
     metadata = rendered["metadata"]
     annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: template}
     return {
         **rendered,
         "metadata": {**metadata, "annotations": annotations},
-        "spec": {**rendered["spec"], "strategy": render_strategy(mode)},
+        "spec": {**rendered["spec"], "strategy": render_strategy(mode, spec.rollout)},
     }
 
 
@@ -87,17 +89,19 @@ def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:
     )
 
 
-def _mode_of(live: ChildDeployment) -> SurgeMode | None:
+def _mode_of(live: ChildDeployment, rollout: Rollout) -> SurgeMode | None:
     """The strategy that was chosen for the Deployment; None when somebody wrote one of his own."""
     strategy = live.child.body["spec"].get("strategy")
-    return next((mode for mode in SurgeMode if render_strategy(mode) == strategy), None)
+    return next((mode for mode in SurgeMode if render_strategy(mode, rollout) == strategy), None)
 
 
-def _surge_is_stuck(live: ChildDeployment | None, observation: Observation) -> bool:
+def _surge_is_stuck(
+    live: ChildDeployment | None, observation: Observation, rollout: Rollout
+) -> bool:
     return (
         live is not None
         and not live.settled
-        and _mode_of(live) is SurgeMode.SURGE
+        and _mode_of(live, rollout) is SurgeMode.SURGE
         and _waits_for_a_node(live, observation)
     )
 
@@ -112,7 +116,7 @@ def _choose(
     if live is None or spec.rollout.strategy is RolloutStrategy.SURGE:
         return SurgeMode.SURGE
     gpus = placed.option.parallelism.gpus
-    stuck = _surge_is_stuck(live, observation)
+    stuck = _surge_is_stuck(live, observation, spec.rollout)
     if spec.rollout.strategy is RolloutStrategy.AUTO and not stuck:
         pools = fleet.pools(tolerations=spec.template.spec.tolerations)
         spare = _spare_replicas(pools, placed.option.pool.name, gpus)

@@ -8,7 +8,8 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.reconcile.actions import digest
-from tonnage.reconcile.children import ChildDeployment, ChildPod
+from tonnage.reconcile.children import ChildDeployment, ChildPod, secret_values
+from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.retain import scheduled
 
@@ -53,6 +54,18 @@ def serving_deployment(observation: Observation) -> ChildDeployment | None:
 def newest(deployments: Iterable[ChildDeployment]) -> ChildDeployment | None:
     """The one that the replicas were told to run on last."""
     return max(deployments, key=lambda found: found.since, default=None)
+
+
+def failure_to_serve(observation: Observation, placement: str | None) -> PodFailure | None:
+    """The failure of the template that is to serve now, in one placement or (None) in all; those of
+    older templates leave."""
+    pods = [pod for pod in observation.pods if placement in (None, pod.placement)]
+    latest = {pod.placement: pod.template for pod in pods}  # pods are sorted, the oldest first
+    serving = [pod for pod in pods if pod.template == latest[pod.placement]]
+    secrets = {value for found in observation.deployments for value in secret_values(found)}
+    return find_failure(serving, observation.logs, secrets) or find_refusal(
+        found for found in observation.deployments if placement in (None, found.placement)
+    )
 
 
 def pool_now(

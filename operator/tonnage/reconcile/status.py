@@ -7,16 +7,21 @@ from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import (
     InferenceDeploymentStatus,
+    LastReadyPlan,
     ModelStatus,
     PlacementStatus,
     ProposedPlan,
     RebalanceStatus,
+    ScalingStatus,
 )
 from tonnage.fit.weights import stored_bytes
 from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.attempts import Attempts, read_attempts
+from tonnage.reconcile.by_load import Taken, find_scaling, scaling_before, scaling_status
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.findings import format_time, make_conditions
+from tonnage.reconcile.measurement import measured_status
 from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import GIB, Outlook, find_all
@@ -24,18 +29,22 @@ from tonnage.reconcile.place import Placed
 from tonnage.reconcile.proposal import proposed_plan
 from tonnage.reconcile.remember import Remembered
 from tonnage.reconcile.retain import tell_way_back
+from tonnage.reconcile.rolled_back import rolled_back_placement
 from tonnage.render.names import placement_name
-from tonnage.telemetry.prometheus import MeasuredCache
+from tonnage.telemetry.cache import MeasuredCache
 
 
 def make_status(
     observation: Observation, outlook: Outlook, now: datetime
 ) -> InferenceDeploymentStatus:
     """The whole status; what is left out of it disappears from the object."""
+    scaling = _scaling(observation, outlook)
+    placements = list(_placements(observation, outlook))
+    attempts = _attempts(observation, outlook, placements)
     status = InferenceDeploymentStatus(
         observed_generation=observation.generation,
         conditions=make_conditions(
-            find_all(observation, outlook),
+            [*find_all(observation, outlook), *find_scaling(scaling)],
             observation.previous_status.get("conditions") or [],
             observation.generation,
             now,
@@ -45,12 +54,35 @@ def make_status(
         ready_replicas=sum(found.ready for found in observation.deployments),
         selector=f"{LABEL_OWNER}={observation.key.name}",
         model=_model_status(outlook.accepted),
-        placements=list(_placements(observation, outlook)),
+        placements=placements,
         rebalance=_rebalance(outlook),
+        scaling=scaling,
         plan=_plan_in_force(outlook),
         proposed_plan=_proposed_plan(outlook),
+        last_ready_plan=attempts.last_ready,
+        failed_plans=list(attempts.failed) or None,
     )
     return _with_candidates(status, outlook)
+
+
+def _attempts(
+    observation: Observation, outlook: Outlook, placements: list[PlacementStatus]
+) -> Attempts:
+    """What is known of plans, the one among it by which all replicas serve now."""
+    known = outlook.attempts or read_attempts(observation.previous_status)
+    target, placing = outlook.target, outlook.placing
+    if not outlook.plan or target is None or not isinstance(placing, Placed):
+        return known
+    if not target.settled or not target.ready >= placing.granted > 0:
+        return known
+    return known.with_ready(
+        LastReadyPlan(
+            hash=outlook.plan,
+            generation=observation.generation,
+            template=target.template,
+            placement=placements[0],
+        )
+    )
 
 
 def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
@@ -68,6 +100,22 @@ def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
             "message": prospect.why,
         }
     )
+
+
+def _scaling(observation: Observation, outlook: Outlook) -> ScalingStatus | None:
+    if not isinstance(outlook.accepted, Accepted):
+        return scaling_before(observation)
+    by_load = outlook.accepted.by_load
+    return scaling_status(by_load, _taken(outlook)) if by_load else None
+
+
+def _taken(outlook: Outlook) -> Taken | None:
+    if outlook.way_back is not None:
+        return Taken(outlook.way_back.last.placement.name, outlook.way_back.wanted)
+    if not isinstance(outlook.placing, Placed):
+        return None
+    option = outlook.placing.option
+    return Taken(placement_name(option), option.replicas, option.full)
 
 
 def _plan_in_force(outlook: Outlook) -> str | None:
@@ -111,10 +159,14 @@ def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | No
 
 
 def _placements(observation: Observation, outlook: Outlook) -> Iterable[PlacementStatus]:
-    """The placement decided on, then older ones that still exist as they were reported before."""
+    """The one that carries the replicas, then others that still exist as they were reported."""
     reported = {found.name: found for found in _reported(observation)}
     chosen = ""
-    if isinstance(outlook.placing, Placed):
+    if outlook.way_back is not None:
+        returned = rolled_back_placement(outlook.way_back)
+        chosen = returned.name
+        yield returned
+    elif isinstance(outlook.placing, Placed) and not (outlook.paused and outlook.target is None):
         chosen = placement_name(outlook.placing.option)
         placement = placement_status(
             outlook.placing.decision,
@@ -126,7 +178,9 @@ def _placements(observation: Observation, outlook: Outlook) -> Iterable[Placemen
             ),
         )
         placement = _with_move(placement, outlook.placing, outlook.accepted)
-        yield _with_measurement(placement, observation.measured, reported.get(chosen))
+        placement = _with_tokens(placement, observation.measured, reported.get(chosen))
+        measured = measured_status(outlook.reading) if outlook.reading else None
+        yield placement.model_copy(update={"measured": measured})
     for deployment in observation.deployments:
         if deployment.placement != chosen and deployment.placement in reported:
             yield _carried_over(reported[deployment.placement], deployment)
@@ -145,10 +199,11 @@ def _with_move(
     return placement.model_copy(update={"reason": moved.reason.value, "message": told})
 
 
-def _with_measurement(
+def _with_tokens(
     placement: PlacementStatus, measured: MeasuredCache | None, before: PlacementStatus | None
 ) -> PlacementStatus:
-    """What vLLM measured; where nobody knows it now, what was known of the same split before."""
+    """The tokens that vLLM measured, in whatever plan; where nobody knows them now, what was known
+    of the same split before."""
     tokens = measured.kv_cache_tokens if measured else None
     if tokens is None and before is not None:
         same = before.tensor_parallel_size == placement.tensor_parallel_size

@@ -9,6 +9,7 @@ from typing import Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.engine import parse_version
 from tonnage.fit.model import Parallelism
+from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.render.defaults import defaults
 from tonnage.render.errors import ReservedArgumentError
 from tonnage.render.replica import Replica
@@ -29,7 +30,7 @@ def arguments(replica: Replica) -> list[str]:
         f"--port={defaults().server.port}",
         *_shutdown(replica.vllm_version),
         *_parallelism(replica.option.parallelism),
-        *_memory(spec),
+        *_memory(spec, replica.option.adjustments),
         *_settings(replica),
         *spec.engine.vllm.extra_args,
     ]
@@ -53,16 +54,20 @@ def _parallelism(parallelism: Parallelism) -> list[str]:
     return found
 
 
-def _memory(spec: InferenceDeploymentSpec) -> list[str]:
-    """What the memory plan was made with."""
+def _memory(spec: InferenceDeploymentSpec, adjustments: EngineAdjustments) -> list[str]:
+    """What the memory plan was made with: the user's values, and Tonnage's where there are none."""
     vllm = spec.engine.vllm
     values = {
         "--max-model-len": spec.workload.max_model_len,
-        "--gpu-memory-utilization": vllm.gpu_memory_utilization,
+        "--gpu-memory-utilization": (
+            vllm.gpu_memory_utilization or adjustments.gpu_memory_utilization
+        ),
         "--kv-cache-dtype": None if spec.kv_cache_dtype == _AUTO else spec.kv_cache_dtype,
         "--quantization": None if spec.quantization == _AUTO else spec.quantization,
-        "--max-num-seqs": vllm.max_num_seqs,
-        "--max-num-batched-tokens": vllm.max_num_batched_tokens,
+        "--max-num-seqs": vllm.max_num_seqs or adjustments.max_num_seqs,
+        "--max-num-batched-tokens": (
+            vllm.max_num_batched_tokens or adjustments.max_num_batched_tokens
+        ),
     }
     found = [f"{flag}={value}" for flag, value in values.items() if value is not None]
     if vllm.enforce_eager:

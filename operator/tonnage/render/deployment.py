@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.inference import InferenceDeploymentSpec, Rollout
 from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.placement.model import Option
-from tonnage.render.lifetime import progress_deadline_seconds
+from tonnage.render.lifetime import progress_deadline_seconds, whole_seconds
 from tonnage.render.metadata import (
     owner_reference,
     placement_annotations,
@@ -19,14 +19,12 @@ from tonnage.render.names import deployment_name, placement_name
 from tonnage.render.pod import pod_template
 from tonnage.render.replica import Replica
 
-_REVISION_HISTORY: Final = 3
-"""Old ReplicaSets kept for `kubectl rollout history`; each is an object in etcd."""
+_REVISION_HISTORY: Final = 10
+"""Old ReplicaSets kept, each an object in etcd. The template that served last is found in one of
+them again, and those of failed plans after it must not push it out."""
 
-_ROLLING: Final = {
-    SurgeMode.SURGE: {"maxSurge": 1, "maxUnavailable": 0},
-    SurgeMode.ONE_BY_ONE: {"maxSurge": 0, "maxUnavailable": 1},
-}
-"""One replica at a time, either way: each takes GPUs and minutes to load."""
+_ONE_AT_A_TIME: Final = 1
+"""Each replica takes GPUs and minutes to load."""
 
 
 def render_deployment(
@@ -47,7 +45,10 @@ def render_deployment(
     observation. `spec` must have passed `check_template`.
     """
     replica = Replica(owner, spec, checkpoint, option, catalog, settings)
+    rollout = spec.rollout
     deadline = progress_deadline_seconds(replica.model_gib, replica.vendor)
+    if rollout.progress_deadline is not None:
+        deadline = whole_seconds(rollout.progress_deadline)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -64,7 +65,7 @@ def render_deployment(
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": pod_selector(owner, option)},
-            "strategy": render_strategy(surge),
+            "strategy": render_strategy(surge, rollout),
             "progressDeadlineSeconds": deadline,
             "revisionHistoryLimit": _REVISION_HISTORY,
             "template": pod_template(replica),
@@ -72,8 +73,14 @@ def render_deployment(
     }
 
 
-def render_strategy(surge: SurgeMode) -> dict[str, Any]:
+def render_strategy(surge: SurgeMode, rollout: Rollout) -> dict[str, Any]:
     """The Deployment's update strategy."""
-    if surge is SurgeMode.ALL_AT_ONCE:
-        return {"type": "Recreate"}
-    return {"type": "RollingUpdate", "rollingUpdate": dict(_ROLLING[surge])}
+    at_a_time = rollout.max_unavailable or _ONE_AT_A_TIME
+    match surge:
+        case SurgeMode.ALL_AT_ONCE:
+            return {"type": "Recreate"}
+        case SurgeMode.SURGE:
+            rolling = {"maxSurge": _ONE_AT_A_TIME, "maxUnavailable": 0}
+        case SurgeMode.ONE_BY_ONE:
+            rolling = {"maxSurge": 0, "maxUnavailable": at_a_time}
+    return {"type": "RollingUpdate", "rollingUpdate": rolling}

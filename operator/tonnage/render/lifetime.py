@@ -1,11 +1,14 @@
 """How long, in seconds, a server may take to start and to end, and the probes that follow."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
+from tonnage.api.parse import parse_duration
 from tonnage.catalog.model import Vendor
 from tonnage.render.defaults import Probe, ProbePeriod, defaults
 from tonnage.render.quantity import GIB
+
+_INT32_MAX: Final = 2**31 - 1
 
 
 def startup_seconds(model_gib: int) -> int:
@@ -25,6 +28,11 @@ def progress_deadline_seconds(model_gib: int, vendor: Vendor) -> int:
         + startup_seconds(model_gib)
         + startup.kubelet_margin_seconds
     )
+
+
+def whole_seconds(duration: str) -> int:
+    """A duration of the spec as a Deployment takes it: at least 1, and what an int32 holds."""
+    return min(max(1, math.ceil(parse_duration(duration))), _INT32_MAX)
 
 
 def termination_grace_seconds(vendor: Vendor) -> int:

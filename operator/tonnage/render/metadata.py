@@ -1,6 +1,7 @@
 """Labels, annotations and owner references of the children."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tonnage.api.names import (
@@ -23,6 +24,17 @@ from tonnage.render.names import placement_name
 
 _LABEL_NAME: Final = "app.kubernetes.io/name"
 _APPLICATION: Final = "vllm"
+
+_OWN_LABELS: Final = (
+    _LABEL_NAME,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_PLACEMENT,
+    LABEL_KUEUE_QUEUE,
+)
+
+CORRECTION_BYTES: Final = "correctionBytes"
+"""Within a placement: what had been learnt of its memory when it was chosen."""
 
 _GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
 _FORBIDDEN_GROUPS: Final = {
@@ -85,6 +97,11 @@ def queue_labels(owner: Owner, given: TemplateMetadata) -> dict[str, str]:
     return {} if queue is None else {LABEL_KUEUE_QUEUE: queue}
 
 
+def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Those labels of a Deployment that the operator gave it."""
+    return {key: value for key, value in labels.items() if key in _OWN_LABELS}
+
+
 def pod_selector(owner: Owner, option: Option) -> dict[str, str]:
     """The labels by which a Deployment knows its pods; immutable, hence as few as possible."""
     return {LABEL_OWNER: owner.name, LABEL_PLACEMENT: placement_name(option)}
@@ -95,12 +112,15 @@ def placement_annotations(option: Option, placed_for: str) -> dict[str, str]:
 
     They stand on the Deployment alone; in the pod template they would roll the pods.
     """
-    place = {
+    place: dict[str, str | float] = {
         "pool": option.pool.name,
         "accelerator": placement_name(option),
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
+        **{knob.value: value for knob, value in option.adjustments.values.items()},
     }
+    if option.fit.account.correction_bytes:
+        place[CORRECTION_BYTES] = option.fit.account.correction_bytes
     return {
         ANNOTATION_PLACED_FOR: placed_for,
         ANNOTATION_PLACEMENT: json.dumps(place, separators=(",", ":")),

@@ -12,6 +12,7 @@ from prometheus_client import (
 
 from tonnage.fleet.fleet import Fleet
 from tonnage.kube.rights import RightsBook
+from tonnage.runtime.corrections_metric import CorrectionsCollector
 from tonnage.runtime.metrics import (
     ApiMetrics,
     QueueMetrics,
@@ -19,6 +20,7 @@ from tonnage.runtime.metrics import (
     WorkerMetrics,
     tell_build,
 )
+from tonnage.runtime.prometheus_metric import PrometheusMetrics
 from tonnage.runtime.rights_metric import RightsCollector
 from tonnage.runtime.state_metrics import PoolCollector, StatusCollector, SyncMetrics
 from tonnage.runtime.status_book import StatusBook
@@ -39,6 +41,9 @@ class Metrics:
         self.workers = WorkerMetrics(registry)
         self.api = ApiMetrics(registry)
         self.syncs = SyncMetrics(registry)
+        self.prometheus = PrometheusMetrics(registry)
         registry.register(PoolCollector(view, lambda: book.kept))
+        self.corrections = CorrectionsCollector()
+        registry.register(self.corrections)
         registry.register(StatusCollector(book))
         registry.register(RightsCollector(rights.missing))

@@ -99,10 +99,17 @@ class StatusCollector(Collector):
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """The families without series."""
-        return [*(_sum(name) for name in _SUMS), _unplaced_since(), _worst_ratio()]
+        return [
+            *(_sum(name) for name in _SUMS),
+            _unplaced_since(),
+            _worst_ratio(),
+            _wanted(),
+            _untold_wanted(),
+        ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All sums, the objects that wait for a pool, and the worst prediction."""
+        """All sums, the objects that wait for a pool, the worst prediction, and the replicas that
+        loads ask for."""
         if not self._book.kept:
             yield from self.describe()
             return
@@ -119,6 +126,13 @@ class StatusCollector(Collector):
         for accelerator, worst in sorted(self._book.worst_ratios().items()):
             ratio.add_metric((accelerator,), worst)
         yield ratio
+        wanted = _wanted()
+        for key, replicas in self._book.wanted_replicas():
+            wanted.add_metric((key.namespace, key.name), replicas)
+        yield wanted
+        untold = _untold_wanted()
+        untold.add_metric((), self._book.untold_wanted)
+        yield untold
 
 
 class LastDone(Collector):
@@ -180,6 +194,23 @@ def _worst_ratio() -> GaugeMetricFamily:
         "tonnage_kv_cache_prediction_worst_ratio",
         "Measured by predicted KV cache tokens of the placement where that is farthest from 1.",
         ("accelerator",),
+    )
+
+
+def _wanted() -> GaugeMetricFamily:
+    return _gauge(
+        "tonnage_wanted_replicas",
+        "Replicas that the measured load of an InferenceDeployment asks for (spec.scaling.targets);"
+        " at most 1000 objects, the first by namespace and name.",
+        ("namespace", "name"),
+    )
+
+
+def _untold_wanted() -> GaugeMetricFamily:
+    return _gauge(
+        "tonnage_wanted_replicas_omitted",
+        "InferenceDeployments that follow their load and are beyond those that are told by name.",
+        (),
     )
 
 

@@ -35,6 +35,9 @@ Series = tuple[Sum, *tuple[str, ...]]
 MAX_UNPLACED: Final = 100
 """Unplaced objects that are told by name: those that have waited longest."""
 
+MAX_WANTED: Final = 1000
+"""Objects whose wanted replicas are told by name: the first ones by namespace and name."""
+
 OTHER: Final = "Other"
 
 COUNTED_CONDITIONS: Final = (
@@ -42,6 +45,7 @@ COUNTED_CONDITIONS: Final = (
     ConditionType.PLACED,
     ConditionType.AVAILABLE,
     ConditionType.READY,
+    ConditionType.SCALING_ACTIVE,
 )
 _STATUSES: Final = ("True", "False", "Unknown")
 _REASONS: Final = frozenset(map(str, Reason))
@@ -59,11 +63,13 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What one object adds. `ratios` are measured by predicted KV cache, by accelerator."""
+    """What one object adds. `ratios` are measured by predicted KV cache, by accelerator, `wanted`
+    the replicas that its load asks for, where that is followed."""
 
     sums: Mapping[Series, int]
     unplaced: Unplaced | None
     ratios: tuple[tuple[str, float], ...]
+    wanted: int | None
 
 
 @dataclass(slots=True)
@@ -79,6 +85,7 @@ class StatusBook:
     _sums: Counter[Series] = field(default_factory=Counter)
     _unplaced: dict[Key, Unplaced] = field(default_factory=dict)
     _ratios: dict[Key, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    _wanted: dict[Key, int] = field(default_factory=dict)
 
     def prime(self, statuses: Iterable[tuple[Key, InferenceDeploymentStatus]]) -> None:
         """What all objects say of themselves, read when this process began to lead."""
@@ -96,6 +103,8 @@ class StatusBook:
             self._unplaced[key] = entry.unplaced
         if entry.ratios:
             self._ratios[key] = entry.ratios
+        if entry.wanted is not None:
+            self._wanted[key] = entry.wanted
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
@@ -104,6 +113,7 @@ class StatusBook:
             self._sums.subtract(before.sums)
         self._unplaced.pop(key, None)
         self._ratios.pop(key, None)
+        self._wanted.pop(key, None)
 
     def sums(self, name: Sum) -> Iterator[tuple[tuple[str, ...], int]]:
         """The label values and the amount of each series of a sum.
@@ -122,6 +132,15 @@ class StatusBook:
         return heapq.nsmallest(
             MAX_UNPLACED, self._unplaced.values(), key=lambda found: (found.since, found.key)
         )
+
+    def wanted_replicas(self) -> list[tuple[Key, int]]:
+        """What the load asks for, of at most MAX_WANTED objects that follow it."""
+        return heapq.nsmallest(MAX_WANTED, self._wanted.items())
+
+    @property
+    def untold_wanted(self) -> int:
+        """Objects that follow their load and are too many to be told."""
+        return max(0, len(self._wanted) - MAX_WANTED)
 
     def worst_ratios(self) -> dict[str, float]:
         """By accelerator the ratio of measured to predicted KV cache that is farthest from 1."""
@@ -148,7 +167,9 @@ class StatusBook:
             self._add_placement(sums, placement)
         sums.update(_count_rejected(status))
         ratios = ((self._name(found), _ratio(found)) for found in status.placements)
-        return _Entry(sums, unplaced, tuple((name, ratio) for name, ratio in ratios if ratio))
+        known = tuple((name, ratio) for name, ratio in ratios if ratio)
+        wanted = status.scaling.wanted_replicas if status.scaling else None
+        return _Entry(sums, unplaced, known, wanted)
 
     def _add_placement(self, sums: Counter[Series], placement: PlacementStatus) -> None:
         accelerator = self._name(placement)

@@ -19,6 +19,7 @@ from tonnage.checkpoint.model import (
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.model import Option
 from tonnage.placement.pricing import PriceSource
 from tonnage.render.deployment import render_deployment
@@ -73,6 +74,7 @@ def make_option(
     node_selector: dict[str, tuple[str, ...]] | None = None,
     cost_per_hour: str = "1.99",
     rules: Settings | None = None,
+    adjustments: EngineAdjustments = UNADJUSTED,
 ) -> Option:
     """A pool with one free node of that accelerator, and a split that fits."""
     device = load_catalog().accelerator(accelerator)
@@ -98,6 +100,7 @@ def make_option(
         price_source=PriceSource("Pool", "test"),
         estimate=None,
         settings=rules or Settings(),
+        adjustments=adjustments,
     )
 
 

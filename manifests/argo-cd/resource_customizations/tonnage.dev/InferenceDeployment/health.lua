@@ -1,6 +1,6 @@
 -- Healthy: every wanted replica of this very spec answers requests.
 -- Suspended: a plan waits for a person (spec.approval: Manual).
--- Degraded: nothing gets better without a change by somebody, or GPUs are awaited for too long.
+-- Degraded: a rollout failed and was taken back, nothing gets better without a change by somebody, or GPUs are awaited for too long.
 -- Progressing: all else, among it replicas that load their model.
 
 local os = require("os")
@@ -67,6 +67,9 @@ if ready == nil then
 end
 if is_true(ready) then
   return health("Healthy", ready.message)
+end
+if is_true(conditions["Degraded"]) then
+  return health("Degraded", tell(conditions["Degraded"]))
 end
 if is_true(conditions["Stalled"]) then
   return health("Degraded", tell(cause(ready, conditions["Available"])))

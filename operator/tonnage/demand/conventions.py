@@ -1,0 +1,36 @@
+"""What other autoscalers do, and what a day of load has shown, from the catalogue's data file."""
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tonnage.catalog.data_files import read_data_file
+
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Conventions(BaseModel):
+    """autoscaling.yaml; its fields are explained there, with sources."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    spare: Annotated[float, Field(ge=0, lt=1)]
+    most_busy: Annotated[float, Field(gt=0, le=1)]
+    queue_seconds: Annotated[float, Field(gt=0)]
+    usual_slowdown: Annotated[float, Field(ge=1)]
+    growth_factor: Annotated[int, Field(ge=1)]
+    growth_replicas: Annotated[int, Field(ge=1)]
+    scale_up_window_seconds: Seconds
+    scale_down_window_seconds: Seconds
+    scale_to_zero_after_seconds: Seconds
+    shortest_queue: Annotated[float, Field(gt=0)]
+
+
+@lru_cache(maxsize=1)
+def load_conventions() -> Conventions:
+    """The conventions that come with this package, read once.
+
+    Raises pydantic.ValidationError when the data file breaks its layout.
+    """
+    return Conventions.model_validate(read_data_file("autoscaling.yaml"))

@@ -1,0 +1,77 @@
+"""What the user asks of scaling, in numbers."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tonnage.api.parse import parse_duration
+from tonnage.api.scaling import Scaling
+from tonnage.demand.conventions import Conventions, load_conventions
+
+_LONGEST_SECONDS = 7 * 24 * 3600.0
+"""A longer window is as good as never; the calendar ends before the longest duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The targets that are set (latencies in seconds), the bounds, and how soon to follow.
+
+    `zero_after`: how long nothing must have been asked before no replica is left; None: never.
+    """
+
+    waiting_requests: int | None
+    kv_cache_usage: float | None
+    running_requests: int | None
+    time_to_first_token: float | None
+    time_per_output_token: float | None
+    min_replicas: int
+    max_replicas: int
+    up_window: timedelta
+    down_window: timedelta
+    zero_after: timedelta | None
+    conventions: Conventions
+
+    @property
+    def fewest(self) -> int:
+        """Fewest replicas there may ever be."""
+        return self.min_replicas if self.zero_after is None else 0
+
+    def within(self, replicas: int) -> int:
+        """The number that is nearest and within the bounds; 0 stays 0 where that may be."""
+        if replicas <= 0 and self.fewest == 0:
+            return 0
+        return max(self.min_replicas, min(self.max_replicas, replicas))
+
+
+def terms_of(scaling: Scaling) -> Terms | None:
+    """The terms of a spec; None where it does not ask to follow the load."""
+    targets = scaling.targets
+    if targets is None:
+        return None
+    conventions = load_conventions()
+    up, down, zero = scaling.scale_up, scaling.scale_down, scaling.scale_to_zero
+    return Terms(
+        waiting_requests=targets.waiting_requests,
+        kv_cache_usage=targets.kv_cache_usage,
+        running_requests=targets.running_requests,
+        time_to_first_token=_seconds(targets.time_to_first_token),
+        time_per_output_token=_seconds(targets.time_per_output_token),
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        up_window=_window(
+            up.stabilization_window if up else None, conventions.scale_up_window_seconds
+        ),
+        down_window=_window(
+            down.stabilization_window if down else None, conventions.scale_down_window_seconds
+        ),
+        zero_after=_window(zero.after, conventions.scale_to_zero_after_seconds) if zero else None,
+        conventions=conventions,
+    )
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration(duration)
+
+
+def _window(duration: str | None, default_seconds: float) -> timedelta:
+    seconds = default_seconds if duration is None else parse_duration(duration)
+    return timedelta(seconds=min(seconds, _LONGEST_SECONDS))

@@ -1,0 +1,178 @@
+"""The way back: which plan runs again where the one that is wanted has failed.
+
+The last plan that served is found again on its own Deployment: it runs there still (another pool
+failed), or Kubernetes keeps its template in an old ReplicaSet. Nothing of it has to be rendered
+anew, for nobody knows the spec that it came from.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tonnage.api.names import ANNOTATION_RENDERED, GROUP
+from tonnage.api.status import FailedPlan, LastReadyPlan
+from tonnage.fleet.model import Reservation
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.accept import Accepted
+from tonnage.reconcile.actions import Action, Apply, Scale, stamped
+from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.ready_plan import find_revision, read_last_ready, runs
+from tonnage.render.metadata import own_labels
+
+Room = Callable[[str, int], int]
+"""How many replicas of so many GPUs a pool of this name has room for, those that run among them."""
+
+_KEPT: Final = ("selector", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit")
+"""Fields of a Deployment's spec that the operator renders, beside what is told apart here."""
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """The replicas run by `last`, since `failed` did not come up.
+
+    `live` is the Deployment that carries them, `revision` the ReplicaSet with the template that it
+    has to be given for that; None where it has it. `replicas` have room of those that are `asked`
+    for (None: as many as served then).
+    """
+
+    last: LastReadyPlan
+    failed: FailedPlan
+    live: ChildDeployment
+    revision: Object | None
+    replicas: int
+    asked: int | None = None
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that there are to be, with room for them or without."""
+        return self.last.placement.replicas if self.asked is None else self.asked
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them run by it again."""
+        live = self.settled
+        return live is not None and live.settled and live.ready >= self.replicas
+
+    @property
+    def body(self) -> Object:
+        """The Deployment as it is to be."""
+        if not self._is_to_be_written:
+            return self.live.child.body
+        return stamped(restate(self.live, self.replicas, self.revision))
+
+    @property
+    def settled(self) -> ChildDeployment | None:
+        """The Deployment, where it has the template already."""
+        return self.live if self.revision is None else None
+
+    def actions(self, key: Key) -> tuple[Action, ...]:
+        """What is to be done about the Deployment."""
+        if self._is_to_be_written:
+            return (Apply(DEPLOYMENTS, _pinned(self.body, self.live), exists=True),)
+        if self.live.wanted != self.replicas:
+            return (Scale(DEPLOYMENTS, key.namespace, self.live.child, self.replicas),)
+        return ()
+
+    @property
+    def _is_to_be_written(self) -> bool:
+        """Whether it lacks the template, or holds still since a pause that is over."""
+        return self.revision is not None or bool(self.live.child.body["spec"].get("paused"))
+
+    def reservation(self, owner: tuple[str, str]) -> Reservation:
+        """What the replicas hold or will hold."""
+        placement = self.last.placement
+        return Reservation(
+            owner, placement.name, placement.pool, placement.gpus_per_replica, self.replicas
+        )
+
+
+def find_way_back(
+    observation: Observation, accepted: Accepted, failed: FailedPlan, room: Room
+) -> WayBack | None:
+    """How the replicas get to run by the last plan that served, in the stead of one that failed;
+    None where none has served, or its Deployment, template or place is gone."""
+    last = read_last_ready(observation.previous_status)
+    if last is None:
+        return None
+    deployments = observation.deployments
+    live = next((one for one in deployments if one.placement == last.placement.name), None)
+    if live is None:
+        return None
+    revision = None if runs(last, live) else find_revision(last, live, observation.revisions)
+    if revision is None and not runs(last, live):
+        return None
+    asked = accepted.asked_on(last.placement.name)
+    wanted = last.placement.replicas if asked is None else asked
+    at_hand = live.wanted if revision is None else 0
+    if wanted > at_hand:
+        there = room(last.placement.pool, last.placement.gpus_per_replica)
+        wanted = max(at_hand, min(wanted, there))
+    return WayBack(last, failed, live, revision, wanted, asked) if wanted else None
+
+
+def hold_still(deployment: ChildDeployment) -> tuple[Action, ...]:
+    """Let Kubernetes replace no pod of the Deployment, whatever it is about; none where it holds
+    still already."""
+    child = deployment.child
+    if child.body["spec"].get("paused"):
+        return ()
+    body = stamped(restate(deployment, deployment.wanted, paused=True))
+    return (Apply(DEPLOYMENTS, _pinned(body, deployment), exists=True),)
+
+
+def restate(
+    live: ChildDeployment, replicas: int, revision: Object | None = None, *, paused: bool = False
+) -> Object:
+    """What the operator would have rendered for a Deployment to be as it is, but for the number of
+    replicas, the template where it is to be that of another revision, and a pause."""
+    metadata, spec = live.child.body["metadata"], live.child.body["spec"]
+    source = revision or live.child.body
+    kept = {name: spec[name] for name in _KEPT if name in spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": own_labels(metadata.get("labels") or {}),
+            "annotations": {
+                key: value
+                for key, value in _annotations(source).items()
+                if key.startswith(f"{GROUP}/") and key != ANNOTATION_RENDERED
+            },
+            "ownerReferences": [
+                owner for owner in metadata["ownerReferences"] if owner.get("controller")
+            ],
+        },
+        "spec": {
+            **kept,
+            "replicas": replicas,
+            "template": _template(source),
+            **({"paused": True} if paused else {}),
+        },
+    }
+
+
+def _template(source: Object) -> Object:
+    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
+    template = source["spec"]["template"]
+    metadata = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations")
+    }
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def _pinned(body: Object, live: ChildDeployment) -> Object:
+    """With the uid, a namesake that somebody put there meanwhile is a conflict."""
+    return {**body, "metadata": {**body["metadata"], "uid": live.child.uid}}
+
+
+def _annotations(body: Object) -> Mapping[str, Any]:
+    return body["metadata"].get("annotations") or {}

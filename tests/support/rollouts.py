@@ -1,0 +1,82 @@
+"""What the Deployment controller keeps and says of a rollout, on the API in memory: its revisions
+as ReplicaSets, its progress as a condition."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from tests.support.fake_api import FakeApi
+from tonnage.kube.kinds import REPLICA_SETS
+from tonnage.kube.protocol import NotFoundError, Object
+
+TEMPLATE_HASH: Final = "pod-template-hash"
+
+_COMPLETE: Final = "NewReplicaSetAvailable"
+_OVERDUE: Final = "ProgressDeadlineExceeded"
+
+
+def keep_revision(api: FakeApi, deployment: Object, template: str) -> None:
+    """The ReplicaSet of the Deployment's template, with the Deployment's annotations of now."""
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    name = f"{metadata['name']}-{template[:10]}"
+    pod = {"metadata": {}, **spec["template"]}
+    labels = {**pod["metadata"].get("labels", {}), TEMPLATE_HASH: template}
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "annotations": dict(metadata.get("annotations", {})),
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": {"template": {**pod, "metadata": {**pod["metadata"], "labels": labels}}},
+    }
+    try:
+        before = api.object(REPLICA_SETS, metadata["namespace"], name)
+    except NotFoundError:
+        before = {"metadata": {}}
+    if before["metadata"].get("annotations") != body["metadata"]["annotations"]:
+        api.put(REPLICA_SETS, body, manager="deployment-controller")
+
+
+def owner_reference(deployment: Object) -> Object:
+    """Makes what has it belong to the Deployment."""
+    metadata = deployment["metadata"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+
+
+def progress_of(
+    api: FakeApi, deployment: Object, template: str, counts: Mapping[str, int]
+) -> Object:
+    """The condition Progressing by now; its message is the template that it speaks of."""
+    status, spec = deployment.get("status", {}), deployment["spec"]
+    before = next((one for one in status.get("conditions", []) if one["type"] == "Progressing"), {})
+    if spec.get("paused"):
+        return _told(api, before, "DeploymentPaused", template)
+    wanted = spec["replicas"]
+    if all(counts[name] == wanted for name in ("replicas", "updatedReplicas", "readyReplicas")):
+        return _told(api, before, _COMPLETE, template)
+    if before.get("message") != template or before["reason"] == "DeploymentPaused":
+        return _told(api, {}, "ReplicaSetUpdated", template)
+    if before["reason"] == _COMPLETE:
+        return before  # what fails later is no rollout
+    if any(counts[name] > status.get(name, 0) for name in ("updatedReplicas", "readyReplicas")):
+        return _told(api, {}, "ReplicaSetUpdated", template)
+    deadline = timedelta(seconds=spec.get("progressDeadlineSeconds", 600))
+    if api.now > datetime.fromisoformat(before["lastUpdateTime"]) + deadline:
+        return {**_told(api, before, _OVERDUE, template), "status": "False"}
+    return before
+
+
+def _told(api: FakeApi, before: Object, reason: str, template: str) -> Object:
+    if (before.get("reason"), before.get("message")) == (reason, template):
+        return before
+    at = api.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    told: Object = {"type": "Progressing", "status": "True", "reason": reason}
+    return {**told, "message": template, "lastUpdateTime": at}

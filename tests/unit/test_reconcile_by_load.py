@@ -1,0 +1,393 @@
+"""The measured load decides how many replicas there are, where the user asks for that."""
+
+import re
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from tests.support.approving import approve
+from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of, write_count
+from tests.support.controllers import ready, without_image
+from tests.support.replica_load import ReplicaLoad
+from tonnage.demand.signals import Look
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.reconcile.by_load import follow_load, scaling_status
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import measure_nothing, observe
+
+LLAMA = Key("chat", "llama")
+LOOK = 15.0
+ALL = (DEPLOYMENTS, SERVICES, INFERENCE_DEPLOYMENTS)
+SMALL = {"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 3}
+
+
+async def followed(
+    *groups, work=0.4, replicas=None, placement=None, approval="Automatic", **scaling
+):
+    """A cluster whose one object follows its load, and that load, in what a full replica does."""
+    cluster = Cluster(*(groups or (MI300X,)))
+    load = ReplicaLoad(cluster, work=work)
+    asked = {"maxReplicas": 6, "targets": {"waitingRequests": 1}} | scaling
+    spec = spec_of(
+        scaling=asked,
+        replicas=replicas,
+        workload={"concurrency": 4},
+        placement=placement or {},
+        approval=approval,
+    )
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    return cluster, load
+
+
+def with_zero(after="15m"):
+    queue = {"metric": "gateway_queued", "matchLabels": {"model": "llama"}}
+    return {"after": after, "queuedRequests": queue}
+
+
+async def look(cluster, seconds=LOOK, every=LOOK):
+    """Let so much time pass, with a look at every interval, or now and then."""
+    for _ in range(round(seconds / every)):
+        await cluster.wait(every)
+
+
+def replicas(cluster):
+    """Wanted, and ready."""
+    status = cluster.status()
+    return status["desiredReplicas"], status["readyReplicas"]
+
+
+def active(cluster):
+    return cluster.conditions()["ScalingActive"]
+
+
+async def test_more_load_is_followed_at_once_and_less_after_five_minutes():
+    cluster, load = await followed()
+    assert replicas(cluster) == (1, 1)
+    load.work = 3.6
+    await look(cluster)
+    assert replicas(cluster) == (4, 4)
+    assert active(cluster) == ("True", "LoadMeasured")
+    load.work = 0.8
+    await look(cluster)
+    await look(cluster, 285, every=57)
+    assert replicas(cluster) == (4, 4)
+    await look(cluster, 30)
+    assert replicas(cluster) == (1, 1)
+    assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+
+
+async def test_it_is_told_why():
+    cluster, load = await followed()
+    load.work = 3.6
+    await look(cluster)
+    assert cluster.status()["scaling"]["wantedReplicas"] == 4
+    told = cluster.message("ScalingActive")
+    assert re.match(r"[0-9.]+ requests in flight, 10.0 a replica at most: waitingRequests", told)
+    assert re.search(r"asks for 3\.7. replicas; 4 replicas wanted$", told)
+    load.work = 0.4
+    await look(cluster)
+    assert re.search(
+        r"asks for 0\.\d+ replicas; 4 replicas wanted, 1 once the stabilization window has passed$",
+        cluster.message("ScalingActive"),
+    )
+
+
+async def test_replicas_come_and_go_where_the_others_are():
+    cluster, load = await followed(MI300X, H100)
+    before = cluster.deployments()
+    for work in (5.5, 0.1):
+        load.work = work
+        await look(cluster, 600, every=60)
+        assert cluster.deployments() == before
+    assert cluster.told.events.count(("Moving", "FellBack")) == 0
+
+
+async def test_more_than_there_is_room_for_waits_where_it_is():
+    cluster, load = await followed(SMALL, H100, placement={"fallback": {"after": "1m"}})
+    assert cluster.deployments() == ["llama-mi300x"]
+    load.work = 5.5
+    await look(cluster, 3600, every=300)
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert replicas(cluster) == (6, 3)
+    assert cluster.conditions()["Placed"] == ("False", "InsufficientGPUs")
+    load.work = 2.6
+    await look(cluster, 330, every=30)
+    assert replicas(cluster) == (3, 3)
+
+
+async def test_the_way_back_is_open_to_who_has_room_for_some_of_what_the_load_asks_for():
+    placement = {
+        "fallback": {"after": "1m", "back": "WhenPossible"},
+        "rebalance": {"stabilizationWindow": "5m"},
+    }
+    cluster, load = await followed(MI300X, {**H100, "gpusPerNode": 2}, placement=placement)
+    assert cluster.deployments() == ["llama-mi300x"]
+    cluster.leave("mi300x")
+    await look(cluster, 90)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    load.work = 5.5
+    await look(cluster, 60)
+    assert cluster.conditions()["Placed"] == ("False", "InsufficientGPUs")
+    cluster.join(**MI300X)
+    await look(cluster, 285)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    await look(cluster, 30)
+    assert cluster.deployments() == ["llama-mi300x"]
+    wanted, serve = replicas(cluster)
+    assert serve == wanted
+
+
+async def test_a_pool_that_is_lost_is_left_for_as_many_as_carry_the_same_elsewhere():
+    placement = {"policy": "HighestThroughput", "fallback": {"after": "1m"}}
+    cluster, load = await followed(H100, {**L40S, "count": 6}, placement=placement, maxReplicas=40)
+    load.work = 3.6
+    await look(cluster)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    each = cluster.status()["scaling"]["replica"]["tokensPerSecond"]
+    load.answers = False
+    cluster.leave("h100")
+    await look(cluster, 120)
+    assert cluster.deployments() == ["llama-l40s"]
+    scaling = cluster.status()["scaling"]
+    assert scaling["wantedReplicas"] == ceil(4 * each / scaling["replica"]["tokensPerSecond"])
+    assert scaling["wantedReplicas"] > 8
+
+
+async def test_a_move_by_choice_takes_as_many_as_carry_the_same():
+    rebalance = {"policy": "WhenCheaperBy", "percent": 1, "stabilizationWindow": "1m"}
+    cluster, load = await followed(H100, placement={"rebalance": rebalance})
+    load.work = 3.6
+    await look(cluster)
+    each = cluster.status()["scaling"]["replica"]["tokensPerSecond"]
+    load.answers = False
+    cluster.join(**MI300X)
+    await look(cluster, 300, every=60)
+    assert cluster.deployments() == ["llama-mi300x"]
+    scaling = cluster.status()["scaling"]
+    assert scaling["wantedReplicas"] == ceil(4 * each / scaling["replica"]["tokensPerSecond"]) == 5
+
+
+@pytest.mark.parametrize("blindness", ["no answer", "one replica unseen", "none seen"])
+async def test_what_is_not_seen_takes_no_replica_away(blindness):
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    load.work = 0.0
+    load.answers = blindness != "no answer"
+    load.unseen = {"one replica unseen": 1, "none seen": 4}.get(blindness, 0)
+    await look(cluster, 1800, every=200)
+    assert replicas(cluster) == (4, 4)
+
+
+async def test_without_an_answer_it_says_so_and_writes_once():
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    load.answers = False
+    await look(cluster)
+    assert active(cluster) == ("False", "NoOpinion")
+    assert cluster.message("ScalingActive") == (
+        "Prometheus gives no answer that can be used; 4 replicas stay wanted"
+    )
+    before = write_count(cluster.api, ALL)
+    await look(cluster, 900, every=90)
+    assert write_count(cluster.api, ALL) == before
+
+
+async def test_a_load_that_moves_a_little_writes_nothing():
+    cluster, load = await followed(work=3.6)
+    await look(cluster, 60)
+    before = write_count(cluster.api, ALL)
+    for number in range(20):
+        load.work = 3.45 + number % 3 / 20
+        await look(cluster)
+    assert write_count(cluster.api, ALL) == before
+
+
+async def test_the_load_is_looked_at_at_every_interval_and_only_where_it_is_followed():
+    cluster, load = await followed()
+    before = len(load.asked)
+    await look(cluster, 10 * LOOK)
+    assert len(load.asked) - before == 10
+    cluster.apply("llama", spec_of(replicas=None, workload={"concurrency": 4}))
+    await cluster.settle()
+    before = len(load.asked)
+    assert await cluster.reconcile("llama") is None
+    await look(cluster, 10 * LOOK)
+    assert len(load.asked) == before
+    assert "scaling" not in cluster.status()
+    assert "ScalingActive" not in cluster.conditions()
+
+
+async def test_a_new_operator_goes_on_where_the_old_one_was():
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    load.work = 0.1
+    await look(cluster, 150)
+    cluster.start_operator()
+    await look(cluster, 135)
+    assert replicas(cluster) == (4, 4)
+    await look(cluster, 45)
+    assert replicas(cluster) == (1, 1)
+
+
+async def test_a_status_that_is_lost_begins_the_window_anew_with_the_replicas_that_are_there():
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    load.work = 0.1
+    await look(cluster, 285, every=57)
+    found = cluster.inference_deployment()
+    del found["status"]
+    cluster.api.put(INFERENCE_DEPLOYMENTS, found)
+    await look(cluster)
+    await look(cluster, 285, every=57)
+    assert replicas(cluster) == (4, 4)
+    await look(cluster, 60)
+    assert replicas(cluster) == (1, 1)
+
+
+async def test_who_writes_replicas_has_them_and_the_number_is_only_told():
+    cluster, _ = await followed(replicas=2, work=3.6)
+    await look(cluster, 60)
+    assert replicas(cluster) == (2, 2)
+    assert cluster.status()["scaling"]["wantedReplicas"] == 4
+    assert active(cluster) == ("True", "ReplicasGiven")
+    assert cluster.message("ScalingActive").endswith("but the number stands in spec.replicas")
+
+
+async def test_nothing_to_do_for_long_lets_go_of_the_last_replica_and_a_queue_brings_it_back():
+    cluster, load = await followed(work=3.6, scaleToZero=with_zero())
+    load.queued = 0.0
+    await look(cluster)
+    load.work = 0.0
+    await look(cluster, 600, every=60)
+    assert replicas(cluster) == (1, 1)
+    await look(cluster, 390, every=30)
+    assert replicas(cluster) == (0, 0)
+    assert cluster.conditions()["Ready"] == ("True", "ScaledToZero")
+    assert "spec.scaling.scaleToZero" in cluster.message("Placed")
+    load.queued = 3.0
+    await look(cluster)
+    assert replicas(cluster) == (1, 1)
+
+
+async def test_without_a_word_of_the_queue_nothing_is_let_go_and_nothing_comes_back():
+    cluster, load = await followed(work=0.0, scaleToZero=with_zero())
+    await look(cluster, 1800, every=200)
+    assert replicas(cluster) == (1, 1)
+    load.queued = 0.0
+    await look(cluster, 960, every=60)
+    assert replicas(cluster) == (0, 0)
+    load.queued = None
+    await look(cluster, 60)
+    assert replicas(cluster) == (0, 0)
+    assert active(cluster) == ("False", "NoOpinion")
+
+
+async def test_a_budget_bounds_what_the_load_may_ask_for():
+    cluster, _ = await followed({**MI300X, "count": 2}, placement={"maxCostPerHour": "7"}, work=5.5)
+    await look(cluster, 60)
+    wanted, ready = replicas(cluster)
+    assert 1 < wanted == ready < 6
+    assert cluster.conditions()["Placed"] == ("True", "PoolChosen")
+
+
+async def test_a_change_of_the_workload_alone_changes_no_number_that_was_measured():
+    cluster, _ = await followed(work=3.6)
+    await look(cluster)
+    spec = cluster.inference_deployment()["spec"]
+    spec["workload"] |= {"concurrency": 900, "inputTokens": 6000, "outputTokens": 100}
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    assert replicas(cluster) == (4, 4)
+
+
+async def test_the_load_is_followed_also_after_a_rollout_was_taken_back():
+    cluster, load = await followed()
+    cluster.clock.advance(3600)  # pods are told apart by when they were made
+    spec = cluster.inference_deployment()["spec"]
+    spec["engine"] = {"vllm": {"image": "registry.local/vllm:bad"}}
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if "bad" in str(pod["spec"]["containers"]) else ready(pod)
+    )
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    await cluster.wait(3600)
+    assert cluster.conditions()["Degraded"] == ("True", "RolledBack")
+    for work, want in ((3.6, 4), (0.1, 1)):
+        load.work = work
+        await look(cluster, 360, every=30)
+        assert replicas(cluster) == (want, want)
+        assert cluster.conditions()["Degraded"] == ("True", "RolledBack")
+
+
+async def test_a_rollout_to_another_pool_that_is_taken_back_leaves_the_number_that_was():
+    cluster, load = await followed(MI300X, {**L40S, "count": 6}, maxReplicas=40)
+    cluster.clock.advance(3600)
+    spec = cluster.inference_deployment()["spec"]
+    home, away = "mi300x", "l40s"
+    if cluster.deployments() == ["llama-l40s"]:
+        home, away = away, home
+    load.work = 3.6
+    await look(cluster)
+    spec |= {"engine": {"vllm": {"image": "registry.local/vllm:bad"}}}
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if "bad" in str(pod["spec"]["containers"]) else ready(pod)
+    )
+    cluster.apply("llama", {**spec, "placement": {"accelerators": [away]}})
+    await cluster.settle()
+    await cluster.wait(3600)
+    await look(cluster)
+    assert cluster.deployments() == [f"llama-{home}"]
+    scaling = cluster.status()["scaling"]
+    assert (scaling["placement"], scaling["wantedReplicas"]) == (home, 4)
+
+
+async def test_the_load_is_followed_while_another_plan_waits_for_approval():
+    cluster, load = await followed(approval="Manual")
+    approve(cluster)
+    await cluster.settle()
+    spec = cluster.inference_deployment()["spec"]
+    spec["engine"] = {"vllm": {"image": "registry.local/vllm:other"}}
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    assert cluster.conditions()["Placed"] == ("False", "AwaitingApproval")
+    load.work = 3.6
+    await look(cluster)
+    assert replicas(cluster)[1] == 4
+
+
+async def test_who_only_reads_what_is_there_repeats_what_was_told_of_the_load():
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    load.work = 0.1
+    await look(cluster)
+    observation = await observe(cluster.api, cluster.hub.lookup, measure_nothing, LLAMA)
+    by_load = follow_load(observation, LOOK, cluster.clock.now())
+    assert by_load.demanded.replicas == 4
+    assert scaling_status(by_load, None).to_dict() == cluster.status()["scaling"]
+
+
+async def test_a_replica_that_goes_ends_what_it_runs_and_counts_no_more():
+    cluster, load = await followed(work=3.6)
+    await look(cluster)
+    measured = Look(await load.measure(load.asked[-1]))
+    seen = await observe(cluster.api, cluster.hub.lookup, measure_nothing, LLAMA)
+    goes = [replace(pod, deleting=number < 3) for number, pod in enumerate(seen.pods)]
+    flights = [
+        follow_load(replace(seen, load=measured, pods=tuple(pods)), LOOK, cluster.clock.now())
+        for pods in (seen.pods, goes)
+    ]
+    assert [found.opinion.in_flight for found in flights] == [
+        pytest.approx(flights[0].opinion.in_flight),
+        pytest.approx(flights[0].opinion.in_flight / 4),
+    ]
+
+
+async def test_a_step_is_an_event():
+    cluster, load = await followed()
+    load.work = 3.6
+    await look(cluster)
+    assert cluster.told.events.count(("Scaling", "LoadMeasured")) == 1
+    note = cluster.told.notes[cluster.told.events.index(("Scaling", "LoadMeasured"))]
+    assert re.match(r"from 1 to 4 replicas: [0-9.]+ requests in flight", note)
