@@ -43,7 +43,7 @@ def container_log(pod: Json, container: str, logs: Path, *, previous: bool = Fal
     if container != pod["spec"]["containers"][0]["name"]:
         return []  # only the first container speaks, and fails
     metadata = pod["metadata"]
-    name = log_name(metadata.get("labels") or {}, metadata.get("annotations") or {})
+    name = log_name(pod)
     path = logs / f"{name}.log"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in logs.glob("*.log")))

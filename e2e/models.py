@@ -30,6 +30,11 @@ def inline_source(model: str) -> Json:
     return {"inline": {"config": config} | ({"weightsBytes": size} if size else {})}
 
 
+OWN_IMAGE = "own/vllm:v0.32.0"
+"""An image of a user's own teaches nobody: what a start with it lacked is no lesson for the objects
+of other tests."""
+
+
 def inference(
     name: str,
     checkpoint: str = "llama-3.3-70b",
@@ -40,6 +45,7 @@ def inference(
 ) -> Json:
     """An InferenceDeployment of one replica; `behaviour` is what its pods play on KWOK nodes."""
     template = {"template": {"metadata": {"labels": {"e2e.tonnage.dev/behaviour": behaviour}}}}
+    own = {"engine": {"vllm": {"image": OWN_IMAGE}}} if behaviour == "out-of-memory" else {}
     return {
         "apiVersion": "tonnage.dev/v1alpha1",
         "kind": "InferenceDeployment",
@@ -49,6 +55,7 @@ def inference(
             "workload": {"maxModelLen": max_model_len, "concurrency": 8},
             "replicas": 1,
             **(template if behaviour else {}),
+            **own,
             **spec,
         },
     }

@@ -26,6 +26,7 @@ from e2e.stack import Stack, service_account_kubeconfig
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "tonnage-system"
 SERVICE_ACCOUNT = "tonnage"
+CORRECTIONS = "tonnage-corrections"
 USER = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 
 _START_TIMEOUT = 60.0
@@ -70,7 +71,11 @@ SHIPPED = Account(NAMESPACE, SERVICE_ACCOUNT)
 
 
 class OperatorProcess:
-    """`tonnage run` beside a stack; started, stopped and killed by its own process id."""
+    """`tonnage run` beside a stack; started, stopped and killed by its own process id.
+
+    What operators of other tests have learnt is forgotten before it begins, and what it has learnt
+    when it is closed.
+    """
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class OperatorProcess:
         self._environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
         self._environment |= environment or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._forget()
 
     @property
     def address(self) -> str:
@@ -153,6 +159,7 @@ class OperatorProcess:
         """End it and give its port back."""
         if self.running:
             self.stop()
+        self._forget()
         self._lease.release()
 
     @property
@@ -169,6 +176,10 @@ class OperatorProcess:
         """The structured lines of its log."""
         lines = self.log.read_text("utf-8", errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _forget(self) -> None:
+        admin = Admin(self._stack.kubeconfig, self._stack.kubectl)
+        admin.delete("configmaps", CORRECTIONS, self._account.namespace, timeout=None)
 
     def _end(self, number: signal.Signals) -> int:
         if self._process is None:

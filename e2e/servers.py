@@ -168,7 +168,8 @@ def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
         f"--config={layout.root / 'kwok.yaml'}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
-        "--cidr=10.244.0.1/16",
+        # For tests of networks (RFC 2544): whoever asks such a pod asks nobody.
+        "--cidr=198.18.0.1/16",
         "--node-ip=127.0.0.1",
         f"--node-port={ports['kubelet']}",
         f"--server-address=127.0.0.1:{ports['kwok']}",

@@ -10,6 +10,7 @@ from e2e.admin import Admin
 from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_cd
 from e2e.delivery.clusters import empty_stack, operator_namespace, platform
 from e2e.delivery.exercise import exercised, roles
+from e2e.delivery.followed_load import prometheus
 from e2e.journeys.conftest import declare, fleet, installed, operator, user
 from e2e.operator_process import OperatorProcess
 from e2e.stack import Stack
@@ -25,6 +26,7 @@ __all__ = [
     "operator",
     "operator_namespace",
     "platform",
+    "prometheus",
     "repository",
     "roles",
     "user",

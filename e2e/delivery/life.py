@@ -16,6 +16,15 @@ FACTS: Json = {
 }
 
 
+def go_back(user: User) -> None:
+    """A rollout fails, and the template that served last is found again."""
+    rollout = {"progressDeadline": "2s"}
+    user.apply(inference("goes-back", "llama-3.1-8b", rollout=rollout))
+    user.wait_ready("goes-back")
+    user.apply(inference("goes-back", "llama-3.1-8b", rollout=rollout, behaviour="crash-loop"))
+    user.wait("goes-back", has("Degraded", "True", "RolledBack"), timeout=60)
+
+
 def live_a_life(user: User) -> None:
     """A model is placed, moved, changed by others, fails, and goes."""
     admin = user.admin
@@ -36,8 +45,9 @@ def live_a_life(user: User) -> None:
     user.wait("moves", runs_on("nvidia-h100-sxm-80gb"), timeout=60)
     user.apply(inference("fails", "llama-3.1-8b", behaviour="crash-loop"))
     user.wait("fails", has("Ready", "False", "CrashLooping"), timeout=60)
+    go_back(user)
     gated = {"huggingFace": {"repo": "acme/gated", "tokenSecretRef": {"name": "hf"}}}
     user.apply(inference("gated", model={"source": gated}, workload=TINY))
     user.wait("gated", has("Accepted", "False"), timeout=60)
-    for name in ("moves", "fails", "gated"):
+    for name in ("moves", "fails", "goes-back", "gated"):
         admin.delete("infd", name)

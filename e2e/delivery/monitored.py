@@ -15,8 +15,9 @@ from pathlib import Path
 import yaml
 
 from e2e.admin import Admin, condition
+from e2e.behaviours import KEY, LOG_KEY
 from e2e.fleet import apply_fleet, load_fleet
-from e2e.models import inference
+from e2e.models import OWN_IMAGE, inference
 from e2e.operator_process import NAMESPACE, ROOT, OperatorProcess
 from e2e.prometheus import Prometheus
 from e2e.prometheus_operator import PrometheusOperator, crds
@@ -30,6 +31,19 @@ PLACED = ("llama-70b", "llama-8b")
 _ON_L40S = {"accelerators": ["l40s"]}
 _NOBODY = "127.0.0.1:1"  # refuses connections, as a vLLM that still loads
 
+OUT_OF_MEMORY = inference(
+    "out-of-memory",
+    "llama-3.1-8b",
+    engine={"vllm": {"image": OWN_IMAGE}},
+    template={
+        "metadata": {
+            "labels": {KEY: "out-of-memory"},
+            "annotations": {LOG_KEY: "kv-space-over-memory"},
+        }
+    },
+)
+"""It dies of memory, and its words leave no other plan to try."""
+
 OBJECTS = {
     "llama-70b": (inference("llama-70b"), "ReplicasReady"),
     "llama-8b": (inference("llama-8b", "llama-3.1-8b", placement=_ON_L40S), "ReplicasReady"),
@@ -38,10 +52,10 @@ OBJECTS = {
         inference("no-model", model={"source": {"configMap": {"name": "nowhere"}}}),
         "ModelNotFound",
     ),
+    "out-of-memory": (OUT_OF_MEMORY, "OutOfMemory"),
     **{
         name: (inference(name, "llama-3.1-8b", behaviour=name), reason)
         for name, reason in (
-            ("out-of-memory", "OutOfMemory"),
             ("crash-loop", "CrashLooping"),
             ("image-pull-failure", "ImagePullFailed"),
         )

@@ -50,7 +50,7 @@ def test_a_commit_is_progressing_while_it_loads_and_healthy_only_when_it_serves(
     assert "Progressing" in before
 
 
-def test_out_of_memory_is_degraded_with_vllms_words_and_a_commit_mends_it(
+def test_out_of_memory_is_degraded_with_what_was_tried_and_a_commit_mends_it(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
@@ -59,8 +59,8 @@ def test_out_of_memory_is_degraded_with_vllms_words_and_a_commit_mends_it(
     delivery.wait("Degraded")
     told = delivery.told("llama")
     assert told["status"] == "Degraded"
-    assert told["message"].startswith("OutOfMemory: pod llama-")
-    assert "KV cache" in told["message"]
+    assert told["message"].startswith("OutOfMemory: no plan is left to try; ")
+    assert "its KV cache needs" in told["message"]
     delivery.commit({FILE: llama()})
     delivery.wait("Healthy")
 

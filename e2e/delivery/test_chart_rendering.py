@@ -144,6 +144,21 @@ REFUSED_VALUES = {
     "a list as text": ({"namespaces": "chat"}, "at '/namespaces': got string, want array"),
     "a name that is none": ({"namespaces": ["Chat"]}, "at '/namespaces/0'"),
     "namespaces without a fleet": ({"namespaces": ["chat"]}, "at '/fleet/configMap'"),
+    "two tokens": (
+        {
+            "settings": {"prometheusBearerTokenFile": "/token"},
+            "prometheus": {"bearerTokenSecret": "token"},
+        },
+        "at '/settings/prometheusBearerTokenFile'",
+    ),
+    "two bundles": (
+        {"settings": {"prometheusCaFile": "/ca"}, "prometheus": {"caConfigMap": "ca"}},
+        "at '/settings/prometheusCaFile'",
+    ),
+    "a tenant without its header": (
+        {"settings": {"prometheusTenantHeader": "team-a"}},
+        "at '/settings/prometheusTenantHeader'",
+    ),
     "a fleet without a name": ({"fleet": {"content": "x"}}, "at '/fleet/configMap'"),
     "a class without a name": ({"priorityClass": {"name": ""}}, "at '/priorityClass/name'"),
     "a toleration's typing error": ({"tolerations": [{"keyy": "x"}]}, "at '/tolerations/0'"),
@@ -184,6 +199,20 @@ def test_settings_reach_the_operator_as_its_variables(helm: Helm) -> None:
     assert given["TONNAGE_WORKERS"] == "12"
     assert given["TONNAGE_KUBE_API_QPS"] == "2.5"
     assert given["TONNAGE_KUBE_API_BURST"] == "10000"
+
+
+def test_token_and_ca_of_prometheus_are_mounted_where_the_operator_looks(helm: Helm) -> None:
+    values = {"bearerTokenSecret": "metrics-token", "caConfigMap": "metrics-ca"}
+    template = deployment(helm, "--set-json", f"prometheus={json.dumps(values)}")
+    (container,) = template["spec"]["containers"]
+    given = {entry["name"]: entry.get("value") for entry in container["env"]}
+    mounts = {found["name"]: found["mountPath"] for found in container["volumeMounts"]}
+    volumes = {found["name"]: found for found in template["spec"]["volumes"]}
+    assert volumes["prometheus-token"]["secret"] == {"secretName": "metrics-token"}
+    assert volumes["prometheus-ca"]["configMap"] == {"name": "metrics-ca"}
+    token, ca = mounts["prometheus-token"], mounts["prometheus-ca"]
+    assert given["TONNAGE_PROMETHEUS_BEARER_TOKEN_FILE"] == f"{token}/token"
+    assert given["TONNAGE_PROMETHEUS_CA_FILE"] == f"{ca}/ca.crt"
 
 
 DIGEST = f"sha256:{'0' * 64}"

@@ -42,7 +42,8 @@ def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_serve(
         user.apply(llama())
         user.wait_ready(NAME)
         user.apply(llama(behaviour="out-of-memory"))
-        user.wait(NAME, has("Ready", "False", "OutOfMemory"), timeout=60)
+        failed = has("Stalled", "True", "RolledBack")
+        user.wait(NAME, failed, timeout=120, why="no plan to be left but the one before")
         user.apply(llama(max_model_len=16384))
         user.wait_ready(NAME, timeout=60)
         user.admin.delete("infd", NAME)
@@ -86,6 +87,6 @@ def test_kubectl_wait_returns_when_it_serves_and_not_before(fleet: UseFleet, use
     user.apply(stalls)
     user.admin.kubectl(
         *("wait", "--namespace", user.namespace, "--for=condition=Stalled", f"infd/{NAME}"),
-        "--timeout=60s",
+        "--timeout=120s",
     )
-    assert condition(user.status(NAME), "Ready")["reason"] == "OutOfMemory"
+    assert condition(user.status(NAME), "Ready")["reason"] == "RolledBack"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from e2e.admin import Admin, condition
-from e2e.delivery.monitored import FOLDER, LEADER, STANDBY, Monitored, monitored
+from e2e.delivery.monitored import FOLDER, LEADER, OUT_OF_MEMORY, STANDBY, Monitored, monitored
 from e2e.models import inference
 from e2e.rest import Json
 from e2e.stack import Stack
@@ -191,6 +191,7 @@ def test_an_alert_is_pending_then_fires_then_ends(at_work: Monitored) -> None:
     admin.wait_for("infd", "out-of-memory", condition("Ready"), timeout=60)
     admin.until("the alert to end", lambda: state() == "")
     seen.clear()
-    admin.apply(inference("out-of-memory", "llama-3.1-8b", behaviour="out-of-memory"))
+    admin.delete("infd", "out-of-memory")  # or it would go back to what served before
+    admin.apply(OUT_OF_MEMORY)
     admin.until("the alert to fire", lambda: state() == "firing", timeout=60)
     assert [found for found in dict.fromkeys(seen) if found] == ["pending", "firing"]

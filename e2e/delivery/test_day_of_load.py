@@ -1,0 +1,110 @@
+"""A day of load in less than four minutes: the real Prometheus and operator, against an oracle.
+
+All of time is compressed: requests, load and the loading of models pass 400 times as fast. Two
+looks of the operator are three minutes apart then and a pod loads for six or more, which is slower
+than in life. In pure time, with the usual intervals: `python -m tests.benchmarks.day_of_load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.followed_load import following
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.prometheus import Prometheus
+from e2e.rest import Json
+from e2e.simulated_vllm import SimulatedPods
+from e2e.stack import Stack
+from tests.support.placing import CATALOG, LLAMA_70B
+from tests.support.replica_capacity import replica_capacity
+from tests.support.synthetic_day import (
+    DAY_SECONDS,
+    SyntheticDay,
+    oracle_replica_hours,
+    rate_within,
+    share_over,
+)
+from tonnage.fit.model import EngineOptions, Parallelism
+
+SPEED = 400.0
+SCRAPE_INTERVAL, INTERVAL_SECONDS = "250ms", 0.5
+TARGET_SECONDS = 2.0
+ON = "mi300x"
+MAX_MODEL_LEN, INPUT_TOKENS, OUTPUT_TOKENS = 32768, 2000, 500
+CAPACITY = replica_capacity(
+    LLAMA_70B,
+    ON,
+    Parallelism(),
+    EngineOptions(CATALOG.default_release, MAX_MODEL_LEN),
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+)
+MOST = CAPACITY.most_per_second
+DAY = SyntheticDay(quiet=1.2 * MOST, busy=6.5 * MOST)
+
+
+@pytest.fixture(scope="module")
+def shared_operator(
+    control_plane: Stack,
+    installed: Admin,
+    prometheus: Prometheus,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    folder = tmp_path_factory.mktemp("operator")
+    with following(control_plane, folder, prometheus, INTERVAL_SECONDS) as process:
+        yield process
+
+
+def llama() -> Json:
+    workload = {
+        "maxModelLen": MAX_MODEL_LEN,
+        "concurrency": 100,  # two replicas, until the load is measured
+        "inputTokens": INPUT_TOKENS,
+        "outputTokens": OUTPUT_TOKENS,
+    }
+    manifest = inference(
+        "llama",
+        "llama-3.3-70b",
+        workload=workload,
+        placement={"accelerators": [ON]},
+        scaling={
+            "maxReplicas": 8,
+            "targets": {"timeToFirstToken": f"{TARGET_SECONDS:.0f}s"},
+            "scaleDown": {"stabilizationWindow": "1s"},  # six minutes of this day
+        },
+    )
+    del manifest["spec"]["replicas"]
+    return manifest
+
+
+def test_a_day_is_followed_up_and_down(
+    fleet: UseFleet,
+    user: User,
+    admin: Admin,
+    prometheus: Prometheus,
+    record_testsuite_property: Callable[[str, object], None],
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    user.wait_ready("llama")
+    with SimulatedPods(admin, "llama", {ON: CAPACITY}, speed=SPEED) as pods:
+        pods.load(DAY.rate(0))
+        prometheus.start({"scrape_configs": [pods.hurried_scrape_config(SCRAPE_INTERVAL)]}, {})
+        user.wait("llama", lambda found: found["readyReplicas"] == 2, timeout=60)
+        pods.load(DAY.rate)
+        seconds = DAY_SECONDS / SPEED
+        admin.until("the day to end", lambda: pods.elapsed >= DAY_SECONDS, timeout=2 * seconds)
+        late = share_over(pods.first_token_seconds, TARGET_SECONDS)
+        spent, most = pods.replica_hours, max(one.replicas for one in pods.moments)
+        passed = range(round(pods.elapsed))
+    must = oracle_replica_hours(DAY, rate_within(CAPACITY, TARGET_SECONDS, 0.1), passed)
+    told = f"{spent:.1f} replica hours, the oracle {must:.1f}; {late:.1%} late; {most} at most"
+    record_testsuite_property("day of load", told)
+    assert most >= 6, told
+    assert user.status("llama")["desiredReplicas"] < most, told

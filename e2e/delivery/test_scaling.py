@@ -1,0 +1,212 @@
+"""Scaling by load, with the real Prometheus scraping simulated vLLM pods on the real control plane.
+
+Simulated time passes fifteen times as fast as the clock, and the operator looks every second where
+it looks every 15 s by default: so its windows are as long to the pods as they are in life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.delivery.followed_load import following
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import Predicate, User, condition, has
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.prometheus import Prometheus
+from e2e.rest import Json
+from e2e.simulated_vllm import GATEWAY_METRIC, SimulatedPods
+from e2e.stack import Stack
+from tests.support.placing import CATALOG, LLAMA_8B
+from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
+from tonnage.fit.model import EngineOptions, Parallelism
+
+SPEED = 15.0
+INTERVAL_SECONDS = 1.0
+SCRAPE_INTERVAL = "500ms"
+ON = "h100-sxm-80gb"
+MAX_MODEL_LEN, INPUT_TOKENS, OUTPUT_TOKENS = 8192, 500, 200
+CAPACITY = replica_capacity(
+    LLAMA_8B,
+    ON,
+    Parallelism(),
+    EngineOptions(CATALOG.default_release, MAX_MODEL_LEN),
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+)
+SLOW = 90.0
+
+
+@pytest.fixture(scope="module")
+def shared_operator(
+    control_plane: Stack,
+    installed: Admin,
+    prometheus: Prometheus,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    folder = tmp_path_factory.mktemp("operator")
+    with following(control_plane, folder, prometheus, INTERVAL_SECONDS) as process:
+        yield process
+
+
+@contextmanager
+def scraped(
+    prometheus: Prometheus, admin: Admin, capacity: ReplicaCapacity
+) -> Iterator[SimulatedPods]:
+    """The pods of `llama`, each of that capacity."""
+    with SimulatedPods(admin, "llama", {ON: capacity}, speed=SPEED) as pods:
+        jobs = [
+            pods.scrape_config(SCRAPE_INTERVAL),
+            pods.gateway_scrape_config(SCRAPE_INTERVAL),
+        ]
+        prometheus.start({"scrape_configs": jobs}, {})
+        try:
+            yield pods
+        finally:
+            prometheus.stop()
+
+
+def llama(**scaling: Any) -> Json:
+    """An object without spec.replicas, whose workload needs one replica."""
+    workload = {
+        "maxModelLen": MAX_MODEL_LEN,
+        "concurrency": 8,
+        "inputTokens": INPUT_TOKENS,
+        "outputTokens": OUTPUT_TOKENS,
+    }
+    manifest = inference(
+        "llama",
+        "llama-3.1-8b",
+        workload=workload,
+        placement={"accelerators": [ON]},
+        scaling={
+            "maxReplicas": 6,
+            "targets": {"timeToFirstToken": "2s"},
+            "scaleDown": {"stabilizationWindow": "5s"},
+            **scaling,
+        },
+    )
+    del manifest["spec"]["replicas"]
+    return manifest
+
+
+def serves(want: int) -> Predicate:
+    """A predicate on a status: so many replicas are wanted and ready."""
+    return lambda found: found["desiredReplicas"] == want == found["readyReplicas"]
+
+
+def follows(reason: str) -> Predicate:
+    """A predicate on a status: ScalingActive has this reason."""
+    return lambda found: condition(found, "ScalingActive").get("reason") == reason
+
+
+def wanted_metric(operator: OperatorProcess, namespace: str) -> float:
+    """What an autoscaler would read of the operator."""
+    series = f'tonnage_wanted_replicas{{name="llama",namespace="{namespace}"}} '
+    (line,) = (one for one in operator.metrics().splitlines() if one.startswith(series))
+    return float(line.removeprefix(series))
+
+
+def test_replicas_follow_the_load_up_and_after_the_window_down(
+    fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus, operator: OperatorProcess
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    user.wait_ready("llama")
+    with scraped(prometheus, admin, CAPACITY) as pods:
+        user.wait("llama", follows("LoadMeasured"), timeout=SLOW)
+        pods.load(3.5 * CAPACITY.most_per_second)
+        user.wait("llama", lambda found: found["readyReplicas"] >= 4, timeout=SLOW)
+        # What queued meanwhile may ask for more of them for a time.
+        user.wait("llama", serves(4), timeout=SLOW)
+        assert wanted_metric(operator, user.namespace) == 4
+        pods.load(0.5 * CAPACITY.most_per_second)
+        user.wait("llama", serves(1), timeout=SLOW)
+        fewest = min(one.ready for one in pods.moments)
+        assert fewest == 1
+    assert condition(user.status("llama"), "Ready")["status"] == "True"
+
+
+def test_whoever_has_no_answer_changes_nothing(
+    fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    with scraped(prometheus, admin, CAPACITY) as pods:
+        pods.load(1.5 * CAPACITY.most_per_second)
+        user.wait("llama", serves(2), timeout=SLOW)
+    user.wait("llama", follows("NoOpinion"), timeout=SLOW)
+    serving = user.pods("llama")
+    user.await_quiet()  # for no longer than the window would last; nothing is written meanwhile
+    with html_at(prometheus.address) as asked:
+        admin.until("the operator to have asked in vain a few times", lambda: len(asked) >= 3)
+        assert follows("NoOpinion")(user.status("llama"))
+    assert user.pods("llama") == serving
+    with scraped(prometheus, admin, CAPACITY):
+        user.wait("llama", serves(1), timeout=SLOW, why="the load to be followed again")
+
+
+def test_the_last_replica_goes_when_nobody_asks_and_comes_when_somebody_waits(
+    fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus
+) -> None:
+    fleet("tiny")
+    queued = {"metric": GATEWAY_METRIC, "matchLabels": {"model": "llama"}}
+    user.apply(llama(scaleToZero={"after": "5s", "queuedRequests": queued}))
+    user.wait_ready("llama")
+    with scraped(prometheus, admin, CAPACITY) as pods:
+        user.wait("llama", serves(0), timeout=SLOW)
+        admin.until("the last pod to be gone", lambda: not user.pods("llama"))
+        pods.load(0.3 * CAPACITY.most_per_second)
+        user.wait("llama", serves(1), timeout=SLOW)
+        admin.until("a request to be answered", lambda: pods.first_token_seconds)
+
+
+@contextmanager
+def html_at(address: str) -> Iterator[list[str]]:
+    """Somebody else at an address, who answers everything with a page; what was asked."""
+    asked: list[str] = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<html><body>Sign in to go on</body></html>")
+
+        def log_message(self, *_: object) -> None:
+            """Be silent: a question each second is no news."""
+
+    host, _, port = address.partition(":")
+    server = ThreadingHTTPServer((host, int(port)), Page)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(("share", "accurate"), [(1.0, "True"), (0.5, "False")])
+def test_what_vllm_measured_of_its_cache_stands_beside_the_prediction(
+    fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus, share: float, accurate: str
+) -> None:
+    fleet("tiny")
+    user.apply(llama())
+    tokens = int(share * CAPACITY.kv_cache_tokens) // 16 * 16
+    with scraped(prometheus, admin, replace(CAPACITY, kv_cache_tokens=tokens)):
+        status = user.wait("llama", has("PredictionAccurate", accurate), timeout=SLOW)
+    (placement,) = status["placements"]
+    assert placement["measured"]["kvCacheTokens"] == tokens
+    assert placement["kvCacheTokens"] == pytest.approx(CAPACITY.kv_cache_tokens, rel=0.02)
+    assert has("Ready")(status), "a prediction that was off makes nothing less ready"

@@ -1,0 +1,77 @@
+"""Without a Prometheus the pods themselves are asked what vLLM measured; what differs is learnt,
+and nobody who runs is moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, has
+from e2e.models import inference
+from e2e.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
+from e2e.rest import Json
+from tonnage.render.defaults import defaults
+
+PAGE = (ROOT / "tests" / "data" / "vllm-metrics" / "idle.txt").read_bytes()
+TOKENS = 524288
+"""Of that page."""
+
+ONE_POOL: Json = {
+    "groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8}]
+}
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.end_headers()
+        self.wfile.write(PAGE)
+
+    def log_message(self, *_: object) -> None:
+        """Be silent."""
+
+
+@pytest.fixture
+def vllm() -> Iterator[str]:
+    """An address of loopback, of this process alone, where a real vLLM's metrics are served on the
+    port of the pods."""
+    address = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.1"
+    server = ThreadingHTTPServer((address, defaults().server.port), _Page)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield address
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
+    fleet: UseFleet, user: User, operator: OperatorProcess, vllm: str
+) -> None:
+    fleet(ONE_POOL)
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    before = user.pods("llama")
+    for pod in before:
+        address = {"status": {"podIP": vllm, "podIPs": [{"ip": vllm}]}}
+        user.admin.patch("pods", pod, address, subresource="status")
+    told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    (placement,) = told["placements"]
+    assert placement["measured"]["kvCacheTokens"] == TOKENS
+    assert placement["measured"]["blocks"] == 4096
+    learnt = user.admin.wait_for("configmaps", CORRECTIONS, lambda found: found["data"], NAMESPACE)
+    (entry,) = learnt["data"].values()
+    assert f"learntOf: {user.namespace}/llama\n" in entry
+
+    user.apply(inference("next", "llama-3.1-8b"))
+    user.wait_ready("next")
+    (placement,) = user.status("next")["placements"]
+    assert placement["memory"]["correctionGiB"] > 0
+    assert abs(placement["kvCacheTokens"] - TOKENS) <= 16
+    assert user.pods("llama") == before
+    assert "tonnage_corrections 1.0" in operator.metrics()

@@ -1,0 +1,92 @@
+"""A journey at midday: the H100 pool is drained, MI300X takes over, and the way back is by policy.
+
+The user has a PodDisruptionBudget, as for anything that shall survive a drain. Its status, which
+the control plane counts and not the operator, is the witness that somebody always answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import Declare, UseFleet
+from e2e.journeys.pools import H100, MI300X, declared
+from e2e.journeys.user import User, runs_on
+from e2e.models import inference
+from e2e.rest import Json
+from e2e.witness import Witness
+
+H100_NODES = ("h100-0", "h100-1")
+
+
+@pytest.fixture
+def two_pools(fleet: UseFleet, declare: Declare, admin: Admin) -> Iterator[None]:
+    """Two nodes of H100, which cost less, and one of MI300X; no node stays cordoned."""
+    h100 = {"name": "h100", "accelerator": "h100-sxm-80gb", "count": 2}
+    fleet({"groups": [h100, {"name": "mi300x", "accelerator": "mi300x"}]})
+    declare(declared("nvidia", H100, costPerGPUHour="1.00"))
+    declare(declared("amd", MI300X, costPerGPUHour="3.00"))
+    yield
+    admin.kubectl("uncordon", *H100_NODES)
+
+
+def test_a_drain_of_the_pool_and_the_way_back_leave_no_moment_without_an_answer(
+    two_pools: None, user: User
+) -> None:
+    placement = {
+        "fallback": {"after": "2s", "back": "WhenPossible"},
+        "rebalance": {"stabilizationWindow": "2s"},
+    }
+    user.apply(inference("llama", "llama-3.1-8b", replicas=2, placement=placement))
+    selector = user.wait("llama", runs_on("nvidia"))["selector"]
+    with Witness(user.admin, "poddisruptionbudgets", "llama", user.namespace) as witness:
+        user.admin.apply(budget("llama", selector))
+        await_disruptions_allowed(user)
+        user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
+        user.wait("llama", runs_on("amd"), why="the other vendor to take over", timeout=60)
+        assert moves(user) == {"llama-mi300x": ("FellBack", "nvidia")}
+        at_rest = len(witness.versions)
+        user.admin.kubectl("uncordon", *H100_NODES)
+        user.wait("llama", runs_on("nvidia"), why="the way back", timeout=60)
+        assert moves(user) == {"llama-h100-sxm-80gb": ("Returned", "amd")}
+    drained, returned = healthy(witness.versions[:at_rest]), healthy(witness.versions[at_rest:])
+    assert min(drained) >= 1, drained
+    assert min(returned) >= 2, f"nothing was drained then: {returned}"
+
+
+def budget(name: str, selector: str) -> Json:
+    """A PodDisruptionBudget for the pods of an object, as its `status.selector` names them."""
+    key, _, value = selector.partition("=")
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {key: value}}},
+    }
+
+
+def healthy(versions: list[Json]) -> list[int]:
+    """The ready pods of a budget at each time that the control plane has counted them."""
+    statuses = (version.get("status", {}) for version in versions)
+    return [status["currentHealthy"] for status in statuses if "observedGeneration" in status]
+
+
+def await_disruptions_allowed(user: User) -> None:
+    user.admin.wait_for(
+        "poddisruptionbudgets",
+        "llama",
+        lambda found: found.get("status", {}).get("disruptionsAllowed") == 1,
+    )
+
+
+def moves(user: User) -> dict[str, tuple[str, str]]:
+    """Why the replicas of each Deployment came there, and from which pool."""
+    found = {}
+    for deployment in user.children("deployments", "llama"):
+        metadata = deployment["metadata"]
+        move = json.loads(metadata["annotations"]["tonnage.dev/moved"])
+        found[metadata["name"]] = (move["reason"], move["from"])
+    return found

@@ -1,0 +1,129 @@
+"""Journeys of rollouts without spare GPUs, of those that fail and go back, and of pauses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, container, has
+from e2e.models import inference
+from e2e.operator_process import OperatorProcess
+from e2e.rest import Json
+from e2e.witness import Witness, version_of
+
+FULL: Json = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 2}]}
+TWO_POOLS: Json = {
+    "groups": [
+        {"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 4},
+        {"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 4},
+    ]
+}
+GOOD, BETTER, BAD = "vllm-of-ours:1", "vllm-of-ours:2", "vllm-of-ours:typo"
+SOON = {"progressDeadline": "10s"}
+
+
+def model(image: str, replicas: int = 2, **spec: Any) -> Json:
+    """Llama 8B from this image."""
+    engine = {"vllm": {"image": image}}
+    return inference("llama", "llama-3.1-8b", engine=engine, replicas=replicas, **spec)
+
+
+def images(user: User) -> set[str]:
+    """Images of the pods that are to stay."""
+    return {
+        str(pod["spec"]["containers"][0]["image"])
+        for pod in user.children("pods", "llama")
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def ready_replicas(body: Json) -> int:
+    """Replicas of a Deployment that answer."""
+    return int(body.get("status", {}).get("readyReplicas", 0))
+
+
+def test_a_new_image_on_a_full_pool_leaves_no_moment_without_a_ready_replica(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet(FULL)
+    user.apply(model(GOOD))
+    user.wait_ready("llama")
+    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
+        user.apply(model(BETTER))
+        user.wait_ready("llama", timeout=90)
+    assert images(user) == {BETTER}
+    assert len(seen.versions) > 2
+    assert min(map(ready_replicas, seen.versions)) == 1
+
+
+def test_a_bad_image_goes_back_by_itself_is_not_tried_again_and_a_mended_one_rolls_forward(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    fleet(FULL)
+    user.apply(model(GOOD, rollout=SOON))
+    user.wait_ready("llama")
+    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
+        user.apply(model(BAD, rollout=SOON, behaviour="image-pull-failure"))
+        status = user.wait("llama", has("Stalled", "True", "RolledBack"), timeout=90)
+    assert min(map(ready_replicas, seen.versions)) == 1
+    told = condition(status, "Degraded")
+    assert told["status"] == "True"
+    assert "failed to resolve reference" in told["message"]
+    assert BAD in told["message"]
+    assert condition(status, "Available")["status"] == "True"
+    assert status["placements"][0]["image"] == GOOD
+    assert images(user) == {GOOD}
+    user.await_quiet()
+    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as later:
+        operator.close()
+        operator.start()
+        user.apply(model(BAD, replicas=1, rollout=SOON, behaviour="image-pull-failure"))
+        user.admin.wait_for(
+            "deployments", "llama-mi300x", lambda found: found["spec"]["replicas"] == 1
+        )
+        user.await_quiet()
+    assert {container(version)["image"] for version in later.versions} == {GOOD}
+    assert user.wait("llama", has("Degraded", "True", "RolledBack"))["readyReplicas"] == 1
+    user.apply(model(BETTER, rollout=SOON))
+    status = user.wait_ready("llama", timeout=90)
+    assert images(user) == {BETTER}
+    assert condition(status, "Degraded") == {}
+    assert "failedPlans" not in status
+
+
+def test_replicas_cross_to_another_vendor_one_by_one_and_as_many_serve_as_before(
+    fleet: UseFleet, user: User
+) -> None:
+    fleet(TWO_POOLS)
+    user.apply(model(GOOD, placement={"accelerators": ["mi300x"]}))
+    user.wait_ready("llama")
+    with (
+        Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as old,
+        Witness(user.admin, "deployments", "llama-h100-sxm-80gb", user.namespace) as new,
+    ):
+        user.apply(model(GOOD, placement={"accelerators": ["h100-sxm-80gb"]}))
+        user.wait_ready("llama", timeout=90)
+        user.admin.wait_gone("deployments", "llama-mi300x")
+    serving = {"llama-mi300x": 2, "llama-h100-sxm-80gb": 0}
+    for version in sorted([*old.versions, *new.versions], key=version_of):
+        serving[version["metadata"]["name"]] = ready_replicas(version)
+        assert sum(serving.values()) >= 2, f"fewer serve than before: {serving}"
+
+
+def test_a_pause_holds_a_rollout_and_its_end_lets_it_go_on(fleet: UseFleet, user: User) -> None:
+    fleet(FULL)
+    user.apply(model(GOOD))
+    user.wait_ready("llama")
+    before = user.pods("llama")
+    user.apply(model(BETTER, rollout={"paused": True}))
+    status = user.wait("llama", has("Progressing", "False", "RolloutPaused"))
+    assert condition(status, "Ready")["reason"] == "RolloutPaused"
+    user.await_quiet()
+    assert user.pods("llama") == before
+    found = user.admin.get("deployments", "llama-mi300x")
+    assert found is not None
+    assert found["spec"]["paused"] is True
+    user.apply(model(BETTER))
+    user.wait_ready("llama", timeout=90)
+    assert images(user) == {BETTER}
+    assert not before & user.pods("llama")

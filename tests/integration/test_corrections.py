@@ -1,0 +1,98 @@
+"""The ConfigMap of corrections on a real API server: what people write and what is learnt live side
+by side."""
+
+from collections.abc import AsyncIterator
+from datetime import date
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.stack import Stack
+from tonnage.fit.correction_entries import entry_name, read_entries, write_entry
+from tonnage.fit.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
+from tonnage.kube.config_map import AioConfigMapApi
+from tonnage.kube.connection import connect
+from tonnage.kube.protocol import ConflictError
+from tonnage.kube.transport import Transport
+from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
+
+ACCELERATORS = {"mi300x"}
+SERVED = ServedModel("LlamaForCausalLM-32x4096-8.0B", "bfloat16", "auto", "0.32.0")
+
+
+def lesson(tensor: int, extra: int, origin: Origin = Origin.MEASUREMENT) -> MemoryCorrection:
+    key = CorrectionKey(SERVED, "mi300x", tensor)
+    return MemoryCorrection(key, extra, origin, "chat/llama", date(2026, 11, 22))
+
+
+class Told(list[str]):
+    async def record(
+        self, regarding: object, warning: bool, reason: str, note: str, _: str
+    ) -> None:
+        self.append(note)
+
+
+@pytest.fixture
+async def api(control_plane: Stack, namespace: str) -> AsyncIterator[AioConfigMapApi]:
+    async with connect(str(control_plane.kubeconfig)) as connection:
+        transport = Transport(connection.client, lambda *_: None)
+        yield AioConfigMapApi(transport, namespace, CONFIG_MAP, lambda: None)
+
+
+def data(admin: Admin) -> dict[str, str]:
+    found = admin.get("configmaps", CONFIG_MAP)
+    assert found is not None
+    entries: dict[str, str] = found["data"]
+    return entries
+
+
+def apply(admin: Admin, **entries: str) -> None:
+    """What a team applies from Git."""
+    metadata = {"name": CONFIG_MAP}
+    admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": entries})
+
+
+async def test_edits_survive_lessons_and_lessons_survive_edits(
+    api: AioConfigMapApi, admin: Admin
+) -> None:
+    store = CorrectionStore(api, Told(), ACCELERATORS)
+    await store.refresh()
+    await store.learn(lesson(1, 100))
+    ours = write_entry(lesson(2, 7, Origin.PERSON))
+    apply(admin, ours=ours)
+    await store.learn(lesson(4, 400))  # the store has not seen that: it reads again, and writes
+    apply(admin, ours=ours)
+    written = {
+        entry_name(found.key): write_entry(found) for found in (lesson(1, 100), lesson(4, 400))
+    }
+    assert data(admin) == {"ours": ours, **written}
+    assert {found.extra_bytes for found in store.known().entries} == {7, 100, 400}
+    apply(admin)
+    assert data(admin) == written, "a team takes away what it applied"
+
+
+async def test_a_bad_edit_is_refused_and_the_last_good_state_goes_on(
+    api: AioConfigMapApi, admin: Admin
+) -> None:
+    told = Told()
+    apply(admin, ours=write_entry(lesson(2, 7, Origin.PERSON)))
+    store = CorrectionStore(api, told, ACCELERATORS)
+    await store.refresh()
+    apply(admin, ours="extraBytes: lots\n")
+    await store.refresh()
+    await store.learn(lesson(1, 100))
+    assert {found.extra_bytes for found in store.known().entries} == {7, 100}
+    assert store.invalid == 1
+    assert data(admin)["ours"] == "extraBytes: lots\n"
+    assert [note.partition(":")[0] for note in told] == [f"ConfigMap {CONFIG_MAP}, key ours"]
+    assert read_entries(data(admin), ACCELERATORS).problems.keys() == {"ours"}
+
+
+async def test_two_who_make_it_at_once_are_told_of_each_other(api: AioConfigMapApi) -> None:
+    await api.change(None, {"a": "1"})
+    with pytest.raises(ConflictError):
+        await api.change(None, {"b": "2"})
+    seen = await api.read()
+    await api.change(seen, {"b": "2"})
+    with pytest.raises(ConflictError):
+        await api.change(seen, {"a": None})
