@@ -10,8 +10,13 @@ import yaml
 from tests.support.cluster import MI300X, Cluster, spec_of
 from tests.support.command_line import Run, runner
 from tests.support.gpu_nodes import amd_node
+from tests.support.live_fake import connect_to
 from tests.support.shapes import CONFIGS
+from tonnage.cli import explain as explain_module
+from tonnage.cli import plan as plan_module
 from tonnage.fit.correction_entries import entry_name, write_entry
+from tonnage.kube.kinds import CONFIG_MAPS
+from tonnage.kube.protocol import ForbiddenError
 from tonnage.telemetry.cache import MeasuredCache
 
 Taught = tuple[dict[str, str], int]
@@ -85,22 +90,79 @@ def test_a_batch_is_corrected_too(fit: Run, taught: Taught, tmp_path: Path) -> N
     assert "--corrections: what vLLM accepts does not depend on memory" in err
 
 
+@pytest.fixture
+def wanted(tmp_path: Path) -> Path:
+    file = tmp_path / "infd.yaml"
+    body = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "InferenceDeployment"}
+    file.write_text(yaml.safe_dump(body | {"metadata": {"name": "llama"}, "spec": spec_of()}))
+    return file
+
+
+def planned_tokens(plan: Run, *words: str) -> int:
+    code, out, _ = plan(*words, "-o", "json")
+    assert code == 0
+    (item,) = json.loads(out)["items"]
+    tokens: int = item["status"]["placements"][0]["kvCacheTokens"]
+    return tokens
+
+
 def test_plan_predicts_with_the_config_map_what_the_operator_does(
-    plan: Run, taught: Taught, tmp_path: Path
+    plan: Run, taught: Taught, wanted: Path, tmp_path: Path
 ) -> None:
     entries, predicted = taught
-    corrections, wanted, nodes = (tmp_path / f"{n}.yaml" for n in ("corrections", "infd", "nodes"))
+    corrections, nodes = tmp_path / "corrections.yaml", tmp_path / "nodes.yaml"
     corrections.write_text(config_map(entries))
-    body = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "InferenceDeployment"}
-    body |= {"metadata": {"name": "llama"}, "spec": spec_of()}
-    wanted.write_text(yaml.safe_dump(body))
     nodes.write_text(yaml.safe_dump(amd_node("a")))
     given = ("-f", str(wanted), "--nodes", str(nodes), "--corrections", str(corrections))
-    code, out, _ = plan(*given, "-o", "json")
-    (item,) = json.loads(out)["items"]
-    assert (code, item["status"]["placements"][0]["kvCacheTokens"]) == (0, predicted)
+    assert planned_tokens(plan, *given) == predicted
     _, out, _ = plan(*given)
     assert "correction" in out
+
+
+def test_plan_finds_the_config_map_in_a_dump_of_the_cluster(
+    plan: Run, taught: Taught, wanted: Path, tmp_path: Path
+) -> None:
+    entries, predicted = taught
+    dump = tmp_path / "cluster.yaml"
+    dump.write_text(yaml.safe_dump(amd_node("a")) + "---\n" + config_map(entries))
+    given = ("-f", str(wanted), "--nodes", str(dump))
+    assert planned_tokens(plan, *given) == predicted
+    assert planned_tokens(plan, *given, "--operator-namespace", "elsewhere") > predicted
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, taught: Taught) -> Cluster:
+    """One whose operator has learnt."""
+    cluster = Cluster(MI300X)
+    cluster.api.put(CONFIG_MAPS, yaml.safe_load(config_map(taught[0])))
+    connect_to(monkeypatch, cluster.api, plan_module)
+    connect_to(monkeypatch, cluster.api, explain_module)
+    return cluster
+
+
+def test_plan_and_explain_ask_the_cluster_for_what_its_operator_has_learnt(
+    plan: Run,
+    taught: Taught,
+    wanted: Path,
+    cluster: Cluster,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert planned_tokens(plan, "-f", str(wanted)) == taught[1]
+    cluster.apply("llama", spec_of())
+    _, out, _ = runner(capsys, "explain")("llama", "-n", "chat", "-o", "json")
+    (placement,) = json.loads(out)["status"]["placements"]
+    assert placement["kvCacheTokens"] == taught[1]
+
+
+def test_who_may_not_read_it_is_told(
+    plan: Run, taught: Taught, wanted: Path, cluster: Cluster
+) -> None:
+    denied = ForbiddenError("configmaps is forbidden")
+    cluster.api.fail_next("get", denied, kind=CONFIG_MAPS)
+    code, _, err = plan("-f", str(wanted))
+    assert code == 0
+    told = "planned as if nothing had been learnt (see --corrections): configmaps is forbidden"
+    assert err.strip() == told
 
 
 def test_the_table_shows_the_correction(fit: Run, tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
-"""`--corrections FILE`: what starts have taught, as the ConfigMap `tonnage-corrections` has it."""
+"""What starts have taught: by `--corrections FILE`, or as the operator's own ConfigMap has it."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.cli.documents import Document, load_documents
+from tonnage.cli.dump import Dump
 from tonnage.cli.errors import InputError
 from tonnage.fit.correction_entries import read_entries
 from tonnage.fit.corrections import UNCORRECTED, Corrections
+from tonnage.kube.kinds import CONFIG_MAPS
+from tonnage.kube.protocol import ForbiddenError, NotFoundError
+from tonnage.runtime.correction_store import CONFIG_MAP
 
-_KIND: Final = "ConfigMap"
+_KIND: Final = CONFIG_MAPS.kind
+_OPERATORS_NAMESPACE: Final = "tonnage-system"
 _SHOWN: Final = 3
 
 
@@ -19,9 +25,37 @@ def add_corrections_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corrections",
         metavar="FILE",
-        help="what starts have taught about memory: ConfigMap tonnage-corrections, or its data; "
+        help=f"what starts have taught about memory: ConfigMap {CONFIG_MAP}, or its data; "
         "- is stdin",
     )
+
+
+def add_operators_namespace_argument(parser: argparse.ArgumentParser) -> None:
+    """Where the operator keeps what it has learnt."""
+    parser.add_argument(
+        "--operator-namespace",
+        default=_OPERATORS_NAMESPACE,
+        metavar="NAME",
+        help=f"namespace of the operator, in which ConfigMap {CONFIG_MAP} is looked for where no "
+        f"--corrections are given (default: {_OPERATORS_NAMESPACE})",
+    )
+
+
+async def operators_corrections(
+    options: argparse.Namespace, dump: Dump, catalog: Catalog
+) -> Corrections:
+    """What the operator has learnt: by the file given, else by its ConfigMap. An entry that
+    cannot be used is left out, as the operator does it. Raises InputError for the file."""
+    if options.corrections is not None:
+        return read_corrections(options.corrections, catalog)
+    try:
+        found = await dump.get(CONFIG_MAPS, options.operator_namespace, CONFIG_MAP)
+    except NotFoundError:
+        return UNCORRECTED
+    except ForbiddenError as error:
+        sys.stderr.write(f"planned as if nothing had been learnt (see --corrections): {error}\n")
+        return UNCORRECTED
+    return read_entries(found.get("data") or {}, catalog.accelerators).corrections
 
 
 def read_corrections(path: str | None, catalog: Catalog) -> Corrections:

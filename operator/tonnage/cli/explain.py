@@ -9,6 +9,11 @@ from typing import Final
 from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.changing import KIND_WORDS
+from tonnage.cli.corrections import (
+    add_corrections_argument,
+    add_operators_namespace_argument,
+    operators_corrections,
+)
 from tonnage.cli.documents import Document
 from tonnage.cli.dump import Dump
 from tonnage.cli.errors import ExitCode, InputError
@@ -69,6 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
     add_hub_argument(parser)
+    add_corrections_argument(parser)
+    add_operators_namespace_argument(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
@@ -109,7 +116,8 @@ async def _gather_in(
     if observation is None:
         raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
     fleet, catalog = read_fleet(dump), load_catalog()
-    world = World(catalog, RenderSettings(hf_endpoint=endpoint))
+    corrections = await operators_corrections(options, dump, catalog)
+    world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     (planned,) = await plan_all([observation], dump, fleet, world, now)
     return Story(planned, build_pools(fleet, catalog), tell_next(planned, now))
 

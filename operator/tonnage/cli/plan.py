@@ -12,7 +12,11 @@ from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.catalog.load import load_catalog
-from tonnage.cli.corrections import add_corrections_argument, read_corrections
+from tonnage.cli.corrections import (
+    add_corrections_argument,
+    add_operators_namespace_argument,
+    operators_corrections,
+)
 from tonnage.cli.declared import Declared, find_declared, in_order_of_creation
 from tonnage.cli.documents import Document, load_manifests
 from tonnage.cli.dump import Dump
@@ -93,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_hub_argument(parser)
     add_corrections_argument(parser)
+    add_operators_namespace_argument(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
@@ -139,7 +144,7 @@ async def _plan_in(
         dump.apply(document, now)
     endpoint = operators_hub(options.hf_endpoint, dump)
     catalog = load_catalog()
-    corrections = read_corrections(options.corrections, catalog)
+    corrections = await operators_corrections(options, dump, catalog)
     world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     observations = await observe_declared(declared, dump, hub_of_asker(endpoint))
     fleet = read_fleet(dump)
