@@ -153,3 +153,10 @@ def test_without_figures_of_the_device_requests_slow_each_other_down_as_usual():
     half = judge_load(measured(*[load(10, 0, 0.5)] * 2), expected, terms(), OLDEST_SECONDS)
     assert full.need.replicas == pytest.approx((2 + 18 / 20) / BUSY)  # what waits is to run
     assert half.need.replicas == pytest.approx(2 * 0.5 * 5 / (1 + 4 * 9 / 19) / BUSY)
+
+
+@pytest.mark.parametrize("running", [5e-324, 1e-300, 0.01])
+def test_hardly_a_request_takes_no_more_than_the_whole_cache(running):
+    found = judge(load(running, 0, 1.0), by=terms({"kvCacheUsage": 1.0}))
+    assert isinstance(found, Opinion), found
+    assert found.need.replicas <= running

@@ -107,10 +107,11 @@ def _batches(work: Work, terms: Terms) -> dict[str, float]:
 
 
 def _cache_share(work: Work) -> float:
-    """Share of a replica's KV cache that one request takes."""
+    """Share of a replica's KV cache that one request takes: never more than there is, whatever the
+    means of moments with hardly a request come to."""
     running = sum(load.running for load in work.loads)
     used = sum(load.kv_usage for load in work.loads)
-    share = used / running if running > 0 else 0.0
+    share = min(1.0, used / running) if running > 0 else 0.0
     return share or 1 / work.capacity
 
 
