@@ -13,12 +13,13 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from threading import Event, Lock, Thread
 from types import TracebackType
+from typing import Self
 
 from e2e.admin import Admin, condition
+from e2e.page_server import Page, PageServer
 from e2e.rest import Json
 from tests.support.poisson import poisson
 from tests.support.replica_capacity import ReplicaCapacity
@@ -34,6 +35,7 @@ GATEWAY_METRIC = "gateway_queued_requests"
 _TICK = 0.1
 _SEED = 7
 _TEXT = "text/plain; version=1.0.0"  # as vLLM sends it, whoever asks
+_LOADING = Page(b"", _TEXT, 503)  # as good as the refused connection of a vLLM that loads
 _OWNER = "tonnage.dev/inferencedeployment"
 _PLACEMENT = "tonnage.dev/placement"
 _PORT_NAME = "http"
@@ -52,7 +54,7 @@ class Moment:
     requests_per_second: float
 
 
-class SimulatedPods:
+class SimulatedPods(PageServer):
     """The server; entered, it plays until it is left.
 
     `capacities` are by placement, as the pods' label has it. Simulated time passes `speed` times as
@@ -67,6 +69,7 @@ class SimulatedPods:
         *,
         speed: float = 1.0,
     ) -> None:
+        super().__init__()
         self.first_token_seconds: list[float] = []
         self.moments: list[Moment] = []
         self._admin, self._namespace, self._name = admin, admin.namespace, name
@@ -80,17 +83,7 @@ class SimulatedPods:
         self._expositions: dict[str, VllmExposition] = {}
         self._lock = Lock()
         self._ended = Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._threads = [
-            Thread(target=self._server.serve_forever, name="simulated-metrics", daemon=True),
-            Thread(target=self._play, name="simulated-vllm", daemon=True),
-        ]
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-        return f"127.0.0.1:{self._server.server_port}"
+        self._player = Thread(target=self._play, name="simulated-vllm", daemon=True)
 
     def load(self, requests_per_second: float | Rate) -> None:
         """From now on so many requests come, of which simulated time begins anew."""
@@ -149,24 +142,21 @@ class SimulatedPods:
             "static_configs": [{"targets": [self.address], "labels": {"instance": "gateway"}}],
         }
 
-    def answer(self, path: str) -> tuple[int, str, str]:
-        """Code, content type and text of the answer to a GET."""
+    def answer(self, path: str) -> Page:
+        """What Prometheus finds at a path."""
         with self._lock:
             if path == "/targets":
-                return (
-                    200,
-                    "application/json",
-                    json.dumps([self._target(pod) for pod in self._pods]),
-                )
+                targets = [self._target(pod) for pod in self._pods]
+                return Page(json.dumps(targets).encode(), "application/json")
             if path == "/all":
-                return 200, _TEXT, "".join(self._federated())
+                return _metrics("".join(self._federated()))
             if path == "/gateway":
                 held = f'{GATEWAY_METRIC}{{model="{self._name}"}} {self._service.held}'
-                return 200, _TEXT, f"# TYPE {GATEWAY_METRIC} gauge\n{held}\n"
+                return _metrics(f"# TYPE {GATEWAY_METRIC} gauge\n{held}\n")
             exposition = self._expositions.get(path.strip("/").split("/")[0])
             if exposition is None:
-                return 503, _TEXT, ""  # as good as the refused connection of a vLLM that loads
-            return 200, _TEXT, exposition.text()
+                return _LOADING
+            return _metrics(exposition.text())
 
     def _federated(self) -> Iterator[str]:
         for name, exposition in self._expositions.items():
@@ -219,10 +209,9 @@ class SimulatedPods:
         self._elapsed += seconds
         self.moments.append(Moment(self._elapsed, len(pods), len(ready), rate))
 
-    def __enter__(self) -> SimulatedPods:
-        for thread in self._threads:
-            thread.start()
-        return self
+    def __enter__(self) -> Self:
+        self._player.start()
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -231,26 +220,13 @@ class SimulatedPods:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
-        self._server.shutdown()
-        self._server.server_close()
-        for thread in self._threads:
-            thread.join()
+        super().__exit__(kind, error, trace)
+        self._player.join()
+
+
+def _metrics(text: str) -> Page:
+    return Page(text.encode(), _TEXT)
 
 
 def _stays(pod: Json) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
-
-
-def _handler(pods: SimulatedPods) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            code, kind, text = pods.answer(self.path)
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Be silent: the scrapes of each second are no news."""
-
-    return Handler

@@ -6,57 +6,25 @@ the harness have no address that answers, so a Prometheus is led here instead.
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from types import TracebackType
+
+from e2e.page_server import Page, PageServer
 
 _RECORDED = Path(__file__).parent.parent / "tests" / "data" / "vllm-metrics"
 _CONTENT_TYPE = "text/plain; version=1.0.0"  # as vLLM sends it, whoever asks
 
 
-class VllmMetrics:
+class VllmMetrics(PageServer):
     """One server in the place of all vLLM pods: idle at first, then as after some requests."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._text = (_RECORDED / "idle.txt").read_bytes()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-        return f"127.0.0.1:{self._server.server_port}"
 
     def answer_requests(self) -> None:
         """From here on it has answered requests: counters have grown."""
         self._text = (_RECORDED / "after-requests.txt").read_bytes()
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        metrics = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", _CONTENT_TYPE)
-                self.end_headers()
-                self.wfile.write(metrics._text)
-
-            def log_message(self, *_: object) -> None:
-                """Be silent: the scrapes of each second are no news."""
-
-        return Handler
-
-    def __enter__(self) -> VllmMetrics:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def answer(self, path: str) -> Page:
+        """The metrics, whatever the path."""
+        return Page(self._text, _CONTENT_TYPE)

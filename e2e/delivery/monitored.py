@@ -44,9 +44,22 @@ OUT_OF_MEMORY = inference(
 )
 """It dies of memory, and its words leave no other plan to try."""
 
+_SERVES = inference(
+    "goes-back", "llama-3.1-8b", placement=_ON_L40S, rollout={"progressDeadline": "5s"}
+)
+_DOES_NOT_COME_UP = inference(
+    "goes-back",
+    "llama-3.1-8b",
+    placement=_ON_L40S,
+    rollout={"progressDeadline": "5s"},
+    engine={"vllm": {"image": OWN_IMAGE}},
+    behaviour="image-pull-failure",
+)
+
 OBJECTS = {
     "llama-70b": (inference("llama-70b"), "ReplicasReady"),
     "llama-8b": (inference("llama-8b", "llama-3.1-8b", placement=_ON_L40S), "ReplicasReady"),
+    "goes-back": (_DOES_NOT_COME_UP, "RolledBack"),
     "too-large": (inference("too-large", placement=_ON_L40S, replicas=9), "InsufficientGPUs"),
     "no-model": (
         inference("no-model", model={"source": {"configMap": {"name": "nowhere"}}}),
@@ -62,6 +75,9 @@ OBJECTS = {
     },
 }
 """Each with the reason of its Ready: what serves, has no place, is refused, fails at its start."""
+
+SERVED_BEFORE = {"goes-back": _SERVES}
+"""What was applied before, and served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +155,13 @@ def _pod_in_place_of(name: str, template: Json) -> Json:
 def _apply_objects(admin: Admin, ends: ExitStack) -> None:
     ends.callback(_await_no_pods, admin)  # which hold the GPUs of the tests that come next
     for name, (manifest, _) in OBJECTS.items():
-        admin.apply(manifest)
         ends.callback(admin.delete, "infd", name, timeout=None)
-        if name in PLACED:  # before one comes that would take all GPUs there are
+        if name in SERVED_BEFORE:
+            admin.apply(SERVED_BEFORE[name])
+            served = partial(_is_ready_because, "ReplicasReady")
+            admin.wait_for("infd", name, served, timeout=60)
+        admin.apply(manifest)
+        if name in (*PLACED, *SERVED_BEFORE):  # before one comes that would take all GPUs there are
             _await_object(admin, name)
 
 

@@ -18,6 +18,8 @@ ONLY_AFTER = {
     "tonnage_kv_cache_prediction_worst_ratio": "a Prometheus has told what vLLM measured",
     "tonnage_watch_missed_changes_total": "events had half a minute to come",
     "tonnage_rejected_candidates": "a pool was rejected",
+    "tonnage_prometheus_questions_total": "a Prometheus was asked",
+    "tonnage_wanted_replicas": "an object follows its load",
 }
 """What an operator of a minute's age need not have, and what it waits for."""
 

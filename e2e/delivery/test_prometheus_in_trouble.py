@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +18,7 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
+from e2e.page_server import Page, PageServer
 from e2e.stack import Stack
 
 MEASURED_TOKENS = 123_456
@@ -26,54 +26,26 @@ PODS = re.compile(r'pod=~"([^"]+)"')
 TEN_MEGABYTES = b'{"status": "success", "data": {"result": [' + b" " * 10_000_000
 
 
-class Scraped:
+class Scraped(PageServer):
     """In the place of a Prometheus that scraped every pod; until it is told to be in trouble."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.trouble: Trouble | None = None
         self.over = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+    def answer(self, path: str) -> Page:
+        if self.trouble is not None:
+            return self.trouble(self)
+        return Page(measured(parse_qs(urlsplit(path).query)["query"][0]), "application/json")
 
-    def close(self) -> None:
-        self.over.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        scraped = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                if scraped.trouble is not None:
-                    scraped.trouble(scraped, self)
-                else:
-                    answer(self, 200, measured(parse_qs(urlsplit(self.path).query)["query"][0]))
-
-            def log_message(self, *_: object) -> None:
-                """Be silent."""
-
-        return Handler
-
-    def hang(self) -> None:
+    def hang(self) -> Page:
         """Say nothing until the test is over."""
         self.over.wait()
+        return Page(b"")
 
 
-Trouble: TypeAlias = Callable[[Scraped, BaseHTTPRequestHandler], None]
-
-
-def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
+Trouble: TypeAlias = Callable[[Scraped], Page]
 
 
 def measured(query: str) -> bytes:
@@ -92,9 +64,9 @@ def measured(query: str) -> bytes:
 
 @pytest.fixture
 def scraped() -> Iterator[Scraped]:
-    server = Scraped()
-    yield server
-    server.close()
+    with Scraped() as server:
+        yield server
+        server.over.set()
 
 
 @pytest.fixture
@@ -112,10 +84,10 @@ def operator(
 
 
 TROUBLES: dict[str, Trouble] = {
-    "timeout": lambda scraped, _: scraped.hang(),
-    "too_large": lambda _, handler: answer(handler, 200, TEN_MEGABYTES),
-    "not_understood": lambda _, handler: answer(handler, 200, b"<html>Please log in</html>"),
-    "http_error": lambda _, handler: answer(handler, 503, b"starting"),
+    "timeout": Scraped.hang,
+    "too_large": lambda _: Page(TEN_MEGABYTES),
+    "not_understood": lambda _: Page(b"<html>Please log in</html>", "text/html"),
+    "http_error": lambda _: Page(b"starting", status=503),
 }
 
 

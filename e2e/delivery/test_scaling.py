@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import Predicate, User, condition, has
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
+from e2e.page_server import Page, PageServer
 from e2e.prometheus import Prometheus
 from e2e.rest import Json
 from e2e.simulated_vllm import GATEWAY_METRIC, SimulatedPods
@@ -146,8 +145,8 @@ def test_whoever_has_no_answer_changes_nothing(
     user.wait("llama", follows("NoOpinion"), timeout=SLOW)
     serving = user.pods("llama")
     user.await_quiet()  # for no longer than the window would last; nothing is written meanwhile
-    with html_at(prometheus.address) as asked:
-        admin.until("the operator to have asked in vain a few times", lambda: len(asked) >= 3)
+    with SignIn(prometheus.address) as page:
+        admin.until("the operator to have asked in vain a few times", lambda: len(page.asked) >= 3)
         assert follows("NoOpinion")(user.status("llama"))
     assert user.pods("llama") == serving
     with scraped(prometheus, admin, CAPACITY):
@@ -169,32 +168,17 @@ def test_the_last_replica_goes_when_nobody_asks_and_comes_when_somebody_waits(
         admin.until("a request to be answered", lambda: pods.first_token_seconds)
 
 
-@contextmanager
-def html_at(address: str) -> Iterator[list[str]]:
+class SignIn(PageServer):
     """Somebody else at an address, who answers everything with a page; what was asked."""
-    asked: list[str] = []
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"<html><body>Sign in to go on</body></html>")
+    def __init__(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        super().__init__(host, int(port))
+        self.asked: list[str] = []
 
-        def log_message(self, *_: object) -> None:
-            """Be silent: a question each second is no news."""
-
-    host, _, port = address.partition(":")
-    server = ThreadingHTTPServer((host, int(port)), Page)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def answer(self, path: str) -> Page:
+        self.asked.append(path)
+        return Page(b"<html><body>Sign in to go on</body></html>", "text/html")
 
 
 @pytest.mark.parametrize(("share", "accurate"), [(1.0, "True"), (0.5, "False")])

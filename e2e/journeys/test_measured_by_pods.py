@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
@@ -14,6 +12,7 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
 from e2e.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
+from e2e.page_server import Page, PageServer
 from e2e.rest import Json
 from tonnage.render.defaults import defaults
 
@@ -26,28 +25,18 @@ ONE_POOL: Json = {
 }
 
 
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/metrics" else 404)
-        self.end_headers()
-        self.wfile.write(PAGE)
-
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
+class _Vllm(PageServer):
+    def answer(self, path: str) -> Page:
+        return Page(PAGE, status=200 if path == "/metrics" else 404)
 
 
 @pytest.fixture
 def vllm() -> Iterator[str]:
     """An address of loopback, of this process alone, where a real vLLM's metrics are served on the
     port of the pods."""
-    address = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.1"
-    server = ThreadingHTTPServer((address, defaults().server.port), _Page)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield address
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    host = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.1"
+    with _Vllm(host, defaults().server.port):
+        yield host
 
 
 def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
