@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from e2e.admin import Admin
-from e2e.delivery.life import live_a_life
+from e2e.delivery.life import TOKENS, learn_twice, live_a_life
 from e2e.fleet import apply_fleet
 from e2e.journeys.user import User
-from e2e.models import inference
-from e2e.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
+from e2e.operator_process import NAMESPACE, ROOT, OperatorProcess
 from e2e.rest import Json
 from e2e.rights import roles_of
 from e2e.stack import Stack
 from e2e.told_measurements import ToldMeasurements
 
 BASE = ROOT / "manifests" / "base"
-TOKENS = 1_000_000
-"""More than the least that is asked for, and far from what any GPU would hold."""
-
 NOBODY = "http://127.0.0.1:9"
 """A Hub that refuses connections."""
 
@@ -50,29 +44,10 @@ def exercised(
             with installed.fresh_namespace("rights") as namespace:
                 replace_a_discovered_pool(control_plane, installed)
                 live_a_life(User(installed, namespace))
-                learn_twice(User(installed, namespace))
+                learn_twice(User(installed, namespace), NAMESPACE)
         finally:
             process.close()
     return mark
-
-
-def learn_twice(user: User) -> None:
-    """What vLLM measures is not what was predicted, on one accelerator and on another."""
-    for many, accelerator in enumerate(("mi300x", "h100-sxm-80gb"), 1):
-        placement = {"accelerators": [accelerator]}
-        user.apply(inference(f"learns-{many}", "llama-3.1-8b", placement=placement))
-        user.wait_ready(f"learns-{many}")
-        user.admin.wait_for(
-            "configmaps",
-            CORRECTIONS,
-            partial(_speaks_of, accelerator),
-            NAMESPACE,
-            why="the operator to remember what was measured",
-        )
-
-
-def _speaks_of(accelerator: str, found: Json) -> bool:
-    return any(f"accelerator: {accelerator}\n" in entry for entry in found["data"].values())
 
 
 def replace_a_discovered_pool(stack: Stack, admin: Admin) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference, token_secret
+from e2e.operator_process import CORRECTIONS
 from e2e.rest import Json
 from tests.support.tiny_model import CONFIG
+
+TOKENS = 1_000_000
+"""More than the least that is asked for, and far from what any GPU would hold."""
 
 TINY = {"maxModelLen": 2048}
 FACTS: Json = {
@@ -51,3 +57,22 @@ def live_a_life(user: User) -> None:
     user.wait("gated", has("Accepted", "False"), timeout=60)
     for name in ("moves", "fails", "goes-back", "gated"):
         admin.delete("infd", name)
+
+
+def learn_twice(user: User, operators_namespace: str) -> None:
+    """What vLLM measures is not what was predicted, on one accelerator and on another."""
+    for many, accelerator in enumerate(("mi300x", "h100-sxm-80gb"), 1):
+        placement = {"accelerators": [accelerator]}
+        user.apply(inference(f"learns-{many}", "llama-3.1-8b", placement=placement))
+        user.wait_ready(f"learns-{many}")
+        user.admin.wait_for(
+            "configmaps",
+            CORRECTIONS,
+            partial(_speaks_of, accelerator),
+            operators_namespace,
+            why="the operator to remember what was measured",
+        )
+
+
+def _speaks_of(accelerator: str, found: Json) -> bool:
+    return any(f"accelerator: {accelerator}\n" in entry for entry in found["data"].values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.admin import Admin
-from e2e.delivery.life import live_a_life
+from e2e.delivery.life import TOKENS, learn_twice, live_a_life
 from e2e.delivery.team import (
     MountedFile,
     Team,
@@ -24,6 +24,7 @@ from e2e.operator_process import ROOT, Account, OperatorProcess
 from e2e.rest import Json
 from e2e.rights import denied, granted, roles_of, used
 from e2e.stack import Stack
+from e2e.told_measurements import ToldMeasurements
 
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 FILE = "TONNAGE_FLEET_FILE"
@@ -93,9 +94,11 @@ def work_in(user: User) -> User:
 def test_with_roles_only_all_works_in_its_namespaces_and_no_other_is_asked_for(
     start: Start, fleet_file: MountedFile
 ) -> None:
-    team = start({FILE: str(fleet_file.path)})
-    apply_elsewhere(team.stranger, inference("llama", "llama-3.1-8b"))
-    live_a_life(work_in(team.chat))
+    with ToldMeasurements(TOKENS) as measured:
+        team = start({FILE: str(fleet_file.path), "TONNAGE_PROMETHEUS_URL": measured.url})
+        apply_elsewhere(team.stranger, inference("llama", "llama-3.1-8b"))
+        live_a_life(work_in(team.chat))
+        learn_twice(team.chat, team.account.namespace)
     work_in(team.search).apply(inference("llama", "llama-3.1-8b"))
     team.search.wait_ready("llama")
     assert "conditions" not in status_of(team.admin, team.stranger.namespace)
