@@ -39,8 +39,15 @@ def vllm() -> Iterator[str]:
         yield host
 
 
+@pytest.fixture
+def learner(operator: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The operator of all journeys, which is to have forgotten when the next one begins."""
+    yield operator
+    operator.close()
+
+
 def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
-    fleet: UseFleet, user: User, operator: OperatorProcess, vllm: str
+    fleet: UseFleet, user: User, learner: OperatorProcess, vllm: str
 ) -> None:
     fleet(ONE_POOL)
     user.apply(inference("llama", "llama-3.1-8b"))
@@ -63,4 +70,4 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
     assert placement["memory"]["correctionGiB"] > 0
     assert abs(placement["kvCacheTokens"] - TOKENS) <= 16
     assert user.pods("llama") == before
-    assert "tonnage_corrections 1.0" in operator.metrics()
+    assert "tonnage_corrections 1.0" in learner.metrics()

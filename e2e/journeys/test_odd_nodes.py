@@ -26,6 +26,7 @@ def awkward(fleet: UseFleet, installed: Admin) -> None:
     installed.until(
         "the unusable nodes to be told, and none that is usable",
         lambda: unusable(installed).keys() == NOT_USABLE.keys(),
+        timeout=60,
         describe=lambda: str(unusable(installed)),
     )
 
@@ -33,8 +34,16 @@ def awkward(fleet: UseFleet, installed: Admin) -> None:
 def test_a_node_that_is_no_capacity_says_what_it_is_instead(
     awkward: None, installed: Admin
 ) -> None:
-    told = unusable(installed)
-    assert [name for name, words in NOT_USABLE.items() if words not in told[name]] == [], told
+    def as_they_are() -> bool:
+        told = unusable(installed)
+        return all(words in told.get(name, "") for name, words in NOT_USABLE.items())
+
+    # A node that has just come has not said yet that it is ready.
+    installed.until(
+        "each node to be told as what it is",
+        as_they_are,
+        describe=lambda: str(unusable(installed)),
+    )
 
 
 @pytest.mark.parametrize(
