@@ -151,7 +151,7 @@ def test_a_constant_load_comes_to_rest_with_room_for_all_of_it(
         waiting = max(0.0, waiting + (work - wanted) * full / 30 * LOOK.total_seconds())
         running = full if over or waiting else running_for(work / wanted, full, growth)
         load = PodLoad(running, waiting / wanted, running / full, 5.0)
-        expected = replace(serving(wanted), reckoned=reckoned)
+        expected = replace(serving(wanted), reckoned={"mi300x": reckoned})
         opinion = judge_load(measured(*[load] * wanted), expected, by, OLDEST_SECONDS)
         step = next_step(wanted, past, opinion, by, START + number * LOOK)
         wanted, past = step.replicas, step.recommendations

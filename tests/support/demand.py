@@ -54,7 +54,7 @@ def serving(ready: int, placement: str = "mi300x", **others: int) -> Serving:
     for name, count in others.items():
         names += [name] * count
     pods = {f"pod-{number}": name for number, name in enumerate(names)}
-    return Serving(pods, frozenset(pods), placement, RECKONED)
+    return Serving(pods, frozenset(pods), placement, {placement: RECKONED})
 
 
 def judge(

@@ -30,6 +30,13 @@ def test_a_latency_above_zero_may_be_written_as_any_duration(duration: str) -> N
     assert spec.scaling.targets.time_to_first_token == duration
 
 
+def test_a_whole_number_may_have_a_fraction_of_nothing() -> None:
+    """As Helm writes large numbers, and as the API server takes them."""
+    assert parse_spec(GOOD | {"workload": {"maxModelLen": 1.31072e05}}).workload.max_model_len == (
+        131072
+    )
+
+
 def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
     spec = parse_spec(GOOD | {"replicas": None, "engine": {"vllm": {"image": None}}})
     assert spec == parse_spec(GOOD)
@@ -47,6 +54,9 @@ def test_null_means_left_out_as_it_does_for_the_api_server() -> None:
         ({"workload": {"maxModelLen": 0}}, "spec.workload.maxModelLen", "found 0"),
         ({"workload": {}}, "spec.workload.maxModelLen", "is required"),
         ({"replicas": -1}, "spec.replicas", "found -1"),
+        ({"replicas": "2"}, "spec.replicas", "valid number, found '2'"),
+        ({"replicas": True}, "spec.replicas", "valid number, found True"),
+        ({"rollout": {"paused": "yes"}}, "spec.rollout.paused", "valid boolean, found 'yes'"),
         ({"placement": {"policy": "Cheapest"}}, "spec.placement.policy", "LowestCost"),
         ({"placement": {"fallback": {"after": "soon"}}}, "spec.placement.fallback.after", "soon"),
         (

@@ -125,7 +125,7 @@ def test_as_many_may_run_as_keep_to_the_time_between_tokens(running, millisecond
 
 
 def test_a_replica_for_each_request_is_the_most_that_helps():
-    slow = replace(serving(1), reckoned=replace(RECKONED, requests_per_second=1e-6))
+    slow = replace(serving(1), reckoned={"mi300x": replace(RECKONED, requests_per_second=1e-6)})
     found = judge_load(measured(load(10, 5, 0.5)), slow, terms(), OLDEST_SECONDS)
     assert found.need.replicas == 15
 
@@ -146,9 +146,33 @@ def test_replicas_of_another_placement_count_by_what_they_hold():
     assert found.need.replicas == pytest.approx((own + 2 * other / 4) / BUSY)
 
 
+def test_a_placement_beside_counts_by_what_it_answers_whatever_it_holds():
+    """A full one holds as many requests as the others and answers half of what they do."""
+    slow = replace(RECKONED, requests_at_once=20, requests_per_second=0.25)
+    expected = replace(serving(2, h100=2), reckoned={"mi300x": RECKONED, "h100": slow})
+    full = [load(20.0, kv_usage=1.0)] * 4
+    found = judge_load(measured(*full), expected, terms(), OLDEST_SECONDS)
+    assert found.need.replicas == pytest.approx((2 + 2 * 0.5) / BUSY)
+    assert (found.capacity, found.room) == (20, 20)
+
+
+def test_there_is_room_for_what_is_in_flight_wherever_it_may_be():
+    """A quarter of the requests for half of the work: there is room for ten where one of the others
+    has it for twenty."""
+    small = replace(RECKONED, requests_at_once=5, requests_per_second=0.25)
+    expected = replace(serving(1, h100=1), reckoned={"mi300x": RECKONED, "h100": small})
+    found = judge_load(
+        measured(load(20.0, kv_usage=1.0), load(5.0, kv_usage=1.0)),
+        expected,
+        terms(),
+        OLDEST_SECONDS,
+    )
+    assert (found.capacity, found.room) == (20, 10)
+
+
 def test_without_figures_of_the_device_requests_slow_each_other_down_as_usual():
     unknown = ReckonedCapacity(requests_at_once=20, max_num_seqs=100)
-    expected = replace(serving(2), reckoned=unknown)
+    expected = replace(serving(2), reckoned={"mi300x": unknown})
     full = judge_load(measured(*[load(20, 10, 1)] * 2), expected, terms(), OLDEST_SECONDS)
     half = judge_load(measured(*[load(10, 0, 0.5)] * 2), expected, terms(), OLDEST_SECONDS)
     assert full.need.replicas == pytest.approx((2 + 18 / 20) / BUSY)  # what waits is to run

@@ -101,7 +101,7 @@ def test_nothing_follows_and_it_says_why(found, want):
 
 
 def test_nothing_follows_while_nobody_knows_what_a_replica_holds():
-    idle, unknown = load(0.0, 0.0, 0.0), replace(serving(1), reckoned=None)
+    idle, unknown = load(0.0, 0.0, 0.0), replace(serving(1), reckoned={})
     found = judge_load(measured(idle), unknown, BY, OLDEST_SECONDS)
     assert found == NoOpinion("no replica runs a request, and what one can hold is not known yet")
     assert isinstance(judge_load(measured(load()), unknown, BY, OLDEST_SECONDS), Opinion)

@@ -17,7 +17,7 @@ NOBODY_KNOWS = NoOpinion("nobody knows")
 def asks(replicas: float, *, is_bound: bool = False) -> Opinion:
     """So many replicas are needed, with enough to spare; `replicas` x 10 requests are in flight."""
     need = Need("waitingRequests", replicas * 0.97)
-    return Opinion(need, replicas * 10, 10.0, is_bound, replicas == 0 and not is_bound)
+    return Opinion(need, replicas * 10, 10.0, 10.0, is_bound, replicas == 0 and not is_bound)
 
 
 def at(seconds: float) -> datetime:
@@ -53,12 +53,12 @@ class Follower:
     ],
 )
 def test_what_is_recommended(wanted, need, want):
-    opinion = Opinion(Need("waitingRequests", need), 0.0, 10.0, is_bound=False, is_idle=False)
+    opinion = Opinion(Need("waitingRequests", need), 0.0, 10.0, 10.0, is_bound=False, is_idle=False)
     assert recommend(wanted, opinion, terms(minReplicas=2, maxReplicas=20)) == want
 
 
 def test_what_is_in_flight_has_to_find_room_on_those_that_are_left():
-    opinion = Opinion(Need("waitingRequests", 2.0), 61.0, 10.0, is_bound=False, is_idle=False)
+    opinion = Opinion(Need("waitingRequests", 2.0), 61.0, 10.0, 10.0, is_bound=False, is_idle=False)
     assert [recommend(wanted, opinion, terms()) for wanted in (9, 7, 4, 2)] == [7, 7, 4, 2]
 
 

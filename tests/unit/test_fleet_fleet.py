@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_nodes import H100, L40S, MI300X, Raw, amd_node, nvidia_labels, nvidia_node
+from tonnage.api.names import LABEL_SHARD
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.declared import read_declared_pool
@@ -14,6 +15,7 @@ from tonnage.fleet.model import DeclaredPool, GpuPod, Pool, Reservation
 from tonnage.fleet.node import read_node
 from tonnage.fleet.report import pool_readiness
 
+OF_NO_SHARD = {LABEL_SHARD: ()}
 CATALOG = load_catalog()
 H100_POOL, MI300X_POOL = "nvidia-h100-sxm-80gb", "amd-mi300x"
 LLAMA = ("chat", "llama")
@@ -198,10 +200,10 @@ class TestDeclaredPools:
         assert by_name(fleet)[H100_POOL].total == 16
         fleet.declare(declare("chat", {"team": "chat"}))
         assert [fleet.pool_of(node) for node in "ab"] == ["chat", H100_POOL]
-        assert by_name(fleet)[H100_POOL].node_exclusion == {"team": ("chat",)}
+        assert by_name(fleet)[H100_POOL].node_exclusion == {"team": ("chat",), **OF_NO_SHARD}
         fleet.withdraw("chat")
         assert by_name(fleet)[H100_POOL].total == 16
-        assert by_name(fleet)[H100_POOL].node_exclusion == {}
+        assert by_name(fleet)[H100_POOL].node_exclusion == OF_NO_SHARD
 
     def test_another_price_leaves_all_other_pools_alone(self) -> None:
         fleet = fleet_of(nvidia_node("a", H100 | {"team": "chat"}), amd_node("m"))

@@ -16,6 +16,7 @@ from tests.support.gpu_nodes import (
     raw_node,
     snapshot_of,
 )
+from tonnage.api.names import LABEL_SHARD
 from tonnage.api.parse import InvalidSpecError
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
@@ -25,6 +26,7 @@ from tonnage.fleet.pod import read_gpu_pod
 from tonnage.fleet.pools import build_pools
 from tonnage.fleet.report import pool_readiness
 
+OF_NO_SHARD = {LABEL_SHARD: ()}
 CATALOG = load_catalog()
 
 
@@ -156,8 +158,8 @@ class TestDeclaredPools:
     def test_the_discovered_rest_does_not_select_the_declared_nodes(self) -> None:
         nodes = [nvidia_node("a", H100 | {"team": "chat"}), nvidia_node("b")]
         pools = pools_of(nodes, declared_pools=(declared("chat", {"team": "chat"}),))
-        assert pools["nvidia-h100-sxm-80gb"].node_exclusion == {"team": ("chat",)}
-        assert pools["chat"].node_exclusion == {}
+        assert pools["nvidia-h100-sxm-80gb"].node_exclusion == {"team": ("chat",), **OF_NO_SHARD}
+        assert pools["chat"].node_exclusion == OF_NO_SHARD
 
     def test_pools_that_overlap_share_no_node_and_say_so(self) -> None:
         nodes = [nvidia_node("a", H100 | {"x": "1", "y": "1"}), nvidia_node("b", H100 | {"y": "1"})]
@@ -167,7 +169,7 @@ class TestDeclaredPools:
         assert [node.name for node in pools["first"].nodes] == ["a"]
         assert [node.name for node in pools["second"].nodes] == ["b"]
         assert pools["second"].overlaps == ("first",)
-        assert pools["second"].node_exclusion == {"x": ("1",)}
+        assert pools["second"].node_exclusion == {"x": ("1",), **OF_NO_SHARD}
 
     def test_a_declared_accelerator_stands_in_for_labels(self) -> None:
         nodes = [nvidia_node("a", {"team": "chat"})]
@@ -369,8 +371,9 @@ def test_nodes_told_by_a_lesser_label_are_kept_apart_from_better_told_ones() -> 
         "nvidia.com/gpu.product": (),
         "cloud.google.com/gke-gpu-sharing-strategy": (),
         "cloud.google.com/gke-gpu-partition-size": (),
+        **OF_NO_SHARD,
     }
-    assert pools_of([nvidia_node("a")])["nvidia-h100-sxm-80gb"].node_exclusion == {}
+    assert pools_of([nvidia_node("a")])["nvidia-h100-sxm-80gb"].node_exclusion == OF_NO_SHARD
 
 
 class TestReservations:

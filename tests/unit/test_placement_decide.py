@@ -40,7 +40,7 @@ from tonnage.api.conditions import Reason
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import GpuPod
-from tonnage.placement.model import Verdict
+from tonnage.placement.model import RunningBeside, Verdict
 
 
 class TestLlama70B:
@@ -340,3 +340,27 @@ def test_policies_differ_and_say_in_what() -> None:
     assert taken(fastest) == (H200_POOL, 8, 1)
     assert by_pool(fastest)[MI300X_POOL].reason == "Slower"
     assert "tokens/s (estimate ±" in by_pool(fastest)[MI300X_POOL].message
+
+
+class TestBeside:
+    """Replicas that run on a pool beside the one that is kept."""
+
+    def test_their_split_stays_though_another_one_would_be_taken_now(self) -> None:
+        fresh = by_pool(decide_on(mixed_fleet()))[H100_POOL].option
+        there = RunningBeside(H100_POOL, Parallelism(8), 1)
+        found = by_pool(decide_on(mixed_fleet(), beside=(there,)))[H100_POOL].option
+        assert fresh is not None
+        assert found is not None
+        assert (fresh.parallelism, found.parallelism) == (Parallelism(4), Parallelism(8))
+
+    def test_what_they_hold_is_theirs_though_the_pool_takes_no_new_pods(self) -> None:
+        nodes, others = [amd_node("a"), nvidia_node("b")], full("b")
+        there = RunningBeside(H100_POOL, Parallelism(4), 2)
+        assert by_pool(decide_on(nodes, pods=others))[H100_POOL].verdict is Verdict.REJECTED
+        option = by_pool(decide_on(nodes, pods=others, beside=(there,)))[H100_POOL].option
+        assert option is not None
+        assert option.room == 2
+
+    def test_the_choice_does_not_follow_them(self) -> None:
+        there = RunningBeside(H100_POOL, Parallelism(4), 1)
+        assert taken(decide_on(mixed_fleet(), beside=(there,)))[0] == MI300X_POOL

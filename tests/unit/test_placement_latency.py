@@ -2,7 +2,7 @@
 
 import pytest
 
-from tonnage.api.inference import LatencyTargets
+from tonnage.api.workload import LatencyTargets
 from tonnage.placement.latency import excess, format_latency, keeps_to, tell_excess
 from tonnage.throughput.model import ThroughputEstimate
 

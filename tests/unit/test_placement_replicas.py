@@ -1,6 +1,8 @@
 """How many replicas a workload gets by itself, and what bounds them."""
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import pytest
@@ -165,6 +167,18 @@ def test_the_measured_load_decides_the_number_once_there_is_one(
     assert full is not None
     assert full.tokens_per_second == pytest.approx(1000)
     assert count_replicas(wish, 10, Estimator(), full).count == want
+
+
+@pytest.mark.parametrize(
+    ("each", "want"), [(1000.0, "7"), (999.999, "6.99"), (1004.0, "7.02"), (2500.0, "17.5")]
+)
+def test_what_does_as_much_elsewhere_is_kept_in_hundredths_of_a_replica(
+    each: float, want: str
+) -> None:
+    wish = follows(Demanded(7, each), maxReplicas=20)
+    found = count_replicas(wish, 10, Estimator(), FullReplica(3, 256, 1000.0))
+    assert found.needed == Fraction(want)
+    assert found.count == ceil(Fraction(want))
 
 
 def test_whether_a_replica_is_fast_enough_does_not_depend_on_how_many_there_are() -> None:

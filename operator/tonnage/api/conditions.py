@@ -71,6 +71,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NOT_PLACED = "NotPlaced"
     NOT_ACCEPTED = "NotAccepted"
+    ENDPOINT_NOT_READY = "EndpointNotReady"
     FORBIDDEN = "Forbidden"
     # InferencePoolApplied
     APPLIED = "Applied"

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tonnage.api.pod import Name
-from tonnage.api.schema import ApiModel
+from tonnage.api.schema import AS_A_NUMBER, ApiModel
 
 
 class FailureMode(StrEnum):
@@ -19,7 +19,7 @@ class FailureMode(StrEnum):
 class ServicePort(ApiModel):
     """A port of a Service."""
 
-    number: Annotated[int, Field(ge=1, le=65535)]
+    number: Annotated[int, Field(ge=1, le=65535), AS_A_NUMBER]
     """The Service's port, not that of its pods."""
 
 

@@ -3,12 +3,13 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from tonnage.api.gateway import Gateway
 from tonnage.api.pod import EnvVar, PodTemplateOverrides
 from tonnage.api.scaling import Scaling
 from tonnage.api.schema import (
+    AS_A_NUMBER,
     ApiModel,
     Duration,
     ExactlyOne,
@@ -17,8 +18,8 @@ from tonnage.api.schema import (
     Money,
     PlanHash,
     PositiveInt,
-    TokenCount,
 )
+from tonnage.api.workload import Workload
 
 ObjectName = Annotated[
     str,
@@ -68,7 +69,7 @@ class InlineSource(ApiModel):
         dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     ]
     """The content of the model's config.json."""
-    weights_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    weights_bytes: Annotated[int, Field(ge=1, le=2**53), AS_A_NUMBER] | None = None
     """Size of all weight files in bytes. Default: computed from the config."""
     load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
     """What vLLM is told to load: a repository id or a path in the container.
@@ -123,35 +124,6 @@ class Model(ApiModel):
     """Where the model comes from."""
 
 
-class LatencyTargets(ApiModel):
-    """What a typical request may take at most; estimates are held against it."""
-
-    time_to_first_token: Duration | None = None
-    """Longest time from the request to its first token, for example 2s. Default: none."""
-    time_per_output_token: Duration | None = None
-    """Longest time between two tokens of a request, for example 50ms. Default: none."""
-
-    @property
-    def are_set(self) -> bool:
-        """Whether there is any target."""
-        return self.time_to_first_token is not None or self.time_per_output_token is not None
-
-
-class Workload(ApiModel):
-    """What the model has to serve. It decides the memory for the KV cache."""
-
-    max_model_len: TokenCount
-    """Longest request in tokens, prompt and answer together (vLLM's --max-model-len)."""
-    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Requests to be held at once, over all replicas. Default: 1."""
-    input_tokens: TokenCount = 1000
-    """Prompt tokens of a typical request. Default: 1000."""
-    output_tokens: TokenCount = 200
-    """Generated tokens of a typical request. Default: 200."""
-    latency_targets: LatencyTargets = LatencyTargets()
-    """Only pools that are estimated to keep to these. Default: all."""
-
-
 class PlacementPolicy(StrEnum):
     """Which of the feasible pools is taken."""
 
@@ -204,10 +176,31 @@ class Rebalance(ApiModel):
 
     policy: RebalancePolicy = RebalancePolicy.NEVER
     """Never or WhenCheaperBy. Default: Never."""
-    percent: Annotated[int, Field(ge=1, le=99)] = 20
+    percent: Annotated[int, Field(ge=1, le=99), AS_A_NUMBER] = 20
     """How much less per hour another pool must cost, in percent. Default: 20."""
     stabilization_window: Duration = "30m"
     """For how long that must have been so without a break. Default: 30m."""
+
+
+class SpreadPolicy(StrEnum):
+    """Whether the replicas of one object may run on several pools at once."""
+
+    NEVER = "Never"
+    WHEN_SHORT = "WhenShort"
+    BY_COST = "ByCost"
+
+
+class Spread(ApiModel):
+    """How replicas are split over several pools."""
+
+    policy: SpreadPolicy | None = None
+    """Never: all replicas run on one pool. WhenShort: what the pool that was taken has no room for
+    runs on others beside it. ByCost: pools are filled one after the other in the order of
+    `placement.policy`, even where one of them could carry all. Default: Never."""
+    min_replicas_per_pool: PositiveInt | None = None
+    """Fewest replicas on a pool that is taken beside another. Default: 1."""
+    max_pools: Annotated[int, Field(ge=2, le=16), AS_A_NUMBER] | None = None
+    """Most pools at a time. Default: 4."""
 
 
 class PlacementSpec(ApiModel):
@@ -223,8 +216,11 @@ class PlacementSpec(ApiModel):
     """When to leave a pool that can no longer hold the replicas."""
     rebalance: Rebalance = Rebalance()
     """When to leave a pool that could go on. Of all objects one moves at a time."""
+    spread: Spread = Spread()
+    """When replicas run on several pools at once."""
     max_cost_per_hour: Money | None = None
-    """Most that all replicas together may cost, in US dollars an hour. Default: no bound."""
+    """Most that all replicas together may cost, in US dollars an hour; with `workload.longContext`
+    the replicas of each endpoint. Default: no bound."""
     tight_fit: TightFit = TightFit.AVOID
     """Avoid: a split whose spare memory lies within the uncertainty of the calculation comes after
     all others. Accept: it counts as any other. Default: Avoid."""
@@ -254,7 +250,7 @@ class VllmEngine(ApiModel):
     """Largest batch (vLLM's --max-num-seqs). Default: vLLM's own."""
     max_num_batched_tokens: PositiveInt | None = None
     """Tokens of one step (vLLM's --max-num-batched-tokens). Default: vLLM's own."""
-    enforce_eager: bool = False
+    enforce_eager: StrictBool = False
     """Run without CUDA or HIP graphs. Default: false."""
 
 
@@ -294,7 +290,7 @@ class Rollout(ApiModel):
     Default: from the size of the model: the image, a slow first load, and the end of an old pod."""
     max_unavailable: PositiveInt | None = None
     """Replicas that are replaced at a time where no GPUs are spare for a surge. Default: 1."""
-    paused: bool | None = None
+    paused: StrictBool | None = None
     """True keeps what runs as it is: no replica is replaced or moved until it is false again; only
     their number is followed. Default: false."""
 
@@ -306,7 +302,7 @@ class InferenceDeploymentSpec(ApiModel):
     """The model to be served."""
     workload: Workload
     """What it has to serve."""
-    replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
+    replicas: Annotated[int, Field(ge=0, le=1000), AS_A_NUMBER] | None = None
     """Copies of the model. Default: as many as the workload needs. 0 stops serving."""
     scaling: Scaling = Scaling()
     """Bounds on what the workload gets by itself."""

@@ -15,6 +15,14 @@ LABEL_OWNER: Final = f"{GROUP}/inferencedeployment"
 LABEL_PLACEMENT: Final = f"{GROUP}/placement"
 """On every child Deployment and pod of one placement: the placement's name."""
 
+LABEL_CONTEXT: Final = f"{GROUP}/context"
+"""Where requests are told apart by length: short or long, on the Services, Deployments and pods of
+an endpoint, and on the InferenceDeployment of the long ones."""
+
+LABEL_SHARD: Final = f"{GROUP}/shard"
+"""On a Node, an AcceleratorPool, an InferenceDeployment, and all that belongs to one: which of
+several operators it is for. Without it, it is for the operator that has no shard."""
+
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tonnage"
 

@@ -14,6 +14,9 @@ Parsed = TypeVar("Parsed", bound=ApiModel)
 
 _MAX_ERRORS: Final = 5
 _MAX_INPUT_CHARS: Final = 60
+_MAX_KEY_CHARS: Final = 253
+_MAX_DEPTH: Final = 100
+"""Deepest nesting; a config.json within a spec stays below 20."""
 _ENV: Final = "env"
 """Variables of a container, whose values may be secrets whatever their names."""
 
@@ -33,9 +36,11 @@ def parse_spec(raw: object) -> InferenceDeploymentSpec:
 def parse_model(model: type[Parsed], raw: object, field: str) -> Parsed:
     """`raw` as `model`; `field` is where it stands in the object. Raises InvalidSpecError."""
     try:
-        return model.model_validate(_without_nulls(raw))
+        return model.model_validate(_without_nulls(raw, _MAX_DEPTH))
     except ValidationError as error:
         raise InvalidSpecError(_describe(error, field)) from None
+    except _TooDeepError:
+        raise InvalidSpecError(f"{field}: is nested deeper than {_MAX_DEPTH} levels") from None
 
 
 def parse_duration(text: str) -> float:
@@ -43,13 +48,24 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
-def _without_nulls(raw: object) -> object:
-    """Drop null fields, as the API server does before it applies defaults."""
-    if isinstance(raw, Mapping):
-        return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
+class _TooDeepError(Exception):
+    """What is read calls itself for each level, and Python bounds that by ending the call."""
+
+
+def _without_nulls(raw: object, levels: int) -> object:
+    """Drop null fields, as the API server does before it applies defaults.
+
+    Raises _TooDeepError for more than so many levels.
+    """
+    if not isinstance(raw, Mapping | list):
+        return raw
+    if not levels:
+        raise _TooDeepError
     if isinstance(raw, list):
-        return [_without_nulls(value) for value in raw]
-    return raw
+        return [_without_nulls(value, levels - 1) for value in raw]
+    return {
+        key: _without_nulls(value, levels - 1) for key, value in raw.items() if value is not None
+    }
 
 
 def _describe(error: ValidationError, field: str) -> str:
@@ -61,7 +77,7 @@ def _describe(error: ValidationError, field: str) -> str:
 
 
 def _describe_one(problem: Any, field: str) -> str:
-    path = ".".join([field, *(str(part) for part in problem["loc"])])
+    path = ".".join([field, *(_shortened(str(part), _MAX_KEY_CHARS) for part in problem["loc"])])
     if problem["type"] == "missing":
         return f"{path}: is required"
     if problem["type"] == "extra_forbidden":
@@ -79,5 +95,8 @@ def _show(value: object, location: Iterable[object]) -> str:
         return "a list"
     if _ENV in location:
         return f"a {type(value).__name__} that is not shown"
-    shown = redact(repr(value))
-    return shown if len(shown) <= _MAX_INPUT_CHARS else shown[:_MAX_INPUT_CHARS] + "..."
+    return _shortened(redact(repr(value)), _MAX_INPUT_CHARS)
+
+
+def _shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "..."

@@ -6,9 +6,9 @@ privileged, hostNetwork, ...) cannot be smuggled into a pod.
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
-from tonnage.api.schema import ApiModel, ExactlyOne
+from tonnage.api.schema import AS_A_NUMBER, ApiModel, ExactlyOne
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Quantity = Annotated[
@@ -24,7 +24,7 @@ class KeySelector(ApiModel):
     """Name of the object in the pod's namespace."""
     key: Name
     """Key inside the object."""
-    optional: bool | None = None
+    optional: StrictBool | None = None
     """Whether the pod starts without it. Default: false."""
 
 
@@ -70,7 +70,7 @@ class ClaimVolume(ApiModel):
 
     claim_name: Name
     """Name of the PersistentVolumeClaim."""
-    read_only: bool | None = None
+    read_only: StrictBool | None = None
     """Mount it read-only. Default: false."""
 
 
@@ -121,7 +121,7 @@ class VolumeMount(ApiModel):
     """Path in the container."""
     sub_path: str | None = None
     """Path inside the volume. Default: its root."""
-    read_only: bool | None = None
+    read_only: StrictBool | None = None
     """Mount it read-only. Default: false."""
 
 
@@ -157,7 +157,7 @@ class Toleration(ApiModel):
     """Value of the taint, for Equal. Default: the empty value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint. Default: every effect."""
-    toleration_seconds: int | None = None
+    toleration_seconds: Annotated[int, AS_A_NUMBER] | None = None
     """How long a NoExecute taint is tolerated. Default: for ever."""
 
     @model_validator(mode="after")

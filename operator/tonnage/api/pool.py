@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints
 
 from tonnage.api.conditions import Condition
 from tonnage.api.pod import EnvVar, StringMap, Toleration
-from tonnage.api.schema import ApiModel, Money, PositiveInt
+from tonnage.api.schema import AS_A_NUMBER, ApiModel, Money, PositiveInt
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
@@ -35,7 +35,7 @@ class AcceleratorPoolSpec(ApiModel):
     """Environment variables of vLLM on these nodes."""
     max_nodes: PositiveInt | None = None
     """How far a node autoscaler can grow the pool. Default: no growth is assumed."""
-    weight: Annotated[int, Field(ge=0, le=1000)] = 100
+    weight: Annotated[int, Field(ge=0, le=1000), AS_A_NUMBER] = 100
     """Preference among pools of equal rank; higher is taken first. Default: 100."""
 
 

@@ -4,7 +4,14 @@ from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from tonnage.api.schema import ApiModel, Duration, Fraction, PositiveDuration, PositiveInt
+from tonnage.api.schema import (
+    AS_A_NUMBER,
+    ApiModel,
+    Duration,
+    Fraction,
+    PositiveDuration,
+    PositiveInt,
+)
 
 MetricName = Annotated[
     str, StringConstraints(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", min_length=1, max_length=200)
@@ -35,7 +42,7 @@ class ScalingTargets(ApiModel):
         }
     )
 
-    waiting_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    waiting_requests: Annotated[int, Field(ge=1, le=1_000_000), AS_A_NUMBER] | None = None
     """Requests that may wait for each replica (vllm:num_requests_waiting). Default: no target."""
     kv_cache_usage: Fraction | None = None
     """Share of the KV cache that may be in use (vllm:kv_cache_usage_perc), for example 0.8.
@@ -104,9 +111,9 @@ class Scaling(ApiModel):
         }
     )
 
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    min_replicas: Annotated[int, Field(ge=1, le=1000), AS_A_NUMBER] = 1
     """Fewest replicas while there is anything to serve. Default: 1."""
-    max_replicas: Annotated[int, Field(ge=1, le=1000)] = 64
+    max_replicas: Annotated[int, Field(ge=1, le=1000), AS_A_NUMBER] = 64
     """Most replicas; a workload that needs more is placed with so many and told so. Default: 64."""
     targets: ScalingTargets | None = None
     """Follow the load that a Prometheus measures. With spec.replicas the number is only told, in

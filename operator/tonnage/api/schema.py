@@ -1,9 +1,17 @@
 """The base of all API models: camelCase outside, frozen inside, unknown fields refused."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticKnownError
 
 
 class ApiModel(BaseModel):
@@ -103,8 +111,19 @@ PlanHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 Money = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 """An amount in US dollars as a decimal string: a float would change what the user wrote."""
 
-Fraction = Annotated[float, Field(gt=0, le=1)]
+
+def _refuse_words(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticKnownError("float_type")
+    return value
+
+
+AS_A_NUMBER: Final = BeforeValidator(_refuse_words)
+"""Neither "2" nor true is 2: the API server takes them for no number, so what `tonnage plan` reads
+from a file must not be one by them either. 2.0 is a whole number to both."""
+
+Fraction = Annotated[float, Field(gt=0, le=1), AS_A_NUMBER]
 """A share above 0 and at most 1. A number, not a string, because vLLM's own flag takes one."""
 
-PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1)]
-TokenCount = Annotated[int, Field(ge=1, le=100_000_000)]
+PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1), AS_A_NUMBER]
+TokenCount = Annotated[int, Field(ge=1, le=100_000_000), AS_A_NUMBER]

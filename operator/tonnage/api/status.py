@@ -6,7 +6,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from tonnage.api.conditions import Condition
+from tonnage.api.scaling_status import ScalingStatus
 from tonnage.api.schema import ReportedModel
+from tonnage.api.workload import Context
 
 PriceSourceName = Literal["Pool", "List", "GPUCount"]
 
@@ -112,6 +114,9 @@ class PlacementStatus(ReportedModel):
     """Replicas that were given GPUs on this pool."""
     ready_replicas: int
     """Replicas that answer requests."""
+    weight: int | None = None
+    """Share of the whole work that these replicas carry, in percent, for routers that are given
+    weights; absent while one placement carries all."""
     image: str
     """Image of the vLLM container."""
     reason: str
@@ -263,54 +268,23 @@ class FailedPlan(ReportedModel):
     is tried again."""
 
 
-class PastRecommendation(ReportedModel):
-    """A number of replicas that was recommended once and still holds the present one back."""
+class EndpointStatus(ReportedModel):
+    """One address of a model whose requests are told apart by length."""
 
-    replicas: int
-    """The number."""
-    until: str
-    """When it was recommended last, RFC 3339 in UTC."""
-
-
-class FullReplicaStatus(ReportedModel):
-    """What one replica is reckoned to carry at its fullest."""
-
-    requests_at_once: int
-    """Typical requests that it holds at once."""
-    max_num_seqs: int
-    """Requests that vLLM schedules at once, whatever their size."""
-    tokens_per_second: float | None = None
-    """What it generates then, by the estimate; absent where figures lack."""
-    slowdown_per_request: float | None = None
-    """By how much of the time between two tokens of a lone request each further request adds to it,
-    by the estimate; absent where figures lack."""
-
-
-class ScalingStatus(ReportedModel):
-    """What the measured load asks for (spec.scaling.targets)."""
-
-    wanted_replicas: int
-    """Replicas that the load asks for, after stabilization and within the bounds."""
-    recommended_replicas: int
-    """Replicas that it asks for at this moment."""
+    context: Context
+    """Which requests it is for: short or long; its Service has the same in label
+    tonnage.dev/context."""
+    service: str
+    """Service that the requests go to."""
+    inference_deployment: str
+    """InferenceDeployment whose replicas serve them: the object itself, or the one that the
+    operator made for the long ones. Its status tells the rest."""
+    max_model_len: int
+    """Longest request in tokens, prompt and answer together."""
+    ready: bool
+    """Whether all its replicas are ready."""
     reason: str
-    """Reason of condition ScalingActive when this was found."""
-    message: str
-    """Why: one sentence with numbers of the moment when they changed last."""
-    higher: Annotated[
-        list[PastRecommendation] | None,
-        Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
-    ] = None
-    """Higher recommendations of the past that the stabilization window may still heed."""
-    lower: Annotated[
-        list[PastRecommendation] | None,
-        Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
-    ] = None
-    """Lower ones."""
-    placement: str | None = None
-    """Name of the placement that the numbers are meant for: another takes another number."""
-    replica: FullReplicaStatus | None = None
-    """One replica of that placement at its fullest; absent while that is not known."""
+    """Reason of its condition Ready; Pending where it has none yet."""
 
 
 class InferenceDeploymentStatus(ReportedModel):
@@ -355,6 +329,11 @@ class InferenceDeploymentStatus(ReportedModel):
     """The plan that waits for approval; absent where none does."""
     scaling: ScalingStatus | None = None
     """What the measured load asks for; present with spec.scaling.targets."""
+    endpoints: Annotated[
+        list[EndpointStatus] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = None
+    """The addresses of the model, by the requests that they are for; present with
+    spec.workload.longContext."""
     last_ready_plan: LastReadyPlan | None = None
     """The plan that all replicas served by last; a rollout that fails returns to it."""
     failed_plans: Annotated[

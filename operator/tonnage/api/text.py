@@ -1,8 +1,17 @@
-"""Text that is cut to the room it has."""
+"""Text that is cut to the room it has, and that steers no terminal."""
 
 from typing import Final
 
 _ELLIPSIS: Final = "..."
+_CONTROLS: Final = {
+    code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))
+}
+"""All but tab and line break."""
+
+
+def harmless(text: str) -> str:
+    """The text with control characters written out: what others say must not steer a terminal."""
+    return text.translate(_CONTROLS)
 
 
 def truncate(text: str, max_bytes: int) -> str:

@@ -5,12 +5,14 @@ who is wrong once may be wrong elsewhere. A replica that is not seen, or not lat
 answer a lower bound: more replicas may follow from it, fewer never.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.demand.capacity import ReckonedCapacity, measure_capacity, serving_curve
-from tonnage.demand.needs import Need, Work, find_needs
+from tonnage.demand.conventions import Conventions
+from tonnage.demand.curve import ServingCurve
+from tonnage.demand.needs import Need, Part, Work, find_needs
 from tonnage.demand.signals import MeasuredLoad, PodLoad, Queue, is_amount
 from tonnage.demand.terms import Terms
 
@@ -21,23 +23,25 @@ _MOST_USAGE: Final = 1.0 + 1e-6
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The replicas by pod, each with the name of its placement; those that are ready, of which a
-    measurement is expected; and the placement that is to grow or shrink, with what is reckoned of a
-    replica of it."""
+    measurement is expected; the placement that is to grow or shrink; and what is reckoned of a
+    replica, by placement, of that one and those beside it."""
 
     placements: Mapping[str, str]
     ready: frozenset[str]
     next_placement: str
-    reckoned: ReckonedCapacity | None
+    reckoned: Mapping[str, ReckonedCapacity]
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """Replicas that the load needs, not rounded, by the target that needs most; `is_bound`: it may
-    need more. `is_idle`: no request runs, waits or queues."""
+    need more. `is_idle`: no request runs, waits or queues. One replica holds `capacity` requests,
+    and as much of another placement as does the same has `room` for so many at least."""
 
     need: Need
     in_flight: float
     capacity: float
+    room: float
     is_bound: bool
     is_idle: bool
 
@@ -75,7 +79,8 @@ def judge_load(
     return Opinion(
         need=max(needs, key=lambda need: need.replicas),
         in_flight=work.in_flight,
-        capacity=work.capacity,
+        capacity=work.own.capacity,
+        room=work.room,
         is_bound=partial,
         is_idle=not partial and work.in_flight <= 0,
     )
@@ -115,25 +120,48 @@ def _is_fresh(sampled: PodLoad | Queue | None, oldest_seconds: float) -> bool:
 def _find_work(
     seen: Mapping[str, PodLoad], queued: float, serving: Serving, terms: Terms
 ) -> Work | None:
-    conventions, reckoned = terms.conventions, serving.reckoned
-    by_placement: dict[str, list[PodLoad]] = {}
+    by_placement: dict[str, list[PodLoad]] = {serving.next_placement: []}
     for pod, load in seen.items():
         by_placement.setdefault(serving.placements[pod], []).append(load)
-    own = by_placement.get(serving.next_placement, ())
-    capacity = measure_capacity(own, reckoned, conventions.shortest_queue)
+    own = _find_own(by_placement.pop(serving.next_placement), serving, terms.conventions)
+    if own is None:
+        return None
+    others = tuple(
+        _find_other(loads, serving.reckoned.get(name), own, terms.conventions)
+        for name, loads in by_placement.items()
+    )
+    return Work(own, others, queued + sum(load.waiting for load in seen.values()))
+
+
+def _find_own(loads: Sequence[PodLoad], serving: Serving, conventions: Conventions) -> Part | None:
+    """The placement that is to grow; None where nobody can tell what a replica holds."""
+    reckoned = serving.reckoned.get(serving.next_placement)
+    capacity = measure_capacity(loads, reckoned, conventions.shortest_queue)
     if capacity is None:
         return None
     curve = serving_curve(reckoned, capacity, conventions.usual_slowdown)
-    done = sum(curve.work(load.running, capacity) for load in own)
-    for name, loads in by_placement.items():
-        if name != serving.next_placement:
-            held = measure_capacity(loads, None, conventions.shortest_queue) or capacity
-            done += sum(curve.work(load.running, held) for load in loads) * held / capacity
-    return Work(
-        loads=tuple(seen.values()),
-        done=done,
-        waiting=queued + sum(load.waiting for load in seen.values()),
-        capacity=capacity,
-        requests_per_second=reckoned.requests_per_second if reckoned else None,
-        curve=curve,
-    )
+    return _part(loads, capacity, reckoned, curve)
+
+
+def _find_other(
+    loads: Sequence[PodLoad], reckoned: ReckonedCapacity | None, own: Part, conventions: Conventions
+) -> Part:
+    """Another placement. What nothing was reckoned for leaves: it is told by what it holds."""
+    held = measure_capacity(loads, reckoned, conventions.shortest_queue) or own.capacity
+    if reckoned is None:
+        return replace(_part(loads, held, None, own.curve), worth=held / own.capacity)
+    curve = serving_curve(reckoned, held, conventions.usual_slowdown)
+    part = _part(loads, held, reckoned, curve)
+    if not part.requests_per_second or not own.requests_per_second:
+        return part  # as placement counts: any replica alike
+    return replace(part, worth=part.requests_per_second / own.requests_per_second)
+
+
+def _part(
+    loads: Sequence[PodLoad],
+    capacity: float,
+    reckoned: ReckonedCapacity | None,
+    curve: ServingCurve,
+) -> Part:
+    done = sum(curve.work(load.running, capacity) for load in loads)
+    return Part(loads, done, capacity, reckoned.requests_per_second if reckoned else None, curve)

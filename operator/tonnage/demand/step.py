@@ -56,7 +56,7 @@ def recommend(wanted: int, opinion: Opinion, terms: Terms) -> int:
     if asked < wanted:
         spared = ceil(need * (1 + conventions.spare) - _ROUNDING)
         # Whatever is in flight has to find room on those that are left.
-        held = ceil(opinion.in_flight / opinion.capacity - _ROUNDING)
+        held = ceil(opinion.in_flight / opinion.room - _ROUNDING)
         asked = min(wanted, max(asked, spared, held))
     if opinion.is_bound:
         asked = max(asked, wanted)

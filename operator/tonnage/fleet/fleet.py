@@ -11,8 +11,10 @@ The answer depends on what the fleet is, and never on the order of the events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from tonnage.api.pod import Toleration
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.groups import Groups
 from tonnage.fleet.held import HeldGpus, Owner
@@ -20,14 +22,19 @@ from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool,
 from tonnage.fleet.node_class import GroupKey, NodeClass
 from tonnage.fleet.pool_building import Taken, build_pool
 from tonnage.fleet.promised import Promises
+from tonnage.fleet.usability import is_less
 
 
 class Fleet:
-    """Nodes, pods with GPUs, declared pools and reservations, and the pools that they come to."""
+    """Nodes, pods with GPUs, declared pools and reservations, and the pools that they come to.
 
-    def __init__(self, catalog: Catalog) -> None:
+    Nodes and declared pools are all of one shard; its pools keep pods to it.
+    """
+
+    def __init__(self, catalog: Catalog, shard: Shard = UNNAMED_SHARD) -> None:
+        self.shard: Final = shard
         self._held = HeldGpus()
-        self._groups = Groups(catalog, self._held)
+        self._groups = Groups(catalog, self._held, shard)
         self._promises = Promises(self._held)
         self._pools: dict[GroupKey, Pool] = {}
         self._opened: dict[GroupKey, dict[frozenset[NodeClass], Pool]] = {}
@@ -36,7 +43,7 @@ class Fleet:
     @classmethod
     def of(cls, snapshot: FleetSnapshot, catalog: Catalog) -> "Fleet":
         """The fleet that the snapshot tells of; of two nodes with one name the last counts."""
-        fleet = cls(catalog)
+        fleet = cls(catalog, snapshot.shard)
         for pool in snapshot.declared_pools:
             fleet.declare(pool)
         for node in snapshot.nodes:
@@ -52,13 +59,20 @@ class Fleet:
 
     # Events
 
-    def put_node(self, node: Node) -> None:
-        """The node is so now."""
+    def put_node(self, node: Node) -> set[Owner]:
+        """The node is so now; gives those who may have lost GPUs by that."""
+        before, key = self._groups.node(node.name), self._groups.key_of(node.name)
         self._groups.put_node(node)
+        if before is None:
+            return set()
+        left = self._groups.key_of(node.name) != key
+        return self._concerned(node.name, key) if left or is_less(before, node) else set()
 
-    def remove_node(self, name: str) -> None:
-        """The node is gone."""
+    def remove_node(self, name: str) -> set[Owner]:
+        """The node is gone; gives those who may have lost GPUs by that."""
+        key = self._groups.key_of(name)
         self._groups.remove_node(name)
+        return self._concerned(name, key)
 
     def put_pod(self, pod: GpuPod) -> None:
         """The pod is so now."""
@@ -137,7 +151,14 @@ class Fleet:
             pods=tuple(self._held),
             reservations=tuple(self._promises),
             declared_pools=tuple(self._groups.declared()),
+            shard=self.shard,
         )
+
+    def _concerned(self, node: str, key: GroupKey | None) -> set[Owner]:
+        """Whose replicas are on a node, or are still to be scheduled in the pool that it was in."""
+        there = {pod.owner for pod in self._held.on(node) if pod.owner is not None}
+        pool = self._groups.names.get(key) if key is not None else None
+        return there if pool is None else there | self._promises.expecting(pool)
 
     def _follow(self, pod: GpuPod) -> None:
         if pod.node is not None:
@@ -188,6 +209,7 @@ class Fleet:
         name, described = self._groups.names[key], self._groups.described[key]
         return build_pool(
             name,
+            self.shard,
             self._groups.by_key[key],
             described,
             self._groups.borders[key],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.borders import Border, draw_borders
 from tonnage.fleet.described import Described, describe
@@ -20,7 +21,8 @@ class Groups:
     somebody last emptied it; `regrouped` tells that any may have, or that groups changed names.
     """
 
-    def __init__(self, catalog: Catalog, held: HeldGpus) -> None:
+    def __init__(self, catalog: Catalog, held: HeldGpus, shard: Shard) -> None:
+        self._shard = shard
         self._catalog = catalog
         self._held = held
         self._recogniser = Recogniser(catalog)
@@ -184,7 +186,7 @@ class Groups:
         return redrawn
 
     def _name(self) -> set[GroupKey]:
-        before, self.names = self.names, name_groups(self.by_key)
+        before, self.names = self.names, name_groups(self.by_key, self._shard)
         self._roster_changed = False
         self.regrouped = True
         return {key for key, name in self.names.items() if before.get(key) != name}

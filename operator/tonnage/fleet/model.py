@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.images import CudaVersion
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.pool_nodes import PoolNodes
@@ -77,12 +78,13 @@ class DeclaredPool:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """All of the cluster that placement looks at, at one moment."""
+    """All of the cluster that placement looks at, at one moment: of one shard, but for the pods."""
 
     nodes: tuple[Node, ...]
     pods: tuple[GpuPod, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     declared_pools: tuple[DeclaredPool, ...] = ()
+    shard: Shard = UNNAMED_SHARD
 
 
 @dataclass(frozen=True, slots=True)

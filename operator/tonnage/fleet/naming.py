@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
+from tonnage.api.shard import Shard
 from tonnage.fleet.group import Group
 from tonnage.fleet.node_class import DeclaredGroup, GroupKey, KnownGroup, UnknownGroup
 from tonnage.fleet.pool_names import name_recognised, name_unrecognised, unique
 from tonnage.fleet.recognise import Recognised
 
 
-def name_groups(groups: Mapping[GroupKey, Group]) -> dict[GroupKey, str]:
+def name_groups(groups: Mapping[GroupKey, Group], shard: Shard) -> dict[GroupKey, str]:
     """Every group's name, declared ones first, each by name.
 
-    Of groups with the same devices the one that the best label tells has the plain name.
+    Of groups with the same devices the one that the best label tells has the plain name. A group
+    that nobody declared is named after the shard, too: another may have the same devices.
     """
     declared = sorted(key.name for key in groups if isinstance(key, DeclaredGroup))
     taken = set(declared)
@@ -21,9 +23,10 @@ def name_groups(groups: Mapping[GroupKey, Group]) -> dict[GroupKey, str]:
         ranked = sorted(alike, key=lambda key: (cards[key].rank, key.told_by))
         for place, key in enumerate(ranked):
             told_by = key.told_by[0] if place else ""
-            discovered[unique(name_recognised(cards[key], told_by), taken)] = key
+            name = shard.qualify(name_recognised(cards[key], told_by))
+            discovered[unique(name, taken)] = key
     for unknown in sorted(_resources(groups)):
-        discovered[unique(name_unrecognised(unknown), taken)] = UnknownGroup(unknown)
+        discovered[unique(shard.qualify(name_unrecognised(unknown)), taken)] = UnknownGroup(unknown)
     return {
         **{DeclaredGroup(name): name for name in declared},
         **{key: name for name, key in sorted(discovered.items())},

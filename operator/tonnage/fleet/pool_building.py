@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tonnage.api.names import LABEL_DISCOVERED, LABEL_MANAGED_BY, MANAGED_BY
+from tonnage.api.names import LABEL_DISCOVERED, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from tonnage.api.shard import Shard
 from tonnage.fleet.borders import Border
 from tonnage.fleet.described import Described, Reasons
 from tonnage.fleet.group import Group, Member
@@ -31,6 +32,7 @@ class Taken:
 
 def build_pool(
     name: str,
+    shard: Shard,
     group: Group,
     described: Described,
     border: Border,
@@ -47,12 +49,16 @@ def build_pool(
         device_bytes=shape.device_bytes,
         resource=shape.resource,
         nodes=_nodes_of(group, shape, growth, reasons, taken),
-        node_selector=dict(shape.node_selector),
+        node_selector={**shape.node_selector, **_shard_selector(shard)},
         taints=gpu_node_taints(group.classes),
         declared=declared.spec if declared else None,
-        labels=dict(declared.labels if declared else DISCOVERED_LABELS),
+        labels=dict(declared.labels) if declared else {**DISCOVERED_LABELS, **shard.own_labels},
         unrecognised=shape.unrecognised,
-        node_exclusion={**dict.fromkeys(shape.absent, ()), **border.exclusion},
+        node_exclusion={
+            **dict.fromkeys(shape.absent, ()),
+            **border.exclusion,
+            **_shard_exclusion(shard),
+        },
         overlaps=border.overlaps,
         overlapped=border.overlapped,
         partition=shape.partition,
@@ -60,6 +66,15 @@ def build_pool(
         notes=shape.notes,
         growth=growth,
     )
+
+
+def _shard_selector(shard: Shard) -> Mapping[str, tuple[str, ...]]:
+    return {key: (name,) for key, name in shard.own_labels.items()}
+
+
+def _shard_exclusion(shard: Shard) -> Mapping[str, tuple[str, ...]]:
+    """What has no shard is kept off the nodes of all that have one."""
+    return {LABEL_SHARD: ()} if shard.name is None else {}
 
 
 def _nodes_of(group: Group, shape: Shape, growth: int, reasons: Reasons, taken: Taken) -> PoolNodes:

@@ -96,6 +96,13 @@ class Promises:
         """The pools in which replicas of the owner are still to be scheduled."""
         return {pool for pool, _ in self._due.get(owner, _NOTHING).missing}
 
+    def expecting(self, pool: str) -> set[Owner]:
+        """Owners with replicas still to be scheduled on a pool; of whom that is not worked out yet,
+        all that reserve anything there."""
+        due = {owner for owner in self._due if pool in self.pools_of(owner)}
+        open_ = (owner for owner in self._touched if owner not in due)
+        return due | {owner for owner in open_ if any(one.pool == pool for one in self.of(owner))}
+
     def waiting(self, pool: str, excluding: Owner | None = None) -> Waiting:
         """Replicas still to be scheduled on a pool that take nobody's place, without those of one
         owner."""

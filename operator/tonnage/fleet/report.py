@@ -8,7 +8,6 @@ from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.names import ACCELERATOR_POOL, API_VERSION
 from tonnage.api.pool import AcceleratorPoolStatus, GPUCounts
 from tonnage.fleet.model import Pool
-from tonnage.fleet.pool_building import DISCOVERED_LABELS
 
 _MAX_UNUSABLE_NODES: Final = 20
 _MAX_NODE_CHARS: Final = 200
@@ -67,7 +66,7 @@ def discovered_pool_body(pool: Pool) -> dict[str, Any]:
         "kind": ACCELERATOR_POOL,
         "metadata": {
             "name": pool.name,
-            "labels": dict(DISCOVERED_LABELS),
+            "labels": dict(pool.labels),
         },
         "spec": {"nodeSelector": {key: values[0] for key, values in pool.node_selector.items()}},
     }

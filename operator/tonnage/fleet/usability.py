@@ -1,8 +1,9 @@
-"""Why the nodes of one class are no capacity for their pool now, in a few words."""
+"""Why nodes are no capacity for their pool now, in a few words, and which are less than before."""
 
 from collections.abc import Sequence
 
 from tonnage.api.pod import Toleration
+from tonnage.fleet.model import Node
 from tonnage.fleet.node_class import NodeClass
 from tonnage.fleet.recognise import Unrecognised
 from tonnage.fleet.shape import Shape
@@ -30,3 +31,13 @@ def why_not_tolerated(kind: NodeClass, tolerations: Sequence[Toleration]) -> str
     if taint is None:
         return None
     return f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+
+
+def is_less(before: Node, now: Node) -> bool:
+    """Whether replicas that are on the node, or are to come to it, may have lost by the change."""
+    return (
+        (now.unusable is not None and now.unusable != before.unusable)
+        or (now.silent and not before.silent)
+        or not set(now.taints) <= set(before.taints)
+        or any(now.allocatable.get(name, 0) < gpus for name, gpus in before.allocatable.items())
+    )

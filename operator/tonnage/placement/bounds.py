@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tonnage.api.inference import InferenceDeploymentSpec, LatencyTargets
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.workload import LatencyTargets
 from tonnage.placement.latency import excess, keeps_to, tell_excess
 from tonnage.placement.messages import format_count, format_devices, tell_fit
 from tonnage.placement.model import Option, Rejection

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import PlacementPolicy
+from tonnage.api.inference import PlacementPolicy, PlacementSpec, SpreadPolicy
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.model import Pool
 from tonnage.placement.compare import compare
@@ -28,7 +28,7 @@ from tonnage.placement.messages import (
     tell_reasons,
 )
 from tonnage.placement.model import Candidate, Decision, Option, Rejection, Request, Verdict
-from tonnage.placement.ranking import rank
+from tonnage.placement.ranking import Rank, preference, rank
 from tonnage.placement.reasons import ChosenReason, RejectedReason, nearness
 
 Tell = Callable[[Sequence[Candidate]], str]
@@ -52,7 +52,7 @@ def decide(
     judge = PoolJudge(request, catalog, memory)
     judged = [(pool, judge.judge(pool)) for pool in pools]
     feasible = [found for _, found in judged if isinstance(found, Option)]
-    feasible.sort(key=lambda option: rank(option, policy))
+    feasible.sort(key=_order(request.spec.placement))
     rejected = [_reject(pool, found) for pool, found in judged if isinstance(found, Rejection)]
     rejected.sort(key=lambda found: _rejected_order(found, policy))
     if not feasible:
@@ -60,6 +60,15 @@ def decide(
         return Decision(tuple(rejected), None, reason, message)
     kept = (place for place, option in enumerate(feasible) if keeps_its_place(request, option))
     return _choose(next(kept, 0), feasible, rejected, policy)
+
+
+def _order(placement: PlacementSpec) -> Callable[[Option], Rank]:
+    """What the options are sorted by: where the best pool is filled first, whatever it has room
+    for, any that can take a replica now comes before those that cannot."""
+    policy = placement.policy
+    if placement.spread.policy is SpreadPolicy.BY_COST:
+        return lambda option: (option.room == 0, *preference(option, policy))
+    return lambda option: rank(option, policy)
 
 
 def _choose(

@@ -1,14 +1,16 @@
 """One pool judged: compatible, legal, large enough, within bounds, with room now or after the node
 autoscaler? Its best option comes out, or what stands against it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 
 from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.corrections import Corrections
+from tonnage.fit.model import Parallelism
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED
@@ -36,9 +38,10 @@ class PoolJudge:
         self._request = request
         self._catalog = catalog
         self._load = _load_with(request.corrections, request, catalog)
-        self._kept_load = _kept_load(request, catalog)
         self._sized = memory.sizes(self._load)
-        self._kept_sized = memory.sizes(self._kept_load)
+        self._kept = {
+            pool: (load, memory.sizes(load)) for pool, load in _kept_loads(request, catalog)
+        }
         self._verdicts = memory.verdicts(self._load, request.spec.placement)
 
     def judge(self, pool: Pool) -> Option | Rejection:
@@ -67,12 +70,12 @@ class PoolJudge:
         return _judge_options(self._request, pool, options)
 
     def _is_kept(self, pool: Pool) -> bool:
-        return self._request.keep is not None and self._request.keep[0] == pool.name
+        return pool.name in self._kept
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
         load, sized = self._load, self._sized
         if self._is_kept(pool):
-            load, sized = self._kept_load, self._kept_sized
+            load, sized = self._kept[pool.name]
         if devices not in sized:
             sized[devices] = size_replicas(load, devices, self._catalog)
         return sized[devices]
@@ -86,12 +89,17 @@ def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> 
     )
 
 
-def _kept_load(request: Request, catalog: Catalog) -> Load:
+def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load]]:
+    """The load as the pools that replicas run on carry it already, by the pool's name."""
+    kept = [(one.pool, one.parallelism, one.adjustments) for one in request.beside]
+    if request.keep is not None:
+        kept.append((*request.keep, request.kept_adjustments))
+    if not kept:
+        return
     load = _load_with(request.kept_corrections, request, catalog)
-    now = request.kept_adjustments
-    if request.keep is None or (now == UNADJUSTED and not request.tried):
-        return load  # As it is anyway: other objects ask the same.
-    return replace(load, kept=(request.keep[1], now))
+    for pool, parallelism, now in kept:
+        as_usual = now == UNADJUSTED and not request.tried  # other objects ask the same
+        yield pool, load if as_usual else replace(load, kept=(parallelism, now))
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:
@@ -123,6 +131,7 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
     """The best of the splits that fit: where the replicas run now, else by the policy."""
     policy = request.spec.placement.policy
     kept = _nearest_split(request, [each for each in options if keeps_its_place(request, each)])
+    kept = kept or next((each for each in options if _runs_beside(request, each)), None)
     best = kept or min(options, key=lambda option: rank(option, policy))
     if best.grown_room > 0 or best.replicas == 0:
         return best
@@ -146,6 +155,20 @@ def _nearest_split(request: Request, options: Sequence[Option]) -> Option | None
     return min(options, key=distance, default=None)
 
 
+def _runs_beside(request: Request, option: Option) -> bool:
+    """Whether the option is that of replicas beside, and can go on."""
+    place = option.pool.name, option.parallelism
+    return option.room > 0 and place in [(one.pool, one.parallelism) for one in request.beside]
+
+
+def _held_in(request: Request, pool: Pool, parallelism: Parallelism) -> int:
+    """Replicas of the split that have GPUs of the pool, whatever is free there."""
+    if request.keep == (pool.name, parallelism):
+        return request.held
+    place = pool.name, parallelism
+    return sum(one.held for one in request.beside if (one.pool, one.parallelism) == place)
+
+
 def _make_options(request: Request, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
     price, source = price_per_device_hour(pool)
     return [_make_option(request, pool, size, price, source) for size in sizes]
@@ -158,8 +181,7 @@ def _make_option(
     replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
     room = pool.room_for(gpus)
     added = pool.room_after_growth(gpus) - room
-    if request.keep == (pool.name, size.parallelism):
-        room = max(room, request.held)
+    room = max(room, _held_in(request, pool, size.parallelism))
     return Option(
         pool=pool,
         parallelism=size.parallelism,
@@ -176,6 +198,7 @@ def _make_option(
         settings=size.compatibility.settings,
         adjustments=size.adjustments,
         full=size.full,
+        needed=_needed(request, pool, size, replicas),
         avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
     )
 
@@ -187,9 +210,18 @@ def _count_wanted(request: Request, pool: Pool, size: Size, each_costs: Decimal 
     demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
     if demanded is None:
         return size.replicas
-    is_kept = request.keep == (pool.name, size.parallelism)
-    wanted = demanded.replicas if is_kept else size.replicas
+    wanted = demanded.replicas if _is_kept(request, pool, size) else size.replicas
     if bound is None or not each_costs:
         return wanted
     affordable = int(Decimal(bound) // each_costs)
     return min(wanted, max(request.spec.scaling.min_replicas, affordable))
+
+
+def _needed(request: Request, pool: Pool, size: Size, wanted: int) -> Fraction | None:
+    """What these replicas were rounded up from, where they were."""
+    rounded = size.replicas == wanted and not _is_kept(request, pool, size)
+    return size.needed if rounded else None
+
+
+def _is_kept(request: Request, pool: Pool, size: Size) -> bool:
+    return request.keep == (pool.name, size.parallelism)

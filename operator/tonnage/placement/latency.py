@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from tonnage.api.inference import LatencyTargets
 from tonnage.api.parse import parse_duration
+from tonnage.api.workload import LatencyTargets
 from tonnage.placement.messages import format_count, tell_band
 from tonnage.throughput.model import ThroughputEstimate
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from tonnage.api.inference import InferenceDeploymentSpec, Workload
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.workload import Workload
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import EngineOptions, Parallelism

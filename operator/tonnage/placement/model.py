@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from fractions import Fraction
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.model import Accelerator
@@ -27,6 +28,17 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RunningBeside:
+    """Replicas of the same object that run on a pool beside the one that is kept: so many of this
+    split have GPUs there, with these adjustments."""
+
+    pool: str
+    parallelism: Parallelism
+    held: int
+    adjustments: EngineAdjustments = UNADJUSTED
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One InferenceDeployment's wish. `keep` names the pool and split that its replicas run on now,
     when that is to be preferred to any move; `held` of them have GPUs there already, also on nodes
@@ -35,7 +47,8 @@ class Request:
     replicas run with now. `corrections` are what all starts have taught, `kept_corrections` what
     had been learnt when the kept option was chosen: the pool of that is judged by these, so that no
     lesson moves replicas that run. `demanded` are the replicas that the measured load asks for,
-    None where nobody measures it."""
+    None where nobody measures it. `beside` are replicas on further pools: their splits are kept,
+    too, but the choice does not follow them."""
 
     owner: tuple[str, str]
     spec: InferenceDeploymentSpec
@@ -47,6 +60,7 @@ class Request:
     corrections: Corrections = UNCORRECTED
     kept_corrections: Corrections = UNCORRECTED
     demanded: Demanded | None = None
+    beside: tuple[RunningBeside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,10 @@ class Option:
     for it, `settings` what the server needs there, `adjustments` what Tonnage sets of the engine
     since starts without it died of memory. `avoided`: it fits tightly, and the user does
     not accept that where there is a choice. `full` is one of its replicas at its fullest, where the
-    load is to be followed.
+    load is to be followed. `placement` names its placement where that is not simply the
+    accelerator's id, since another pool of the same accelerator is in use beside it. `needed` are
+    the replicas that the measured load needs there, not rounded; None where `replicas` are just as
+    many.
     """
 
     pool: Pool
@@ -82,6 +99,8 @@ class Option:
     avoided: bool = False
     adjustments: EngineAdjustments = UNADJUSTED
     full: FullReplica | None = None
+    placement: str | None = None
+    needed: Fraction | None = None
     gpus: int = field(init=False, repr=False)
     """GPUs of the replicas compared by."""
     compared_cost: Decimal | None = field(init=False, repr=False)

@@ -42,6 +42,11 @@ def rank(option: Option, policy: PlacementPolicy) -> Rank:
     )
 
 
+def preference(option: Option, policy: PlacementPolicy) -> Rank:
+    """The same whatever room there is: the order in which pools are filled one after the other."""
+    return rank(option, policy)[1:]
+
+
 def room_class(option: Option) -> RoomClass:
     """How much of what is wanted can start, and when: what starts now counts before what a node
     autoscaler may come to add, and that before nothing."""

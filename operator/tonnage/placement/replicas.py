@@ -13,7 +13,8 @@ it was measured. On another there are as many as generate the same at their full
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from fractions import Fraction
+from math import ceil, floor
 from typing import Final
 
 from tonnage.fit.bisection import largest
@@ -24,18 +25,21 @@ from tonnage.throughput.model import ThroughputEstimate
 Estimate = Callable[[int], ThroughputEstimate | None]
 """The estimate of one replica that so many requests at once fall to, None where figures lack."""
 
-_ROUNDING: Final = 0.01
-"""Part of a replica that may come of tokens a second being rounded in between."""
+_PARTS: Final = 100
+"""Parts of a replica that are told apart: less than one may come of tokens a second being rounded
+in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """So many replicas; `estimate` is that of one with its share of the requests, `note` says that
-    they do not hold all requests at once, where that is so."""
+    they do not hold all requests at once, where that is so. `needed` is how many the measured load
+    needs, not rounded; None where it is not followed."""
 
     count: int
     estimate: ThroughputEstimate | None
     note: str | None
+    needed: Fraction | None = None
 
 
 def fill_replica(
@@ -65,23 +69,24 @@ def count_replicas(
     most = min(most_at_once, load.workload.concurrency)
     needed = load.share(_largest_batch(load, most, estimate))
     if load.demanded is not None:
-        count = _count_alike(load.demanded, full)
-        if count > 0:
-            count = max(load.min_replicas, min(load.max_replicas, count))
+        alike = _count_alike(load.demanded, full)
+        if alike > 0:
+            alike = max(Fraction(load.min_replicas), min(Fraction(load.max_replicas), alike))
         # Whether it keeps to the targets must not depend on how many there are at the moment.
-        return Replicas(count, estimate(load.share(needed)), None)
+        return Replicas(ceil(alike), estimate(load.share(needed)), None, alike)
     count = max(load.min_replicas, min(load.max_replicas, needed))
     bound = f"spec.scaling.maxReplicas is {load.max_replicas}"
     note = _tell_queueing(load, count, most_at_once, bound)
     return Replicas(count, estimate(load.share(count)), note)
 
 
-def _count_alike(demanded: Demanded, full: FullReplica | None) -> int:
-    """Replicas that generate what those generate that the load asks for."""
+def _count_alike(demanded: Demanded, full: FullReplica | None) -> Fraction:
+    """Replicas that generate what those generate that the load asks for, in parts of one."""
     here = full.tokens_per_second if full else None
     if here is None or demanded.tokens_per_second is None:
-        return demanded.replicas
-    return ceil(demanded.replicas * demanded.tokens_per_second / here - _ROUNDING)
+        return Fraction(demanded.replicas)
+    alike = demanded.replicas * demanded.tokens_per_second / here
+    return Fraction(floor(alike * _PARTS), _PARTS)
 
 
 def _largest_batch(load: Load, most: int, estimate: Estimate) -> int:

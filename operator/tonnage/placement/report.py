@@ -75,7 +75,7 @@ def placement_status(
     """One placement for status: `replicas` of the option were given GPUs on its pool."""
     found = next(found for found in decision.candidates if found.pool.name == option.pool.name)
     return PlacementStatus(
-        name=option.accelerator.id,
+        name=option.placement or option.accelerator.id,
         pool=option.pool.name,
         accelerator=option.accelerator.id,
         tensor_parallel_size=option.parallelism.tensor,

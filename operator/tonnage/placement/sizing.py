@@ -9,6 +9,7 @@ is the policy's question.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
@@ -56,7 +57,7 @@ class Size:
 
     `compatibility` is what the rules make of the model on these devices, `notes` are sentences on
     what the user should know of it, though nothing forbids it. `adjustments` are what Tonnage sets
-    of the engine.
+    of the engine. `needed` are the replicas that the measured load needs, not rounded.
     """
 
     parallelism: Parallelism
@@ -67,6 +68,7 @@ class Size:
     notes: tuple[str, ...] = ()
     adjustments: EngineAdjustments = UNADJUSTED
     full: FullReplica | None = None
+    needed: Fraction | None = None
 
 
 def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Size] | Rejection:
@@ -160,6 +162,7 @@ def _size(
         parallelism=parallelism,
         fit=fit,
         replicas=replicas.count,
+        needed=replicas.needed,
         estimate=replicas.estimate,
         compatibility=compatibility,
         notes=tuple(note for note in notes if note is not None),

@@ -10,10 +10,12 @@ from tonnage.api.names import (
     API_VERSION,
     GROUP,
     INFERENCE_DEPLOYMENT,
+    LABEL_CONTEXT,
     LABEL_KUEUE_QUEUE,
     LABEL_MANAGED_BY,
     LABEL_OWNER,
     LABEL_PLACEMENT,
+    LABEL_SHARD,
     MANAGED_BY,
 )
 from tonnage.api.pod import TemplateMetadata
@@ -30,11 +32,16 @@ _OWN_LABELS: Final = (
     LABEL_MANAGED_BY,
     LABEL_OWNER,
     LABEL_PLACEMENT,
+    LABEL_CONTEXT,
     LABEL_KUEUE_QUEUE,
+    LABEL_SHARD,
 )
 
 CORRECTION_BYTES: Final = "correctionBytes"
 """Within a placement: what had been learnt of its memory when it was chosen."""
+
+BESIDE: Final = "beside"
+"""Within a placement: true where it takes what another one has no room for."""
 
 _GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
 _FORBIDDEN_GROUPS: Final = {
@@ -75,11 +82,14 @@ def owner_reference(owner: Owner) -> dict[str, Any]:
 
 
 def owner_labels(owner: Owner) -> dict[str, str]:
-    """Labels of every child."""
+    """Labels of every child; those of context and shard only where there is one, so that no pod of
+    another object ever rolls for it."""
     return {
         _LABEL_NAME: _APPLICATION,
         LABEL_MANAGED_BY: MANAGED_BY,
         LABEL_OWNER: owner.name,
+        **({LABEL_CONTEXT: owner.context.value} if owner.context else {}),
+        **owner.shard.own_labels,
     }
 
 
@@ -114,7 +124,7 @@ def placement_annotations(option: Option, placed_for: str) -> dict[str, str]:
     """
     place: dict[str, str | float] = {
         "pool": option.pool.name,
-        "accelerator": placement_name(option),
+        "accelerator": option.accelerator.id,
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
         **{knob.value: value for knob, value in option.adjustments.values.items()},

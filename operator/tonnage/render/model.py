@@ -3,17 +3,23 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tonnage.api.shard import UNNAMED_SHARD, Shard
+from tonnage.api.workload import Context
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The InferenceDeployment that the children belong to. With its uid, a child of an object that
     was deleted and made anew under the same name is not taken for one of the new object's.
-    `queue` is the Kueue queue that its label names."""
+    `queue` is the Kueue queue that its label names, `context` which requests it is for where those
+    of its model are told apart, `shard` whose operator it is for."""
 
     namespace: str
     name: str
     uid: str
     queue: str | None = None
+    context: Context | None = None
+    shard: Shard = UNNAMED_SHARD
 
 
 class SurgeMode(StrEnum):

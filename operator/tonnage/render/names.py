@@ -4,18 +4,26 @@ import hashlib
 from typing import Final
 
 from tonnage.api.names import MAX_NAME_LENGTH
+from tonnage.api.workload import Context
 from tonnage.placement.model import Option
 
 _DIGEST_LENGTH: Final = 8
+_POOL_DIGEST_LENGTH: Final = 5
 
 
 def placement_name(option: Option) -> str:
-    """Name of a placement within its owner: the accelerator's id.
+    """Name of a placement within its owner: the accelerator's id, unless it was given another.
 
     Not the pool's name: pods must not roll because a platform team declares, under a name of its
     own, the pool that their nodes have been in all along.
     """
-    return option.accelerator.id
+    return option.placement or option.accelerator.id
+
+
+def further_placement_name(option: Option) -> str:
+    """Name of a placement on a further pool of an accelerator that is in use already."""
+    digest = hashlib.sha256(option.pool.name.encode()).hexdigest()[:_POOL_DIGEST_LENGTH]
+    return f"{option.accelerator.id}-{digest}"
 
 
 def deployment_name(owner_name: str, placement: str) -> str:
@@ -31,9 +39,19 @@ def deployment_name(owner_name: str, placement: str) -> str:
     return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
 
 
+def long_endpoint_name(owner_name: str) -> str:
+    """Name of the InferenceDeployment that serves the owner's long requests, and of its Service."""
+    return deployment_name(owner_name, Context.LONG)
+
+
 def inference_pool_name(owner_name: str) -> str:
     """Name of the InferencePool over all placements: the owner's own, as that of the Service."""
     return owner_name
+
+
+def placement_service_name(owner_name: str, placement: str) -> str:
+    """Name of the Service of one placement, where there are several: that of its Deployment."""
+    return deployment_name(owner_name, placement)
 
 
 def service_name(owner_name: str) -> str:

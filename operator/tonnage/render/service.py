@@ -1,16 +1,30 @@
-"""The Service over all placements of an InferenceDeployment."""
+"""The Services of an InferenceDeployment: over all placements, and over each of several."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from tonnage.api.names import LABEL_OWNER
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.render.defaults import defaults
 from tonnage.render.metadata import owner_labels, owner_reference
 from tonnage.render.model import Owner
-from tonnage.render.names import service_name
+from tonnage.render.names import placement_service_name, service_name
 
 
 def render_service(owner: Owner) -> dict[str, Any]:
     """A cluster-internal address on vLLM's own port, so that inside and outside look the same."""
+    return _service(owner, service_name(owner.name), {LABEL_OWNER: owner.name}, {})
+
+
+def render_placement_service(owner: Owner, placement: str) -> dict[str, Any]:
+    """The same over the replicas of one placement, for routers that weigh placements."""
+    mark = {LABEL_PLACEMENT: placement}
+    name = placement_service_name(owner.name, placement)
+    return _service(owner, name, {LABEL_OWNER: owner.name, **mark}, mark)
+
+
+def _service(
+    owner: Owner, name: str, selector: Mapping[str, str], labels: Mapping[str, str]
+) -> dict[str, Any]:
     port = {
         "name": "http",
         "port": defaults().server.port,
@@ -21,14 +35,14 @@ def render_service(owner: Owner) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": service_name(owner.name),
+            "name": name,
             "namespace": owner.namespace,
-            "labels": owner_labels(owner),
+            "labels": {**owner_labels(owner), **labels},
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
             "type": "ClusterIP",
-            "selector": {LABEL_OWNER: owner.name},
+            "selector": dict(selector),
             "ports": [port],
         },
     }

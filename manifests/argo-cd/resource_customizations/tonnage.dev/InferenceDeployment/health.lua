@@ -27,8 +27,21 @@ local function ago(seconds)
   return os.date("%Y-%m-%dT%XZ", now - shift - seconds)
 end
 
-local function waits_too_long(ready, placed)
-  if ready.reason ~= "InsufficientGPUs" and ready.reason ~= "Unschedulable" then
+-- Where an endpoint for long requests is in the way, its own reason says for what it waits.
+local function reason_of(ready, endpoints)
+  if ready.reason ~= "EndpointNotReady" then
+    return ready.reason
+  end
+  for _, endpoint in ipairs(endpoints or {}) do
+    if endpoint.ready == false then
+      return endpoint.reason
+    end
+  end
+  return ready.reason
+end
+
+local function waits_too_long(reason, ready, placed)
+  if reason ~= "InsufficientGPUs" and reason ~= "Unschedulable" then
     return false
   end
   local since = ready.lastTransitionTime
@@ -74,10 +87,11 @@ end
 if is_true(conditions["Stalled"]) then
   return health("Degraded", tell(cause(ready, conditions["Available"])))
 end
-if ready.reason == "AwaitingApproval" then
+local reason = reason_of(ready, status.endpoints)
+if reason == "AwaitingApproval" then
   return health("Suspended", tell(ready))
 end
-if waits_too_long(ready, conditions["Placed"]) then
+if waits_too_long(reason, ready, conditions["Placed"]) then
   return health("Degraded", tell(ready))
 end
 return health("Progressing", tell(ready))

@@ -1,0 +1,58 @@
+"""Whatever vLLM measures of one placement, of another nothing else is told or learnt by that."""
+
+import asyncio
+from collections.abc import Iterable
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.cluster import Cluster
+from tests.support.spreading import H100_CHILD, H100_POOL, MI300X_CHILD, MI300X_POOL, two_pools
+from tonnage.fit.corrections import MemoryCorrection
+from tonnage.kube.protocol import Object
+from tonnage.telemetry.cache import MeasuredCache
+
+CHILDREN = {MI300X_POOL: MI300X_CHILD, H100_POOL: H100_CHILD}
+ACCELERATORS = {MI300X_POOL: "mi300x", H100_POOL: "h100-sxm-80gb"}
+
+Step = tuple[str, float | None, bool]
+"""A pool, what part of the prediction its replicas tell (None: nothing any more), and whether their
+blocks were given."""
+
+steps = st.tuples(
+    st.sampled_from(sorted(CHILDREN)),
+    st.none() | st.sampled_from([0.0001, 0.5, 0.99, 1.0, 1.02, 2.0]),
+    st.sampled_from([False, False, True]),
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(steps, min_size=1, max_size=5))
+def test_what_is_measured_of_one_placement_changes_no_other(history: list[Step]) -> None:
+    both = asyncio.run(play(history))
+    for pool in CHILDREN:
+        alone = asyncio.run(play([step for step in history if step[0] == pool]))
+        assert told(both, pool) == told(alone, pool)
+        assert lessons(both, pool) == lessons(alone, pool)
+
+
+async def play(history: Iterable[Step]) -> Cluster:
+    cluster = await two_pools()
+    for pool, share, overridden in history:
+        if share is None:
+            cluster.measured.pop(CHILDREN[pool], None)
+        else:
+            tokens = max(1, int(told(cluster, pool)["kvCacheTokens"] * share))
+            cluster.measured[CHILDREN[pool]] = MeasuredCache(tokens, overridden=overridden)
+        await cluster.resync()
+    return cluster
+
+
+def told(cluster: Cluster, pool: str) -> Object:
+    (found,) = (one for one in cluster.status()["placements"] if one["pool"] == pool)
+    return dict(found)
+
+
+def lessons(cluster: Cluster, pool: str) -> list[MemoryCorrection]:
+    known = cluster.lessons.known().entries
+    return [one for one in known if one.key.accelerator == ACCELERATORS[pool]]
