@@ -112,7 +112,8 @@ class HubServer:
 
     `requests` lists what was asked, as "GET /path", `authorizations` with which headers; `trouble`
     is given to every request. `error_codes`, `ranges` and `sizes` False leave out X-Error-Code,
-    range requests and sizes in listings, as mirrors do; `missing_files` are listed but not there.
+    range requests and sizes in listings, as mirrors do; `missing_files` are listed but not there,
+    `redirects` sends readers of a file to a URL. Asked as a proxy it answers for every host.
     """
 
     def __init__(self) -> None:
@@ -125,6 +126,7 @@ class HubServer:
         self.ranges = True
         self.sizes = True
         self.missing_files: set[str] = set()
+        self.redirects: dict[str, str] = {}
         self._stall = threading.Event()
         self._stall.set()
         self._server = _Listener(self)
@@ -261,6 +263,9 @@ class _Handler(BaseHTTPRequestHandler):
         file = repo.files.get(name)
         if file is None or name in self.hub.missing_files:
             raise _RefusalError(404, "EntryNotFound", "Entry not found")
+        if name in self.hub.redirects:
+            self._send(302, {"Location": self.hub.redirects[name]}, b"")
+            return
         begin, end = 0, file.size
         headers = {
             "ETag": f'"{hashlib.sha256(file.start).hexdigest()}"',

@@ -25,6 +25,22 @@ def test_inline_facts_that_cannot_be_used_say_where_they_stand() -> None:
         checkpoint_from_inline(InlineSource(config={}))
 
 
+def test_an_inline_config_is_read_once_and_never_taken_for_another() -> None:
+    config = json.loads(CONFIG_JSON)
+    one, again = (checkpoint_from_inline(InlineSource(config=dict(config))) for _ in range(2))
+    assert one.shape is again.shape
+    other = config | {"vocab_size": config["vocab_size"] + 1}
+    assert checkpoint_from_inline(InlineSource(config=other)).shape != one.shape
+
+
+def test_an_inline_config_that_is_nested_too_deeply_is_refused() -> None:
+    config: dict[str, object] = {}
+    for _ in range(100_000):
+        config = {"a": config}
+    with pytest.raises(CheckpointError, match="inline config: it is nested too deeply"):
+        checkpoint_from_inline(InlineSource.model_construct(config=config))
+
+
 @pytest.mark.parametrize(
     ("sizes", "want_bytes", "want_by_dtype"),
     [

@@ -77,8 +77,8 @@ def test_an_object_that_nobody_has_looked_at_is_told_what_will_happen(explain):
     assert told["Runs"][-1] == "no pod yet"
     assert told["Next"] == [
         "the operator has reported on nothing yet and will on 1",
-        "the operator is about to apply Service llama",
         "the operator is about to apply Deployment llama-mi300x",
+        "the operator is about to apply Service llama",
     ]
 
 

@@ -261,3 +261,32 @@ def test_the_fleet_may_come_from_standard_input(tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("sys.stdin", piped)
         assert main(["plan", "-f", write(tmp_path, "infd.yaml", LLAMA), "--nodes", "-"]) == 0
     assert "PoolChosen" in capsys.readouterr().out
+
+
+# Shards
+
+
+def of_shard(body, shard):
+    changed = copy.deepcopy(body)
+    changed["metadata"].setdefault("labels", {})["tonnage.dev/shard"] = shard
+    return changed
+
+
+def test_an_object_is_planned_on_the_nodes_of_its_shard(tmp_path, capsys):
+    nodes = [amd_node("none"), of_shard(amd_node("e"), "east")]
+    code, (planned,) = plan(tmp_path, capsys, of_shard(LLAMA, "east"), nodes=nodes)
+    (placement,) = planned["status"]["placements"]
+    assert (code, placement["pool"]) == (0, "east-amd-mi300x")
+    for child in planned["manifests"]:
+        assert child["metadata"]["labels"]["tonnage.dev/shard"] == "east"
+
+
+def test_objects_of_two_shards_are_no_plan(tmp_path, capsys):
+    other = of_shard(LLAMA, "west")
+    other["metadata"]["name"] = "other"
+    files = ["-f", write(tmp_path, "infd.yaml", of_shard(LLAMA, "east"), other)]
+    nodes = nodes_file(tmp_path, mixed_fleet())
+    assert main(["plan", *files, "--nodes", nodes]) == 2
+    told = capsys.readouterr().err
+    assert "is of shard east" in told
+    assert "expected objects of one shard" in told

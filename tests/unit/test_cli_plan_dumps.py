@@ -96,6 +96,22 @@ def test_one_dump_gives_it_too(tmp_path, plan):
     assert_as_written(cluster, plan(*objects, *whole(cluster, tmp_path))["llama"])
 
 
+@pytest.mark.parametrize("dumped", [parts, whole], ids=["three dumps", "one dump"])
+def test_replicas_on_several_pools_are_found_again_on_all_of_them(tmp_path, plan, dumped):
+    spread = {"replicas": 4, "placement": {"spread": {"policy": "WhenShort"}}}
+    groups = (dict(MI300X, gpusPerNode=2), dict(H100, gpusPerNode=2))
+    cluster = asyncio.run(served(*groups, **spread))
+    words = dumped(cluster, tmp_path)
+    if dumped is whole:
+        words = ["-f", git_file(tmp_path, **spread), *words]
+    item = plan(*words)["llama"]
+    assert item["status"] == cluster.status()
+    found = {(body["kind"], body["metadata"]["name"]) for body in item["manifests"]}
+    names = ("llama-mi300x", "llama-h100-sxm-80gb")
+    services = {("Service", "llama"), *(("Service", name) for name in names)}
+    assert found == services | {("Deployment", name) for name in names}
+
+
 def test_a_file_of_git_beside_a_dump_is_the_object_of_the_dump(tmp_path, plan):
     cluster = asyncio.run(served(MI300X, H100, replicas=2))
     objects = ["-f", git_file(tmp_path, replicas=2)]

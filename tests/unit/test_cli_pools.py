@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.support.gpu_nodes import amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tests.support.gpu_nodes import MI300X, amd_node, gpu_pod_body, mixed_fleet, nvidia_node
 from tonnage.cli.main import main
 
 
@@ -177,3 +177,12 @@ def test_a_bad_pool_is_named_with_its_field(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "AcceleratorPool mine: spec.nodeSelector: is required" in printed
     assert "spec.weight" in printed
+
+
+def test_a_shard_has_the_nodes_and_pools_with_its_label(tmp_path, capsys):
+    nodes = [amd_node("none"), amd_node("e", {**MI300X, "tonnage.dev/shard": "east"})]
+    path = write(tmp_path, "nodes.json", nodes)
+    _, pools = pools_of(capsys, "--nodes", path, "--shard", "east")
+    assert {name: pool["gpus"]["total"] for name, pool in pools.items()} == {"east-amd-mi300x": 8}
+    _, pools = pools_of(capsys, "--nodes", path)
+    assert {name: pool["gpus"]["total"] for name, pool in pools.items()} == {"amd-mi300x": 8}

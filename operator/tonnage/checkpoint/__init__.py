@@ -18,6 +18,7 @@ In reading order:
   `module_names`, `layer_globs` and `regex_globs` tell which layers a name or pattern speaks of.
 - `safetensors` and `stored_tensors`: headers, indexes and tables of tensors. `stored_formats`: what
   the tensors tell of the layers.
-- Sources: `facts` (inline and ConfigMaps), `hub` with `hub_files`, `hub_cache` and `hub_errors`,
-  behind `lookup`; `inspection` and `read_volume` (the Job that reads a volume).
+- Sources: `facts` (inline and ConfigMaps), `hub` with `hub_session` (where the client may be led),
+  `hub_files`, `hub_headers`, `hub_cache` and `hub_errors`, behind `lookup`; `inspection` and
+  `read_volume` (the Job that reads a volume).
 """

@@ -1,13 +1,15 @@
 """Checkpoints from facts that a user or a Job has written down."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from tonnage.api.inference import ConfigMapSource, InlineSource
 from tonnage.checkpoint.config import parse_config, parse_config_text
-from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.model import Checkpoint, CheckpointError, ModelShape
 from tonnage.checkpoint.safetensors import (
     MAX_TENSOR_BYTES,
     SafetensorsIndex,
@@ -33,14 +35,31 @@ TENSORS_KEY: Final = "tensors"
 """The table of tensors as JSON, written by the Job; stands above all sizes."""
 
 
+SHAPES: Final = 256
+"""Inline configs that are remembered, with what was read of each: some KiB."""
+
+
 def checkpoint_from_inline(source: InlineSource) -> Checkpoint:
     """Return the model that an object describes itself.
 
     Raises CheckpointError, UnsupportedArchitectureError.
     """
     with _naming("inline config"):
-        shape = parse_config(source.config)
+        shape = _shape_of(_written(source.config))
     return Checkpoint(shape=shape, weights_bytes=source.weights_bytes)
+
+
+def _written(config: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(config)
+    except RecursionError as error:
+        raise CheckpointError("it is nested too deeply") from error
+
+
+@lru_cache(SHAPES)
+def _shape_of(config: str) -> ModelShape:
+    """Read once for all objects that describe the same model, and for all looks at them."""
+    return parse_config(json.loads(config))
 
 
 def checkpoint_from_config_map(source: ConfigMapSource, data: Mapping[str, str]) -> Checkpoint:

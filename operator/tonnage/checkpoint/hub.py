@@ -7,7 +7,6 @@ files the tensors. All of it is read at that one commit, so the facts agree with
 import re
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,26 +21,16 @@ from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.hub_cache import load_tensors, store_tensors
 from tonnage.checkpoint.hub_errors import FIELD, Request, explained
 from tonnage.checkpoint.hub_files import RepositoryFiles
+from tonnage.checkpoint.hub_headers import read_headers
+from tonnage.checkpoint.hub_session import guarded_session
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
-from tonnage.checkpoint.safetensors import (
-    LENGTH_BYTES,
-    MAX_FILES,
-    MAX_INDEX_BYTES,
-    parse_header,
-    parse_header_length,
-    parse_index,
-)
+from tonnage.checkpoint.safetensors import MAX_FILES, MAX_INDEX_BYTES, parse_index
 from tonnage.checkpoint.stored_formats import make_checkpoint
-from tonnage.checkpoint.stored_tensors import TensorTable, join_tables
+from tonnage.checkpoint.stored_tensors import TensorTable
 
 CONFIG_FILE: Final = constants.CONFIG_NAME
 INDEX_FILE: Final = constants.SAFETENSORS_INDEX_FILE
-
-FIRST_READ_BYTES: Final = 100_000
-"""Read of a weight file at once: holds 97 % of all headers (huggingface_hub, hf_api.py)."""
-
-PARALLEL_READS: Final = 8
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SAFETENSORS: Final = re.compile(r"[\w.+-]+\.safetensors", re.ASCII)
@@ -138,6 +127,7 @@ def _list_files(
 
 
 def _read_info(request: Request, endpoint: str, token: str | None) -> ModelInfo:
+    guarded_session()  # which HfApi takes too
     try:
         return HfApi(endpoint=endpoint).model_info(
             request.source.repo,
@@ -178,8 +168,7 @@ def _measure_tensors(files: RepositoryFiles, cache_dir: Path | None) -> TensorTa
     names = _find_weight_files(files)
     if not names:
         return None
-    with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="tonnage-header") as readers:
-        tensors = join_tables(readers.map(lambda name: _read_header(files, name), names))
+    tensors = read_headers(files, names)
     store_tensors(cache_dir, files.repo, files.commit, tensors)
     return tensors
 
@@ -192,26 +181,6 @@ def _find_weight_files(files: RepositoryFiles) -> tuple[str, ...]:
     if len(names) > MAX_FILES:
         raise CheckpointError(f"there are {len(names)} safetensors files, more than {MAX_FILES}")
     return names
-
-
-def _read_header(files: RepositoryFiles, name: str) -> TensorTable:
-    try:
-        start = files.read_start(name, FIRST_READ_BYTES)
-        length = LENGTH_BYTES + parse_header_length(start)
-        if length > len(start):
-            if length > constants.SAFETENSORS_MAX_HEADER_LENGTH:
-                raise CheckpointError(f"its header has {length} bytes, more than is read here")
-            start = files.read_start(name, length)
-        tensors = parse_header(start)
-        size = files.sizes.get(name)
-        if size is not None and size != length + tensors.total_bytes:
-            raise CheckpointError(
-                f"the file has {size} bytes, but header and tensors take "
-                f"{length + tensors.total_bytes}: it is cut off or damaged"
-            )
-    except CheckpointError as error:
-        raise CheckpointError(f"{name}: {error}") from error
-    return tensors
 
 
 def _size_of_pickles(sizes: Mapping[str, int | None]) -> int | None:

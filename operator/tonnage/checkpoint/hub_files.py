@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import httpx
-from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+from huggingface_hub import hf_hub_url, hf_raise_for_status
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined] # lazy export
 
+from tonnage.checkpoint.hub_session import guarded_session
 from tonnage.checkpoint.model import CheckpointError
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -64,7 +65,7 @@ class RepositoryFiles:
             library_name="tonnage",
             headers={**headers, "Accept-Encoding": "identity"},
         )
-        with get_session().stream(
+        with guarded_session().stream(
             "GET", url, headers=request_headers, timeout=self.request_timeout_seconds
         ) as response:
             if not response.is_success:

@@ -22,8 +22,8 @@ _IGNORED: Final = (
 """Where the methods list the layers that keep 16 bits."""
 
 
-_TOWER_LAYER: Final = re.compile(r"(?:visual|vision|audio|vit)[^.]*\.")
-"""In the name of a layer of an encoder: the tower, and a part of it."""
+_TOWER: Final = re.compile(r"visual|vision|audio|vit")
+"""In the name of an encoder."""
 
 
 def read_module_formats(config: ConfigFields) -> ModuleFormats:
@@ -52,7 +52,8 @@ def _towers_format(schemes: Schemes, ignored: Sequence[str]) -> Quantization | N
     """
     if schemes.main.method != "fp8":
         return None
-    kept = any(_TOWER_LAYER.search(entry) is not None for entry in ignored)
+    # The tower and a part of it: what stands before the last dot names the tower.
+    kept = any(_TOWER.search(entry.rpartition(".")[0]) is not None for entry in ignored)
     return None if kept else schemes.main
 
 

@@ -30,8 +30,17 @@ LENGTH_BYTES: Final = 8
 MAX_HEADER_BYTES: Final = 100_000_000
 """The format's own limit (MAX_HEADER_SIZE in tensor.rs)."""
 
-MAX_INDEX_BYTES: Final = 32 * 1024**2
-"""Largest index that is parsed; that of a model of 140,000 tensors has 15 MB."""
+MAX_INDEX_BYTES: Final = 24 * 1024**2
+"""Largest index that is parsed; that of a model of 140,000 tensors has 15 MB. To decode it Python
+sets four times as much aside."""
+
+MAX_JSON_VALUES: Final = 2_000_000
+"""Most values of one text, by its brackets and commas; the header of 140,000 tensors has 1.1
+million. A text of nothing but brackets would take thirty times its size in memory."""
+
+MAX_INDEX_VALUES: Final = 500_000
+"""Most values of an index, likewise; it has one for each tensor. The operator reads it, and twice
+a million names of 12 letters would take 310 MiB."""
 
 MAX_FILES: Final = 1000
 """Most files of one checkpoint; Llama 3.1 405B, an early extreme, has 191."""
@@ -111,7 +120,7 @@ def parse_index(text: str | bytes) -> SafetensorsIndex:
     what = "the safetensors index"
     if len(text) > MAX_INDEX_BYTES:
         raise CheckpointError(f"{what} has {len(text)} bytes, more than {MAX_INDEX_BYTES}")
-    index = _parse_object(text, what)
+    index = _parse_object(text, what, MAX_INDEX_VALUES)
     metadata, weight_map = index.get("metadata"), index.get("weight_map", {})
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     return SafetensorsIndex(
@@ -163,11 +172,20 @@ class _Tensor:
     end: int
 
 
-def _parse_json(text: str | bytes, what: str) -> object:
+def _parse_json(text: str | bytes, what: str, most_values: int = MAX_JSON_VALUES) -> object:
+    if _count_values(text) > most_values:
+        raise CheckpointError(f"{what} has more than {most_values} values")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is not JSON: {type(error).__name__}") from error
+
+
+def _count_values(text: str | bytes) -> int:
+    """No fewer than it has; what looks like one inside of a string counts too."""
+    if isinstance(text, str):
+        return sum(text.count(sign) for sign in "[{,")
+    return sum(text.count(sign) for sign in (b"[", b"{", b","))
 
 
 def _parse_row(row: object) -> StoredTensor:
@@ -195,8 +213,10 @@ def _is_range(pair: object) -> bool:
     return bool(start <= end < MAX_LAYER_NUMBER)
 
 
-def _parse_object(text: str | bytes, what: str) -> dict[str, object]:
-    parsed = _parse_json(text, what)
+def _parse_object(
+    text: str | bytes, what: str, most_values: int = MAX_JSON_VALUES
+) -> dict[str, object]:
+    parsed = _parse_json(text, what, most_values)
     if not isinstance(parsed, dict):
         raise CheckpointError(f"{what} is a JSON {type(parsed).__name__}, an object was expected")
     return parsed

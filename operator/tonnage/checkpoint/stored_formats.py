@@ -13,7 +13,9 @@ from tonnage.checkpoint.stored_tensors import MAX_ROWS, TensorTable
 Found = Mapping[tuple[int, str], set[str]]
 """The tensors (`weight`, `weight_scale`, ...) of each module of each layer."""
 
-_IN_LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.([0-9]{1,4})\.(.+)\.([^.]+)$")
+_IN_LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.([0-9]{1,4})\.(.+)", re.DOTALL)
+"""Whatever begins like a layer ends like one: a name is walked through once, however it is made."""
+
 _EXPERT: Final = re.compile(r"experts\.(?:[0-9]+|\*)\.")
 _QUANTIZED: Final = frozenset(
     (
@@ -66,10 +68,11 @@ def _table_names(table: TensorTable) -> Iterator[str]:
 def _modules_of(names: Iterable[str]) -> Found:
     found: dict[tuple[int, str], set[str]] = {}
     for name in names:
-        match = _IN_LAYER.search(name)
-        if match is not None and "visual." not in name and "vision" not in name:
+        path, _, tensor = name.rpartition(".")
+        match = _IN_LAYER.search(path)
+        if tensor and match is not None and "visual." not in name and "vision" not in name:
             module = modern_name(_EXPERT.sub("experts.0.", f"{match[2]}."))[:-1]
-            found.setdefault((int(match[1]), module), set()).add(match[3])
+            found.setdefault((int(match[1]), module), set()).add(tensor)
     return found
 
 

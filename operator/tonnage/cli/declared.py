@@ -8,6 +8,7 @@ from typing import Any, Final
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
 from tonnage.cli.documents import Document
 from tonnage.cli.errors import InputError
+from tonnage.cli.yaml_bounds import MAX_DEPTH
 from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
 
@@ -61,6 +62,7 @@ def check_declared(document: Document) -> None:
             f"{document.source}: metadata.name is {document.name!r}, expected at most "
             f"{MAX_NAME_LENGTH} lower-case letters, digits and '-', starting with a letter"
         )
+    _check_depth(document)
     metadata = document.body["metadata"]
     for name, kind in _TYPES.items():
         if not isinstance(metadata.get(name, kind()), kind):
@@ -86,6 +88,21 @@ def _check_status(document: Document, status: Any) -> None:
             _check_time(
                 document, f"status.{name}[].lastTransitionTime", told.get("lastTransitionTime")
             )
+
+
+def _check_depth(document: Document) -> None:
+    """YAML is bounded as it is read; JSON has to be looked at level by level."""
+    layer: list[Any] = [document.body]
+    for _ in range(MAX_DEPTH):
+        layer = [inner for value in layer for inner in _inside(value)]
+    if layer:
+        raise InputError(f"{document.source}: is nested deeper than {MAX_DEPTH} levels")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _check_time(document: Document, field: str, text: str | None) -> None:

@@ -112,10 +112,10 @@ async def _gather_in(
     dump = Dump(cluster, DEFAULT_NAMESPACE, now, beyond)
     key = Key(namespace, _find_name(options.name, namespace, dump))
     endpoint = operators_hub(options.hf_endpoint, dump)
-    observation = await observe_in(dump, hub_of_asker(endpoint), key)
+    observation = await observe_in(dump, hub_of_asker(options.hf_endpoint, endpoint), key)
     if observation is None:
         raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
-    fleet, catalog = read_fleet(dump), load_catalog()
+    fleet, catalog = read_fleet(dump, observation.shard), load_catalog()
     corrections = await operators_corrections(options, dump, catalog)
     world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     (planned,) = await plan_all([observation], dump, fleet, world, now)

@@ -10,7 +10,7 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import PlacementStatus
 from tonnage.cli.explain_story import Story, measured_share, tell_pod
 from tonnage.cli.output import make_table
-from tonnage.cli.plan_view import condition_line, show_candidates, show_placement
+from tonnage.cli.plan_view import condition_line, show_candidates, show_placement, tell_endpoint
 from tonnage.cli.pools_view import tabulate_pools
 from tonnage.placement.messages import format_count
 
@@ -40,6 +40,9 @@ def _show_title(console: Console, story: Story) -> None:
         console.print(f"  {condition_line(ready)}", soft_wrap=True)
     if available is not None and (ready is None or available.message != ready.message):
         console.print(f"  {condition_line(available)}", soft_wrap=True)
+    for endpoint in story.planned.plan.status.endpoints or []:
+        told = "ready" if endpoint.ready else f"not ready: {endpoint.reason}"
+        console.print(f"  {escape(f'{tell_endpoint(endpoint)}: {told}')}", soft_wrap=True)
     pool = story.conditions.get(ConditionType.INFERENCE_POOL_APPLIED)
     if pool is not None:
         console.print(f"  {condition_line(pool)}", soft_wrap=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tonnage.api.inference import Workload
+from tonnage.api.workload import Workload
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.config import MAX_CONFIG_BYTES, parse_config_text

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from tonnage.api.shard import shard_of
 from tonnage.cli.documents import load_documents
 from tonnage.cli.dump import Dump
 from tonnage.cli.errors import InputError
@@ -32,7 +33,8 @@ def _read(path: str) -> list[Object]:
         if not document.name:
             raise InputError(f"{document.source}: metadata.name is missing, expected its name")
     dump = Dump(documents, "default", datetime.now(UTC))
-    read_fleet(dump)
+    for shard in {shard_of(document.body) for document in documents}:
+        read_fleet(dump, shard)
     if not dump.bodies(NODES.kind):
         raise InputError(f"{path} holds no Node; write it by `kubectl get nodes -o yaml`")
     return [body for kind in _KINDS for body in dump.bodies(kind)]

@@ -6,6 +6,7 @@ from typing import Final
 
 from tonnage.api.names import ACCELERATOR_POOL
 from tonnage.api.parse import InvalidSpecError
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.cli.documents import Document, load_documents
 from tonnage.cli.dump import Dump
 from tonnage.cli.errors import InputError
@@ -62,13 +63,17 @@ def load_cluster(
     return documents
 
 
-def read_fleet(dump: Dump) -> FleetSnapshot:
-    """The snapshot that placement looks at. Raises InputError naming the file and the object."""
+def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
+    """The snapshot that placement looks at, for the objects of one shard. Raises InputError naming
+    the file and the object."""
     return FleetSnapshot(
-        nodes=tuple(read_node(node) for node in dump.bodies("Node")),
+        nodes=tuple(read_node(node) for node in dump.bodies("Node") if shard.has(node)),
         pods=_read_pods(dump.bodies("Pod")),
         reservations=tuple(read_reservations(dump.bodies("Deployment"))),
-        declared_pools=_read_pools(dump.documents(ACCELERATOR_POOL)),
+        declared_pools=_read_pools(
+            found for found in dump.documents(ACCELERATOR_POOL) if shard.has(found.body)
+        ),
+        shard=shard,
     )
 
 
@@ -77,7 +82,7 @@ def _read_pods(bodies: Iterable[Object]) -> tuple[GpuPod, ...]:
     return tuple(pod for pod in pods if pod is not None)
 
 
-def _read_pools(documents: list[Document]) -> tuple[DeclaredPool, ...]:
+def _read_pools(documents: Iterable[Document]) -> tuple[DeclaredPool, ...]:
     found = []
     for document in documents:
         try:

@@ -1,4 +1,8 @@
-"""The Hub that models come from: read now, and with a token of the person who asks."""
+"""The Hub that models come from, asked now in the name of the person who asks.
+
+That person's token goes to a Hub of their own choice only. Whoever may create a Deployment in the
+cluster, or wrote the dump, could else name the address that it is sent to.
+"""
 
 import argparse
 import os
@@ -25,7 +29,8 @@ def add_hub_argument(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(_VARIABLE) or None,
         metavar="URL",
         help=f"the Hub that the operator is set to (env {_VARIABLE}; default: as the Deployments "
-        "it has made say, else the public one)",
+        "it has made say, else the public one); your token is sent to one that is given here, or "
+        "to the public one",
     )
 
 
@@ -57,13 +62,19 @@ def _endpoint(deployment: Object) -> str | None:
     return None
 
 
-def hub_of_asker(endpoint: str | None) -> HubLookup:
-    """Asks the Hub and waits for its answer."""
-    return partial(_ask, HubSettings(endpoint=endpoint))
+def hub_of_asker(given: str | None, used: str | None) -> HubLookup:
+    """Asks the Hub that is `used` and waits for its answer; `given` is the one the person named.
+
+    Another one, which only Deployments tell, gets no token.
+    """
+    token = saved_token() if used == given else None
+    return partial(_ask, HubSettings(endpoint=used), token)
 
 
-def _ask(settings: HubSettings, source: HuggingFaceSource, _: str | None) -> ModelAnswer:
+def _ask(
+    settings: HubSettings, token: str | None, source: HuggingFaceSource, _: str | None
+) -> ModelAnswer:
     try:
-        return fetch_checkpoint(source, saved_token(), settings)
+        return fetch_checkpoint(source, token, settings)
     except ModelLookupError as error:
         return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)

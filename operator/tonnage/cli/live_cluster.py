@@ -4,7 +4,7 @@ with that person's credentials."""
 import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NoReturn
 
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
 from tonnage.cli.documents import Document
@@ -119,5 +119,5 @@ def _ignore(request: Request, code: str, seconds: float) -> None:
     """Nobody counts the requests of a command."""
 
 
-def _refuse_to_write() -> None:
+def _refuse_to_write() -> NoReturn:
     raise AssertionError("the command line writes nothing to a cluster")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from tonnage import __version__
+from tonnage.api.text import harmless
 from tonnage.cli.errors import ExitCode, InputError
 
 _PLUGIN: Final = "kubectl-tonnage"
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return subcommand.run(options)
     except InputError as error:
-        sys.stderr.write(f"{_program()} {options.subcommand}: {error}\n")
+        sys.stderr.write(f"{_program()} {options.subcommand}: {harmless(str(error))}\n")
         return ExitCode.BAD_INPUT
     except BrokenPipeError:
         # The reader (`head`, a pager that was quit) has seen enough. What is still buffered has

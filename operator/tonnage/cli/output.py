@@ -3,13 +3,23 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, Final
 
 import yaml
-from rich.console import Console
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    RenderableType,
+    RenderHook,
+)
+from rich.segment import Segment
 from rich.table import Table
+
+from tonnage.api.text import harmless
 
 TABLE: Final = "table"
 _WIDTH_OF_A_FILE: Final = 160
@@ -40,9 +50,27 @@ def make_console() -> Console:
     if isinstance(sys.stdout, TextIOWrapper):  # a name out of a file must not end the program
         sys.stdout.reconfigure(errors="backslashreplace")
     console = Console(highlight=False)
+    console.push_render_hook(_WrittenOut())
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_FILE
     return console
+
+
+class _WrittenOut(RenderHook):
+    """Names and messages out of files and clusters steer no terminal; only rich's own codes do."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Implement RenderHook."""
+        return [_Harmless(one) for one in renderables]
+
+
+@dataclass(frozen=True, slots=True)
+class _Harmless:
+    content: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.content, options):
+            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
 
 
 def make_table(*headings: str, right: Sequence[str] = ()) -> Table:

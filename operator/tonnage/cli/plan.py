@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.corrections import (
     add_corrections_argument,
@@ -20,6 +21,7 @@ from tonnage.cli.corrections import (
 from tonnage.cli.declared import Declared, find_declared, in_order_of_creation
 from tonnage.cli.documents import Document, load_manifests
 from tonnage.cli.dump import Dump
+from tonnage.cli.endpoints import observe_endpoints
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.fleet_files import add_fleet_arguments, load_cluster, read_fleet
 from tonnage.cli.hub_of_asker import add_hub_argument, hub_of_asker, operators_hub
@@ -38,6 +40,7 @@ from tonnage.cli.planning import Planned, observe_declared, plan_all
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.assignment import Assignment
 from tonnage.reconcile.case import World
+from tonnage.reconcile.observe import Observation
 from tonnage.render.model import RenderSettings
 
 _Answer = tuple[list[Planned], Assignment | None]
@@ -146,10 +149,22 @@ async def _plan_in(
     catalog = load_catalog()
     corrections = await operators_corrections(options, dump, catalog)
     world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
-    observations = await observe_declared(declared, dump, hub_of_asker(endpoint))
-    fleet = read_fleet(dump)
+    ask_hub = hub_of_asker(options.hf_endpoint, endpoint)
+    observations = await observe_declared(declared, dump, ask_hub)
+    observations = await observe_endpoints(observations, dump, ask_hub, now)
+    fleet = read_fleet(dump, _shard_of(observations))
     planned = await plan_all(observations, dump, fleet, world, now)
     return planned, optimise(planned, fleet, world) if options.optimize else None
+
+
+def _shard_of(observations: Sequence[Observation]) -> Shard:
+    """The shard of all of them. Raises InputError where they are of several: no plan is for two
+    operators."""
+    shards = {found.shard: found.key for found in observations}
+    if len(shards) > 1:
+        told = ", ".join(f"{key} is of {shard}" for shard, key in shards.items())
+        raise InputError(f"{told}: expected objects of one shard, plan the others by themselves")
+    return next(iter(shards), UNNAMED_SHARD)
 
 
 def _find(options: argparse.Namespace, given: Sequence[Document], namespace: str) -> list[Declared]:

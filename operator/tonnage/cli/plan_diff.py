@@ -140,8 +140,11 @@ def _children(observation: Observation) -> list[Object]:
     children = [found.child for found in observation.deployments]
     if observation.service is not None:
         children.append(observation.service)
+    children.extend(observation.placement_services)
     if isinstance(observation.inference_pool, Child):
         children.append(observation.inference_pool)
+    if observation.long_endpoint is not None:
+        children.append(observation.long_endpoint)
     return [child.body for child in children]
 
 

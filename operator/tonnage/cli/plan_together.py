@@ -25,7 +25,8 @@ from tonnage.reconcile.case import World
 
 
 def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: World) -> Assignment:
-    """The best assignment of the objects that do not run yet; those that run stay where they are.
+    """The best assignment of the objects that do not run yet; those that run stay where they are,
+    and so do objects whose requests are told apart by length.
 
     Raises InputError where there is no solver, or it found nothing in time.
     """
@@ -33,7 +34,8 @@ def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: World) -> 
     held: list[Reservation] = []
     for one in planned:
         accepted = accept(one.observation, world.catalog)
-        if one.observation.deployments:
+        # Both endpoints of a model have one spec.placement: no pin could be for one of them.
+        if one.observation.deployments or one.observation.context is not None:
             held += one.plan.reservations
         elif isinstance(accepted, Accepted):
             request = Request(

@@ -7,11 +7,13 @@ from rich.padding import Padding
 from tonnage.api.conditions import Condition, ConditionType
 from tonnage.api.status import (
     CandidateStatus,
+    EndpointStatus,
     InferenceDeploymentStatus,
     MemoryStatus,
     PlacementStatus,
 )
 from tonnage.cli.output import make_table
+from tonnage.placement.messages import format_count
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.plan import Plan
 
@@ -24,12 +26,29 @@ def show_plan(console: Console, key: Key, plan: Plan) -> None:
     for condition in plan.status.conditions:
         if condition.type in (ConditionType.ACCEPTED, ConditionType.PLACED):
             console.print(f"  {condition_line(condition)}", soft_wrap=True)
+    for endpoint in plan.status.endpoints or []:
+        console.print(f"  {escape(tell_endpoint(endpoint))}", soft_wrap=True)
     for placement in plan.status.placements:
+        if placement.weight is not None:
+            console.print(f"  {escape(_tell_share(placement))}", soft_wrap=True)
         show_placement(console, placement)
     show_candidates(console, plan.status)
     for action in plan.all_actions:
         console.print(f"  would {escape(str(action))}")
     console.print()
+
+
+def tell_endpoint(endpoint: EndpointStatus) -> str:
+    """Where requests go by their length, and which object serves them."""
+    return (
+        f"{endpoint.context} requests (up to {endpoint.max_model_len:,} tokens): Service"
+        f" {endpoint.service}, InferenceDeployment {endpoint.inference_deployment}"
+    )
+
+
+def _tell_share(placement: PlacementStatus) -> str:
+    replicas = format_count(placement.replicas, "replica")
+    return f"{placement.pool}: {replicas}, {placement.weight} % of the work"
 
 
 def condition_line(condition: Condition) -> str:

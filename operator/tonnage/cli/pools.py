@@ -5,6 +5,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
+from tonnage.api.shard import Shard
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.documents import Document
 from tonnage.cli.dump import Dump
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     parser.add_argument(
+        "--shard",
+        metavar="NAME",
+        help="the shard whose nodes and pools are shown (default: those of none)",
+    )
+    parser.add_argument(
         "--all", action="store_true", help="show every node (default: the first of each pool)"
     )
     add_output_argument(parser)
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the pools; exit with 3 when nothing can be placed on any of them."""
     dump = Dump(_load(options), DEFAULT_NAMESPACE, datetime.now(UTC))
-    pools = build_pools(read_fleet(dump), load_catalog())
+    pools = build_pools(read_fleet(dump, Shard(options.shard)), load_catalog())
     if options.output == TABLE:
         show_pools(make_console(), pools, every_node=options.all)
     else:

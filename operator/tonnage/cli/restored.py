@@ -21,6 +21,7 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
+from tonnage.reconcile.beside_status import SPREAD
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.serving import placed_for
@@ -70,6 +71,7 @@ def _restore(
         existing=len(staying),
         ready=sum(pod.ready for pod in staying),
         settled=wanted == len(staying),
+        beside=reported.get("reason") == SPREAD,
     )
 
 
@@ -96,24 +98,31 @@ def _placed_for(observation: Observation) -> str:
 
 
 def as_rendered(observation: Observation, children: Iterable[Object]) -> Observation:
-    """The observation with its restored Deployment, and what is beside it, as rendered now."""
-    bodies = {body["kind"]: body for body in children}
-    if not bodies:
+    """The observation with its restored Deployments, and what is beside them, as rendered now."""
+    by_kind: dict[str, list[Object]] = {}
+    for body in children:
+        by_kind.setdefault(body["kind"], []).append(body)
+    if not by_kind:
         return observation
-    rendered = _with_surge(bodies["Deployment"])
-    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
-    name = rendered["metadata"]["name"]
+    rendered = {body["metadata"]["name"]: _with_surge(body) for body in by_kind["Deployment"]}
+    service, *others = map(_child, by_kind["Service"])
+    pools = by_kind.get("InferencePool", ())
     return replace(
         observation,
-        service=_child(bodies["Service"]),
-        inference_pool=_child(bodies["InferencePool"]) if "InferencePool" in bodies else None,
+        service=service,
+        placement_services=tuple(others),
+        inference_pool=next(map(_child, pools), None),
         deployments=tuple(
-            replace(found, child=_child(rendered), template=template)
-            if found.child.name == name
-            else found
-            for found in observation.deployments
+            _as_rendered(found, rendered.get(found.child.name)) for found in observation.deployments
         ),
     )
+
+
+def _as_rendered(found: ChildDeployment, rendered: Object | None) -> ChildDeployment:
+    if rendered is None:
+        return found
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    return replace(found, child=_child(rendered), template=template)
 
 
 def _with_surge(deployment: Object) -> Object:

@@ -1,7 +1,6 @@
 """`tonnage run`: the operator itself, in a cluster or beside one."""
 
 import argparse
-import asyncio
 from functools import partial
 
 from tonnage.cli.errors import InputError
@@ -9,6 +8,7 @@ from tonnage.cli.fleet_file import read_fleet_file
 from tonnage.runtime import settings as operator_settings
 from tonnage.runtime.log_lines import configure_logging
 from tonnage.runtime.settings import SettingsError, settings_from
+from tonnage.watch.last_resort import run_to_the_end
 from tonnage.watch.loop import build_loop
 from tonnage.watch.process import run_operator
 
@@ -25,4 +25,4 @@ def run(options: argparse.Namespace) -> int:
     except SettingsError as error:
         raise InputError(str(error)) from None
     configure_logging(settings.log_level, settings.log_format, settings.secrets)
-    return asyncio.run(run_operator(settings, partial(build_loop, settings), read_fleet_file))
+    return run_to_the_end(run_operator(settings, partial(build_loop, settings), read_fleet_file))

@@ -275,7 +275,7 @@ def test_offline_mode_is_named(
                 "model.safetensors": HubFile((10**8).to_bytes(8, "little"), 10**9),
             },
             Reason.INVALID_MODEL,
-            ["more than is read here"],
+            ["at most 4194304 are read here"],
             id="a header of 100 MB",
         ),
         pytest.param(

@@ -1,0 +1,370 @@
+"""A user who may create InferenceDeployments in one namespace, and what else that gives: nothing.
+
+The threat model in SECURITY.md names these tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from e2e.admin import Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, container, has
+from e2e.models import inference, token_secret
+from e2e.operator_process import USER, OperatorProcess
+from e2e.rest import Access, ApiError, Json, Rest
+from e2e.stack import Stack, service_account_kubeconfig
+from tests.support.hub_server import Answer, HubServer
+
+HUB = "http://93.184.216.34"
+"""Of the whole world, as the real one is; the server of the tests answers for it as a proxy."""
+
+METADATA = "http://169.254.169.254/latest/meta-data/"
+TENANT = "tenant"
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def operator(
+    control_plane: Stack,
+    installed: Admin,
+    hub: HubServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    folder = tmp_path_factory.mktemp("operator")
+    environment = {"HF_ENDPOINT": HUB, "HF_HOME": str(folder / "hub")}
+    environment |= {"http_proxy": hub.endpoint, "no_proxy": "127.0.0.1"}
+    process = OperatorProcess(control_plane, folder, environment=environment)
+    process.start()
+    yield process
+    process.close()
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Somebody whose whole rights are InferenceDeployments of one namespace."""
+
+    user: User
+    rest: Rest
+
+    @property
+    def path(self) -> str:
+        """Where the objects are."""
+        return self.user.admin.resource("infd").path(self.user.namespace)
+
+    def create(self, body: Json) -> Json:
+        """Create the object. Raises ApiError where the API server refuses it."""
+        return self.rest.request("POST", self.path, body)
+
+
+@pytest.fixture
+def tenant(user: User, control_plane: Stack, fleet: UseFleet, tmp_path: Path) -> Tenant:
+    fleet("tiny")
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": TENANT}}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
+    rule = {
+        "apiGroups": ["tonnage.dev"],
+        "resources": ["inferencedeployments"],
+        "verbs": ["get", "list", "create", "update", "patch", "delete"],
+    }
+    account = {"kind": "ServiceAccount", "name": TENANT, "namespace": user.namespace}
+    user.admin.apply(
+        [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": TENANT}},
+            {**rbac, "kind": "Role", "rules": [rule]},
+            {**rbac, "kind": "RoleBinding", "roleRef": reference, "subjects": [account]},
+        ]
+    )
+    kubeconfig = tmp_path / "tenant.kubeconfig"
+    service_account_kubeconfig(control_plane, user.namespace, TENANT, kubeconfig)
+    rest = Rest(Access.load(kubeconfig))
+    path = f"/apis/tonnage.dev/v1alpha1/namespaces/{user.namespace}/inferencedeployments"
+    user.admin.until("the tenant's rights", lambda: _may(rest, path))
+    return Tenant(user, rest)
+
+
+def _may(rest: Rest, path: str) -> bool:
+    try:
+        rest.request("GET", path)
+    except ApiError:
+        return False
+    return True
+
+
+def llama(name: str, **spec: Any) -> Json:
+    return inference(name, "llama-3.1-8b", max_model_len=2048, **spec)
+
+
+def from_hub(name: str, **source: Any) -> Json:
+    return llama(name, model={"source": {"huggingFace": {"repo": f"acme/{name}", **source}}})
+
+
+def pod_of(tenant: Tenant, name: str) -> Json:
+    """The pod's spec as it was rendered."""
+    tenant.user.wait(name, has("Placed"))
+    (found,) = tenant.user.children("deployments", name)
+    spec: Json = found["spec"]["template"]["spec"]
+    return spec
+
+
+def assert_others_are_served(tenant: Tenant, operator: OperatorProcess, name: str) -> None:
+    """As they are by an operator that has just begun, which reads all there is."""
+    tenant.create(llama(name))
+    tenant.user.wait_ready(name)
+    assert operator.stop() == 0
+    operator.start()
+    tenant.create(llama(f"{name}-again"))
+    tenant.user.wait_ready(f"{name}-again")
+
+
+def test_an_object_nested_as_deep_as_an_api_server_reads_stops_nobody(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    body = llama("deep")
+    body["spec"]["model"]["source"]["inline"]["config"]["nested"] = "here"
+    text = json.dumps(body).replace('"here"', "[" * 9_000 + "]" * 9_000)
+    tenant.user.admin.kubectl("create", "--raw", tenant.path, "-f", "-", text=text)
+
+    def told() -> bool:
+        return b"nested deeper than 100 levels" in tenant.rest.raw("GET", f"{tenant.path}/deep")
+
+    try:
+        tenant.user.admin.until("the status to tell of it", told)
+        assert_others_are_served(tenant, operator, "beside")
+    finally:
+        tenant.rest.raw("DELETE", f"{tenant.path}/deep")
+
+
+FORGED = {
+    "numbers without end": '{"tensorParallelSize":' + "9" * 4_300 + ',"maxNumSeqs":1e999}',
+    "depth": '{"pool":' + "[" * 20_000 + "]" * 20_000 + "}",
+    "another shape": '{"pool":[{}],"accelerator":{},"correctionBytes":"x","beside":"yes"}',
+}
+
+
+def controlled_by(owner: Json) -> list[Json]:
+    """References as the operator's children have them."""
+    kind = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "InferenceDeployment"}
+    return [{**kind, "name": owner["name"], "uid": owner["uid"], "controller": True}]
+
+
+def forged_deployment(number: int, owner: Json, text: str) -> Json:
+    """A Deployment that looks like a child of the owner, as its labels and references have it."""
+    labels = {"number": str(number)}
+    pod = {"containers": [{"name": "vllm", "image": "i"}]}
+    keys = ("placement", "moved", "placed-for", "template", "rendered")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": f"owner-forged-{number}",
+            "labels": {"tonnage.dev/inferencedeployment": "owner"},
+            "annotations": {f"tonnage.dev/{key}": text for key in keys},
+            "ownerReferences": controlled_by(owner),
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def test_annotations_forged_on_deployments_stop_nobody(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    owner = tenant.create(llama("owner", replicas=0))["metadata"]
+    tenant.user.admin.apply(
+        forged_deployment(number, owner, text) for number, text in enumerate(FORGED.values())
+    )
+    assert_others_are_served(tenant, operator, "beside")
+
+
+ESCAPES: Json = {
+    "hostNetwork": True,
+    "hostPID": True,
+    "hostIPC": True,
+    "nodeName": "h100-0",
+    "nodeSelector": {"a": "b"},
+    "affinity": {},
+    "automountServiceAccountToken": True,
+    "shareProcessNamespace": True,
+    "securityContext": {"runAsUser": 0, "sysctls": [{"name": "a", "value": "b"}]},
+    "initContainers": [{"name": "a", "image": "evil", "securityContext": {"privileged": True}}],
+    "containers": [{"name": "a", "image": "evil"}],
+    "ephemeralContainers": [{"name": "a", "image": "evil"}],
+    "hostAliases": [{"ip": "1.1.1.1", "hostnames": ["kubernetes.default"]}],
+    "dnsConfig": {"nameservers": ["1.1.1.1"]},
+    "schedulerName": "mine",
+    "overhead": {"cpu": "1"},
+    "resourceClaims": [{"name": "a"}],
+}
+FIELDS_OF_THE_CONTAINER = ("command", "securityContext", "lifecycle", "volumeDevices", "envFrom")
+
+
+def test_fields_of_a_pod_that_lead_out_of_it_are_not_taken(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    tenant.create(llama("plain"))
+    evil = llama("plain2", template={"spec": {**ESCAPES, "privileged": True}})
+    for field in FIELDS_OF_THE_CONTAINER:
+        evil["spec"]["engine"] = {"vllm": {field: [{"privileged": True}]}}
+    tenant.create(evil)
+    got, want = pod_of(tenant, "plain2"), pod_of(tenant, "plain")
+    assert json.loads(json.dumps(got).replace("plain2", "plain")) == want
+    assert want["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "nodeName", "initContainers"} & want.keys()
+    assert container_of(want)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def container_of(pod: Json) -> Json:
+    return container({"spec": {"template": {"spec": pod}}})
+
+
+def with_volume(**source: Any) -> Json:
+    return {"template": {"spec": {"volumes": [{"name": "a", **source}]}}}
+
+
+def with_variable(**source: Any) -> Json:
+    return {"engine": {"vllm": {"env": [{"name": "A", "valueFrom": source}]}}}
+
+
+SOURCES: dict[str, Json] = {
+    "a path of the host": with_volume(hostPath={"path": "/"}),
+    "projected tokens": with_volume(
+        projected={"sources": [{"serviceAccountToken": {"path": "t", "audience": "api"}}]}
+    ),
+    "a driver of the node": with_volume(csi={"driver": "a"}),
+    "a volume of a network": with_volume(nfs={"server": "10.0.0.1", "path": "/"}),
+    "a volume of its own making": with_volume(ephemeral={"volumeClaimTemplate": {"spec": {}}}),
+    "an image": with_volume(image={"reference": "a"}),
+    "two sources at once": with_volume(emptyDir={}, secret={"secretName": "a"}),
+    "a field of the pod": with_variable(fieldRef={"fieldPath": "spec.nodeName"}),
+    "a file": with_variable(fileKeyRef={"path": "a", "volumeName": "a", "key": "a"}),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_sources_of_volumes_and_variables_beyond_the_namespace_are_refused(
+    tenant: Tenant, source: str
+) -> None:
+    with pytest.raises(ApiError, match=r"xactly one|Required value") as refused:
+        tenant.create(llama("evil", **deepcopy(SOURCES[source])))
+    assert refused.value.code == 422
+
+
+def test_secrets_of_other_namespaces_are_not_even_asked_for(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    admin = tenant.user.admin
+    with_slash = {"name": "../default/secrets/victim"}
+    with pytest.raises(ApiError, match="name"):
+        tenant.create(from_hub("slash", tokenSecretRef=with_slash))
+    mark = admin.audit_mark()
+    secret = token_secret("victim", "hf_VictimsToken")
+    secret["metadata"]["namespace"] = "default"
+    admin.apply(secret)
+    elsewhere = {"name": "victim", "namespace": "default"}
+    tenant.create(from_hub("thief", tokenSecretRef=elsewhere))
+    status = tenant.user.wait("thief", has("Accepted", "False", "ModelAccessDenied"))
+    where = f"Secret {tenant.user.namespace}/victim not found"
+    assert where in condition(status, "Accepted")["message"]
+    asked = [
+        event["requestURI"]
+        for event in admin.requests(USER, since=mark)
+        if event["objectRef"]["resource"] == "secrets"
+    ]
+    assert asked
+    assert {uri.split("?")[0] for uri in asked} == {
+        f"/api/v1/namespaces/{tenant.user.namespace}/secrets/victim"
+    }
+    admin.delete("secrets", "victim", "default")
+
+
+EVIL = ["--seed=1; reboot", "$(reboot)", "`reboot`", "--api-key=a\nb --port=1", "'\"\\", "\t*"]
+NAME = "--trust-remote-code $(HF_TOKEN) `id` ;\n$HOME \x1b[2J"
+
+
+def test_what_a_user_writes_is_one_argument_each_and_meets_no_shell(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    body = llama("arguments", engine={"vllm": {"extraArgs": EVIL}})
+    body["spec"]["model"] |= {"name": NAME}
+    tenant.create(body)
+    found = container_of(pod_of(tenant, "arguments"))
+    assert found["args"][-len(EVIL) :] == EVIL
+    literal = NAME.replace("$(", "$$(")  # Kubernetes would put in the value of a variable
+    assert f"--served-model-name={literal}" in found["args"]
+    assert found.get("command", []) in ([], ["vllm", "serve"])
+    assert b"\x1b" not in operator.log.read_bytes()
+
+
+def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_cluster(
+    tenant: Tenant, operator: OperatorProcess, hub: HubServer
+) -> None:
+    hub.trouble = Answer(302, {"Location": METADATA})
+    theirs = [{"name": "HF_ENDPOINT", "value": "http://10.96.0.1"}]
+    revision = "../../api/v1/secrets?x=#"
+    body, quoted = from_hub("inwards", revision=revision), quote(revision, safe="")
+    tenant.create({**body, "spec": {**body["spec"], "engine": {"vllm": {"env": theirs}}}})
+    status = tenant.user.wait("inwards", has("Accepted", "False", "ModelSourceUnreachable"))
+    assert "from a narrower network" in condition(status, "Accepted")["message"]
+    assert hub.requests
+    assert all(asked.startswith(f"GET {HUB}/api/") for asked in hub.requests), hub.requests
+    assert f"GET {HUB}/api/models/acme/inwards/revision/{quoted}?blobs=true" in hub.requests
+
+
+def test_a_deployment_of_somebody_elses_is_not_taken_over(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    """It has the name and the labels, and a reference to another object as its controller."""
+    victim = tenant.create(llama("victim", replicas=0))["metadata"]
+    (made,) = tenant.user.admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "thief",
+                "labels": {"tonnage.dev/inferencedeployment": "thief"},
+                "ownerReferences": controlled_by(victim),
+            },
+            "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}},
+        }
+    )
+    tenant.create(llama("thief"))
+    tenant.user.wait("thief", has("Accepted", "False", "NameConflict"))
+    found = tenant.user.admin.get("services", "thief")
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_the_operator_has_no_right_that_a_tenant_could_borrow(admin: Admin) -> None:
+    """What it may do for a tenant is bounded by these: it can neither bind roles nor run pods."""
+    never = [
+        ("create", "pods"),
+        ("create", "pods/exec"),
+        ("create", "serviceaccounts/token"),
+        ("list", "secrets"),
+        ("watch", "secrets"),
+        ("create", "rolebindings.rbac.authorization.k8s.io"),
+        ("impersonate", "users"),
+        ("update", "inferencedeployments.tonnage.dev"),
+        ("patch", "nodes"),
+        ("create", "daemonsets.apps"),
+        ("create", "jobs.batch"),
+    ]
+    assert [right for right in never if admin.allows(USER, *right, "default")] == []
+    assert admin.allows(USER, "get", "secrets", "default")

@@ -1,0 +1,105 @@
+"""Every regular expression takes linear time, whatever a stranger writes.
+
+Python's engine tries again from each character on, and holds the interpreter's lock meanwhile: an
+expression that is quadratic makes the whole operator stand still. What nearly matches, again and
+again, is the worst for it; so each is tried with texts of its own making.
+"""
+
+import importlib
+import pkgutil
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tonnage
+from tonnage.catalog.data_files import read_data_file
+
+LONG = 65_536
+"""Characters: the end of a log, or of a name in a header."""
+LINE = 4_096
+"""Characters of a line of a log, which is cut to so many before the catalogue's rules see it."""
+LONGEST_SECONDS = 0.5
+"""Of the processor. Linear ones take milliseconds; a quadratic one takes a second or more."""
+
+SHORT_ONLY = {
+    "api.parse._DURATION_PART": "a duration that has passed the schema, of 32 characters at most",
+    "cli.fit_version._NUMBERS": "the name of an image, of 512 characters at most",
+    "telemetry.startup_log._EXCEPTION": "a line of a log, of 4096 characters at most",
+}
+"""Expressions that are never given more."""
+
+IN_A_LIST = {
+    "checkpoint.hub._PICKLES": {"fullmatch"},
+    "cli.inspect._IMAGE": {"fullmatch"},
+    "cli.inspect._NAMESPACE": {"fullmatch"},
+    "fit.weight_correction._PARTS": {"search"},
+}
+"""How expressions are used that have no name of their own."""
+
+
+def expressions() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Those of all modules, and those of the catalogue that are run on logs."""
+    for module in pkgutil.walk_packages(tonnage.__path__, "tonnage."):
+        if module.name.endswith("__main__"):
+            continue
+        for name, value in vars(importlib.import_module(module.name)).items():
+            listed = value if isinstance(value, tuple) else (value,)
+            flat = [part for one in listed for part in (one if isinstance(one, tuple) else (one,))]
+            for number, found in enumerate(one for one in flat if isinstance(one, re.Pattern)):
+                if isinstance(found.pattern, str):
+                    where = f"{module.name.removeprefix('tonnage.')}.{name}"
+                    yield (f"{where}[{number}]" if number else where), found
+    for number, rule in enumerate(read_data_file("failures.yaml")):
+        for field in ("words", "needed", "available"):
+            if field in rule:
+                yield f"failures.yaml[{number}].{field}", re.compile(rule[field])
+
+
+def uses_of(name: str) -> set[str]:
+    """The methods by which it is asked; an expression that has to match from the first character on
+    is not tried again from each other."""
+    module, _, variable = name.partition("[")[0].rpartition(".")
+    if name.startswith("failures.yaml"):
+        return {"search"}
+    if name.partition("[")[0] in IN_A_LIST:
+        return IN_A_LIST[name.partition("[")[0]]
+    source = Path("operator/tonnage", *module.split(".")).with_suffix(".py").read_text("utf-8")
+    return set(re.findall(rf"\b{variable}\.(\w+)\(", source))
+
+
+EXPRESSIONS = {name: found for name, found in expressions() if name not in SHORT_ONLY}
+
+
+def test_they_are_found() -> None:
+    assert len(EXPRESSIONS) > 50
+    assert "checkpoint.stored_formats._IN_LAYER" in EXPRESSIONS
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_it_is_linear(name: str) -> None:
+    expression, uses = EXPRESSIONS[name], uses_of(name)
+    length = LINE if name.startswith("failures.yaml") else LONG
+    assert uses, "nobody uses it, or it belongs into IN_A_LIST"
+    tries_each = not uses <= {"match", "fullmatch"}
+
+    @settings(max_examples=12, deadline=None)
+    @given(
+        st.from_regex(expression, fullmatch="(?<" not in expression.pattern),
+        st.integers(0, 8),
+        st.sampled_from(["", ".", "!", "\n", " ", '"', "a"]),
+    )
+    def near_misses(match: str, cut: int, end: str) -> None:
+        piece = match[: max(1, len(match) - cut)] or "a"
+        text = (piece * (length // len(piece) + 1))[:length] + end
+        started = time.process_time()
+        if tries_each:
+            expression.search(text)
+        expression.fullmatch(text)
+        assert time.process_time() - started < LONGEST_SECONDS, f"{piece!r} again and again"
+
+    near_misses()

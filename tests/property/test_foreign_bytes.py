@@ -1,0 +1,135 @@
+"""Whatever strangers write: a result or an error of ours, in bounded time."""
+
+import ast
+import asyncio
+import json
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.foreign_readers import PAGE, READERS, Reader
+from tests.support.hostile_values import VALUES, WHOLE, places
+from tonnage.api.inference import HuggingFaceSource, ModelSource, SecretKeyRef
+from tonnage.checkpoint.lookup import ModelPending
+from tonnage.reconcile.model_source import read_model
+from tonnage.telemetry import bounded_http
+
+SOURCES = Path("operator/tonnage")
+LONGEST_MESSAGE = 2000
+LONGEST_SECONDS = 5.0
+"""Of the processor; what takes more than linear time takes minutes of these texts."""
+
+PARSING = frozenset(
+    {"json.loads", "json.load", "from_json", "yaml.load", "yaml.load_all", "yaml.safe_load"}
+    | {"text_string_to_metric_families", "int.from_bytes", "datetime.fromisoformat", "ip_address"}
+    | {"base64.b64decode", "shlex.split"}
+)
+ELSEWHERE = {
+    "catalog/data_files.py": "the catalogue's own files",
+    "checkpoint/hub_session.py": "addresses: integration/hub/test_checkpoint_hub_redirects.py",
+    "checkpoint/read_volume.py": "runs in a Job of the user: unit/test_checkpoint_inspection.py",
+    "cli/fit_flags.py": "arguments that a person types: unit/test_cli_fit.py",
+    "cli/fit_values.py": "arguments that a person types: unit/test_cli_fit.py",
+    "cli/plan_diff.py": "keys of managedFields, which the API server parses before it stores them",
+    "reconcile/beside.py": "an annotation that was rendered in the same breath",
+    "reconcile/looks.py": "what the same process has packed",
+    "reconcile/model_source.py": "a Secret's value: test_a_secret_that_is_none",
+    "telemetry/bounded_http.py": "an answer of Prometheus: test_an_error_of_prometheus",
+}
+"""Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""
+
+
+def try_reader(reader: Reader, text: bytes) -> None:
+    """Whatever is not an error of ours is raised."""
+    started = time.process_time()
+    message = "none"
+    try:
+        reader.read(text)
+    except reader.errors as error:
+        message = str(error)
+    assert 0 < len(message.encode()) < LONGEST_MESSAGE, "no message that can be stored"
+    assert time.process_time() - started < LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_it_is_tried_with_is_what_it_understands(name: str) -> None:
+    for sample in READERS[name].samples:
+        READERS[name].read(json.dumps(sample).encode())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_value_of_a_stranger_in_every_place(name: str) -> None:
+    for sample in READERS[name].samples:
+        for place in places(sample):
+            for value in VALUES.values():
+                try_reader(READERS[name], (place % value).encode())
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("whole", WHOLE)
+def test_something_else_altogether(name: str, whole: str) -> None:
+    try_reader(READERS[name], WHOLE[whole])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_any_bytes(name: str) -> None:
+    @given(st.binary(max_size=300) | st.text(max_size=100).map(lambda text: text.encode()))
+    def any_bytes(text: bytes) -> None:
+        try_reader(READERS[name], text)
+
+    any_bytes()
+
+
+@given(st.integers(0, len(PAGE) - 1), st.binary(min_size=1, max_size=3))
+def test_a_real_page_of_metrics_with_bytes_in_its_midst(where: int, told: bytes) -> None:
+    try_reader(READERS["a page of metrics"], PAGE[:where] + told + PAGE[where + len(told) :])
+
+
+class Secret:
+    """The one object of a cluster."""
+
+    def __init__(self, text: object) -> None:
+        self._text = text
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {"data": {"token": self._text}}
+
+
+@given(st.text(max_size=50) | st.binary(max_size=50).map(lambda raw: b64encode(raw).decode()))
+def test_a_secret_that_is_none(text: str) -> None:
+    def ask(_: HuggingFaceSource, token: str | None) -> ModelPending:
+        assert isinstance(token, str)
+        return ModelPending("asked")
+
+    source = HuggingFaceSource(repo="a/b", token_secret_ref=SecretKeyRef(name="hf"))
+    model = ModelSource(hugging_face=source)
+    asyncio.run(read_model(Secret(text), ask, "chat", model))
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_an_error_of_prometheus(whole: str) -> None:
+    started = time.process_time()
+    bounded_http._refusal(503, WHOLE[whole])
+    assert time.process_time() - started < LONGEST_SECONDS
+
+
+def calls_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def test_every_module_that_parses_is_in_the_table_or_is_tried_elsewhere() -> None:
+    parsing = {
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        if not PARSING.isdisjoint(calls_of(path))
+    }
+    listed = {module for reader in READERS.values() for module in reader.of}
+    assert parsing <= listed | ELSEWHERE.keys(), "add them to tests/support/foreign_readers.py"
+    assert ELSEWHERE.keys() <= parsing
+    assert all((SOURCES / module).exists() for module in listed)

@@ -1,0 +1,68 @@
+"""What reading the worst of texts takes, held to by the kernel: a bound is no claim here."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.bounded_readers import LARGEST, MIB, MOST_BYTES, Outcome
+from tests.support.broken_readers import BROKEN
+from tests.support.foreign_readers import READERS
+from tonnage.runtime.models import WORKERS
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="RLIMIT_DATA bounds mappings on Linux only"
+)
+
+
+def told_by(module: str) -> list[Outcome]:
+    """What a module tells that tries readers in a process of its own."""
+    command = [sys.executable, "-m", f"tests.support.{module}"]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [Outcome(**json.loads(line)) for line in told.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Mapping[str, list[Outcome]]:
+    """By reader."""
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in told_by("bounded_readers"):
+        found[outcome.reader].append(outcome)
+    return found
+
+
+@pytest.fixture(scope="module")
+def broken() -> Mapping[str, Outcome]:
+    """By what each of them does wrong."""
+    return {outcome.reader: outcome for outcome in told_by("broken_readers")}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_worst_texts_take_bounded_memory_and_time(
+    name: str, outcomes: Mapping[str, list[Outcome]]
+) -> None:
+    assert len(outcomes[name]) > 20
+    assert [outcome for outcome in outcomes[name] if outcome.fault] == []
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_reader_without_bounds_is_noticed(fault: str, broken: Mapping[str, Outcome]) -> None:
+    assert broken[fault].fault == fault
+
+
+def test_texts_that_are_read_at_once_may_take_half_of_the_memory_of_the_deployment() -> None:
+    documents = yaml.safe_load_all(Path("manifests/base/deployment.yaml").read_text("utf-8"))
+    (deployment,) = (found for found in documents if found["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (mib,) = re.findall(r"^(\d+)Mi$", container["resources"]["limits"]["memory"])
+    assert int(mib) * MIB == 2 * WORKERS * MOST_BYTES
+
+
+def test_sizes_are_told_of_readers_that_there_are() -> None:
+    assert LARGEST.keys() <= READERS.keys()

@@ -1,0 +1,339 @@
+"""Everything that reads what strangers write, in one table: a new reader belongs in it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster import spec_of
+from tests.support.shapes import CONFIGS
+from tonnage.api.inference import ConfigMapSource
+from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.config import parse_config_text
+from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
+from tonnage.checkpoint.model import CheckpointError
+from tonnage.checkpoint.safetensors import (
+    parse_bytes_by_dtype,
+    parse_header,
+    parse_index,
+    parse_table,
+)
+from tonnage.checkpoint.stored_formats import make_checkpoint
+from tonnage.cli.documents import load_documents
+from tonnage.cli.dump import Dump
+from tonnage.cli.errors import InputError
+from tonnage.cli.fit_case import parse_case
+from tonnage.cli.fleet_files import read_fleet
+from tonnage.fit.correction_entries import read_entries
+from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.model import FleetSnapshot
+from tonnage.fleet.node import read_node
+from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.pools import build_pools
+from tonnage.kube.answers import error_for, parse_object
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
+from tonnage.kube.protocol import TransientError
+from tonnage.kube.rights import Right
+from tonnage.reconcile.ledger import read_reservations
+from tonnage.render.errors import RenderError
+from tonnage.render.template import check_template
+from tonnage.telemetry.pod_metrics import read_page
+from tonnage.telemetry.series import NotUnderstoodError, read_vector
+from tonnage.telemetry.startup_log import find_cause, read_shortfall
+from tonnage.watch.mappers import keys_for
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CATALOG = load_catalog()
+PAGE = Path("tests/data/vllm-metrics/after-requests.txt").read_bytes()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` takes the bytes of a stranger; it raises one of `errors` or nothing at all. `of` are
+    the modules that parse for it, `samples` are texts it understands, as data."""
+
+    read: Callable[[bytes], object]
+    of: tuple[str, ...]
+    samples: tuple[Any, ...] = ()
+    errors: tuple[type[Exception], ...] = ()
+
+
+def _object(read: Callable[[Any], object]) -> Callable[[bytes], object]:
+    """A reader of what somebody else has parsed: an API server, or the client of Prometheus."""
+
+    def read_parsed(text: bytes) -> object:
+        try:
+            parsed = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return read(parsed)
+
+    return read_parsed
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda text: read(text.decode(errors="replace"))
+
+
+def _header(text: bytes) -> object:
+    table = parse_header(len(text).to_bytes(8, "little") + text)
+    return make_checkpoint(QUANTIZED, table)
+
+
+def _index(text: bytes) -> object:
+    return make_checkpoint(QUANTIZED, index=parse_index(text))
+
+
+def _config_map(text: str) -> object:
+    data = {"config.json": json.dumps(LLAMA), "weightsBytes": text}
+    return checkpoint_from_config_map(ConfigMapSource(name="facts"), data)
+
+
+def _spec(raw: Any) -> object:
+    spec = parse_spec(raw)
+    check_template(spec)
+    inline = spec.model.source.inline
+    return inline and checkpoint_from_inline(inline)
+
+
+def _fleet_file(text: bytes) -> object:
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        snapshot = read_fleet(Dump(load_documents(file.name), "default", NOW))
+    return build_pools(snapshot, CATALOG)
+
+
+def _nodes(raw: Any) -> object:
+    if not isinstance(raw, dict):
+        return None
+    return build_pools(FleetSnapshot(nodes=(read_node(raw),), pods=()), CATALOG)
+
+
+def _pod(raw: Any) -> object:
+    return read_gpu_pod(raw) if isinstance(raw, dict) else None
+
+
+def _pool(raw: Any) -> object:
+    return read_declared_pool(raw) if isinstance(raw, dict) else None
+
+
+def _annotation(key: str) -> Callable[[str], object]:
+    """An annotation of a Deployment that the ledger of all namespaces is made of."""
+
+    def read(text: str) -> object:
+        metadata = {**DEPLOYMENT["metadata"], "annotations": {f"tonnage.dev/{key}": text}}
+        (found,) = read_reservations([{**DEPLOYMENT, "metadata": metadata}])
+        return repr(found) + str(found.gpus_per_replica * found.replicas * 1.0)
+
+    return read
+
+
+def _answer(text: bytes) -> object:
+    error_for("get", Right("get", "", "pods", None), 403, {"Retry-After": "x"}, text)
+    return parse_object("get", text)
+
+
+def _keys(raw: Any) -> object:
+    if not isinstance(raw, dict):
+        return None
+    return [keys_for(kind, raw) for kind in (PODS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS)]
+
+
+def _series(raw: Any) -> object:
+    return read_vector(raw, 1_800_000_000.0)
+
+
+def _log(text: str) -> object:
+    cause = find_cause(text[-65_536:])
+    return cause and read_shortfall(cause.words)
+
+
+def _entry(text: str) -> object:
+    found = read_entries({"a": text}, CATALOG.accelerators)
+    return "".join(found.problems.values()).encode()
+
+
+LLAMA = json.loads((CONFIGS / "llama-3.1-8b.json").read_text("utf-8"))
+FP8 = {
+    **LLAMA,
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "ignore": ["lm_head", "re:.*self_attn.*"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8}}},
+    },
+}
+QUANTIZED = parse_config_text(json.dumps(FP8))
+TENSOR = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
+DEPLOYMENT = {
+    "metadata": {
+        "name": "llama-mi300x",
+        "namespace": "chat",
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"tonnage.dev/inferencedeployment": "llama"},
+        "ownerReferences": [{"kind": "InferenceDeployment", "uid": "o", "controller": True}],
+    },
+    "spec": {"replicas": 2},
+}
+SPEC = spec_of(
+    replicas=None,
+    scaling={"minReplicas": 1, "maxReplicas": 2},
+    placement={"accelerators": ["mi300x"], "poolSelector": {"matchLabels": {"a": "b"}}},
+    engine={"vllm": {"extraArgs": ["--seed=1"], "env": [{"name": "A", "value": "b"}]}},
+    template={
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+    },
+)
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {
+        "name": "gpu-1",
+        "annotations": {"a": "b"},
+        "labels": {
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+            "nvidia.com/gpu.memory": "81559",
+            "nvidia.com/gpu.count": "8",
+            "kubernetes.io/arch": "amd64",
+        },
+    },
+    "spec": {"taints": [{"key": "nvidia.com/gpu", "value": "a", "effect": "NoSchedule"}]},
+    "status": {
+        "capacity": {"nvidia.com/gpu": "8"},
+        "allocatable": {"nvidia.com/gpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"operatingSystem": "linux"},
+    },
+}
+AMD_NODE = {
+    **NODE,
+    "metadata": {
+        "name": "gpu-2",
+        "labels": {
+            "amd.com/gpu.device-id": "74a1",
+            "amd.com/gpu.vram": "192G",
+            "amd.com/gpu.cu-count": "304",
+            "beta.amd.com/gpu.product-name.AMD_Instinct_MI300X_OAM": "8",
+            "amd.com/compute-memory-partition": "cpx_nps4",
+        },
+    },
+    "status": {"allocatable": {"amd.com/gpu": "8"}, "capacity": {"amd.com/gpu": 8}},
+}
+POD = {
+    "metadata": {"name": "a", "namespace": "chat", "uid": "u", "labels": {"a": "b"}},
+    "spec": {
+        "nodeName": "gpu-1",
+        "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        "initContainers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}],
+    },
+    "status": {"phase": "Running"},
+}
+POOL = {
+    "apiVersion": "tonnage.dev/v1alpha1",
+    "kind": "AcceleratorPool",
+    "metadata": {"name": "a", "labels": {"a": "b"}},
+    "spec": {"nodeSelector": {"a": "b"}, "costPerGPUHour": "1.5", "tolerations": [], "env": []},
+}
+ENTRY = {
+    "model": "LlamaForCausalLM-1",
+    "weights": "bf16",
+    "kvCache": "auto",
+    "vllmVersion": "v0.32.0",
+    "accelerator": "mi300x",
+    "tensorParallelSize": 1,
+    "pipelineParallelSize": 1,
+    "extraBytes": 1,
+    "origin": "Failure",
+    "learntOf": "chat/llama",
+    "learntOn": "2026-01-01",
+}
+PLACE = {
+    "pool": "amd",
+    "accelerator": "mi300x",
+    "tensorParallelSize": 2,
+    "pipelineParallelSize": 2,
+    "maxNumSeqs": 4,
+    "gpuMemoryUtilization": 0.9,
+    "correctionBytes": 5,
+    "beside": True,
+}
+MOVE = {"reason": "Fallback", "from": "amd", "at": "2026-01-01T00:00:00Z", "why": "a"}
+SERIES = [{"metric": {"pod": "a"}, "value": [1_800_000_000, "1"]}]
+CASE = {"id": "a", "model": {"config": LLAMA}, "accelerator": "mi300x", "engine": {"extraArgs": []}}
+STATUS = {
+    "kind": "Status",
+    "message": 'pods "a" is forbidden: User "u" cannot get resource',
+    "details": {"name": "a", "causes": [{"field": "metadata.uid"}]},
+}
+
+READERS: Mapping[str, Reader] = {
+    "config.json": Reader(
+        parse_config_text, ("checkpoint/config.py",), (LLAMA, FP8), (CheckpointError,)
+    ),
+    "the header of a safetensors file": Reader(
+        _header,
+        ("checkpoint/safetensors.py", "checkpoint/hub_headers.py"),
+        ({"__metadata__": {"a": "b"}, "model.layers.0.mlp.gate.weight": TENSOR},),
+        (CheckpointError,),
+    ),
+    "the start of a safetensors file": Reader(
+        parse_header, ("checkpoint/safetensors.py",), errors=(CheckpointError,)
+    ),
+    "the index of a checkpoint": Reader(
+        _index,
+        ("checkpoint/safetensors.py",),
+        ({"metadata": {"total_size": 2}, "weight_map": {"model.layers.0.a.b": "a.safetensors"}},),
+        (CheckpointError,),
+    ),
+    "a table of tensors": Reader(
+        lambda text: make_checkpoint(QUANTIZED, parse_table(text)),
+        ("checkpoint/safetensors.py",),
+        ([["model.layers.*.a.weight", "U8", [2], [[0, 3]], 1]],),
+        (CheckpointError,),
+    ),
+    "sizes by dtype": Reader(
+        parse_bytes_by_dtype, ("checkpoint/safetensors.py",), ({"BF16": 2},), (CheckpointError,)
+    ),
+    "the size of the weights in a ConfigMap": Reader(
+        _text(_config_map), ("checkpoint/facts.py",), (141_107_412_992,), (CheckpointError,)
+    ),
+    "the spec of an InferenceDeployment": Reader(
+        _object(_spec),
+        ("api/parse.py",),
+        (SPEC,),
+        (InvalidSpecError, RenderError, CheckpointError),
+    ),
+    "an AcceleratorPool": Reader(_object(_pool), ("api/parse.py",), (POOL,), (InvalidSpecError,)),
+    "a Node": Reader(_object(_nodes), (), (NODE, AMD_NODE)),
+    "a Pod": Reader(_object(_pod), (), (POD,)),
+    "an object that a watch tells of": Reader(_object(_keys), (), (DEPLOYMENT, POD)),
+    "an annotation of a place": Reader(
+        _text(_annotation("placement")), ("reconcile/children.py",), (PLACE,)
+    ),
+    "an annotation of a move": Reader(_text(_annotation("moved")), ("reconcile/move.py",), (MOVE,)),
+    "a file for the command line": Reader(
+        _fleet_file, ("cli/documents.py",), (NODE, POOL), (InputError,)
+    ),
+    "a case of a batch": Reader(parse_case, ("cli/fit_case.py",), (CASE,), (InputError,)),
+    "an entry of the corrections": Reader(_text(_entry), ("fit/correction_entries.py",), (ENTRY,)),
+    "an answer of an API server": Reader(
+        _answer, ("kube/answers.py",), (STATUS,), (TransientError,)
+    ),
+    "a result of Prometheus": Reader(_object(_series), (), (SERIES,), (NotUnderstoodError,)),
+    "a page of metrics": Reader(read_page, ("telemetry/pod_metrics.py",)),
+    "a log of vLLM": Reader(_text(_log), ("kube/client.py",)),
+}
