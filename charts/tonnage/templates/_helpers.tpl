@@ -21,6 +21,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* Name of what a cluster has once, or a shard. Takes root and name. */}}
+{{- define "tonnage.ofShard" -}}
+{{ .name }}{{ with .root.Values.shard }}-{{ . }}{{ end }}
+{{- end }}
+
 {{/*
 An object as the project ships it for kustomize (files/), in this release.
 Takes root, object, namespace and, where there are more, labels.
@@ -54,7 +59,19 @@ Takes root, object, namespace and, where there are more, labels.
 {{- $rules = append $rules .value }}
 {{- end }}
 {{- end }}
+{{- range $rules }}
+{{- if and .resourceNames (has "leases" .resources) }}
+{{- $_ := set . "resourceNames" (list (include "tonnage.ofShard" (dict "root" $.root "name" "tonnage"))) }}
+{{- end }}
+{{- end }}
 {{- $_ := set $object "rules" $rules }}
+{{- end }}
+{{- if hasPrefix "Cluster" $object.kind }}
+{{- $name := include "tonnage.ofShard" (dict "root" .root "name" $object.metadata.name) }}
+{{- $_ := set $object.metadata "name" $name }}
+{{- range $object.roleRef | list | compact }}
+{{- $_ := set . "name" $name }}
+{{- end }}
 {{- end }}
 {{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .namespace) }}
 {{- end }}

@@ -4,11 +4,11 @@ A merge patch names the entries that it changes and no other. Server-side apply 
 away that a later apply leaves out, and would come to own those of others that it repeats.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from tonnage.kube.kinds import CONFIG_MAPS
-from tonnage.kube.protocol import Object
+from tonnage.kube.protocol import Gate, Object
 from tonnage.kube.transport import MERGE_PATCH, Request, Transport
 
 ENTRIES_FIELD_MANAGER: Final = "tonnage-corrections"
@@ -35,7 +35,7 @@ class AioConfigMapApi:
         transport: Transport,
         namespace: str,
         name: str,
-        before_write: Callable[[], None],
+        before_write: Gate,
         *,
         timeout_seconds: float = 10.0,
     ) -> None:
@@ -52,9 +52,9 @@ class AioConfigMapApi:
 
     async def change(self, seen: Object | None, entries: Mapping[str, str | None]) -> Object:
         """Set these entries. Raises ConflictError."""
-        self._before_write()
+        seconds = min(self._timeout_seconds, self._before_write())
         request = self._create(entries) if seen is None else self._patch(seen, entries)
-        return await self._transport.fetch_object(request, self._timeout_seconds)
+        return await self._transport.fetch_object(request, seconds)
 
     def _create(self, entries: Mapping[str, str | None]) -> Request:
         body: Object = {

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
@@ -86,6 +88,7 @@ async def connect(
             f"no credentials for an API server: {error}; give --kubeconfig, or run in a pod with a "
             "service account"
         ) from error
+    _settle_surroundings(configuration)
     try:
         async with ApiClient(configuration) as client:
             client.user_agent = f"tonnage/{__version__}"
@@ -93,6 +96,15 @@ async def connect(
     finally:
         if refreshing is not None:
             refreshing.cancel()
+
+
+def _settle_surroundings(configuration: Configuration) -> None:
+    """Look for a proxy in the environment once. The client would do so for each request, and look
+    for a .netrc file too, both in a thread of its own, which takes longer than the request."""
+    configuration.client_session_kwargs = {"trust_env": False}
+    server = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(server.netloc):
+        configuration.proxy = getproxies().get(server.scheme)
 
 
 def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str | None:

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tonnage.api.names import GROUP
 from tonnage.api.redact import redact
 from tonnage.kube.kinds import EVENTS
-from tonnage.kube.protocol import ApiError, KubeApi, Object
+from tonnage.kube.protocol import ApiError, Object
 from tonnage.kube.throttle import TokenBucket
 
 _log = logging.getLogger(__name__)
@@ -46,12 +46,20 @@ class _Series:
     count: int = 0
 
 
+class EventWriter(Protocol):
+    """Where events go."""
+
+    async def create_event(self, event: Object) -> None:
+        """Write an events.k8s.io/v1 Event."""
+        ...
+
+
 class EventRecorder:
     """Writes events in the name of one operator process."""
 
     def __init__(
         self,
-        api: KubeApi,
+        api: EventWriter,
         *,
         identity: str,
         new_bucket: Callable[[], TokenBucket],
@@ -72,7 +80,7 @@ class EventRecorder:
         `reason` says why in one CamelCase word, `action` what was done or attempted, likewise.
         """
         note = _TIME.sub(_TIME_TOLD, redact(note)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
-        name = self._name(regarding, reason, note)
+        name = self._name(regarding, reason, note, action)
         series = self._count(name)
         if not self._bucket_of(regarding["metadata"]["uid"]).try_take():
             return  # the count is not lost, the next one carries it
@@ -96,10 +104,11 @@ class EventRecorder:
         except ApiError as error:
             _log.info("event %s not written: %s", reason, error)
 
-    def _name(self, regarding: Mapping[str, Any], reason: str, note: str) -> str:
-        """The same for the same cause, told by the same process about the same object."""
+    def _name(self, regarding: Mapping[str, Any], reason: str, note: str, action: str) -> str:
+        """The same for the same cause, told by the same process about the same object; of all else
+        in an event only the series may change (pkg/apis/core/validation/events.go)."""
         metadata = regarding["metadata"]
-        cause = "\0".join((self._identity, metadata["uid"], reason, note))
+        cause = "\0".join((self._identity, metadata["uid"], reason, note, action))
         return f"{metadata['name'][:200]}.{hashlib.sha256(cause.encode()).hexdigest()[:16]}"
 
     def _count(self, name: str) -> _Series:

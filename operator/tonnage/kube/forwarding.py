@@ -1,8 +1,20 @@
 """A KubeApi in front of another one, to be subclassed by what answers some calls otherwise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Final
 
-from tonnage.kube.protocol import Kind, KubeApi, Object
+from tonnage.api.shard import Shard
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    SERVICES,
+)
+from tonnage.kube.protocol import Kind, KubeApi, Labels, Object
+
+SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
+"""What is told apart by shards. Pods are not: those of everybody take GPUs."""
 
 _Objects = list[Object]  # inside the class, `list` is the verb
 
@@ -21,11 +33,21 @@ class ForwardingKubeApi:
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         where: Callable[[Object], object] | None = None,
     ) -> _Objects:
         """Read all objects with these labels live."""
         return await self._behind.list(kind, namespace, labels, where)
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """Read all Nodes or Pods live, and hand them over one by one."""
+        await self._behind.each(kind, take, namespace, labels)
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
@@ -38,6 +60,10 @@ class ForwardingKubeApi:
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced."""
         return await self._behind.apply(kind, body)
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        """Make an object that nobody has yet, as the first `apply` of it."""
+        return await self._behind.create(kind, body)
 
     async def apply_status(self, kind: Kind, body: Object) -> Object:
         """Server-side apply of /status as field manager `tonnage-status`, forced."""
@@ -69,7 +95,7 @@ class NamespacedKubeApi(ForwardingKubeApi):
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         where: Callable[[Object], object] | None = None,
     ) -> _Objects:
         """Read all objects with these labels live, of these namespaces."""
@@ -79,3 +105,54 @@ class NamespacedKubeApi(ForwardingKubeApi):
         for each in self._namespaces:
             found += await super().list(kind, each, labels, where)
         return found
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """Read all Nodes or Pods live, and hand them over one by one, of these namespaces."""
+        if namespace is not None or not kind.namespaced:
+            await super().each(kind, take, namespace, labels)
+            return
+        for one in self._namespaces:
+            await super().each(kind, take, one, labels)
+
+
+class ShardKubeApi(ForwardingKubeApi):
+    """The API server as one of several operators sees it: what it lists is of its shard.
+
+    What is read by its name, and what belongs to one object, is shown whosever it is: an object
+    that came from another shard has the children that were made there.
+    """
+
+    def __init__(self, behind: KubeApi, shard: Shard) -> None:
+        super().__init__(behind)
+        self._labels = shard.labels
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> _Objects:
+        """Read all objects with these labels live, of this shard where none of one namespace."""
+        return await super().list(kind, namespace, self._narrow(kind, namespace, labels), where)
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """Hand over all Nodes or Pods one by one, of this shard where none of one namespace."""
+        await super().each(kind, take, namespace, self._narrow(kind, namespace, labels))
+
+    def _narrow(self, kind: Kind, namespace: str | None, labels: Labels | None) -> Labels | None:
+        if namespace is not None or kind not in SHARDED:
+            return labels
+        return {**(labels or {}), **self._labels}

@@ -26,6 +26,14 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+Labels = Mapping[str, str | None]
+"""Labels that objects are selected by; None stands for one that must not be there."""
+
+Gate = Callable[[], float]
+"""Asked before each write: the seconds that it may take. Raises NotLeadingError when it may not be
+made at all."""
+
+
 class ApiError(Exception):
     """A request that the API server did not carry out."""
 
@@ -103,14 +111,33 @@ class KubeApi(ClusterReader, Protocol):
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         where: Callable[[Object], object] | None = None,
     ) -> list[Object]:
         """Read all objects live, keeping those for which `where` is true, decided page by page."""
         ...
 
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
+        `kube.lean` builds them; none is kept."""
+        ...
+
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced; the answer is the stored object."""
+        ...
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        """Make an object that nobody has yet, as the first `apply` of it; the answer is what is
+        stored.
+
+        Raises ConflictError, and changes nothing, where there is one of that name, whosever it is.
+        """
         ...
 
     async def apply_status(self, kind: Kind, body: Object) -> Object:

@@ -5,16 +5,18 @@ from typing import Final
 
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.api.parse import InvalidSpecError
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import tell_too_long
 from tonnage.fit.options import InvalidOptionError, engine_options
-from tonnage.kube.protocol import ApiError
+from tonnage.kube.protocol import ApiError, Object
 from tonnage.placement.load import Demanded
 from tonnage.placement.request import check_accelerators, check_allowed_rules
 from tonnage.reconcile.by_load import ByLoad
+from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.priority import UnknownPriorityClass
 from tonnage.render.errors import RenderError
@@ -22,6 +24,12 @@ from tonnage.render.template import check_template
 
 _ASK_AGAIN_SECONDS: Final = 30.0
 """PriorityClasses are not watched, so one that is missing is asked for again."""
+
+_RETRY_LEFTOVER_SECONDS: Final = 2.0
+"""The garbage collector is about to remove children of a deleted object of the same name."""
+
+_RETRY_FOREIGN_SECONDS: Final = 30.0
+"""Objects of others are not watched, so a taken name is looked at again now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,18 @@ class Refused:
     retry_after_seconds: float | None = None
 
 
-def refuse_name(taken: str, *, retry_after_seconds: float) -> Refused:
+def refuse_name(taken: Object) -> Refused:
     """The refusal when `taken`, an object of somebody else, has the name of a child."""
+    metadata = taken["metadata"]
+    owners = metadata.get("ownerReferences") or []
+    leftover = any(owner.get("kind") == INFERENCE_DEPLOYMENT for owner in owners)
     message = (
-        f"{taken} exists and is not controlled by this InferenceDeployment; it is left alone."
+        f"{taken['kind']} {metadata['namespace']}/{metadata['name']} exists"
+        " and is not controlled by this InferenceDeployment; it is left alone."
         " Delete or rename it, or give the InferenceDeployment another name"
     )
-    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=retry_after_seconds)
+    again = _RETRY_LEFTOVER_SECONDS if leftover else _RETRY_FOREIGN_SECONDS
+    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=again)
 
 
 def refuse_child(error: ApiError, *, retry_after_seconds: float | None) -> Refused:
@@ -89,9 +102,13 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
     if isinstance(observation.priority, UnknownPriorityClass):
         told = str(observation.priority)
         return Refused(Reason.INVALID_SPEC, told, retry_after_seconds=_ASK_AGAIN_SECONDS)
+    taken = observation.long_endpoint
+    if observation.declared and taken and not is_controlled_by(taken.body, observation.uid):
+        return refuse_name(taken.body)
     match model:
         case Checkpoint():
-            return _accept_length(spec, model, catalog)
+            refused = _refuse_length(observation.declared or spec, model, catalog)
+            return refused or Accepted(spec, model)
         case ModelUnavailable():
             return Refused(
                 model.reason, model.message, retry_after_seconds=model.retry_after_seconds
@@ -102,13 +119,13 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
             raise AssertionError("a valid spec was observed without its model")
 
 
-def _accept_length(
+def _refuse_length(
     spec: InferenceDeploymentSpec, checkpoint: Checkpoint, catalog: Catalog
-) -> Accepted | Refused:
+) -> Refused | None:
     """vLLM refuses a longer context than the model was made for (config/model.py)."""
     options = engine_options(spec, catalog)
     release = catalog.release(options.vllm_version)
     too_long = tell_too_long(checkpoint.shape, options, release)
     if too_long is not None:
         return Refused(Reason.INVALID_SPEC, f"spec.workload.maxModelLen: {too_long}")
-    return Accepted(spec, checkpoint)
+    return None

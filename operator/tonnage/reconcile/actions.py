@@ -1,7 +1,6 @@
 """What a plan may do to the cluster. Each action is idempotent and may be the last one done."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -68,9 +67,13 @@ def apply_if_changed(kind: Kind, rendered: Object, live: Child | None) -> tuple[
         return (Apply(kind, wanted, exists=False),)
     if _has(live.body, wanted):
         return ()
-    # With the uid, a namesake that somebody put there meanwhile is a conflict and not taken over.
-    pinned = {**wanted, "metadata": {**wanted["metadata"], "uid": live.uid}}
-    return (Apply(kind, pinned, exists=True),)
+    return (Apply(kind, pinned(wanted, live.uid), exists=True),)
+
+
+def pinned(wanted: Object, uid: str) -> Object:
+    """What is applied to the object of this uid alone: a namesake that somebody put there meanwhile
+    is a conflict and not taken over."""
+    return {**wanted, "metadata": {**wanted["metadata"], "uid": uid}}
 
 
 def stamped(rendered: Object) -> Object:
@@ -87,16 +90,18 @@ def _has(live: object, wanted: object) -> bool:
     server-side apply, so each of ours has to be among them; all other lists are compared as a
     whole. A name alone tells no item: one volume may be mounted twice.
     """
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(
+    if live == wanted:
+        return True
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
             key in live and _has(live[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return isinstance(live, list) and _has_items(live, wanted)
-    return live == wanted
+    return False
 
 
 def _has_items(live: list[Any], wanted: list[Any]) -> bool:
-    if all(isinstance(item, Mapping) and "name" in item for item in [*wanted, *live]):
+    if all(isinstance(item, dict) and "name" in item for item in [*wanted, *live]):
         return all(any(_has(found, item) for found in live) for item in wanted)
     return len(live) == len(wanted) and all(map(_has, live, wanted))

@@ -12,12 +12,12 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.fleet.fleet import Fleet
 from tonnage.kube.protocol import Object
 from tonnage.placement.model import Decision
+from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Placed
+from tonnage.reconcile.placed import Placed
 from tonnage.reconcile.serving import newest, pool_now
 from tonnage.reconcile.terms import Terms, read_terms
-from tonnage.render.names import placement_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,15 @@ class Awaiting:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an object stands with approval: the hash of the plan in force, and what waits."""
+    """How an object stands with approval: the hash of the plan in force, and what waits.
+
+    `held_back` are placements beside the first that go on as they are until a person has said yes
+    to what they are to be.
+    """
 
     plan: str | None = None
     proposal: Proposal | None = None
+    held_back: frozenset[str] = frozenset()
 
 
 UNASKED: Final = Standing()
@@ -72,23 +77,31 @@ UNASKED: Final = Standing()
 def terms_of(placed: Placed, deployment: Object) -> Terms:
     """The terms of a placement and the Deployment that was rendered for it."""
     option = placed.option
-    place = option.pool.name, placement_name(option), option.parallelism
+    place = option.pool.name, option.accelerator.id, option.parallelism
     return read_terms(*place, deployment)
 
 
 def terms_in_force(
     observation: Observation, spec: InferenceDeploymentSpec, fleet: Fleet
 ) -> Terms | None:
-    """The terms of the Deployment that the replicas were told to run on last; None without one.
-
-    Their pool is the one that its nodes are in by now, whatever its name was then.
-    """
+    """The terms of the Deployment that the replicas were told to run on last; None without one."""
     current = newest(observation.deployments)
-    if current is None:
-        return None
+    return terms_of_live(current, observation, spec, fleet) if current else None
+
+
+def terms_of_live(
+    current: ChildDeployment,
+    observation: Observation,
+    spec: InferenceDeploymentSpec,
+    fleet: Fleet,
+) -> Terms:
+    """The terms by which a Deployment runs.
+
+    Its pool is the one that its nodes are in by now, whatever its name was then.
+    """
     pools = fleet.pools(tolerations=spec.template.spec.tolerations)
     pool = pool_now(current, observation.pods, pools, fleet)
-    return read_terms(pool, current.placement, current.parallelism, current.child.body)
+    return read_terms(pool, current.accelerator, current.parallelism, current.child.body)
 
 
 def is_approved(terms: Terms, spec: InferenceDeploymentSpec, in_force: Terms | None) -> bool:

@@ -5,15 +5,20 @@ that still count. Where it is lost, the number is that of the Deployment, and th
 window begins anew.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import InvalidSpecError
-from tonnage.api.status import FullReplicaStatus, PastRecommendation, ScalingStatus
+from tonnage.api.scaling_status import (
+    BesideReplicaStatus,
+    FullReplicaStatus,
+    PastRecommendation,
+    ScalingStatus,
+)
 from tonnage.demand.capacity import ReckonedCapacity
 from tonnage.demand.opinion import NoOpinion, Opinion, Serving, judge_load
 from tonnage.demand.step import Step, next_step
@@ -89,11 +94,13 @@ def follow_load(observation: Observation, interval_seconds: float, now: datetime
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The placement that the replicas are to run on, and how many of them: another pool takes
-    another number than the load asks for, and a budget may take fewer."""
+    another number than the load asks for, and a budget may take fewer. `full` is one of them at its
+    fullest, `beside` one of each placement beside."""
 
     placement: str
     replicas: int
     full: FullReplica | None = None
+    beside: Mapping[str, FullReplica] = field(default_factory=dict)
 
 
 def scaling_status(by_load: ByLoad, taken: Taken | None) -> ScalingStatus | None:
@@ -119,6 +126,7 @@ def scaling_status(by_load: ByLoad, taken: Taken | None) -> ScalingStatus | None
         lower=_report(recommendations.lower),
         placement=placement,
         replica=replica,
+        beside=_beside(before, taken),
     )
 
 
@@ -132,6 +140,17 @@ def _each(
         return taken.placement, _report_full(taken.full)
     known = before is not None and before.placement == taken.placement
     return taken.placement, before.replica if before and known else None
+
+
+def _beside(before: ScalingStatus | None, taken: Taken | None) -> list[BesideReplicaStatus] | None:
+    """One replica of each placement beside that one at its fullest, None without any."""
+    if taken is None:
+        return before.beside if before else None
+    found = [
+        BesideReplicaStatus(placement=placement, replica=_report_full(full))
+        for placement, full in taken.beside.items()
+    ]
+    return found or None
 
 
 def find_scaling(scaling: ScalingStatus | None) -> list[Finding]:
@@ -202,12 +221,20 @@ def _serving(
     """Pods that go are left to end what they run."""
     pods = [pod for pod in observation.pods if not pod.deleting]
     current = newest(observation.deployments)
+    grows = current.placement if current else ""
     return Serving(
         placements={pod.name: pod.placement for pod in pods},
         ready=frozenset(pod.name for pod in pods if pod.ready),
-        next_placement=current.placement if current else "",
-        reckoned=_reckoned(spec, before.replica) if before and before.replica else None,
+        next_placement=grows,
+        reckoned=_reckoned_of_each(spec, before, grows) if before else {},
     )
+
+
+def _reckoned_of_each(
+    spec: InferenceDeploymentSpec, before: ScalingStatus, grows: str
+) -> Mapping[str, ReckonedCapacity]:
+    found = {one.placement: _reckoned(spec, one.replica) for one in before.beside or ()}
+    return found | ({grows: _reckoned(spec, before.replica)} if before.replica else {})
 
 
 def _reckoned(spec: InferenceDeploymentSpec, each: FullReplicaStatus) -> ReckonedCapacity:

@@ -1,5 +1,6 @@
 """One object whose spec is accepted, and all that its plan is made of."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,20 +13,21 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.kube.protocol import Object
 from tonnage.placement.memory import Memory
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.approval import UNASKED, Awaiting, Standing, terms_in_force
+from tonnage.reconcile.approval import UNASKED, Awaiting, Standing, terms_in_force, terms_of_live
 from tonnage.reconcile.attempts import Attempts, circumstances_of, failed_plan, find_fault
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.gate import Gate, settle_as_approved
 from tonnage.reconcile.measurement import (
     Reading,
     TaughtBy,
-    draw_lesson,
     draw_lesson_of_failure,
+    draw_lessons,
     take_reading,
 )
 from tonnage.reconcile.move import with_move
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Held, Placed, Unplaced, place, pools_for
+from tonnage.reconcile.place import place, pools_for
+from tonnage.reconcile.placed import Held, Placed, Unplaced
 from tonnage.reconcile.rollback import WayBack, find_way_back
 from tonnage.reconcile.rollout import find_deployment, with_strategy
 from tonnage.reconcile.scaling import room_in
@@ -75,7 +77,7 @@ class Case:
         if self.spec.approval is not Approval.MANUAL:
             return self._place(self.turn), UNASKED
         in_force = terms_in_force(self.observation, self.spec, self.fleet)
-        gate = Gate(self.observation, self.spec, in_force, self.render)
+        gate = Gate(self.observation, self.spec, in_force, self.render, self._read_live)
         return settle_as_approved(gate, self._place, self.turn)
 
     def render(self, placed: Placed) -> Object:
@@ -133,22 +135,29 @@ class Case:
             self.observation, self.accepted, placed.option, running, image, self.world.catalog
         )
 
-    def learn_from(
-        self, placed: Placed, reading: Reading | None, attempts: Attempts
-    ) -> MemoryCorrection | None:
-        """What the placement teaches of memory, by what vLLM measured or by its failure, where that
-        is news. An image of the user's own teaches nobody: it may be another vLLM, or say what it
-        likes, and the lesson would be for all."""
-        if self.spec.engine.vllm.image is not None:
-            return None
-        world, accepted = self.world, self.accepted
-        taught_by = TaughtBy("/".join(self.observation.owner), self.now.date())
-        if reading is not None:
-            return draw_lesson(reading, world.corrections, taught_by, world.catalog)
+    @property
+    def may_teach(self) -> bool:
+        """An image of the user's own teaches nobody: it may be another vLLM, or say what it likes,
+        and the lesson would be for all."""
+        return self.spec.engine.vllm.image is None
+
+    def learn_from(self, readings: Iterable[Reading]) -> tuple[MemoryCorrection, ...]:
+        """What the placements teach of memory by what vLLM measured, where that is news."""
+        world, taught_by = self.world, self._taught_by
+        return tuple(draw_lessons(readings, world.corrections, taught_by, world.catalog))
+
+    def learn_from_failure(self, placed: Placed, attempts: Attempts) -> MemoryCorrection | None:
+        """What the placement teaches by a failure that was just found."""
         if attempts.failed == self.attempts.failed:
             return None
         shortfall = read_shortfall(attempts.failed[-1].message)
-        return draw_lesson_of_failure(placed.option, shortfall, accepted, taught_by, world.catalog)
+        return draw_lesson_of_failure(
+            placed.option, shortfall, self.accepted, self._taught_by, self.world.catalog
+        )
+
+    @property
+    def _taught_by(self) -> TaughtBy:
+        return TaughtBy("/".join(self.observation.owner), self.now.date())
 
     def way_back_from(self, placed: Placed, terms: Terms, deployment: Object) -> WayBack | None:
         """How the plan that served last runs again, where just these terms have failed, or where
@@ -185,6 +194,9 @@ class Case:
             return None
         return find_way_back(self.observation, self.accepted, failed, self._room)
 
+    def _read_live(self, found: ChildDeployment) -> Terms:
+        return terms_of_live(found, self.observation, self.spec, self.fleet)
+
     def _room(self, pool: str, gpus: int) -> int:
         pools = pools_for(self.observation, self.accepted, self.fleet, self.turn)
         return room_in(pools, pool, gpus)
@@ -207,4 +219,11 @@ class Case:
 def owner_of(observation: Observation) -> Owner:
     """The object as what its children belong to."""
     key = observation.key
-    return Owner(key.namespace, key.name, observation.uid, observation.queue)
+    return Owner(
+        key.namespace,
+        key.name,
+        observation.uid,
+        observation.queue,
+        observation.context,
+        observation.shard,
+    )

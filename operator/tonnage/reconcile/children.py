@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
 from tonnage.api.names import (
@@ -22,7 +22,7 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, Knob
 from tonnage.reconcile.move import Move, read_move
 from tonnage.render.defaults import defaults
-from tonnage.render.metadata import CORRECTION_BYTES
+from tonnage.render.metadata import BESIDE, CORRECTION_BYTES
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers are never started again."""
@@ -30,6 +30,8 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 _NO_DEVICE_BYTES: Final = 2**40
 """More than the memory of any device."""
+_NO_COUNT: Final = 2**31
+"""More than vLLM takes of anything that is counted."""
 
 _COMPLETED: Final = "NewReplicaSetAvailable"
 
@@ -60,7 +62,8 @@ class ChildDeployment:
     admission, a ServiceAccount that is not there), `moved` how the replicas came from another pool,
     `completed` whether all of them have served from the current template, if not at this moment.
     `updated` are its pods of that template, and `overdue` is whether they have made no progress for
-    longer than its deadline allows.
+    longer than its deadline allows. `beside`: its replicas take what another placement of the same
+    object has no room for.
     """
 
     child: Child
@@ -80,6 +83,7 @@ class ChildDeployment:
     adjustments: EngineAdjustments = UNADJUSTED
     correction_bytes: int = 0
     overdue: bool = False
+    beside: bool = False
 
     @property
     def since(self) -> datetime:
@@ -90,6 +94,17 @@ class ChildDeployment:
     def placement(self) -> str:
         """Name of the placement."""
         return str((self.child.body["metadata"].get("labels") or {}).get(LABEL_PLACEMENT, ""))
+
+    def serves(self, replicas: int) -> bool:
+        """Whether so many replicas answer at least, and none is still to be replaced."""
+        return self.settled and self.ready >= replicas
+
+    @property
+    def accelerator(self) -> str:
+        """Id of its accelerator: what the placement is named by, but for further pools of one."""
+        annotations = self.child.body["metadata"].get("annotations") or {}
+        told = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
+        return str(told.get("accelerator") or self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +222,7 @@ def read_deployment(body: Object) -> ChildDeployment:
         adjustments=_read_adjustments(placement),
         correction_bytes=_read_correction(placement),
         overdue=progress == _OVERDUE,
+        beside=placement.get(BESIDE) is True,
     )
 
 
@@ -238,7 +254,7 @@ def _read_placement(text: str) -> dict[str, Any]:
 
 
 def _degree(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 1
+    return _count(value) or 1
 
 
 def _read_adjustments(placement: Mapping[str, Any]) -> EngineAdjustments:
@@ -257,7 +273,8 @@ def _read_correction(placement: Mapping[str, Any]) -> int:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and value > 0 else None
+    """Bounded: sums are made of it, and who may change a Deployment may write any number."""
+    return value if type(value) is int and 0 < value < _NO_COUNT else None
 
 
 def _read_pod(body: Object) -> ChildPod:
@@ -301,9 +318,16 @@ def _read_pod(body: Object) -> ChildPod:
 
 
 def _read_address(address: str | None) -> str | None:
+    """Where the server listens. What no network plugin gives a pod (169.254.169.254 tells a cloud's
+    credentials) is no address: who may write the status of pods could have the operator ask there.
+    """
     try:
         found = ip_address(address or "")
     except ValueError:
+        return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    if found.is_link_local or found.is_multicast or found.is_unspecified:
         return None
     host = f"[{found}]" if found.version == 6 else str(found)
     return f"{host}:{defaults().server.port}"

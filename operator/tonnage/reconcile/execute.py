@@ -1,65 +1,69 @@
 """Carrying out a plan's actions, one write after the other."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from tonnage.api.names import INFERENCE_DEPLOYMENT
+from tonnage.api.conditions import Reason
 from tonnage.kube.protocol import (
+    ConflictError,
     ForbiddenError,
     InvalidError,
     KubeApi,
     NotFoundError,
+    Object,
     ObjectReader,
 )
 from tonnage.reconcile.accept import Refused, refuse_child, refuse_name
-from tonnage.reconcile.actions import Action, Apply, Scale
+from tonnage.reconcile.actions import Action, Apply, Scale, pinned
 from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import HINDRANCES, Hindrance, hindrance_of
 
-_RETRY_LEFTOVER_SECONDS: Final = 2.0
-"""The garbage collector is about to remove children of a deleted object of the same name."""
-
-_RETRY_FOREIGN_SECONDS: Final = 30.0
-"""Objects of others are not watched, so a taken name is looked at again now and then."""
-
 _RETRY_FORBIDDEN_SECONDS: Final = 60.0
 
 
-async def find_name_conflict(
-    api: ObjectReader, observation: Observation, actions: Iterable[Action]
-) -> Refused | None:
-    """The first child to be made whose name an object of somebody else has, as a refusal.
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why only the first `done` actions are carried out: a refusal that no retry can mend."""
 
-    Server-side apply would take such an object over, so each name is read before it is first used.
-    """
+    why: Refused
+    done: int
+
+
+async def find_name_conflict(
+    api: ObjectReader, uid: str, actions: Iterable[Action]
+) -> Refused | None:
+    """The first child to be made whose name somebody else has, as the refusal that carrying the
+    actions out would end in."""
     for action in actions:
-        if not isinstance(action, Apply) or action.exists:
-            continue
-        metadata = action.body["metadata"]
-        try:
-            found = await api.get(action.kind, metadata["namespace"], metadata["name"])
-        except NotFoundError:
-            continue
-        if is_controlled_by(found, observation.uid):
-            continue  # it was made after the list was read
-        owners = found["metadata"].get("ownerReferences") or []
-        leftover = any(owner.get("kind") == INFERENCE_DEPLOYMENT for owner in owners)
-        return refuse_name(
-            f"{action.kind.kind} {metadata['namespace']}/{metadata['name']}",
-            retry_after_seconds=_RETRY_LEFTOVER_SECONDS if leftover else _RETRY_FOREIGN_SECONDS,
-        )
+        if isinstance(action, Apply) and not action.exists:
+            taken = await _find(api, action)
+            if taken is not None and not is_controlled_by(taken, uid):
+                return refuse_name(taken)
     return None
 
 
-async def execute(api: KubeApi, actions: Iterable[Action]) -> Refused | None:
-    """Carry out the actions in their order; a refusal that no retry can mend is the answer.
+async def execute(
+    api: KubeApi, observation: Observation, actions: Iterable[Action]
+) -> Stopped | None:
+    """Carry out the actions in their order; where one is refused for good, that.
 
     Raises any other ApiError at the first action that fails, ForbiddenError with the right that
     the operator lacks among them.
     """
+    for done, action in enumerate(actions):
+        why = await _try(api, observation, action)
+        if why is not None:
+            return Stopped(why, done)
+    return None
+
+
+async def _try(api: KubeApi, observation: Observation, action: Action) -> Refused | None:
     try:
-        await _execute(api, actions)
+        if isinstance(action, Apply) and not action.exists:
+            return await _make(api, observation, action)
+        await _execute(api, action)
     except InvalidError as error:
         return refuse_child(error, retry_after_seconds=None)
     except ForbiddenError as error:
@@ -70,6 +74,39 @@ async def execute(api: KubeApi, actions: Iterable[Action]) -> Refused | None:
     return None
 
 
+async def _make(api: KubeApi, observation: Observation, new: Apply) -> Refused | None:
+    """Make a child that no list showed. Where its name is taken all the same, only ours is changed:
+    one that was made since, or that lost its label."""
+    taken = await _find(api, new) if _was_taken(observation) else None
+    if taken is None:
+        try:
+            await api.create(new.kind, new.body)
+        except ConflictError:
+            taken = await _find(api, new)
+            if taken is None:
+                raise
+    if taken is None:
+        return None
+    if not is_controlled_by(taken, observation.uid):
+        return refuse_name(taken)
+    await api.apply(new.kind, pinned(new.body, taken["metadata"]["uid"]))
+    return None
+
+
+def _was_taken(observation: Observation) -> bool:
+    """Whether the last look found a name taken: then none is tried before it is asked for."""
+    conditions = observation.previous_status.get("conditions") or []
+    return any(found.get("reason") == Reason.NAME_CONFLICT for found in conditions)
+
+
+async def _find(api: ObjectReader, new: Apply) -> Object | None:
+    metadata = new.body["metadata"]
+    try:
+        return await api.get(new.kind, metadata["namespace"], metadata["name"])
+    except NotFoundError:
+        return None
+
+
 async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> Hindrance | None:
     """Carry out actions that may fail without harm; what is in the way of one, if anything is.
 
@@ -77,20 +114,20 @@ async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> Hindrance
     """
     for action in actions:
         try:
-            await _execute(api, [action])
+            await _execute(api, action)
         except HINDRANCES as error:
             return hindrance_of(error, action.kind)
     return None
 
 
-async def _execute(api: KubeApi, actions: Iterable[Action]) -> None:
-    for action in actions:
-        if isinstance(action, Apply):
-            await api.apply(action.kind, action.body)
-        elif isinstance(action, Scale):
-            await api.scale(action.kind, action.child.body, action.replicas)
-        else:
-            child = action.child
-            await api.delete(
-                action.kind, action.namespace, child.name, child.uid, child.resource_version
-            )
+async def _execute(api: KubeApi, action: Action) -> None:
+    if isinstance(action, Apply):
+        # What was not there to be read is only made: whoever was quicker keeps theirs.
+        await (api.apply if action.exists else api.create)(action.kind, action.body)
+    elif isinstance(action, Scale):
+        await api.scale(action.kind, action.child.body, action.replicas)
+    else:
+        child = action.child
+        await api.delete(
+            action.kind, action.namespace, child.name, child.uid, child.resource_version
+        )

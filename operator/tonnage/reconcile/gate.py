@@ -7,11 +7,13 @@ from typing import Protocol
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.approval import Awaiting, Standing, is_approved, terms_of
+from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.placed import Held, Placed, Unplaced
 from tonnage.reconcile.proposal import propose
 from tonnage.reconcile.terms import Terms
 from tonnage.reconcile.turn import Turn
+from tonnage.render.names import placement_name
 
 
 class Settle(Protocol):
@@ -30,6 +32,7 @@ class Gate:
     spec: InferenceDeploymentSpec
     in_force: Terms | None
     render: Callable[[Placed], Object]
+    read_live: Callable[[ChildDeployment], Terms]
 
     def terms(self, placed: Placed) -> Terms:
         """What would be carried out."""
@@ -47,6 +50,28 @@ class Gate:
         terms = self.terms(proposed)
         proposal = propose(self.observation, self.spec, terms, proposed, self.in_force)
         return replace(standing, proposal=proposal)
+
+    def admit_beside(self, placed: Placed, standing: Standing) -> tuple[Placed, Standing]:
+        """The placement with only those beside it that may be; the first of the others is proposed,
+        if nothing else is, and what runs there goes on as it is."""
+        admitted, proposal, held_back = [], standing.proposal, set()
+        for share, alone in zip(placed.beside, placed.alone, strict=True):
+            live = self._live(alone)
+            terms, in_force = self.terms(alone), self.read_live(live) if live else None
+            approved = is_approved(terms, self.spec, in_force)
+            if approved or live is not None:
+                admitted.append(share)
+            if not approved:
+                held_back.add(placement_name(alone.option))
+                proposal = proposal or propose(
+                    self.observation, self.spec, terms, alone, in_force, beside=True
+                )
+        found = replace(standing, proposal=proposal, held_back=frozenset(held_back))
+        return replace(placed, beside=tuple(admitted)), found
+
+    def _live(self, placed: Placed) -> ChildDeployment | None:
+        name = placement_name(placed.option)
+        return next((one for one in self.observation.deployments if one.placement == name), None)
 
 
 def settle_as_approved(
@@ -66,4 +91,4 @@ def settle_as_approved(
         return wanted, gate.stand(gate.in_force, proposed)
     if not gate.admits(wanted):
         return Awaiting(wanted), gate.stand(gate.in_force, proposed)
-    return wanted, gate.stand(gate.terms(wanted), proposed)
+    return gate.admit_beside(wanted, gate.stand(gate.terms(wanted), proposed))

@@ -25,14 +25,19 @@ class Handover:
 
 
 def hand_over(
-    key: Key, old: Iterable[ChildDeployment], new: ChildDeployment | None, wanted: int
+    key: Key,
+    old: Iterable[ChildDeployment],
+    new: ChildDeployment | None,
+    wanted: int,
+    beside: Iterable[ChildDeployment | None] = (),
 ) -> Handover:
-    """Let go of each old placement as far as `new` serves in its stead; None: it has to be written
-    first. `wanted` are the replicas there are to be in the end."""
+    """Let go of each old placement as far as `new` and those `beside` it serve in its stead; None:
+    it has to be written first. `wanted` are the replicas there are to be in the end."""
+    ready = _count_ready((new, *beside))
     actions: list[Action] = []
     reservations: list[Reservation] = []
     for found in old:
-        kept = _kept(found, new, wanted)
+        kept = _kept(found, ready, wanted)
         if kept == 0:
             actions.append(Delete(DEPLOYMENTS, key.namespace, found.child))
         elif kept < found.wanted:
@@ -42,7 +47,17 @@ def hand_over(
     return Handover(tuple(actions), tuple(reservations))
 
 
-def _kept(old: ChildDeployment, new: ChildDeployment | None, wanted: int) -> int:
+def _count_ready(new: Iterable[ChildDeployment | None]) -> int | None:
+    """Replicas that serve as they are to, None while any placement is still being changed."""
+    ready = 0
+    for found in new:
+        if found is None or not found.settled:
+            return None
+        ready += found.ready
+    return ready
+
+
+def _kept(old: ChildDeployment, ready: int | None, wanted: int) -> int:
     """Replicas that an old placement goes on with; 0: it goes, since it serves nobody, or since the
     new one serves in its stead.
 
@@ -51,9 +66,9 @@ def _kept(old: ChildDeployment, new: ChildDeployment | None, wanted: int) -> int
     """
     if old.ready == 0:
         return 0
-    if new is None or not new.settled:
+    if ready is None:
         return old.wanted
-    missing = max(0, wanted - new.ready)
+    missing = max(0, wanted - ready)
     if missing and wanted < old.wanted:
         return old.wanted
     return min(old.wanted, missing)

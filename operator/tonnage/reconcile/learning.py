@@ -57,7 +57,7 @@ def known_when_placed(
     release = catalog.release(options.vllm_version)
     served = served_model(accepted.checkpoint.shape, options, release)
     split = current.parallelism
-    key = CorrectionKey(served, current.placement, split.tensor, split.pipeline)
+    key = CorrectionKey(served, current.accelerator, split.tensor, split.pipeline)
     others, still = known.without(key), known.find(key)
     if not current.correction_bytes:
         return others

@@ -1,18 +1,20 @@
-"""What vLLM measured of the plan that runs, beside what was predicted of it.
+"""What vLLM measured of the plans that run, beside what was predicted of them.
 
 Only a server that runs by the very plan of the prediction can speak of it: while replicas of
-another template serve, or some of another pool, there is nothing to compare. What was known once is
-kept while the plan is the same, so that a Prometheus that is down unsays nothing.
+another template serve in a placement, there is nothing to compare of that. What was known once is
+kept while the plan is the same, so that a Prometheus that is down unsays nothing. Each placement is
+read by itself, whatever others there are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from math import inf
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.status import MeasuredStatus, PlacementStatus
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.corrections import Corrections, MemoryCorrection, Origin
+from tonnage.fit.corrections import CorrectionKey, Corrections, MemoryCorrection, Origin
 from tonnage.fit.measured import key_of, measured_kv_bytes, missed_bytes
 from tonnage.fit.model import IllegalParallelism, MemoryAccount
 from tonnage.fit.options import engine_options
@@ -26,6 +28,7 @@ from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.findings import Finding
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.reported import read_reported
+from tonnage.render.names import placement_name
 from tonnage.telemetry.cache import MeasuredCache
 
 GIB = 2**30
@@ -33,9 +36,12 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A KV cache as vLLM sized it, in the terms of the prediction: `measured_bytes` are those of
-    one GPU, `question` is what was predicted from. `is_news`: it was measured just now."""
+    """A KV cache of a placement as vLLM sized it, in the terms of the prediction: `measured_bytes`
+    are those of one GPU, `question` is what was predicted from. `is_news`: it was measured just
+    now."""
 
+    placement: str
+    pool: str
     cache: MeasuredCache
     measured_bytes: int
     account: MemoryAccount
@@ -45,7 +51,13 @@ class Reading:
     @property
     def is_accurate(self) -> bool:
         """Whether the prediction is as good as it claimed to be."""
-        return abs(self.account.kv_cache_bytes - self.measured_bytes) <= self.account.band_bytes
+        return self.bands_off <= 1
+
+    @property
+    def bands_off(self) -> float:
+        """How far the prediction was off, in what it claimed to be off at most."""
+        off = abs(self.account.kv_cache_bytes - self.measured_bytes)
+        return off / self.account.band_bytes if self.account.band_bytes else inf if off else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +80,9 @@ def take_reading(
 
     `target` is the Deployment that already is what was rendered, from this `image`.
     """
-    alone = len(observation.deployments) == 1
-    fresh = observation.measured if target is not None and target.settled and alone else None
+    placement = placement_name(option)
+    settled = target is not None and target.settled
+    fresh = observation.measured.get(placement) if settled else None
     told = observation.previous_status.get("placements") or []
     before = (read_reported(PlacementStatus, raw) for raw in told)
     cache = fresh or _known_before((one for one in before if one is not None), option, image)
@@ -77,7 +90,15 @@ def take_reading(
         return None
     question = _question(option, accepted, catalog)
     measured = measured_kv_bytes(cache.kv_cache_tokens, question, catalog)
-    return Reading(cache, measured, option.fit.account, question, fresh is not None)
+    return Reading(
+        placement,
+        option.pool.name,
+        cache,
+        measured,
+        option.fit.account,
+        question,
+        is_news=fresh is not None,
+    )
 
 
 def measured_status(reading: Reading) -> MeasuredStatus:
@@ -90,12 +111,16 @@ def measured_status(reading: Reading) -> MeasuredStatus:
     )
 
 
-def find_accuracy(reading: Reading) -> Finding:
-    """Whether the prediction held; a prediction that did not makes nothing less ready."""
+def find_accuracy(readings: Sequence[Reading], *, spread: bool) -> Finding:
+    """Whether the predictions held, by the one that is farthest off, which is named where replicas
+    are `spread`. One that did not hold makes nothing less ready."""
+    reading = max(readings, key=lambda one: one.bands_off)
     account, measured = reading.account, reading.measured_bytes
+    where = f"on {reading.pool} (placement {reading.placement}) " if spread else ""
     told = (
-        f"a replica holds {reading.cache.kv_cache_tokens:,} tokens ({format_gib(measured)} GiB of"
-        f" KV cache a GPU); predicted were {account.kv_cache_tokens:,}"
+        f"{where}a replica holds {reading.cache.kv_cache_tokens:,} tokens"
+        f" ({format_gib(measured)} GiB of KV cache a GPU);"
+        f" predicted were {account.kv_cache_tokens:,}"
         f" ({format_gib(account.kv_cache_bytes)} ± {format_gib(account.band_bytes)} GiB)"
     )
     if reading.is_accurate:
@@ -105,21 +130,32 @@ def find_accuracy(reading: Reading) -> Finding:
     return Finding(ConditionType.PREDICTION_ACCURATE, False, reason, told)
 
 
-def draw_lesson(
-    reading: Reading, known: Corrections, taught_by: TaughtBy, catalog: Catalog
-) -> MemoryCorrection | None:
+def draw_lessons(
+    readings: Iterable[Reading], known: Corrections, taught_by: TaughtBy, catalog: Catalog
+) -> Iterator[MemoryCorrection]:
     """What is to be learnt: nothing where what is `known` already predicts what was measured, or
-    where it cannot have been measured."""
-    if not reading.is_news:
-        return None
-    missed = missed_bytes(reading.account, reading.measured_bytes)
+    where it cannot have been measured. Of placements with one key the one that takes most speaks:
+    they have one teacher, and would correct each other for ever."""
+    by_key: dict[CorrectionKey, tuple[int, Reading]] = {}
+    for reading in readings:
+        key, missed = key_of(reading.question, catalog), _missed(reading)
+        if missed is not None and (key not in by_key or missed > by_key[key][0]):
+            by_key[key] = missed, reading
+    for key, (missed, reading) in by_key.items():
+        if reading.is_news and not _is_known(reading, known, catalog):
+            yield MemoryCorrection(key, missed, Origin.MEASUREMENT, taught_by.name, taught_by.on)
+
+
+def _missed(reading: Reading) -> int | None:
+    return missed_bytes(reading.account, reading.measured_bytes)
+
+
+def _is_known(reading: Reading, known: Corrections, catalog: Catalog) -> bool:
+    """Whether what was learnt by now predicts it, or nothing can."""
     now = answer(replace(reading.question, corrections=known), catalog)
-    if missed is None or isinstance(now, IllegalParallelism):
-        return None
-    if abs(now.account.kv_cache_bytes - reading.measured_bytes) <= now.account.band_bytes:
-        return None
-    key = key_of(reading.question, catalog)
-    return MemoryCorrection(key, missed, Origin.MEASUREMENT, taught_by.name, taught_by.on)
+    if isinstance(now, IllegalParallelism):
+        return True
+    return abs(now.account.kv_cache_bytes - reading.measured_bytes) <= now.account.band_bytes
 
 
 def draw_lesson_of_failure(
@@ -130,11 +166,14 @@ def draw_lesson_of_failure(
     catalog: Catalog,
 ) -> MemoryCorrection | None:
     """What a start teaches that found too little memory for its KV cache: it took so much more, at
-    least. Whatever else it lacked tells nothing of the calculation."""
+    least. Whatever else it lacked tells nothing of the calculation, and no start takes more than
+    the device has: a log that says so is a user's own words, and the lesson would be for all."""
     if shortfall is None or shortfall.kind is not ShortfallKind.KV_CACHE:
         return None
     account = option.fit.account
     missed = account.correction_bytes + missed_kv_bytes(account, shortfall)
+    if abs(missed) > account.device_bytes:
+        return None
     key = key_of(_question(option, accepted, catalog), catalog)
     return MemoryCorrection(key, missed, Origin.FAILURE, taught_by.name, taught_by.on)
 

@@ -1,7 +1,6 @@
 """The model's facts from wherever the spec says: the Hub, a ConfigMap, or the object itself."""
 
 import base64
-import binascii
 from collections.abc import Callable
 from typing import Final
 
@@ -105,7 +104,7 @@ async def _read_token(api: ObjectReader, namespace: str, ref: SecretKeyRef | Non
         problem = _tell_forbidden(error)
     except KeyError:
         problem = f"has no key {ref.key}"
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of base64, and of UTF-8
         problem = f"key {ref.key} is not text"
     message = f"Secret {namespace}/{ref.name} {problem}"
     raise _Unreadable(ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, _RETRY_SECONDS))

@@ -113,7 +113,6 @@ def is_under_way(deployments: Collection[ChildDeployment]) -> bool:
     """Whether the replicas have left a pool and do not all serve from the new one yet."""
     if all(found.moved is None for found in deployments):
         return False
-    return len(deployments) > 1 or any(
-        not found.completed and (not found.settled or found.ready < found.wanted)
-        for found in deployments
+    return sum(not found.beside for found in deployments) > 1 or any(
+        not found.completed and not found.serves(found.wanted) for found in deployments
     )

@@ -1,6 +1,7 @@
 """What is true now: the object, its children and its model, read live in this very reconcile."""
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -9,7 +10,9 @@ from typing import Any, Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
 from tonnage.api.status import reported_status
+from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.demand.signals import Look, MeasuredLoad
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
@@ -34,12 +37,14 @@ from tonnage.reconcile.children import (
 from tonnage.reconcile.failures import needs_log
 from tonnage.reconcile.inference_pool import find_pool
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.long_endpoint import find_long_endpoint, read_context
 from tonnage.reconcile.model_source import HubLookup, read_model
 from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
 from tonnage.reconcile.ready_plan import needs_revisions
 from tonnage.reconcile.turn import Precedence
-from tonnage.telemetry.cache import MeasuredCache
+from tonnage.render.names import service_name
+from tonnage.telemetry.cache import MeasuredCache, least_of_each
 from tonnage.telemetry.load import LoadQuestion
 from tonnage.telemetry.pods import ServingPod
 
@@ -49,12 +54,14 @@ LOG_TAIL_BYTES: Final = 64 * 1024
 _LOGS_PER_RECONCILE: Final = 3
 
 
-Measure = Callable[[Key, list[ServingPod]], Awaitable[MeasuredCache | None]]
-"""Asks what vLLM measured in these pods of an object; None is no opinion."""
+Measure = Callable[[Key, list[ServingPod]], Awaitable[Mapping[str, MeasuredCache]]]
+"""Asks what vLLM measured in these pods of an object, by pod; one that is missing has told
+nothing."""
 
 
-async def measure_nothing(key: Key, pods: list[ServingPod]) -> None:
+async def measure_nothing(key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
     """The answer where nobody can be asked."""
+    return {}
 
 
 MeasureLoad = Callable[[LoadQuestion], Awaitable[MeasuredLoad | None]]
@@ -67,11 +74,15 @@ class Observation:
 
     `spec` and `model` are what became of reading them: the thing itself, or why it is missing.
     `logs` has the end of the log of failed containers, by pod; `measured` what vLLM measured of the
-    ready ones, None where nobody knows. `priority` is that of its pods. `inference_pool` is what is
-    there of one, or why nobody can tell, where there is or may be one. `queue` is the Kueue queue
-    that its label names. `revisions` are the ReplicaSets of its Deployments, where the template
-    that served last has to be looked for among them. `load` is what came of a look at the load,
-    None where nobody looked, as where nobody wants to follow it.
+    ready ones, by placement that of the one with the least, as far as anybody knows. `service` is
+    that over all placements, `placement_services` those of single ones. `priority` is that of its
+    pods. `inference_pool` is what is there of one, or why nobody can tell, where there is or may be
+    one. `queue` is the Kueue queue that its label names. `revisions` are the ReplicaSets of its
+    Deployments, where the template that served last has to be looked for among them. `load` is what
+    came of a look at the load, None where nobody looked, as where nobody wants to follow it.
+    `declared` is the whole spec where long requests have an endpoint of their own, and `spec` then
+    the part of the object itself; `long_endpoint` is what there is of that name, whosever it is.
+    `marked` is the context that the object's own label names, `shard` whose it is.
     """
 
     key: Key
@@ -84,14 +95,24 @@ class Observation:
     previous_status: dict[str, Any]
     deployments: tuple[ChildDeployment, ...] = ()
     service: Child | None = None
+    placement_services: tuple[Child, ...] = ()
     inference_pool: Child | Hindrance | None = None
     pods: tuple[ChildPod, ...] = ()
     revisions: tuple[Object, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
-    measured: MeasuredCache | None = None
+    measured: Mapping[str, MeasuredCache] = field(default_factory=dict)
     load: Look | None = None
     priority: int | UnknownPriorityClass = 0
     queue: str | None = None
+    declared: InferenceDeploymentSpec | None = None
+    long_endpoint: Child | None = None
+    marked: Context | None = None
+    shard: Shard = UNNAMED_SHARD
+
+    @property
+    def context(self) -> Context | None:
+        """Which requests the object's own replicas are for; None where they are for all."""
+        return self.marked if self.declared is None else Context.SHORT
 
     @property
     def precedence(self) -> Precedence:
@@ -112,20 +133,27 @@ async def observe(
     key: Key,
     find_priority: FindPriority = same_for_all,
     measure_load: MeasureLoad | None = None,
+    shard: Shard | None = None,
 ) -> Observation | None:
-    """Read everything about one object; None when it is gone or about to be.
+    """Read everything about one object; None when it is gone or about to be, or where it is of
+    another shard than this one.
 
     Raises ApiError when the API server cannot be asked.
     """
-    itself = await observe_itself(api, key)
+    labels = {LABEL_OWNER: key.name}
+    itself, *listed = await asyncio.gather(
+        observe_itself(api, key, shard),
+        api.list(SERVICES, key.namespace, labels),
+        api.list(PODS, key.namespace, labels),
+        api.list(DEPLOYMENTS, key.namespace, labels),
+    )
     if itself is None:
         return None
     spec, uid = itself.spec, itself.uid
-    labels = {LABEL_OWNER: key.name}
-    services = await api.list(SERVICES, key.namespace, labels)
-    service = next((read_child(found) for found in services if is_controlled_by(found, uid)), None)
-    pods = read_pods(await api.list(PODS, key.namespace, labels))
-    deployments = read_deployments(await api.list(DEPLOYMENTS, key.namespace, labels), uid)
+    services = [read_child(found) for found in listed[0] if is_controlled_by(found, uid)]
+    service = next((found for found in services if found.name == service_name(key.name)), None)
+    pods = read_pods(listed[1])
+    deployments = read_deployments(listed[2], uid)
     return replace(
         itself,
         model=None
@@ -133,20 +161,27 @@ async def observe(
         else await read_model(api, ask_hub, key.namespace, spec.model.source),
         deployments=deployments,
         service=service,
+        placement_services=tuple(found for found in services if found is not service),
         inference_pool=await find_pool(api, key, uid, spec, service),
         pods=pods,
         revisions=await _read_revisions(api, itself, deployments),
         logs=await _read_logs(api, key.namespace, pods),
-        measured=await measure(key, _serving(pods)),
+        measured=await _measure(measure, key, pods),
         load=await _read_load(measure_load, key, spec, deployments),
+        long_endpoint=await find_long_endpoint(
+            api, key, itself.previous_status, asked=itself.declared is not None
+        ),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await find_priority(spec.template.spec.priority_class_name),
     )
 
 
-async def observe_itself(api: ObjectReader, key: Key) -> Observation | None:
-    """Read the object, and nothing that belongs to it; None when it is gone or about to be.
+async def observe_itself(
+    api: ObjectReader, key: Key, shard: Shard | None = None
+) -> Observation | None:
+    """Read the object, and nothing that belongs to it; None when it is gone or about to be, or
+    where it is of another shard than this one.
 
     Raises ApiError when the API server cannot be asked.
     """
@@ -155,28 +190,38 @@ async def observe_itself(api: ObjectReader, key: Key) -> Observation | None:
     except NotFoundError:
         return None
     metadata = body["metadata"]
-    if "deletionTimestamp" in metadata:
+    if "deletionTimestamp" in metadata or shard not in (None, shard_of(body)):
         return None
+    spec = _read_spec(body)
     return Observation(
         key=key,
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         generation=metadata["generation"],
         created=parse_time(metadata["creationTimestamp"]),
-        spec=_read_spec(body),
+        spec=spec if isinstance(spec, InvalidSpecError) else _own_part(spec),
         model=None,
         previous_status=reported_status(body),
         queue=(metadata.get("labels") or {}).get(LABEL_KUEUE_QUEUE),
+        declared=_if_told_apart(spec),
+        marked=read_context(body),
+        shard=shard_of(body),
     )
 
 
-def _serving(pods: Iterable[ChildPod]) -> list[ServingPod]:
-    """Those that answer and stay."""
-    return [
-        ServingPod(pod.name, f"{pod.uid}/{pod.restarts}/{pod.address}", pod.address)
-        for pod in pods
-        if pod.ready and not pod.deleting
-    ]
+async def _measure(
+    measure: Measure, key: Key, pods: Iterable[ChildPod]
+) -> Mapping[str, MeasuredCache]:
+    """What those measured that answer and stay, by placement."""
+    serving = [pod for pod in pods if pod.ready and not pod.deleting]
+    caches = await measure(
+        key,
+        [
+            ServingPod(pod.name, f"{pod.uid}/{pod.restarts}/{pod.address}", pod.address)
+            for pod in serving
+        ],
+    )
+    return least_of_each(caches, {pod.name: pod.placement for pod in serving})
 
 
 def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
@@ -184,6 +229,22 @@ def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
         return parse_spec(body.get("spec"))
     except InvalidSpecError as error:
         return error
+
+
+def _own_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
+    """What the object's own replicas serve."""
+    if spec.workload.long_context is None:
+        return spec
+    return spec.model_copy(update={"workload": spec.workload.short_part})
+
+
+def _if_told_apart(
+    spec: InferenceDeploymentSpec | InvalidSpecError,
+) -> InferenceDeploymentSpec | None:
+    """The whole spec, where requests are told apart by length."""
+    if isinstance(spec, InvalidSpecError) or spec.workload.long_context is None:
+        return None
+    return spec
 
 
 async def _read_load(

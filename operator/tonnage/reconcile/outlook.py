@@ -10,12 +10,13 @@ from tonnage.fit.weights import stored_bytes
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.approval import UNASKED, Awaiting, Proposal, Standing
 from tonnage.reconcile.attempts import Attempts
+from tonnage.reconcile.beside import Beside
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.failures import PodFailure
 from tonnage.reconcile.findings import Finding, format_time, read_finding
 from tonnage.reconcile.measurement import Reading, find_accuracy
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Held, Placed, Unplaced, tell_short
+from tonnage.reconcile.placed import Held, Placed, Unplaced, tell_shares, tell_short
 from tonnage.reconcile.remember import Remembered
 from tonnage.reconcile.rollback import WayBack
 from tonnage.reconcile.rolled_back import find_rolled_back
@@ -44,10 +45,11 @@ class Outlook:
     """The plan so far: was the spec accepted, where do the replicas belong, and on what.
 
     `target` is the Deployment that already is what was rendered; None while it has to be applied.
-    `reading` is what vLLM measured of it. `attempts` is what is known of plans, None where that
-    could not be looked at; `plan` the hash of the one that is carried out, `way_back` the one that
-    runs in the stead of another that failed. `goes_on`: a plan was just found to have failed, which
-    the next look will act on.
+    `readings` are what vLLM measured, of each placement that told. `attempts` is what is known of
+    plans, None where that could not be looked at; `plan` the hash of the one that is carried out,
+    `way_back` the one that runs in the stead of another that failed. `beside` are the placements
+    beside the first. `goes_on`: a plan was just found to have failed, which the next look will act
+    on.
     """
 
     accepted: Accepted | Refused | Remembered
@@ -55,16 +57,27 @@ class Outlook:
     target: ChildDeployment | None = None
     image: str = ""
     standing: Standing = UNASKED
-    reading: Reading | None = None
+    readings: tuple[Reading, ...] = ()
     attempts: Attempts | None = None
     plan: str = ""
     way_back: WayBack | None = None
+    beside: tuple[Beside, ...] = ()
     goes_on: bool = False
 
     @property
     def paused(self) -> bool:
         """Whether nothing is to be replaced or moved (spec.rollout.paused)."""
         return isinstance(self.accepted, Accepted) and bool(self.accepted.spec.rollout.paused)
+
+    @property
+    def targets(self) -> tuple[ChildDeployment | None, ...]:
+        """That of each placement that is to carry replicas, the first one's first."""
+        return (self.target, *(one.target for one in self.beside))
+
+    @property
+    def ready(self) -> int:
+        """Replicas that answer, and already are what was rendered."""
+        return sum(found.ready for found in self.targets if found is not None)
 
     @property
     def wanted(self) -> int:
@@ -75,9 +88,9 @@ class Outlook:
         if self.way_back is not None:
             return self.way_back.wanted
         if isinstance(self.placing, Placed):
-            return self.placing.option.replicas
+            return self.placing.wanted
         if isinstance(self.placing, Awaiting):
-            return self.placing.placed.option.replicas
+            return self.placing.placed.wanted
         if isinstance(self.accepted, Refused):
             return 0
         if self.accepted.spec.replicas is not None or self.placing is None:
@@ -90,8 +103,7 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
     """All conditions of the object, in the order in which a person reads them."""
     accepted = _find_accepted(outlook.accepted)
     placed = _find_placed(outlook)
-    chosen = outlook.placing.option if isinstance(outlook.placing, Placed) else None
-    failure = failure_to_serve(observation, placement_name(chosen) if chosen else None)
+    failure = _find_failure(observation, outlook.placing)
     available = _find_available(observation, outlook, placed, failure)
     if outlook.way_back is not None:
         return [accepted, placed, *find_rolled_back(outlook.way_back, available)]
@@ -114,10 +126,22 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
     ]
 
 
+def _find_failure(
+    observation: Observation, placing: Placed | Held | Unplaced | Awaiting | None
+) -> PodFailure | None:
+    """The first failure of the placements that are to carry replicas."""
+    if not isinstance(placing, Placed):
+        return failure_to_serve(observation, None)
+    options = (placing.option, *(share.option for share in placing.beside))
+    failures = (failure_to_serve(observation, placement_name(option)) for option in options)
+    return next((failure for failure in failures if failure is not None), None)
+
+
 def _find_accuracy(observation: Observation, outlook: Outlook) -> list[Finding]:
     """Whether the prediction held, where that is known; where no plan was made, what was known."""
     if isinstance(outlook.placing, Placed):
-        return [find_accuracy(outlook.reading)] if outlook.reading else []
+        spread = bool(outlook.placing.beside)
+        return [find_accuracy(outlook.readings, spread=spread)] if outlook.readings else []
     kind = ConditionType.PREDICTION_ACCURATE
     before = observation.previous_status.get("conditions") or []
     return [read_finding(one) for one in before if one["type"] == kind and observation.deployments]
@@ -183,14 +207,16 @@ def _tell_waiting(told: str, otherwise: str, proposal: Proposal | None) -> Findi
 
 def _tell_placed(outlook: Outlook, placed: Placed) -> Finding:
     """Placed means room now; nodes that an autoscaler may come to add are none yet."""
-    message, option = placed.decision.message, placed.option
+    message, option = tell_shares(placed) or placed.decision.message, placed.option
     if option.replicas == 0:
         told = _tell_zero(outlook.accepted)
         return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, told)
     proposal = outlook.standing.proposal
     if placed.is_short:
         leaves = f"{_tell_leaving(outlook, placed.leaves_at)}; " if placed.leaves_at else ""
-        told = f"pool {option.pool.name} has {tell_short(placed)}"
+        several = placed.beside and not placed.silent
+        have = "the pools have" if several else f"pool {option.pool.name} has"
+        told = f"{have} {tell_short(placed)}"
         return _tell_waiting(told, f"{leaves}{message}", proposal)
     if proposal is not None:
         message = f"{message}; {proposal}"
@@ -233,15 +259,16 @@ def _find_ready(
             return Finding(kind, False, finding.reason, finding.message)
     if failure is not None:
         return Finding(kind, False, failure.reason, str(failure))
-    target, wanted = outlook.target, outlook.wanted
-    in_place = target is not None and target.settled and len(observation.deployments) == 1
+    ready, wanted, targets = outlook.ready, outlook.wanted, outlook.targets
+    settled = all(found is not None and found.settled for found in targets)
+    in_place = settled and len(observation.deployments) == len(targets)
     if outlook.paused and not in_place:
         return Finding(kind, False, Reason.ROLLOUT_PAUSED, f"{_PAUSED}; a change waits")
-    if target is None or not in_place:
-        updated = f"{target.ready if target else 0} of {wanted} replicas"
+    if not in_place:
+        updated = f"{ready} of {wanted} replicas"
         return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
-    if target.ready < wanted:
-        told = f"{target.ready} of {wanted} replicas are ready; loading a model takes minutes"
+    if ready < wanted:
+        told = f"{ready} of {wanted} replicas are ready; loading a model takes minutes"
         return Finding(kind, False, Reason.CONTAINERS_NOT_READY, told)
     if wanted == 0:
         return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)
@@ -272,9 +299,12 @@ def _is_moving(outlook: Outlook) -> bool:
         return outlook.accepted.placed.holds is True
     if not isinstance(outlook.placing, Placed):
         return False
-    target, granted = outlook.target, outlook.placing.granted
-    has_all = target is not None and target.settled and target.ready >= granted
-    return not has_all or granted == outlook.wanted
+    granted = (outlook.placing.granted, *(one.placed.granted for one in outlook.beside))
+    has_all = all(
+        found is not None and found.serves(replicas)
+        for found, replicas in zip(outlook.targets, granted, strict=True)
+    )
+    return not has_all or sum(granted) == outlook.wanted
 
 
 def _lasts(outlook: Outlook, failure: PodFailure | None) -> bool:
@@ -284,7 +314,7 @@ def _lasts(outlook: Outlook, failure: PodFailure | None) -> bool:
         return False
     if not isinstance(outlook.placing, Placed) or failure.reason is Reason.CHILD_REFUSED:
         return True
-    return outlook.target is not None and outlook.target.updated > 0
+    return any(found is not None and found.updated > 0 for found in outlook.targets)
 
 
 def _find_stalled(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.inference import InferenceDeploymentSpec, SpreadPolicy
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import Parallelism
@@ -22,14 +22,15 @@ from tonnage.placement.decide import decide
 from tonnage.placement.memory import Memory
 from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
+from tonnage.placement.spread import Share
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.attempts import UNTRIED, Attempts, starts_without_memory
 from tonnage.reconcile.children import ChildDeployment, ChildPod
 from tonnage.reconcile.learning import known_when_placed
 from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.placed import Held, Placed, Unplaced, tell_short
 from tonnage.reconcile.retain import (
-    Prospect,
     find_prospect,
     find_relief,
     move_away,
@@ -38,7 +39,8 @@ from tonnage.reconcile.retain import (
     unplaced_since,
     wait_of,
 )
-from tonnage.reconcile.serving import pool_now, serving_deployment
+from tonnage.reconcile.serving import pool_now, serving_deployment, shares_beside
+from tonnage.reconcile.spreading import may_spread, name_placements, running_beside, split
 from tonnage.reconcile.turn import Turn, set_aside
 
 _MISFITS: Final = frozenset(
@@ -60,52 +62,6 @@ _MISFITS: Final = frozenset(
 """What no GPU that becomes free can mend: the pool is not what the user asks for any more."""
 
 
-_NAMED_NODES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The replicas belong on `option`; `granted` of them have GPUs there, or nodes to come.
-
-    `moved` is how they came there from another pool, `prospect` where they would go by choice, and
-    `leaves_at` when another pool takes them because this one is short of GPUs. `silent` are nodes
-    that replicas are on, that nobody hears of, and that the pool has no other room for.
-    """
-
-    decision: Decision
-    option: Option
-    granted: int
-    moved: Move | None = None
-    prospect: Prospect | None = None
-    leaves_at: datetime | None = None
-    silent: tuple[str, ...] = ()
-
-    @property
-    def is_short(self) -> bool:
-        """Whether there is room for some of the replicas only, on nodes that answer."""
-        return self.option.room < self.option.replicas or bool(self.silent)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The replicas wait for their pool, which cannot take them now and says why.
-
-    Another pool is taken at `until`; None: those that run there stay.
-    """
-
-    decision: Decision
-    current: ChildDeployment
-    why: str
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Unplaced:
-    """No pool can carry even one replica; the decision says why."""
-
-    decision: Decision
-
-
 @dataclass(frozen=True, slots=True)
 class _Road:
     """What every step of one placing looks at."""
@@ -121,6 +77,7 @@ class _Road:
     bound: bool
     attempts: Attempts
     corrections: Corrections
+    beside: tuple[ChildDeployment, ...] = ()
 
     @property
     def spec(self) -> InferenceDeploymentSpec:
@@ -177,15 +134,17 @@ def place(
     )
     serving = serving_deployment(observation)
     if serving is None:
-        return _settle(road.decide(_request(road)), None)
-    current = replace(serving, pool=pool_now(serving, observation.pods, pools, fleet))
+        return _spread(road, _settle(road.decide(_request(road)), None), None)
+    current = _where_it_runs(road, serving)
+    beside = (_where_it_runs(road, found) for found in shares_beside(observation, serving))
+    road = replace(road, beside=tuple(beside))
     decision = road.decide(
         _request(
             road,
             (current.pool, current.parallelism),
             _count_held(observation.pods, current),
             current.adjustments,
-            known_when_placed(current, accepted, corrections, catalog),
+            _known_when_placed(road, current),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
@@ -226,7 +185,20 @@ def _request(
         kept_adjustments=adjustments,
         corrections=road.corrections,
         kept_corrections=road.corrections if known is None else known,
+        beside=running_beside(road.beside, lambda found: _count_held(road.observation.pods, found)),
     )
+
+
+def _where_it_runs(road: _Road, found: ChildDeployment) -> ChildDeployment:
+    pods = road.observation.pods
+    return replace(found, pool=pool_now(found, pods, road.pools, road.fleet))
+
+
+def _known_when_placed(road: _Road, current: ChildDeployment) -> Corrections:
+    known = road.corrections
+    for found in (current, *road.beside):
+        known = known_when_placed(found, road.accepted, known, road.catalog)
+    return known
 
 
 def _count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
@@ -244,6 +216,62 @@ def _settle(decision: Decision, moved: Move | None) -> Placed | Unplaced:
     return Placed(decision, chosen, granted, moved)
 
 
+def _spread(
+    road: _Road, placed: Placed | Unplaced, current: ChildDeployment | None
+) -> Placed | Unplaced:
+    """The placement with others beside it, where the user allows that and it is needed."""
+    if not isinstance(placed, Placed):
+        return placed
+    placing, option = road.spec.placement, placed.option
+    there = tuple(found for found in (current, *road.beside) if found is not None)
+    when_short = placing.spread.policy is SpreadPolicy.WHEN_SHORT
+    enough = when_short and not road.beside and option.room >= option.replicas
+    if enough or option.replicas == 0 or not may_spread(placing):
+        return _alone(placed, there)
+    shares = name_placements(split(placing, placed.decision, there, road.has_failed), there)
+    own = next((one for one in shares if one.option.pool is option.pool), None)
+    if own is None and shares:
+        return _go_beside(road, placed, shares[0].option, there, current)
+    others = tuple(one for one in shares if one is not own)
+    if own is None or not others:
+        return _alone(placed, there)
+    to_come = option.grown_room - option.room
+    found = replace(placed, option=own.option, granted=own.replicas, beside=others)
+    return replace(found, granted=own.replicas + min(found.lacking, to_come))
+
+
+def _alone(placed: Placed, there: Sequence[ChildDeployment]) -> Placed:
+    """With nothing beside; a placement that was beside another once keeps its name."""
+    (share,) = name_placements([Share(placed.option, placed.granted)], there)
+    return replace(placed, option=share.option)
+
+
+def _go_beside(
+    road: _Road,
+    placed: Placed,
+    first: Option,
+    there: Sequence[ChildDeployment],
+    current: ChildDeployment | None,
+) -> Placed | Unplaced:
+    """Nothing is left for the placement that the others were beside: one of these comes first.
+
+    It is beside that one for a moment, as it is, so that nobody can mistake which comes first.
+    """
+    beside = tuple(found for found in there if found.pool != first.pool.name)
+    request = _request(replace(road, beside=beside), (first.pool.name, first.parallelism))
+    if request.demanded is not None:
+        request = replace(request, demanded=replace(request.demanded, replicas=first.replicas))
+    decision = road.decide(request)
+    shares = split(road.spec.placement, decision, there, road.has_failed)
+    if not shares or shares[0].option is not decision.chosen:
+        return placed
+    moved = placed.moved
+    if current is not None:
+        shares, moved = (*shares, Share(placed.option, current.wanted)), None
+    own, *others = name_placements(shares, there)
+    return Placed(decision, own.option, own.replicas, moved, beside=tuple(others))
+
+
 def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
     """Leave the pool for the option."""
     place, adjustments = (option.pool.name, option.parallelism), option.adjustments
@@ -251,7 +279,7 @@ def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
     if request.demanded is not None:  # as many as do there what the load asks for here
         demanded = replace(request.demanded, replicas=option.replicas)
         request = replace(request, demanded=demanded)
-    return _settle(road.decide(request), moved)
+    return _spread(road, _settle(road.decide(request), moved), None)
 
 
 def _stay(
@@ -262,9 +290,15 @@ def _stay(
     placed = _settle(decision, current.moved)
     assert isinstance(placed, Placed), "a choice was made"
     placed = replace(placed, silent=_silent_nodes(road, current, chosen))
+    spread = _spread(road, placed, current)
+    if not isinstance(spread, Placed) or spread.option.pool is not chosen.pool:
+        return spread
+    placed = spread
     by_load = road.accepted.demanded is not None and road.runs(current.placement)
     if placed.is_short and not by_load:  # what more load asks for moves nothing that serves by need
         return _stay_short(road, current, placed)
+    if placed.beside:
+        return placed
     prospect = find_prospect(road.observation, road.spec.placement, decision, current, road.now)
     if prospect is None or road.has_failed(prospect.option):
         return placed
@@ -287,16 +321,6 @@ def _stay_short(road: _Road, current: ChildDeployment, placed: Placed) -> Placed
         return replace(placed, leaves_at=leaves_at)
     why = f"it had {tell_short(placed)}"
     return _go(road, relief, move_away(current, why, relief.pool.name, road.now))
-
-
-def tell_short(placed: Placed) -> str:
-    """What a pool has that is short of GPUs, in a few words."""
-    if placed.silent:
-        named = ", ".join(placed.silent[:_NAMED_NODES])
-        others = len(placed.silent) - _NAMED_NODES
-        more = f" and {others} more" if others > 0 else ""
-        return f"replicas on nodes that do not answer ({named}{more})"
-    return f"room for {placed.option.room} of {placed.option.replicas} replicas"
 
 
 def _silent_nodes(road: _Road, current: ChildDeployment, option: Option) -> tuple[str, ...]:
@@ -342,7 +366,7 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
 
 def _died(road: _Road, current: ChildDeployment) -> bool:
     """Whether replicas that are started just so died of memory."""
-    now = current.placement, current.parallelism, current.adjustments
+    now = current.accelerator, current.parallelism, current.adjustments
     tried = starts_without_memory(road.attempts, road.pools)
     return now in [(one.accelerator_id, one.parallelism, one.adjustments) for one in tried]
 
@@ -352,7 +376,8 @@ def _fall_back(road: _Road, current: ChildDeployment, decision: Decision) -> Pla
     if decision.chosen is None:
         return Unplaced(decision)
     why = _tell_verdict(_verdict_on(current, decision))
-    return _settle(decision, move_away(current, why, decision.chosen.pool.name, road.now))
+    moved = move_away(current, why, decision.chosen.pool.name, road.now)
+    return _spread(road, _settle(decision, moved), None)
 
 
 def _verdict_on(current: ChildDeployment, decision: Decision) -> Candidate | None:

@@ -15,16 +15,18 @@ from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused, accept
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
 from tonnage.reconcile.approval import Awaiting, Standing, terms_of
 from tonnage.reconcile.attempts import attempts_now
+from tonnage.reconcile.beside import image_of, look_at_beside
 from tonnage.reconcile.by_load import follow_load
 from tonnage.reconcile.case import Case, Placing, World, owner_of
 from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.endpoints import plan_endpoints, tell_endpoints
 from tonnage.reconcile.forbidden import RETRY_SECONDS, tell_unchanged
 from tonnage.reconcile.gateway import (
     GatewayPlan,
@@ -41,15 +43,15 @@ from tonnage.reconcile.moves import Wish, is_under_way
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.outlook import Outlook
-from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.placed import Held, Placed, Unplaced
+from tonnage.reconcile.placed_children import roll_out
 from tonnage.reconcile.remember import remember
+from tonnage.reconcile.review import review
 from tonnage.reconcile.rollback import WayBack, hold_still
-from tonnage.reconcile.rollout import find_deployment
 from tonnage.reconcile.scaling import scale_in_force
 from tonnage.reconcile.serving import newest, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.turn import ALONE, Turn
-from tonnage.render.names import placement_name
 from tonnage.render.service import render_service
 
 _AT_ONCE_SECONDS: Final = 0.1
@@ -64,7 +66,7 @@ class Plan:
     `children` are those that the replicas are to run as, complete, whether or not they have to be
     written now; `waits_for_capacity`: the key is to be woken when GPUs become free. `moves`: it has
     left a pool and does not all serve from the new one yet; `wish` is to leave its own by choice.
-    `lesson` is what its replicas teach of memory, for the plans to come.
+    `lessons` are what its replicas teach of memory, for the plans to come.
     """
 
     actions: tuple[Action, ...]
@@ -76,7 +78,7 @@ class Plan:
     waits_for_capacity: bool = False
     moves: bool = False
     wish: Wish | None = None
-    lesson: MemoryCorrection | None = None
+    lessons: tuple[MemoryCorrection, ...] = ()
 
     @property
     def all_actions(self) -> tuple[Action, ...]:
@@ -95,7 +97,7 @@ def make_plan(
     plan = _plan_replicas(observation, fleet, world, now, turn)
     if plan.status.scaling is not None:  # no event tells of more load
         plan = replace(plan, requeue=plan.requeue.or_after(world.scaling_interval_seconds))
-    return _with_gateway(plan, observation, now)
+    return _with_endpoints(_with_gateway(plan, observation, now), observation, now)
 
 
 def _plan_replicas(
@@ -133,6 +135,18 @@ def _with_gateway(plan: Plan, observation: Observation, now: datetime) -> Plan:
     gateway = plan_gateway(observation, owner_of(observation), placed=placed)
     plan = replace(plan, optional=gateway.actions, children=(*plan.children, *gateway.children))
     return _told_of_gateway(plan, gateway, observation, now)
+
+
+def _with_endpoints(plan: Plan, observation: Observation, now: datetime) -> Plan:
+    """The plan, with what is to be done about the endpoint for long requests."""
+    found = plan_endpoints(observation, plan.status.conditions)
+    return replace(
+        plan,
+        actions=(*plan.actions, *found.actions),
+        children=(*plan.children, *found.children),
+        status=tell_endpoints(plan.status, found, observation, now),
+        requeue=plan.requeue.or_after(_AT_ONCE_SECONDS if found.listing else None),
+    )
 
 
 def _told_of_gateway(
@@ -244,42 +258,33 @@ def _carry_out(case: Case, placed: Placed, standing: Standing) -> Plan:
     back = case.way_back_from(placed, terms, deployment)
     if back is not None:
         return _go_back(case, placed, back, standing)
-    service = mark_service(render_service(owner_of(observation)), observation)
-    target = find_deployment(observation, deployment)
-    others = [found for found in observation.deployments if found is not target]
-    rolls = apply_if_changed(DEPLOYMENTS, deployment, target.child if target else None)
-    settled = target if not rolls else None
-    attempts = case.judge(placed, terms, settled)
-    reading = case.read_measurement(placed, settled, _image(deployment))
+    rollout = roll_out(case, placed, deployment, standing)
+    found = review(case, placed, deployment, rollout)
     outlook = Outlook(
         case.accepted,
         placed,
-        settled,
-        _image(deployment),
+        rollout.settled,
+        image_of(deployment),
         standing,
-        reading,
-        attempts=attempts,
+        found.readings,
+        attempts=found.attempts,
         plan=terms.hash,
-        goes_on=attempts.failed != case.attempts.failed,
+        beside=rollout.beside,
+        goes_on=found.attempts.failed != case.attempts.failed,
     )
     prospect = placed.prospect
-    handover = hand_over(observation.key, others, settled, placed.option.replicas)
     return Plan(
-        actions=(
-            *apply_if_changed(SERVICES, service, observation.service),
-            *rolls,
-            *handover.actions,
-        ),
+        actions=rollout.actions,
         status=make_status(observation, outlook, now),
-        reservations=(_reserve(observation, placed), *handover.reservations),
+        reservations=rollout.reservations,
         requeue=_look_again(
             now, placed.leaves_at, prospect.moves_at if prospect else None
         ).or_after(_AT_ONCE_SECONDS if outlook.goes_on else None),
-        children=(stamped(service), stamped(deployment)),
+        children=rollout.children,
         waits_for_capacity=placed.is_short or _waits_to_return(case.accepted, placed),
         moves=_sets_out(placed, now) or is_under_way(observation.deployments),
         wish=_wish(observation, placed, standing),
-        lesson=case.learn_from(placed, reading, attempts),
+        lessons=found.lessons,
     )
 
 
@@ -289,8 +294,9 @@ def _go_back(
     """Run by the last plan that served; what came after it leaves as that serves again."""
     observation = case.observation
     service = mark_service(render_service(owner_of(observation)), observation)
-    others = [found for found in observation.deployments if found is not back.live]
+    others = [one for one in observation.deployments if one is not back.live and not one.beside]
     handover = hand_over(observation.key, others, back.settled, back.replicas)
+    beside = [one for one in observation.deployments if one is not back.live and one.beside]
     outlook = Outlook(
         case.accepted,
         placing,
@@ -306,9 +312,13 @@ def _go_back(
             *handover.actions,
         ),
         status=make_status(observation, outlook, case.now),
-        reservations=(back.reservation(observation.owner), *handover.reservations),
+        reservations=(
+            back.reservation(observation.owner),
+            *_reservations(observation, beside),
+            *handover.reservations,
+        ),
         requeue=Requeue(None),
-        children=(stamped(service), back.body),
+        children=(stamped(service), back.body, *(one.child.body for one in beside)),
         waits_for_capacity=not isinstance(placing, Placed),
         moves=is_under_way(observation.deployments),
     )
@@ -324,9 +334,10 @@ def _pause(case: Case, placing: Placing, standing: Standing) -> Plan:
         case.accepted,
         placing,
         target,
-        _image(target.child.body) if target else "",
+        image_of(target.child.body) if target else "",
         standing,
         attempts=case.attempts,
+        beside=look_at_beside(case, placing) if isinstance(placing, Placed) else (),
     )
     plan = Plan(
         actions=tuple(action for found in observation.deployments for action in hold_still(found)),
@@ -336,21 +347,17 @@ def _pause(case: Case, placing: Placing, standing: Standing) -> Plan:
         children=tuple(found.child.body for found in observation.deployments),
         moves=is_under_way(observation.deployments),
     )
-    return plan if plan.actions else _scaled(case, plan)
+    return _with_service(observation, plan if plan.actions else _scaled(case, plan))
 
 
-def _image(deployment: Object) -> str:
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
-
-
-def _reserve(observation: Observation, placed: Placed) -> Reservation:
-    return Reservation(
-        owner=observation.owner,
-        placement=placement_name(placed.option),
-        pool=placed.option.pool.name,
-        gpus_per_replica=placed.option.parallelism.gpus,
-        replicas=placed.granted,
-    )
+def _with_service(observation: Observation, plan: Plan) -> Plan:
+    """The plan with the Service of what runs, which is marked before an InferencePool is made."""
+    if not observation.deployments:
+        return plan
+    service = mark_service(render_service(owner_of(observation)), observation)
+    applied = apply_if_changed(SERVICES, service, observation.service)
+    children = (stamped(service), *plan.children)
+    return replace(plan, actions=(*applied, *plan.actions), children=children)
 
 
 def _reservations(

@@ -21,7 +21,7 @@ from tonnage.fleet.report import (
     pool_status,
 )
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
-from tonnage.kube.protocol import ApiError, ConflictError, KubeApi, Object
+from tonnage.kube.protocol import ApiError, ConflictError, KubeApi, NotFoundError, Object
 from tonnage.reconcile.actions import apply_if_changed
 from tonnage.reconcile.children import read_child
 from tonnage.reconcile.findings import Finding, make_conditions
@@ -81,8 +81,11 @@ class PoolReporter:
             await self._tell(live, AcceleratorPoolStatus(), readiness)
 
     async def _keep_discovered(self, pool: Pool, live: Object | None) -> Object:
-        if live is not None and not _is_discovered(live):
-            raise ConflictError("the name of a discovered pool is taken by a declared one")
+        live = live or await self._find(pool.name)
+        if live is not None and not (_is_discovered(live) and self._view().shard.has(live)):
+            raise ConflictError(
+                "the name of a discovered pool is taken by a declared one, or by another shard's"
+            )
         changes = apply_if_changed(
             ACCELERATOR_POOLS, discovered_pool_body(pool), read_child(live) if live else None
         )
@@ -90,6 +93,13 @@ class PoolReporter:
             live = await self._api.apply(change.kind, change.body)
         assert live is not None, "a pool that does not exist is applied"
         return live
+
+    async def _find(self, name: str) -> Object | None:
+        """Whoever has the name, also of another shard, whose pools are not listed."""
+        try:
+            return await self._api.get(ACCELERATOR_POOLS, None, name)
+        except NotFoundError:
+            return None
 
     async def _tell(
         self, live: Object, counts: AcceleratorPoolStatus, readiness: PoolReadiness
@@ -116,9 +126,8 @@ class PoolReporter:
         gone = list(candidates)
         if not gone:
             return
-        live = Fleet(self._catalog)
-        for node in await self._api.list(NODES):
-            live.put_node(read_node(node))
+        live = Fleet(self._catalog, self._view().shard)
+        await self._api.each(NODES, lambda node: live.put_node(read_node(node)))
         for declared in self._view().snapshot().declared_pools:
             live.declare(declared)
         still_there = {pool.name for pool in live.pools()}

@@ -16,7 +16,7 @@ from tonnage.placement.messages import format_count, format_split
 from tonnage.placement.pricing import NO_PRICE, format_money
 from tonnage.reconcile.approval import Proposal
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Placed
+from tonnage.reconcile.placed import Placed
 from tonnage.reconcile.terms import Terms
 
 _MODEL: Final = "the model"
@@ -29,13 +29,18 @@ def propose(
     terms: Terms,
     placed: Placed,
     in_force: Terms | None,
+    *,
+    beside: bool = False,
 ) -> Proposal:
-    """The proposal to carry out a placement that nobody has approved."""
+    """The proposal to carry out a placement that nobody has approved; one `beside` another leaves
+    that as it is."""
     return Proposal(
         key=observation.key,
         terms=terms,
         placed=placed,
-        change=_tell_change(terms, placed, in_force),
+        change=_tell_beside(terms, placed, in_force)
+        if beside
+        else _tell_change(terms, placed, in_force),
         outdated=_tell_outdated(observation, spec, terms, in_force),
     )
 
@@ -69,6 +74,16 @@ def _tell_change(terms: Terms, placed: Placed, in_force: Terms | None) -> str:
     if placed.moved is None:
         return told
     return f"{told}; because {truncate(placed.moved.why, _MAX_WHY_BYTES)}"
+
+
+def _tell_beside(terms: Terms, placed: Placed, in_force: Terms | None) -> str:
+    if in_force is not None:
+        return f"beside the first pool {_tell_change(terms, placed, in_force)}"
+    option = placed.option
+    cost = NO_PRICE if option.cost_per_hour is None else f"{format_money(option.cost_per_hour)}/h"
+    where = f"pool {terms.pool} ({terms.accelerator}, {format_split(terms.parallelism)})"
+    replicas = format_count(option.replicas, "replica")
+    return f"it would start {replicas} beside those that run, on {where} from {terms.image}, {cost}"
 
 
 def _differences(before: Terms, after: Terms) -> Iterator[str]:

@@ -55,7 +55,7 @@ def find_revision(
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
     split = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
-    return read_terms(placement.pool, placement.name, split, body).hash == last.hash
+    return read_terms(placement.pool, placement.accelerator, split, body).hash == last.hash
 
 
 def _is_of(live: ChildDeployment, revision: Object) -> bool:

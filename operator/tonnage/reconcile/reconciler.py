@@ -1,23 +1,27 @@
 """The loop of one object: observe, plan, execute, report."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Protocol
 
 from tonnage.api.inference import HuggingFaceSource
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.api.status import InferenceDeploymentStatus, reported_status
 from tonnage.checkpoint.lookup import ModelAnswer, ModelHub
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
-from tonnage.kube.protocol import ApiError, ForbiddenError, KubeApi
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.protocol import ApiError, ForbiddenError, KubeApi, Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.case import World
-from tonnage.reconcile.execute import execute, execute_optional, find_name_conflict
+from tonnage.reconcile.execute import execute, execute_optional
+from tonnage.reconcile.first_child import REST_SECONDS, first_children, make_children
 from tonnage.reconcile.forbidden import tell_unseen
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.learning import KeptInMind, Lessons
+from tonnage.reconcile.listed import list_all
+from tonnage.reconcile.looks import Look, Looks, RecallingApi, RecordingApi
 from tonnage.reconcile.moves import Moves
+from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.observe import (
     Measure,
     MeasureLoad,
@@ -28,7 +32,7 @@ from tonnage.reconcile.observe import (
 from tonnage.reconcile.plan import Plan, plan_hindered, plan_refusal, plan_without_right
 from tonnage.reconcile.planner import Planner, SharedFleet
 from tonnage.reconcile.priority import Priorities
-from tonnage.reconcile.report import EventSink, report
+from tonnage.reconcile.report import EventSink, is_told, report
 
 
 class FleetCache(SharedFleet, Protocol):
@@ -72,8 +76,12 @@ class Reconciler:
         now: Callable[[], datetime],
         measure_load: MeasureLoad | None = None,
         lessons: Lessons | None = None,
+        looks: Looks | None = None,
+        newborns: Newborns | None = None,
     ) -> None:
         self._api = api
+        self._looks = looks or Looks(now)
+        self._newborns = newborns or Newborns()
         self._hub = hub
         self._fleet = fleet
         self._moves = moves
@@ -88,75 +96,143 @@ class Reconciler:
         self._now = now
 
     async def prime(self) -> None:
-        """Learn what is reserved, who waits and who moves, before the first reconcile of a leader.
+        """Learn what is reserved, who waits and who moves, before the first reconcile of a leader,
+        and what a first look at each object would see.
 
         Raises ApiError.
         """
+        self._looks.begin_all()
+        listed = await list_all(self._api)
+        self._looks.end_all(listed.looks())
         statuses = self._planner.prime(
-            await self._api.list(DEPLOYMENTS, labels={LABEL_MANAGED_BY: MANAGED_BY}),
-            await self._api.list(INFERENCE_DEPLOYMENTS),
-            await self._priorities.read(),
+            listed.deployments(), listed.objects(), await self._priorities.read()
         )
         self._book.prime(statuses)
+        self._newborns.prime(listed.keys())
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report what was done."""
+        if await self._make_first_child(key):
+            return Requeue.after(REST_SECONDS)
+        at_rest = await self._find_at_rest(key)
+        if at_rest is not None:
+            return at_rest
+        api = RecordingApi(self._api, key)
+        self._looks.begin(key)
         try:
-            observation = await self._observe(key)
+            requeue = await self._reconcile_live(api, key)
+        except BaseException:
+            self._looks.end(key, None)
+            raise
+        self._looks.end(key, api.look())
+        return requeue
+
+    async def _make_first_child(self, key: Key) -> bool:
+        """Make the first child of an object of which nothing is known but what an event told;
+        whether that was done. Where it was not, a look will tell why."""
+        told = self._newborns.take(key)
+        if told is None:
+            return False
+        observation = await self._observe(RecallingApi(self._api, told), key)
+        if observation is None:
+            return False
+        first = first_children(self._planner.plan(observation, self._now()).actions)
+        self._looks.begin(key)
+        made: list[Object] = []
+        try:
+            made = await make_children(self._api, first)
+        finally:
+            known = Look(told.itself, {**told.belongings, DEPLOYMENTS: made})
+            self._looks.end(key, known if made else None)
+        return bool(first) and len(made) == len(first)
+
+    async def _find_at_rest(self, key: Key) -> Requeue | None:
+        """When to look again at an object that the last look at it leaves nothing to do of, with
+        the fleet and the time as they are now; None where it has to be looked at live."""
+        look = self._looks.recall(key)
+        if look is None or not reported_status(look.itself):  # then that is to be told at least
+            return None
+        observation = await self._observe(RecallingApi(self._api, look), key)
+        if observation is None:
+            return None
+        plan = self._planner.plan(observation, self._now())
+        if plan.all_actions or not is_told(observation, plan.status):
+            return None
+        await self._learn(plan)
+        self._looks.rest(key)
+        return plan.requeue
+
+    async def _reconcile_live(self, api: KubeApi, key: Key) -> Requeue:
+        try:
+            observation = await self._observe(api, key)
         except ForbiddenError as error:
             await self._tell_unseen(key, error.right)
             raise
-        if observation is None:  # deleted: its children are owned, the garbage collector has them
+        if observation is None:  # deleted, as its owned children are; or served by another shard
             self._fleet.release(key)
+            self._newborns.forget(key)
             self._book.forget(key)
             self._call(self._moves.forget(key, self._now()))
             return Requeue.never()
         plan = self._planner.plan(observation, self._now())
-        remains = await self._carry_out(observation, plan)
+        remains = await self._carry_out(api, observation, plan)
         if remains is not None:
             plan = self._planner.adopt(observation, remains, self._now())
         else:
-            plan = await self._carry_out_optional(observation, plan)
-        await self._report(observation, plan.status)
-        if plan.lesson is not None:
-            await self._lessons.learn(plan.lesson)
+            plan = await self._carry_out_optional(api, observation, plan)
+        await self._report(api, observation, plan.status)
+        await self._learn(plan)
         return plan.requeue
 
-    async def _carry_out(self, observation: Observation, plan: Plan) -> Plan | None:
+    async def _carry_out(self, api: KubeApi, observation: Observation, plan: Plan) -> Plan | None:
         """Do it; what remains of the plan where the API server does not let it be done."""
         try:
-            refused = await find_name_conflict(self._api, observation, plan.actions)
-            if refused is None:
-                refused = await execute(self._api, plan.actions)
+            stopped = await execute(api, observation, plan.actions)
         except ForbiddenError as error:
             if error.right is None:
                 raise
             return plan_without_right(observation, plan, error.right, self._now())
-        return None if refused is None else plan_refusal(observation, refused, self._now())
+        if stopped is None:
+            return None
+        remains = plan_refusal(observation, stopped.why, self._now())
+        # What was made before is not among what was observed, and holds GPUs all the same.
+        return replace(remains, reservations=plan.reservations) if stopped.done else remains
 
-    async def _carry_out_optional(self, observation: Observation, plan: Plan) -> Plan:
+    async def _carry_out_optional(self, api: KubeApi, observation: Observation, plan: Plan) -> Plan:
         """Do what may fail without harm; the plan with what was in the way of it."""
-        why = await execute_optional(self._api, plan.optional)
+        why = await execute_optional(api, plan.optional)
         return plan if why is None else plan_hindered(observation, plan, why, self._now())
+
+    async def _learn(self, plan: Plan) -> None:
+        for lesson in plan.lessons:
+            await self._lessons.learn(lesson)
 
     async def _tell_unseen(self, key: Key, right: Right | None) -> None:
         """Say in the status that nobody can know how the object is, where that much can be read."""
-        itself = await observe_itself(self._api, key)
+        itself = await observe_itself(self._api, key, self._fleet.view().shard)
         if itself is None or right is None:
             return
         status = tell_unseen(itself, right, self._now())
         if status is not None:
-            await self._report(itself, status)
+            await self._report(self._api, itself, status)
 
-    async def _report(self, observation: Observation, status: InferenceDeploymentStatus) -> None:
-        await report(self._api, self._events, observation, status)
+    async def _report(
+        self, api: KubeApi, observation: Observation, status: InferenceDeploymentStatus
+    ) -> None:
+        await report(api, self._events, observation, status)
         self._book.learn(observation.key, status)
 
-    async def _observe(self, key: Key) -> Observation | None:
+    async def _observe(self, api: KubeApi, key: Key) -> Observation | None:
         ask_hub = partial(self._ask_hub, key)
         try:
             return await observe(
-                self._api, ask_hub, self._measure, key, self._priorities.find, self._measure_load
+                api,
+                ask_hub,
+                self._measure,
+                key,
+                self._priorities.find,
+                self._measure_load,
+                self._fleet.view().shard,
             )
         except ApiError:
             # Whoever cannot be looked at keeps nobody waiting; it comes back by itself.

@@ -51,9 +51,9 @@ async def report(
     The resourceVersion makes the write fail when the object is not the one that was observed: a
     status must never speak of a spec that nobody planned for, or of a namesake made anew.
     """
-    wanted = status.to_dict()
-    if _by_type(wanted) == _by_type(observation.previous_status):
+    if is_told(observation, status):
         return
+    wanted = status.to_dict()
     identity: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": INFERENCE_DEPLOYMENT,
@@ -76,6 +76,11 @@ async def report(
     step = find_step(observation.previous_status, status)
     if step is not None:
         await events.record(identity, False, step.reason, step.note, _SCALING)
+
+
+def is_told(observation: Observation, status: InferenceDeploymentStatus) -> bool:
+    """Whether the object's status says that already."""
+    return _by_type(status.to_dict()) == _by_type(observation.previous_status)
 
 
 def _by_type(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +150,8 @@ def _is_told(found: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
 def find_turns(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) -> list[Condition]:
     """The conditions worth an event: those whose status or reason is another one than before.
 
-    Where one cause turns several conditions, the first of them tells it.
+    Where one cause turns several conditions, the first of them tells it; and what is placed at once
+    was accepted.
     """
     known = {found.get("type"): (found.get("status"), found.get("reason")) for found in before}
     turned = {
@@ -155,4 +161,8 @@ def find_turns(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) 
         and condition.reason != Reason.NOT_ACCEPTED
         and known.get(condition.type) != (condition.status, condition.reason)
     }
-    return list(reversed(turned.values()))
+    told = list(reversed(turned.values()))
+    reached = {condition.type for condition in told if condition.status == "True"}
+    if {ConditionType.ACCEPTED, ConditionType.PLACED} <= reached:
+        return [condition for condition in told if condition.type != ConditionType.ACCEPTED]
+    return told

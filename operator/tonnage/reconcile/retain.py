@@ -72,7 +72,7 @@ def find_prospect(
     window = wait_of(placement.rebalance.stabilization_window)
     alone = len(observation.deployments) == 1
     granted = min(chosen.replicas, chosen.room)
-    at_rest = alone and current.settled and current.ready >= granted
+    at_rest = alone and current.serves(granted)
     return Prospect(option, reason, why, since, since + window, at_rest)
 
 

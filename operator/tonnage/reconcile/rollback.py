@@ -20,6 +20,7 @@ from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.ready_plan import find_revision, read_last_ready, runs
+from tonnage.reconcile.scaling import asked_beside
 from tonnage.render.metadata import own_labels
 
 Room = Callable[[str, int], int]
@@ -54,7 +55,7 @@ class WayBack:
     def is_complete(self) -> bool:
         """Whether all of them run by it again."""
         live = self.settled
-        return live is not None and live.settled and live.ready >= self.replicas
+        return live is not None and live.serves(self.replicas)
 
     @property
     def body(self) -> Object:
@@ -104,7 +105,7 @@ def find_way_back(
     revision = None if runs(last, live) else find_revision(last, live, observation.revisions)
     if revision is None and not runs(last, live):
         return None
-    asked = accepted.asked_on(last.placement.name)
+    asked = asked_beside(accepted.asked_on(last.placement.name), live, deployments)
     wanted = last.placement.replicas if asked is None else asked
     at_hand = live.wanted if revision is None else 0
     if wanted > at_hand:

@@ -15,7 +15,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.place import Placed
+from tonnage.reconcile.placed import Placed
 from tonnage.reconcile.retain import scheduled
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode

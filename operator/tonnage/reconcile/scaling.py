@@ -7,6 +7,7 @@ from tonnage.fleet.model import Pool
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.actions import Scale
+from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.place import pools_for
 from tonnage.reconcile.serving import newest, pool_now
@@ -20,7 +21,8 @@ def scale_in_force(
     as there is room for them as they are; None where nothing is to be done, or the workload decides
     the number."""
     current = newest(observation.deployments)
-    wanted = accepted.asked_on(current.placement) if current else None
+    asked = accepted.asked_on(current.placement) if current else None
+    wanted = asked_beside(asked, current, observation.deployments) if current else None
     if current is None or wanted is None:
         return None
     if wanted > current.wanted:
@@ -31,6 +33,17 @@ def scale_in_force(
     if wanted == current.wanted:
         return None
     return Scale(DEPLOYMENTS, observation.key.namespace, current.child, wanted)
+
+
+def asked_beside(
+    asked: int | None, current: ChildDeployment, deployments: Iterable[ChildDeployment]
+) -> int | None:
+    """The replicas that are asked for less those beside, which go on as they are; each counts one,
+    and one at least is kept."""
+    if not asked:
+        return asked
+    beside = sum(one.wanted for one in deployments if one.beside and one is not current)
+    return max(1, asked - beside)
 
 
 def room_in(pools: Iterable[Pool], name: str, gpus: int) -> int:

@@ -18,8 +18,8 @@ def placed_for(spec: InferenceDeploymentSpec) -> str:
     """Digest of what a place is chosen for: what memory needs, and the user's say in the choice.
 
     Not in it: what may change while the pods stay where they are (replicas, concurrency, typical
-    lengths, further arguments, template), when to move, and what is as it is by default, so that a
-    field that comes with a later version moves nobody.
+    lengths, further arguments, template), when to move or to spread, and what is as it is by
+    default, so that a field that comes with a later version moves nobody.
     """
     vllm = spec.engine.vllm
     return digest(
@@ -36,24 +36,41 @@ def placed_for(spec: InferenceDeploymentSpec) -> str:
                 vllm.enforce_eager,
             ],
             "placement": spec.placement.model_dump(
-                mode="json", exclude={"fallback", "rebalance"}, exclude_defaults=True
+                mode="json", exclude={"fallback", "rebalance", "spread"}, exclude_defaults=True
             ),
         }
     )
 
 
 def serving_deployment(observation: Observation) -> ChildDeployment | None:
-    """The Deployment that carries the replicas: of those that were placed for this very wish, the
-    one that they were told to run on last."""
+    """The Deployment that carries the replicas: of those that were placed for this very wish, in
+    this shard, the one that they were told to run on last."""
     if isinstance(observation.spec, InvalidSpecError):
         return None
     wanted = placed_for(observation.spec)
-    return newest(found for found in observation.deployments if found.placed_for == wanted)
+    return newest(
+        found
+        for found in observation.deployments
+        if found.placed_for == wanted and observation.shard.has(found.child.body)
+    )
+
+
+def shares_beside(observation: Observation, serving: ChildDeployment) -> list[ChildDeployment]:
+    """The Deployments that carry what that one does not."""
+    return [
+        found
+        for found in observation.deployments
+        if found.beside
+        and found is not serving
+        and found.placed_for == serving.placed_for
+        and observation.shard.has(found.child.body)
+    ]
 
 
 def newest(deployments: Iterable[ChildDeployment]) -> ChildDeployment | None:
-    """The one that the replicas were told to run on last."""
-    return max(deployments, key=lambda found: found.since, default=None)
+    """The one that the replicas were told to run on last; of several that carry them together the
+    one that the others are beside, as long as that is there."""
+    return max(deployments, key=lambda found: (not found.beside, found.since), default=None)
 
 
 def failure_to_serve(observation: Observation, placement: str | None) -> PodFailure | None:
@@ -79,7 +96,7 @@ def pool_now(
     runs_on = {
         pool.name: by_pool[pool.name]
         for pool in pools
-        if pool.accelerator is not None and pool.accelerator.id == current.placement
+        if pool.accelerator is not None and pool.accelerator.id == current.accelerator
     }
     on_its_way = current.pool in runs_on and not current.settled
     if on_its_way or not any(runs_on.values()) or runs_on.get(current.pool):

@@ -1,10 +1,11 @@
 """The status that a plan reports: what was decided, why, and what runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import InvalidSpecError, parse_model
+from tonnage.api.scaling_status import ScalingStatus
 from tonnage.api.status import (
     InferenceDeploymentStatus,
     LastReadyPlan,
@@ -12,20 +13,21 @@ from tonnage.api.status import (
     PlacementStatus,
     ProposedPlan,
     RebalanceStatus,
-    ScalingStatus,
 )
 from tonnage.fit.weights import stored_bytes
 from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.attempts import Attempts, read_attempts
+from tonnage.reconcile.beside_status import beside_status
 from tonnage.reconcile.by_load import Taken, find_scaling, scaling_before, scaling_status
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.findings import format_time, make_conditions
+from tonnage.reconcile.long_endpoint import read_endpoints
 from tonnage.reconcile.measurement import measured_status
 from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import GIB, Outlook, find_all
-from tonnage.reconcile.place import Placed
+from tonnage.reconcile.placed import Placed
 from tonnage.reconcile.proposal import proposed_plan
 from tonnage.reconcile.remember import Remembered
 from tonnage.reconcile.retain import tell_way_back
@@ -61,6 +63,7 @@ def make_status(
         proposed_plan=_proposed_plan(outlook),
         last_ready_plan=attempts.last_ready,
         failed_plans=list(attempts.failed) or None,
+        endpoints=read_endpoints(observation.previous_status) or None,
     )
     return _with_candidates(status, outlook)
 
@@ -115,7 +118,9 @@ def _taken(outlook: Outlook) -> Taken | None:
     if not isinstance(outlook.placing, Placed):
         return None
     option = outlook.placing.option
-    return Taken(placement_name(option), option.replicas, option.full)
+    beside = (share.option for share in outlook.placing.beside)
+    each = {placement_name(one): one.full for one in beside if one.full is not None}
+    return Taken(placement_name(option), option.replicas, option.full, each)
 
 
 def _plan_in_force(outlook: Outlook) -> str | None:
@@ -161,29 +166,37 @@ def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | No
 def _placements(observation: Observation, outlook: Outlook) -> Iterable[PlacementStatus]:
     """The one that carries the replicas, then others that still exist as they were reported."""
     reported = {found.name: found for found in _reported(observation)}
-    chosen = ""
+    names: set[str] = set()
     if outlook.way_back is not None:
         returned = rolled_back_placement(outlook.way_back)
-        chosen = returned.name
+        names.add(returned.name)
         yield returned
     elif isinstance(outlook.placing, Placed) and not (outlook.paused and outlook.target is None):
-        chosen = placement_name(outlook.placing.option)
-        placement = placement_status(
-            outlook.placing.decision,
-            outlook.placing.option,
-            image=outlook.image,
-            replicas=outlook.placing.granted,
-            ready_replicas=sum(
-                found.ready for found in observation.deployments if found.placement == chosen
-            ),
-        )
+        placement = _chosen_placement(observation, outlook.placing, outlook.image)
         placement = _with_move(placement, outlook.placing, outlook.accepted)
-        placement = _with_tokens(placement, observation.measured, reported.get(chosen))
-        measured = measured_status(outlook.reading) if outlook.reading else None
-        yield placement.model_copy(update={"measured": measured})
+        for found in (placement, *beside_status(outlook.placing, outlook.beside)):
+            names.add(found.name)
+            yield _with_measurement(found, observation, outlook, reported)
     for deployment in observation.deployments:
-        if deployment.placement != chosen and deployment.placement in reported:
+        if deployment.placement not in names and deployment.placement in reported:
             yield _carried_over(reported[deployment.placement], deployment)
+
+
+def _chosen_placement(observation: Observation, placed: Placed, image: str) -> PlacementStatus:
+    """The placement that was taken, with its own part of the cost where others are beside it."""
+    name = placement_name(placed.option)
+    ready = sum(found.ready for found in observation.deployments if found.placement == name)
+    own, *others = placed.shares
+    found = placement_status(
+        placed.decision,
+        own.alone if others else placed.option,
+        image=image,
+        replicas=placed.granted,
+        ready_replicas=ready,
+    )
+    if not others:
+        return found
+    return found.model_copy(update={"weight": own.weight_of(placed.shares)})
 
 
 def _with_move(
@@ -199,16 +212,34 @@ def _with_move(
     return placement.model_copy(update={"reason": moved.reason.value, "message": told})
 
 
-def _with_tokens(
-    placement: PlacementStatus, measured: MeasuredCache | None, before: PlacementStatus | None
+def _with_measurement(
+    placement: PlacementStatus,
+    observation: Observation,
+    outlook: Outlook,
+    reported: Mapping[str, PlacementStatus],
 ) -> PlacementStatus:
+    """The placement, with what vLLM measured of it: of just its plan, and in whatever plan."""
+    name = placement.name
+    reading = next((found for found in outlook.readings if found.placement == name), None)
+    update = {
+        "measured_kv_cache_tokens": _tokens(
+            placement, observation.measured.get(name), reported.get(name)
+        ),
+        "measured": measured_status(reading) if reading else None,
+    }
+    return placement.model_copy(update=update)
+
+
+def _tokens(
+    placement: PlacementStatus, measured: MeasuredCache | None, before: PlacementStatus | None
+) -> int | None:
     """The tokens that vLLM measured, in whatever plan; where nobody knows them now, what was known
     of the same split before."""
-    tokens = measured.kv_cache_tokens if measured else None
-    if tokens is None and before is not None:
-        same = before.tensor_parallel_size == placement.tensor_parallel_size
-        tokens = before.measured_kv_cache_tokens if same else None
-    return placement.model_copy(update={"measured_kv_cache_tokens": tokens})
+    if measured is not None:
+        return measured.kv_cache_tokens
+    if before is None or before.tensor_parallel_size != placement.tensor_parallel_size:
+        return None
+    return before.measured_kv_cache_tokens
 
 
 def _reported(observation: Observation) -> Iterable[PlacementStatus]:

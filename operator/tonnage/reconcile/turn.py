@@ -111,7 +111,10 @@ def _claim_rest(
     """The replicas that its pool has no room for yet; none while it waits to leave its pool."""
     placed = next((found for found in status.placements if found.pool == chosen.pool), None)
     if placed is not None and chosen.replicas is not None:
-        missing = chosen.replicas - placed.replicas
+        beside = (found for found in status.placements if found is not placed and found.weight)
+        elsewhere = sum(found.replicas for found in beside)
+        wanted = status.desired_replicas if elsewhere else chosen.replicas
+        missing = wanted - elsewhere - placed.replicas
         if missing > 0:
             yield Reservation(owner, placed.name, placed.pool, placed.gpus_per_replica, missing)
 

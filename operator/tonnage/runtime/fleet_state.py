@@ -8,9 +8,10 @@ placement, so that heartbeats wake nobody.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
 from tonnage.api.parse import InvalidSpecError
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.fleet import Fleet
@@ -26,22 +27,31 @@ from tonnage.runtime.waiting_line import WaitingLine
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class FleetState:
     """Keeps the latest of everything that placement looks at; for one event loop.
 
     `on_change` is called when anything of the fleet changed, `on_room` when GPUs may have become
-    free for those who wait.
+    free for those who wait, `on_loss` for each key that may have lost GPUs with a node.
     """
 
     def __init__(
-        self, catalog: Catalog, on_change: Callable[[], None], on_room: Callable[[], None]
+        self,
+        catalog: Catalog,
+        on_change: Callable[[], None],
+        on_room: Callable[[], None],
+        on_loss: Callable[[Key], None],
+        shard: Shard = UNNAMED_SHARD,
     ) -> None:
-        self._fleet = Fleet(catalog)
+        self._fleet = Fleet(catalog, shard)
         self._on_change = on_change
         self._on_room = on_room
+        self._on_loss = on_loss
         self._nodes: SeenObjects[Node] = SeenObjects(
-            lambda _, node: self._fleet.put_node(node), self._fleet.remove_node
+            lambda _, node: self._tell_loss(self._fleet.put_node(node)),
+            lambda name: self._tell_loss(self._fleet.remove_node(name)),
         )
         self._pods: SeenObjects[GpuPod] = SeenObjects(
             lambda _, pod: self._fleet.put_pod(pod), self._fleet.remove_pod
@@ -60,6 +70,10 @@ class FleetState:
         """The fleet as it is known now; it goes on changing with every event."""
         return self._fleet
 
+    def counts(self) -> dict[Kind, Callable[[], int]]:
+        """How many objects of each kind are remembered, to be asked at any time."""
+        return {kind: seen.__len__ for kind, seen in self._seen.items()}
+
     # Nodes
 
     def observe_node(self, obj: Object) -> None:
@@ -70,15 +84,6 @@ class FleetState:
     def forget_node(self, obj: Object) -> None:
         """The Node is gone; one of the same name and another uid is not."""
         self._learn(self._nodes.forget(*_identity(obj)))
-
-    def mark_nodes(self) -> int:
-        """To be taken before Nodes are listed, for replace_nodes."""
-        return self._nodes.mark()
-
-    def replace_nodes(self, objects: Iterable[Object], since: int) -> None:
-        """All Nodes, listed after the mark."""
-        listed = ((*_identity(obj), read_node(obj)) for obj in objects)
-        self._learn(self._nodes.replace(listed, since))
 
     # Pods: known by uid, since only their number and place count.
 
@@ -95,16 +100,6 @@ class FleetState:
         """The Pod is gone."""
         _, uid = _identity(obj)
         self._learn(self._pods.forget(uid, uid))
-
-    def mark_pods(self) -> int:
-        """To be taken before Pods are listed, for replace_pods."""
-        return self._pods.mark()
-
-    def replace_pods(self, objects: Iterable[Object], since: int) -> None:
-        """All Pods, listed after the mark; those that hold no GPU may be left out."""
-        pods = ((_identity(obj)[1], read_gpu_pod(obj)) for obj in objects)
-        listed = ((uid, uid, pod) for uid, pod in pods if pod is not None)
-        self._learn(self._pods.replace(listed, since))
 
     # Declared pools
 
@@ -129,15 +124,11 @@ class FleetState:
         self._learn(changed=True, room=changed)
         return changed
 
-    def mark_pools(self) -> int:
-        """To be taken before AcceleratorPools are listed, for replace_pools."""
-        return self._pools.mark()
+    # Lists
 
-    def replace_pools(self, objects: Iterable[Object], since: int) -> None:
-        """All AcceleratorPools, listed after the mark."""
-        pools = ((*_identity(obj), _read_pool(obj)) for obj in objects)
-        listed = ((name, uid, pool) for name, uid, pool in pools if pool is not None)
-        self._learn(self._pools.replace(listed, since))
+    def begin_list(self, kind: Kind) -> "FleetList[Any]":
+        """To be called before Nodes, Pods or AcceleratorPools are asked for."""
+        return FleetList(self._seen[kind], _READERS[kind], self._learn)
 
     # Silent watches
 
@@ -199,12 +190,57 @@ class FleetState:
         """Keys with a reservation or a wish, also of objects whose deletion nobody told."""
         return {Key(*owner) for owner in self._fleet.owners()} | set(self._line.keys())
 
+    def _tell_loss(self, owners: Iterable[tuple[str, str]]) -> None:
+        for owner in sorted(owners):
+            self._on_loss(Key(*owner))
+
     def _learn(self, changed: bool, room: bool = True) -> None:
         if not changed:
             return
         self._on_change()
         if room:
             self._on_room()
+
+
+class FleetList(Generic[T]):
+    """All objects of a kind, each read as it comes: of the object itself nothing is kept."""
+
+    def __init__(
+        self, seen: SeenObjects[T], read: "_Reader[T]", learn: Callable[[bool], None]
+    ) -> None:
+        self._seen = seen
+        self._read = read
+        self._learn = learn
+        self._since = seen.mark()
+        self._found: list[tuple[str, str, T]] = []
+
+    def take(self, obj: Object) -> None:
+        """The list shows this one."""
+        if (found := self._read(obj)) is not None:
+            self._found.append(found)
+
+    def end(self) -> None:
+        """There are no others: what is known otherwise, and no event told since, is gone."""
+        self._learn(self._seen.replace(self._found, self._since))
+
+
+_Reader = Callable[[Object], tuple[str, str, T] | None]
+"""To an object's identity, its uid, and what is needed of it; None where nothing is."""
+
+
+def _node_of(obj: Object) -> tuple[str, str, Node]:
+    return *_identity(obj), read_node(obj)
+
+
+def _pod_of(obj: Object) -> tuple[str, str, GpuPod] | None:
+    _, uid = _identity(obj)
+    pod = read_gpu_pod(obj)
+    return None if pod is None else (uid, uid, pod)
+
+
+def _pool_of(obj: Object) -> tuple[str, str, DeclaredPool] | None:
+    pool = _read_pool(obj)
+    return None if pool is None else (*_identity(obj), pool)
 
 
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -219,3 +255,10 @@ def _read_pool(obj: Object) -> DeclaredPool | None:
     except InvalidSpecError as error:
         _log.warning("AcceleratorPool ignored: %s", error)
         return None
+
+
+_READERS: Final[Mapping[Kind, _Reader[Any]]] = {
+    NODES: _node_of,
+    PODS: _pod_of,
+    ACCELERATOR_POOLS: _pool_of,
+}

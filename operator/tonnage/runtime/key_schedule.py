@@ -7,27 +7,36 @@ whatever they were to bring about is read live now.
 """
 
 import heapq
+import math
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
 
-class Urgency(Enum):
-    """Events and due delays come first; resyncs fill the time between."""
+class Urgency(IntEnum):
+    """What users have just asked for comes first, then events and due delays; resyncs fill the time
+    between."""
 
-    EVENT = auto()
-    RESYNC = auto()
+    WISH = 0
+    EVENT = 1
+    RESYNC = 2
 
 
 class KeySchedule(Generic[K]):
-    """Keys that are ready, delayed, or being processed."""
+    """Keys that are ready, delayed, or being processed.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Of those that are no wishes at most `others_at_once` are processed at a time, so that a wish
+    never waits for all the workers to come back from them.
+    """
+
+    def __init__(self, clock: Callable[[], float], others_at_once: float = math.inf) -> None:
         self._clock = clock
+        self._others_at_once = others_at_once
+        self._others: set[K] = set()
         # Ordered sets: key -> when it became ready.
-        self._ready: dict[Urgency, dict[K, float]] = {Urgency.EVENT: {}, Urgency.RESYNC: {}}
+        self._ready: dict[Urgency, dict[K, float]] = {urgency: {} for urgency in Urgency}
         self._processing: set[K] = set()
         self._dirty: dict[K, Urgency] = {}
         self._due: dict[K, float] = {}
@@ -42,16 +51,15 @@ class KeySchedule(Generic[K]):
     def add(self, key: K, urgency: Urgency = Urgency.EVENT) -> bool:
         """Make a key ready, once; whether it was not ready before."""
         if key in self._processing:
-            known = key in self._dirty
-            if self._dirty.get(key) is not Urgency.EVENT:
-                self._dirty[key] = urgency
-            return not known
-        events, resyncs = self._ready[Urgency.EVENT], self._ready[Urgency.RESYNC]
-        if key in events or (key in resyncs and urgency is Urgency.RESYNC):
+            known = self._dirty.get(key)
+            self._dirty[key] = urgency if known is None else min(known, urgency)
+            return known is None
+        known = next((each for each, keys in self._ready.items() if key in keys), None)
+        if known is not None and known <= urgency:
             return False
-        since = resyncs.pop(key, None)
-        self._ready[urgency][key] = self._clock() if since is None else since
-        return since is None
+        since = self._clock() if known is None else self._ready[known].pop(key)
+        self._ready[urgency][key] = since
+        return known is None
 
     def add_after(self, key: K, seconds: float) -> None:
         """Make a key ready later; of several delays the earliest counts."""
@@ -63,13 +71,17 @@ class KeySchedule(Generic[K]):
         heapq.heappush(self._heap, (due, self._entries, key))
 
     def take(self) -> tuple[K, float] | None:
-        """The next key and the seconds it was ready, None when no key is."""
+        """The next key and the seconds it was ready, None when none is, or none may be taken."""
         self._promote_due()
-        for keys in self._ready.values():
+        for urgency, keys in self._ready.items():
+            if urgency is not Urgency.WISH and len(self._others) >= self._others_at_once:
+                return None
             if keys:
                 key = next(iter(keys))
                 since = keys.pop(key)
                 self._processing.add(key)
+                if urgency is not Urgency.WISH:
+                    self._others.add(key)
                 self._due.pop(key, None)
                 return key, self._clock() - since
         return None
@@ -77,6 +89,7 @@ class KeySchedule(Generic[K]):
     def done(self, key: K) -> None:
         """Let a key be handed out again; one that was added meanwhile is ready now."""
         self._processing.discard(key)
+        self._others.discard(key)
         urgency = self._dirty.pop(key, None)
         if urgency is not None:
             self.add(key, urgency)

@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.traceback import Traceback
 
 from tonnage.api.redact import redact
+from tonnage.api.text import harmless
 
 JSON: Final = "json"
 CONSOLE: Final = "console"
@@ -20,11 +21,6 @@ FORMATS: Final = (JSON, CONSOLE)
 
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 """Attributes of every record; whatever else one has was given as `extra`."""
-
-_CONTROLS: Final = {
-    code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))
-}
-"""All but tab and line break: what others say must not steer a terminal."""
 
 
 class JsonLines(logging.Formatter):
@@ -64,7 +60,7 @@ class ReadableLines(logging.Formatter):
         line = " ".join([" ".join(record.getMessage().split()), *fields])
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
-        return redact(line, self._secrets).translate(_CONTROLS)
+        return harmless(redact(line, self._secrets))
 
 
 class _LineHandler(RichHandler):

@@ -13,6 +13,7 @@ from prometheus_client import (
 from tonnage.fleet.fleet import Fleet
 from tonnage.kube.rights import RightsBook
 from tonnage.runtime.corrections_metric import CorrectionsCollector
+from tonnage.runtime.memory_metrics import MemoryMetrics
 from tonnage.runtime.metrics import (
     ApiMetrics,
     QueueMetrics,
@@ -40,6 +41,7 @@ class Metrics:
         self.reconciles = ReconcileMetrics(registry)
         self.workers = WorkerMetrics(registry)
         self.api = ApiMetrics(registry)
+        self.memory = MemoryMetrics(registry)
         self.syncs = SyncMetrics(registry)
         self.prometheus = PrometheusMetrics(registry)
         registry.register(PoolCollector(view, lambda: book.kept))

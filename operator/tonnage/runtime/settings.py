@@ -19,6 +19,9 @@ from tonnage.telemetry.access import (
 )
 
 _ENVIRONMENT_PREFIX: Final = "TONNAGE_"
+_SHARD: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
+"""Short enough to stand before the name of any pool, in 63 characters."""
+
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -28,17 +31,22 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Defaults are those of a cluster of some hundred nodes and objects."""
+    """Defaults are those of a cluster of some thousand nodes and objects.
+
+    What limits requests to the API server is the number of workers; their rate is there for the day
+    on which something goes wrong.
+    """
 
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str = "tonnage-system"
     namespaces: tuple[str, ...] = ()
     fleet_file: str | None = None
+    shard: str | None = None
     listen: str = "0.0.0.0:8080"
     workers: int = 8
-    kube_api_qps: float = 50.0
-    kube_api_burst: int = 100
+    kube_api_qps: float = 500.0
+    kube_api_burst: int = 1000
     reconcile_deadline_seconds: float = 120.0
     drain_seconds: float = 20.0
     hf_endpoint: str | None = None
@@ -82,6 +90,8 @@ _HELP: Final[Mapping[str, str]] = {
     "namespaces": "namespaces that are served, with commas between them; default: all",
     "fleet_file": "file with the Nodes and AcceleratorPools, read instead of the cluster's; "
     "default: none",
+    "shard": "part of the fleet and of the objects that is served: what has this name in its label"
+    " tonnage.dev/shard; default: all that has no such label",
     "listen": "host:port of /healthz, /readyz and /metrics",
     "workers": "InferenceDeployments reconciled at once",
     "kube_api_qps": "requests a second to the API server, in the long run",
@@ -200,6 +210,16 @@ def _namespaces(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _shard(text: str) -> str | None:
+    """A variable that is set and empty means none."""
+    if text and not _SHARD.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the name of a shard, expected at most 30 of a-z, 0-9 and -, as in"
+            " h100-east"
+        )
+    return text or None
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
@@ -242,6 +262,7 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "prometheus_deadline_seconds": _positive_float,
     "scaling_interval_seconds": _positive_float,
     "namespaces": _namespaces,
+    "shard": _shard,
     "listen": _address,
     "workers": _positive_int,
     "kube_api_qps": _positive_float,

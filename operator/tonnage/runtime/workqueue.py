@@ -1,6 +1,7 @@
 """The queue that all events, delays and retries go through; see key_schedule for its rules."""
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -36,20 +37,24 @@ class QueueObserver(Protocol):
 
 
 class WorkQueue(Generic[K]):
-    """Keys for workers of one event loop. All methods but `get` return at once."""
+    """Keys for workers of one event loop. All methods but `get` return at once.
+
+    At most `others_at_once` keys that are no wishes are handed out at a time.
+    """
 
     def __init__(
         self,
         observer: QueueObserver,
         *,
         retries: TokenBucket,
+        others_at_once: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._observer = observer
         self._retries = retries
         self._jitter = jitter
-        self._schedule: KeySchedule[K] = KeySchedule(clock)
+        self._schedule: KeySchedule[K] = KeySchedule(clock, others_at_once)
         self._failures: dict[K, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None

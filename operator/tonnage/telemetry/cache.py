@@ -25,7 +25,7 @@ _NONE: Final = "None"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCache:
-    """Tokens of context that one replica's KV cache really holds: the least of all replicas.
+    """Tokens of context that one replica's KV cache really holds.
 
     `blocks` of `block_tokens` are what vLLM made of it, None where it does not say. Where the
     number of blocks was `overridden`, it tells nothing of the memory that was left.
@@ -72,22 +72,32 @@ def add_engines(engines: Iterable[EngineCache]) -> MeasuredCache:
     )
 
 
-def least(replicas: Iterable[MeasuredCache]) -> MeasuredCache | None:
-    """The replica that holds the least, None without any."""
-    return min(replicas, key=lambda replica: replica.kv_cache_tokens, default=None)
+def least_of_each(
+    caches: Mapping[str, MeasuredCache], placements: Mapping[str, str]
+) -> Mapping[str, MeasuredCache]:
+    """By placement the replica that holds the least; both arguments are by pod, and pods of no
+    placement that is known do not count."""
+    found: dict[str, MeasuredCache] = {}
+    for pod, placement in placements.items():
+        if pod in caches:
+            least = min(found.get(placement, caches[pod]), caches[pod], key=_tokens)
+            found[placement] = least
+    return found
 
 
-async def measure_cache(ask: Ask, namespace: str, pods: Iterable[str]) -> MeasuredCache | None:
-    """The KV cache of these pods as vLLM sized it; None when Prometheus does not know."""
+async def measure_caches(
+    ask: Ask, namespace: str, pods: Iterable[str]
+) -> Mapping[str, MeasuredCache]:
+    """The KV cache of each of these pods as vLLM sized it, by pod, as far as Prometheus knows."""
     selector = select_pods(namespace, pods)
     if selector is None:
-        return None
+        return {}
     # timestamp() keeps the labels and has the age of the sample, which a plain query hides.
-    return _read_cache(await ask(f"timestamp({CACHE_METRIC}{{{selector}}})") or ())
+    return _read_caches(await ask(f"timestamp({CACHE_METRIC}{{{selector}}})") or ())
 
 
-def _read_cache(answer: Iterable[Series]) -> MeasuredCache | None:
-    """The least of all pods, each with its engines."""
+def _read_caches(answer: Iterable[Series]) -> Mapping[str, MeasuredCache]:
+    """By pod, each with all of its engines."""
     newest: dict[tuple[str, str], tuple[float, EngineCache]] = {}
     for pod, engine, sampled, cache in _fresh_series(answer):
         # A container that was restarted leaves its old series behind for a while.
@@ -97,7 +107,7 @@ def _read_cache(answer: Iterable[Series]) -> MeasuredCache | None:
     by_pod: dict[str, list[EngineCache]] = defaultdict(list)
     for (pod, _), (_, cache) in newest.items():
         by_pod[pod].append(cache)
-    return least(map(add_engines, by_pod.values()))
+    return {pod: add_engines(engines) for pod, engines in by_pod.items()}
 
 
 def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, EngineCache]]:
@@ -108,6 +118,10 @@ def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, E
             continue
         if 0 <= age <= _OLDEST_SAMPLE_SECONDS:
             yield pod, series.labels.get("engine", ""), series.evaluated - age, cache
+
+
+def _tokens(cache: MeasuredCache) -> int:
+    return cache.kv_cache_tokens
 
 
 def _read_count(labels: Mapping[str, str], name: str) -> int | None:

@@ -7,14 +7,14 @@ and a size, without following it anywhere, and what is not understood is no opin
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from tonnage.telemetry.cache import CACHE_METRIC, MeasuredCache, add_engines, least, read_engine
+from tonnage.telemetry.cache import CACHE_METRIC, MeasuredCache, add_engines, read_engine
 from tonnage.telemetry.pods import ServingPod
 
 DEADLINE_SECONDS: Final = 3.0
@@ -62,16 +62,16 @@ class PodMetrics:
         self._asking: set[asyncio.Task[None]] = set()
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
 
-    async def measure_cache(
+    async def measure_caches(
         self, pods: Iterable[ServingPod], wake: Callable[[], None]
-    ) -> MeasuredCache | None:
-        """The least of these pods, of those that have told so far; None while none has."""
+    ) -> Mapping[str, MeasuredCache]:
+        """By pod, of those that have told so far."""
         listed = tuple(pods)
         due = [pod for pod in listed if pod.address is not None and self._is_due(pod)]
         if due:
             self._begin(due[:_MOST_PODS], wake)
-        told = (self._told.get(pod.start) for pod in listed)
-        return least(one.cache for one in told if one is not None and one.cache is not None)
+        told = ((pod.name, self._told.get(pod.start)) for pod in listed)
+        return {name: one.cache for name, one in told if one is not None and one.cache is not None}
 
     def _is_due(self, pod: ServingPod) -> bool:
         told = self._told.get(pod.start)

@@ -1,4 +1,4 @@
-"""The kopf side: what is watched, how, and as whom. Every handler is one call."""
+"""The kopf side: what it watches, how, and as whom. Every handler is one call."""
 
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -7,17 +7,14 @@ from typing import Any, Final
 import kopf
 
 from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from tonnage.kube.kinds import (
-    ACCELERATOR_POOLS,
-    DEPLOYMENTS,
-    INFERENCE_DEPLOYMENTS,
-    NODES,
-    PODS,
-    SERVICES,
-)
+from tonnage.api.shard import Shard
+from tonnage.kube.forwarding import SHARDED
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.kube.labels import select_labels
 from tonnage.kube.protocol import Kind, Object
 
-WATCHED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES)
+WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
+"""Those that users write; for all else there are followers."""
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 
@@ -51,8 +48,8 @@ def build_registry(
     return registry
 
 
-def build_settings() -> kopf.OperatorSettings:
-    """How kopf behaves; the reasons are those of its behaviour in version 1.45."""
+def build_settings(shard: Shard) -> kopf.OperatorSettings:
+    """How kopf behaves and what it is shown of each kind; the reasons are those of version 1.45."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -65,13 +62,9 @@ def build_settings() -> kopf.OperatorSettings:
     watching.connect_timeout = 10
     watching.reconnect_backoff = 1
     watching.chunk_size = 500
-    for kind in (DEPLOYMENTS, SERVICES):
-        selector = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+    for kind in WATCHED_BY_KOPF:
+        selector = label_selector(kind, shard)
         watching.label_selectors[kind.group, kind.version, kind.plural] = selector
-    # Pods of everybody count, since they take GPUs; finished ones take none.
-    watching.field_selectors[PODS.group, PODS.version, PODS.plural] = (
-        "status.phase!=Succeeded,status.phase!=Failed"
-    )
 
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
@@ -81,6 +74,13 @@ def build_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 5
     settings.execution.max_workers = 4
     return settings
+
+
+def label_selector(kind: Kind, shard: Shard) -> str:
+    """What is watched of a kind: what is of the shard, and of children those of ours."""
+    ours = {LABEL_MANAGED_BY: MANAGED_BY} if kind in (DEPLOYMENTS, SERVICES) else {}
+    of_shard = shard.labels if kind in SHARDED else {}
+    return select_labels({**ours, **of_shard})
 
 
 class EndlessBackoff:

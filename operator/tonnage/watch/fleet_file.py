@@ -7,11 +7,12 @@ last good one go on to count.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from tonnage.kube.forwarding import ForwardingKubeApi
-from tonnage.kube.protocol import Kind, KubeApi, Object, TransientError
+from tonnage.kube.labels import has_labels
+from tonnage.kube.protocol import Kind, KubeApi, Labels, Object, TransientError
 
 _log = logging.getLogger(__name__)
 
@@ -84,10 +85,25 @@ class FleetFileKubeApi(ForwardingKubeApi):
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         where: Callable[[Object], object] | None = None,
     ) -> _Objects:
         """Read all objects of a kind; cluster-scoped ones are those of the file."""
         if kind.namespaced:
             return await super().list(kind, namespace, labels, where)
-        return self._file.objects(kind)
+        mine = (found for found in self._file.objects(kind) if has_labels(found, labels or {}))
+        return [found for found in mine if where is None or where(found)]
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """Hand over all Nodes or Pods one by one; the Nodes are those of the file."""
+        if kind.namespaced:
+            await super().each(kind, take, namespace, labels)
+            return
+        for found in await self.list(kind, labels=labels):
+            take(found)

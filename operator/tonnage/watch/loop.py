@@ -17,7 +17,7 @@ from tonnage.render.model import RenderSettings
 from tonnage.runtime.models import HubLookup
 from tonnage.runtime.settings import Settings
 from tonnage.telemetry.access import Access
-from tonnage.telemetry.cache import measure_cache
+from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import measure_load
 from tonnage.telemetry.outcome import Outcome
 from tonnage.telemetry.pod_metrics import PodMetrics
@@ -51,6 +51,8 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
         now=_now,
         measure_load=partial(measure_load, ask, interval),
         lessons=surroundings.lessons,
+        looks=surroundings.looks,
+        newborns=surroundings.newborns,
     )
     pools = PoolReporter(surroundings.api, surroundings.fleet.view, catalog, _now)
 
@@ -87,8 +89,8 @@ def _measure_with(ask: Ask | None, wake: Callable[[Key], None]) -> Measure:
     """How it is found out what vLLM measured: from Prometheus, else from the pods themselves."""
     if ask is None:
         source = PodMetrics()
-        return lambda key, pods: source.measure_cache(pods, partial(wake, key))
-    return lambda key, pods: measure_cache(ask, key.namespace, (pod.name for pod in pods))
+        return lambda key, pods: source.measure_caches(pods, partial(wake, key))
+    return lambda key, pods: measure_caches(ask, key.namespace, (pod.name for pod in pods))
 
 
 def _now() -> datetime:

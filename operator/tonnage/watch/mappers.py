@@ -7,12 +7,29 @@ from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
+from tonnage.runtime.key_schedule import Urgency
 
 
 def keys_for(kind: Kind, obj: Object) -> set[Key]:
     """The InferenceDeployments that an object of this kind is, belongs to, or serves."""
     mapper = _MAPPERS.get(kind)
     return mapper(_mapping(obj.get("metadata"))) if mapper else set()
+
+
+def version_of(event_type: str | None, obj: Object) -> tuple[str, str | None]:
+    """Which object it is, and in which version; None for one that is gone."""
+    metadata = _mapping(obj.get("metadata"))
+    version = None if event_type == "DELETED" else metadata.get("resourceVersion")
+    return str(metadata.get("uid")), version if isinstance(version, str) else None
+
+
+def urgency_of(kind: Kind, obj: Object) -> Urgency:
+    """A spec that no status tells of yet is a user's wish; all else follows from wishes."""
+    if kind != INFERENCE_DEPLOYMENTS:
+        return Urgency.EVENT
+    generation = _mapping(obj.get("metadata")).get("generation")
+    seen = _mapping(obj.get("status")).get("observedGeneration")
+    return Urgency.EVENT if seen == generation else Urgency.WISH
 
 
 def _itself(metadata: Mapping[str, Any]) -> set[Key]:
@@ -47,7 +64,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 _OWNER: Final = (GROUP, INFERENCE_DEPLOYMENT)
 _MAPPERS: Final[Mapping[Kind, Callable[[Mapping[str, Any]], set[Key]]]] = {
-    INFERENCE_DEPLOYMENTS: _itself,
+    INFERENCE_DEPLOYMENTS: lambda metadata: _itself(metadata) | _controller(metadata),
     DEPLOYMENTS: _controller,
     SERVICES: _controller,
     PODS: _labelled,

@@ -29,7 +29,7 @@ from tonnage.watch.lists import relist_fleet, resync
 from tonnage.watch.parts import Parts, assemble
 from tonnage.watch.scope import scope_of
 from tonnage.watch.session import open_session
-from tonnage.watch.start_up import find_kinds, until_it_works
+from tonnage.watch.start_up import find_kinds, keep_none, until_it_works
 from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
@@ -41,10 +41,16 @@ TELL_SECONDS: Final = 300.0
 FLEET_FILE_SECONDS: Final = 5.0
 """Between two looks at a fleet file; a look that finds it unchanged costs nothing."""
 
+EVENTS_SECONDS: Final = 2.0
+"""What events that wait still get when the work is done; nobody depends on them."""
+
 KOPF_SECONDS: Final = 5.0
 """What kopf gets to end after all else has ended."""
 
 RELIST_SETTLE_SECONDS: Final = 5.0
+RESYNC_SETTLE_SECONDS: Final = 1.0
+"""Watches are often begun anew together; one list then follows all of them."""
+
 FLEET_SETTLE_SECONDS: Final = 1.5
 """A node that comes up changes several times; the change is told once it has settled."""
 
@@ -114,6 +120,7 @@ class Operator:
         """Begin to learn and to compete; events are taken in from now on."""
         self._tell_scope()
         self._background.start("signals", self._take_signals_back())
+        self._background.start("events", self._parts.outbox.deliver())
         self._background.start("fleet", self._keep_fleet())
         if (file := self._parts.scope.fleet_file) is not None:
             self._background.start("fleet file", self._follow_file(file))
@@ -127,6 +134,7 @@ class Operator:
             in_time = await drain(self._working, parts.queue, parts.settings.drain_seconds)
             self._working = None
             _log.info("drained", extra={"in_time": in_time})
+            await parts.outbox.empty(EVENTS_SECONDS)
         await self._background.stop()
         await parts.elector.release()
         await self._open.aclose()
@@ -147,13 +155,13 @@ class Operator:
         scope = self._parts.scope
         await kopf.operator(
             registry=build_registry(
-                kinds=scope.watched,
+                kinds=scope.watched_by_kopf,
                 route=self._parts.router.route,
                 login=self._log_in,
                 start=self.start,
                 stop=self.stop,
             ),
-            settings=build_settings(),
+            settings=build_settings(scope.shard),
             clusterwide=not scope.namespaces,
             namespaces=scope.namespaces,
             standalone=True,
@@ -165,7 +173,9 @@ class Operator:
         )
 
     async def _log_in(self) -> kopf.AiohttpSession:
-        return open_session(await self._parts.connection.credentials(), self._parts.rights)
+        parts = self._parts
+        credentials = await parts.connection.credentials()
+        return open_session(credentials, parts.rights, parts.router.begun_anew)
 
     async def _wait_for_kinds(self) -> None:
         """A kind that is defined later than kopf starts would never be watched."""
@@ -185,11 +195,14 @@ class Operator:
 
     async def _list_kinds(self) -> None:
         await find_kinds(self._parts.api, self._parts.scope.defined)
+        ours = {LABEL_MANAGED_BY: MANAGED_BY}
         for kind in (DEPLOYMENTS, SERVICES):
-            await self._parts.api.list(kind, labels={LABEL_MANAGED_BY: MANAGED_BY})
+            await self._parts.api.list(kind, labels=ours, where=keep_none)
 
     async def _keep_fleet(self) -> None:
-        await self._await(_FLEET, self._relist_fleet)
+        await self._await(_FLEET, self._know_fleet)
+        for follower in self._parts.followers:
+            self._background.start(f"watch of {follower}", follower.follow())
         self._fleet_known.set()
         await repeat(
             "listing the fleet",
@@ -221,7 +234,17 @@ class Operator:
             "corrections",
             repeat("reading corrections", parts.corrections.refresh, LOOK_SECONDS),
         )
-        start("resync", repeat("resync", self._resync, RESYNC_SECONDS, wake=_set_event()))
+        parts.signs.resync.set()
+        start(
+            "resync",
+            repeat(
+                "resync",
+                self._resync,
+                RESYNC_SECONDS,
+                wake=parts.signs.resync,
+                settle_seconds=RESYNC_SETTLE_SECONDS,
+            ),
+        )
         start(
             "fleet changes",
             repeat(
@@ -256,16 +279,21 @@ class Operator:
                 extra={"namespaces": list(scope.namespaces)},
             )
 
+    async def _know_fleet(self) -> None:
+        for follower in self._parts.followers:
+            await follower.begin()
+        await self._relist_fleet()
+
     async def _relist_fleet(self) -> None:
         if (file := self._parts.scope.fleet_file) is not None:
             await file.refresh()
-        await relist_fleet(self._parts.api, self._parts.fleet)
+        await relist_fleet(self._parts.api, self._parts.fleet, self._parts.looks)
         self._parts.metrics.syncs.fleet_listed.done()
         self._parts.missed.listed()
 
     async def _resync(self) -> None:
         parts = self._parts
-        await resync(parts.api, parts.fleet, parts.queue, parts.specs)
+        await resync(parts.api, parts.fleet, parts.queue, parts.specs, parts.looks)
         parts.metrics.syncs.resynced.done()
         parts.missed.listed()
 
@@ -290,9 +318,3 @@ class Operator:
     def _end(self) -> None:
         self._parts.queue.close()
         self._end_wanted.set()
-
-
-def _set_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event

@@ -1,6 +1,11 @@
-"""The HTTP session that kopf lists and watches with; it tells which rights those needed."""
+"""The HTTP session that kopf lists and watches with; it tells which rights those needed.
+
+It also tells of each list: kopf lists when it begins a watch anew, and of what was deleted before
+that it tells nothing, not even that it has listed.
+"""
 
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Final
 
@@ -9,14 +14,17 @@ import kopf
 
 from tonnage.kube.connection import Credentials
 from tonnage.kube.rights import Right, RightsBook
+from tonnage.watch.shallow_answers import ShallowResponse
 
 _COLLECTION: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/v[^/]+(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)$"
 )
 
 
-def open_session(credentials: Credentials, rights: RightsBook) -> kopf.AiohttpSession:
-    """A session with these credentials; kopf closes it."""
+def open_session(
+    credentials: Credentials, rights: RightsBook, listed: Callable[[str], None]
+) -> kopf.AiohttpSession:
+    """A session with these credentials; kopf closes it. `listed` is told the plural of a kind."""
     info = _connection_info(credentials)
 
     async def note(
@@ -24,7 +32,7 @@ def open_session(credentials: Credentials, rights: RightsBook) -> kopf.AiohttpSe
         context: SimpleNamespace,
         exchange: aiohttp.TraceRequestEndParams,
     ) -> None:
-        note_exchange(rights, exchange)
+        note_exchange(rights, listed, exchange)
 
     tracing = aiohttp.TraceConfig()
     tracing.on_request_end.append(note)
@@ -32,11 +40,14 @@ def open_session(credentials: Credentials, rights: RightsBook) -> kopf.AiohttpSe
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         trace_configs=[tracing],
+        response_class=ShallowResponse,
     )
     return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
 
-def note_exchange(rights: RightsBook, exchange: aiohttp.TraceRequestEndParams) -> None:
+def note_exchange(
+    rights: RightsBook, listed: Callable[[str], None], exchange: aiohttp.TraceRequestEndParams
+) -> None:
     """kopf tries again for ever what it may not do, and tells nobody but the log."""
     found = _COLLECTION.search(exchange.url.path)
     if found is None:  # discovery, which needs no right of ours
@@ -47,6 +58,8 @@ def note_exchange(rights: RightsBook, exchange: aiohttp.TraceRequestEndParams) -
         rights.denied(right)
     elif exchange.response.status == 200:
         rights.used(right)
+        if verb == "list":
+            listed(found["plural"])
 
 
 def _connection_info(credentials: Credentials) -> kopf.ConnectionInfo:

@@ -7,6 +7,8 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.learning import Lessons
+from tonnage.reconcile.looks import Looks
+from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.status_book import StatusBook
 from tonnage.telemetry.outcome import Outcome
@@ -16,7 +18,8 @@ from tonnage.telemetry.outcome import Outcome
 class Surroundings:
     """What the loop works with. `wake` puts a key into the queue, from the event loop's thread;
     `count_question` is told what became of a question to Prometheus; `lessons` is what starts have
-    taught."""
+    taught, `looks` what was read of objects that nothing new was told of, `newborns` those that
+    nothing else is known of."""
 
     api: KubeApi
     fleet: FleetState
@@ -25,6 +28,8 @@ class Surroundings:
     wake: Callable[[Key], None]
     count_question: Callable[[Outcome], None]
     lessons: Lessons
+    looks: Looks
+    newborns: Newborns
 
 
 @dataclass(frozen=True, slots=True)
