@@ -119,7 +119,7 @@ class FollowedLoad:
             placements=dict.fromkeys(self._ready, "only"),
             ready=frozenset(self._ready),
             next_placement="only",
-            reckoned=self._reckoned(),
+            reckoned={"only": self._reckoned()},
         )
         opinion = judge_load(self._scraped.measured(), serving, self._terms, _OLDEST_SECONDS)
         at = _MIDNIGHT + timedelta(seconds=now)

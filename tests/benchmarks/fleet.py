@@ -25,6 +25,7 @@ from random import Random
 from e2e.fleet_labels import known_accelerators
 from e2e.fleet_nodes import render_nodes
 from tests.support.cluster import spec_of
+from tests.support.fleet_objects import show
 from tests.support.gpu_nodes import gpu_pod_body
 from tests.support.shapes import load_shape
 from tonnage.api.parse import parse_spec
@@ -32,6 +33,7 @@ from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.resources import gpu_counts
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS, SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Apply
 from tonnage.reconcile.case import World
@@ -109,12 +111,12 @@ class Bench:
         self.random = Random(3)
         self.gone: Object = {}
         self.world = World(load_catalog(), RenderSettings())
-        self.state = FleetState(self.world.catalog, lambda: None, lambda: None)
+        self.state = FleetState(self.world.catalog, lambda: None, lambda: None, lambda _: None)
         self.nodes = raw_nodes(nodes, pools)
         self.pods = raw_pods(self.nodes)
-        self.state.replace_nodes(self.nodes, self.state.mark_nodes())
-        self.state.replace_pools(raw_pools(pools), self.state.mark_pools())
-        self.state.replace_pods(self.pods, self.state.mark_pods())
+        show(self.state, NODES, self.nodes)
+        show(self.state, ACCELERATOR_POOLS, raw_pools(pools))
+        show(self.state, PODS, self.pods)
         names = [pool.name for pool in self.state.view().pools()]
         for number in range(500):  # objects of others whose replicas are not all scheduled yet
             key = Key("others", f"object-{number}")
@@ -174,14 +176,15 @@ def running(bench: Bench, observation: Observation) -> Observation:
     plan = bench.plan(observation)
     bench.state.reserve(observation.key, plan.reservations)
     (reservation,) = plan.reservations
-    service, deployment = (
-        {
+    made = {
+        action.kind: {
             **action.body,
             "metadata": {**action.body["metadata"], "uid": "u1", "resourceVersion": "1"},
         }
         for action in plan.actions
         if isinstance(action, Apply)
-    )
+    }
+    service, deployment = made[SERVICES], made[DEPLOYMENTS]
     metadata = {**deployment["metadata"], "generation": 1, "creationTimestamp": NOW.isoformat()}
     pool = next(p for p in bench.state.view().pools() if p.name == reservation.pool)
     gpus, labels = (

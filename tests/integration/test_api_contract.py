@@ -48,7 +48,7 @@ class TestRealApiServer(ApiContract):
     async def world(self, control_plane: Stack) -> AsyncIterator[World]:
         async with connect(str(control_plane.kubeconfig)) as connection:
             transport = Transport(connection.client, lambda *_: None)
-            api = AioKubeApi(transport, before_write=lambda: None, bucket=TokenBucket(1000, 1000))
+            api = AioKubeApi(transport, before_write=lambda: 30.0, bucket=TokenBucket(1000, 1000))
             namespace = f"contract-{uuid.uuid4().hex[:8]}"
             await api.apply(
                 NAMESPACES,

@@ -36,7 +36,7 @@ class Told(list[str]):
 async def api(control_plane: Stack, namespace: str) -> AsyncIterator[AioConfigMapApi]:
     async with connect(str(control_plane.kubeconfig)) as connection:
         transport = Transport(connection.client, lambda *_: None)
-        yield AioConfigMapApi(transport, namespace, CONFIG_MAP, lambda: None)
+        yield AioConfigMapApi(transport, namespace, CONFIG_MAP, lambda: 30.0)
 
 
 def data(admin: Admin) -> dict[str, str]:

@@ -48,12 +48,12 @@ steps = st.one_of(
 class Just(Cluster):
     """A cluster that asks, whenever an object takes GPUs, whether one before it is deprived."""
 
-    async def reconcile(self, name: str) -> float | None:
+    async def take_turn(self, name: str) -> float | None:
         self.watch()
         waiting = [one for one in NAMES if one != name and self.waits(one)]
         could = {one: await self.would_take(one) for one in waiting}
         before = self.reserved(name)
-        seconds = await super().reconcile(name)
+        seconds = await super().take_turn(name)
         if self.reserved(name) > before:
             me = await self._observation(name)
             for one, gpus in could.items():

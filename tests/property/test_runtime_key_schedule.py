@@ -1,5 +1,7 @@
 """Whatever happens in whatever order: no key is in work twice, and none is lost."""
 
+import math
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -11,20 +13,24 @@ KEYS = st.sampled_from("abcd")
 
 
 class KeyScheduleMachine(RuleBasedStateMachine):
-    """The model: `wanted` since when, `delayed` until when, `working` on what."""
+    """The model: `wanted` since when, `delayed` until when, `working` on what, and on which
+    `others` among that, which were no wishes."""
+
+    others_at_once: float = math.inf
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic)
-        self.wanted: set[str] = set()
+        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic, self.others_at_once)
+        self.wanted: dict[str, Urgency] = {}
         self.delayed: dict[str, float] = {}
         self.working: set[str] = set()
+        self.others: set[str] = set()
 
     @rule(key=KEYS, urgency=st.sampled_from(Urgency))
     def add(self, key: str, urgency: Urgency) -> None:
         assert self.schedule.add(key, urgency) == (key not in self.wanted)
-        self.wanted.add(key)
+        self.wanted[key] = min(urgency, self.wanted.get(key, urgency))
 
     @rule(key=KEYS, seconds=st.integers(min_value=-1, max_value=5))
     def add_after(self, key: str, seconds: int) -> None:
@@ -40,14 +46,19 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     def take(self) -> None:
         self._let_due_ones_be_wanted()
         taken = self.schedule.take()
+        ready = self.wanted.keys() - self.working
+        if len(self.others) >= self.others_at_once:
+            ready = {key for key in ready if self.wanted[key] is Urgency.WISH}
         if taken is None:
-            assert not self.wanted - self.working
+            assert not ready
             return
         key, waited = taken
         assert waited >= 0
         assert key in self.wanted
         assert key not in self.working
-        self.wanted.remove(key)
+        assert self.wanted[key] == min(self.wanted[each] for each in ready)
+        if self.wanted.pop(key) is not Urgency.WISH:
+            self.others.add(key)
         self.delayed.pop(key, None)
         self.working.add(key)
 
@@ -57,6 +68,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.working)))
         self.schedule.done(key)
         self.working.remove(key)
+        self.others.discard(key)
 
     @invariant()
     def next_due_is_the_earliest_delay(self) -> None:
@@ -66,7 +78,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
 
     @invariant()
     def depth_counts_what_is_ready(self) -> None:
-        assert self.schedule.depth == len(self.wanted - self.working)
+        assert self.schedule.depth == len(self.wanted.keys() - self.working)
 
     def teardown(self) -> None:
         """Everything that was ever asked for comes out in the end."""
@@ -77,14 +89,23 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         left = set()
         while (taken := self.schedule.take()) is not None:
             left.add(taken[0])
-        assert left == self.wanted
+            self.schedule.done(taken[0])
+        assert left == self.wanted.keys()
 
     def _let_due_ones_be_wanted(self) -> None:
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
         for key in due:
             del self.delayed[key]
-        self.wanted |= due
+            self.wanted[key] = min(Urgency.EVENT, self.wanted.get(key, Urgency.EVENT))
+
+
+class WithWorkersKeptForWishes(KeyScheduleMachine):
+    """The same where one other key is processed at a time."""
+
+    others_at_once = 1
 
 
 TestKeySchedule = KeyScheduleMachine.TestCase
 TestKeySchedule.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestWithWorkersKeptForWishes = WithWorkersKeptForWishes.TestCase
+TestWithWorkersKeptForWishes.settings = TestKeySchedule.settings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.api.scaling import QueuedRequests, ScalingTargets
-from tonnage.telemetry.cache import measure_cache
+from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import LoadQuestion, measure_load
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 
@@ -66,7 +66,7 @@ def test_nothing_that_is_measured_breaks_on_what_was_read(result):
         except NotUnderstoodError:
             return None
 
-    cache = asyncio.run(measure_cache(ask, "chat", ["a-0", "a-1"]))
-    assert cache is None or cache.kv_cache_tokens > 0
+    caches = asyncio.run(measure_caches(ask, "chat", ["a-0", "a-1"]))
+    assert all(cache.kv_cache_tokens > 0 for cache in caches.values())
     load = asyncio.run(measure_load(ask, 15.0, QUESTION))
     assert load is None or all(isinstance(found.running, float) for found in load.pods.values())

@@ -44,11 +44,7 @@ class ApplyContract:
 
     @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS])
     async def test_second_equal_apply_changes_nothing(self, world: World, kind: KindOf) -> None:
-        body = {
-            CONFIG_MAPS: config_map(world, a="1"),
-            SERVICES: service(world),
-            DEPLOYMENTS: deployment(world),
-        }[kind]
+        body = _small(world, kind)
         await world.api.apply(kind, body)
         before = await world.api.get(kind, world.namespace, body["metadata"]["name"])
         after = await world.api.apply(kind, body)
@@ -101,6 +97,42 @@ class ApplyContract:
         await world.api.apply(CONFIG_MAPS, config_map(world, a="3"))
         with pytest.raises(ConflictError):
             await world.api.apply(CONFIG_MAPS, body)
+
+
+class CreateContract:
+    """What nobody has yet is made as by an apply; what somebody has is left as it is."""
+
+    @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS])
+    async def test_created_object_is_the_one_that_is_applied_later(
+        self, world: World, kind: KindOf
+    ) -> None:
+        body = _small(world, kind)
+        created = await world.api.create(kind, body)
+        applied = await world.api.apply(kind, body)
+        assert applied["metadata"]["uid"] == created["metadata"]["uid"]
+        assert _without_status(applied) == _without_status(created)
+
+    async def test_field_of_the_created_object_that_is_not_applied_later_is_removed(
+        self, world: World
+    ) -> None:
+        await world.api.create(CONFIG_MAPS, config_map(world, a="1", b="2"))
+        after = await world.api.apply(CONFIG_MAPS, config_map(world, b="2"))
+        assert after["data"] == {"b": "2"}
+
+    @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS, INFERENCE_DEPLOYMENTS])
+    @pytest.mark.parametrize("whose", ["theirs", "ours"])
+    async def test_object_that_somebody_has_is_left_as_it_is(
+        self, world: World, kind: KindOf, whose: str
+    ) -> None:
+        """Also where it has the very values, as one restored from a backup, or a leftover, does."""
+        body = _small(world, kind)
+        live = await (world.api.apply if whose == "ours" else world.user.put)(kind, body)
+        owned = {**body["metadata"], "annotations": {"whose": "new"}}
+        with pytest.raises(ConflictError):
+            await world.api.create(kind, {**body, "metadata": owned})
+        left = await world.api.get(kind, world.namespace, body["metadata"]["name"])
+        assert "whose" not in left["metadata"].get("annotations", {})
+        assert _without_status(left) == _without_status(live)
 
 
 class StatusContract:
@@ -330,6 +362,7 @@ class LeaseContract:
 
 class ApiContract(
     ApplyContract,
+    CreateContract,
     StatusContract,
     ReadContract,
     DeleteContract,
@@ -338,6 +371,15 @@ class ApiContract(
     LeaseContract,
 ):
     """All of it; a test module subclasses this and gives the fixture `world`."""
+
+
+def _small(world: World, kind: KindOf) -> Object:
+    return {
+        CONFIG_MAPS: config_map(world, a="1"),
+        SERVICES: service(world),
+        DEPLOYMENTS: deployment(world),
+        INFERENCE_DEPLOYMENTS: inference_deployment(world),
+    }[kind]
 
 
 def _without_status(live: Object) -> Object:

@@ -6,7 +6,6 @@ that is never reached.
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,11 +14,14 @@ from e2e.fleet_nodes import render_nodes
 from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
+from tests.support.fleet_objects import show
 from tests.support.shapes import CONFIGS
 from tonnage.api.inference import HuggingFaceSource
-from tonnage.api.names import ANNOTATION_MOVED, ANNOTATION_RENDERED, LABEL_OWNER
+from tonnage.api.names import LABEL_OWNER
+from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
+from tonnage.kube.forwarding import SHARDED, ShardKubeApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -39,9 +41,12 @@ from tonnage.kube.protocol import (
     TransientError,
 )
 from tonnage.reconcile.case import World
+from tonnage.reconcile.first_child import REST_SECONDS
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.learning import KeptInMind
+from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.moves import Moves
+from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.observe import MeasureLoad
 from tonnage.reconcile.priority import read_classes
 from tonnage.reconcile.reconciler import Reconciler
@@ -61,7 +66,6 @@ H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
 L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
 
 _MAX_ROUNDS = 60
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
@@ -104,6 +108,7 @@ class Cluster:
     """Nodes, users, Kubernetes' controllers, and the operator."""
 
     world = WORLD
+    shard = UNNAMED_SHARD
 
     def __init__(self, *groups: Mapping[str, Any]) -> None:
         self.api = FakeApi()
@@ -119,17 +124,33 @@ class Cluster:
         for group in groups:
             self.join(**group)
 
+    async def copy(self) -> "Cluster":
+        """One just like this, at rest, whose operator was begun anew; no fault is left in it."""
+        other = type(self)()
+        other.api, other.behaviours = self.api.copy(), dict(self.behaviours)
+        other.clock.advance(self.clock.seconds - other.clock.seconds)
+        other.start_operator()
+        await other.settle()
+        return other
+
     # The operator
 
     def start_operator(self) -> None:
         """A new process: nothing is known but what is stored, and every key is looked at."""
         self.fleet = FleetState(
-            WORLD.catalog, on_change=self._wake_lapsed, on_room=self._wake_waiting
+            WORLD.catalog,
+            on_change=self._wake_lapsed,
+            on_room=self._wake_waiting,
+            on_loss=lambda key: self._due.update({key: self.clock.seconds}),
+            shard=self.shard,
         )
         self.moves = Moves()
+        self.looks, self.newborns = Looks(self.clock.now), Newborns()
+        self.newborns.prime(self._sights())
+        self._told: dict[Key, dict[str, str]] = {}
         self.statuses = StatusBook(frozenset(WORLD.catalog.accelerators))
         self.reconciler = Reconciler(
-            api=self.api,
+            api=ShardKubeApi(self.api, self.shard),
             hub=self.hub,
             fleet=self.fleet,
             moves=self.moves,
@@ -141,6 +162,8 @@ class Cluster:
             now=self.clock.now,
             measure_load=lambda question: self.measure_load(question),
             lessons=self.lessons,
+            looks=self.looks,
+            newborns=self.newborns,
         )
         self._seen: dict[Key, object] = {}
         self._due: dict[Key, float] = {}
@@ -154,8 +177,14 @@ class Cluster:
             read_classes(self.api.objects(PRIORITY_CLASSES)),
         )
 
-    async def _measure(self, key: Key, pods: list[ServingPod]) -> MeasuredCache | None:
-        return self.measured.get(key.name) if pods else None
+    async def _measure(self, key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
+        """`measured` is by object, or by the name of a Deployment, which says more."""
+        found = {}
+        for pod in pods:
+            told = [name for name in self.measured if pod.name.startswith(f"{name}-")]
+            if told:
+                found[pod.name] = self.measured[max(told, key=len)]
+        return found
 
     def watch(self) -> None:
         """The operator's cache learns what is stored."""
@@ -164,21 +193,46 @@ class Cluster:
         if stored == self._watched:
             return
         self._watched = stored
-        self.fleet.replace_nodes(self.api.objects(NODES), self.fleet.mark_nodes())
-        self.fleet.replace_pods(self.api.objects(PODS), self.fleet.mark_pods())
-        self.fleet.replace_pools(self.api.objects(ACCELERATOR_POOLS), self.fleet.mark_pools())
+        for kind in (NODES, PODS, ACCELERATOR_POOLS):
+            mine = self.shard.has if kind in SHARDED else None
+            show(self.fleet, kind, filter(mine, self.api.objects(kind)))
 
     async def reconcile(self, name: str) -> float | None:
-        """One reconcile; the seconds after which the operator wants to look again."""
+        """One reconcile that looks at the object; the seconds after which the operator wants to
+        look again."""
+        seconds = await self.take_turn(name)
+        return await self.take_turn(name) if seconds == REST_SECONDS else seconds
+
+    async def take_turn(self, name: str) -> float | None:
+        """One reconcile, of a new object perhaps that which makes its first child only."""
         self.watch()
         key = Key(NAMESPACE, name)
         self._due.pop(key, None)
         self._seen[key] = self._sights().get(key)
+        self.tell_versions(key)
         requeue = await self.reconciler.reconcile(key)
         self.reconciled.append(key)
         if requeue.seconds is not None:
             self._due[key] = self.clock.seconds + requeue.seconds
         return requeue.seconds
+
+    def tell_versions(self, key: Key) -> None:
+        """What the watches tell of the object and its belongings, before it is looked at."""
+        found = dict(version.split("@") for version in self._sights().get(key, []))
+        before = self._told.get(key, {})
+        for uid in before.keys() | found.keys():
+            if before.get(uid) != found.get(uid):
+                self.looks.tell(key, uid, found.get(uid))
+                self._tell_newborns(key, uid, "MODIFIED" if uid in before else "ADDED")
+        self._told[key] = found
+
+    def _tell_newborns(self, key: Key, uid: str, event_type: str) -> None:
+        with suppress(NotFoundError):
+            itself = self.api.object(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
+            if itself["metadata"]["uid"] == uid:
+                self.newborns.tell(key, event_type, itself)
+                return
+        self.newborns.outgrow(key)
 
     # Time
 
@@ -329,28 +383,12 @@ class Cluster:
             if pod["metadata"].get("labels", {}).get(LABEL_OWNER) == owner
         ]
 
-    def end_state(self) -> Object:
-        """Objects and status without what differs from run to run: uids, versions, times."""
-        owners = {
-            body["metadata"]["uid"]: f"{kind.kind}/{body['metadata']['name']}"
-            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS)
-            for body in self.api.objects(kind)
-        }
-        return {
-            f"{kind.kind}/{body['metadata']['name']}": _normalised(body, owners)
-            for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, INFERENCE_POOLS)
-            for body in self.api.objects(kind)
-        } | {
-            f"pods of {owner}": sorted(_pod_summary(pod) for pod in self.pods(owner))
-            for owner in {str(key.name) for key in self._keys(None)}
-        }
-
     # Inside
 
     async def _attempt(self, key: Key) -> None:
         """As the workers do: what may pass by itself is tried again, the rest waits."""
         try:
-            await self.reconcile(key.name)
+            await self.take_turn(key.name)
         except Crash:
             self.start_operator()
         except (ConflictError, NotFoundError, TransientError) as error:
@@ -369,7 +407,7 @@ class Cluster:
         found: dict[Key, list[str]] = {}
         for namespace, name, version, _ in self.api.versions(INFERENCE_DEPLOYMENTS):
             found.setdefault(Key(namespace, name), []).append(version)
-        for kind in (DEPLOYMENTS, SERVICES, PODS):
+        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
             for namespace, _, version, owner in self.api.versions(kind):
                 if owner is not None:
                     found.setdefault(Key(namespace, owner), []).append(version)
@@ -407,30 +445,3 @@ async def _no_answer(question: LoadQuestion) -> None:
 def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -> int:
     """Writes of the operator that changed an object of these kinds."""
     return sum(1 for call in api.effective_writes() if call.kind in tuple(kinds))
-
-
-def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
-    """Without what tells runs apart; times that are told in words are as good as any other."""
-    body = json.loads(_TIME.sub("then", json.dumps(body)))
-    metadata = body["metadata"]
-    if ANNOTATION_MOVED in metadata.get("annotations", {}):
-        del metadata["annotations"][ANNOTATION_RENDERED]  # a digest of the time, too
-    for name in ("uid", "resourceVersion", "creationTimestamp", "generation"):
-        metadata.pop(name, None)
-    for owner in metadata.get("ownerReferences", []):
-        owner["uid"] = owners.get(owner["uid"], "gone")
-    status = body.get("status", {})
-    status.pop("observedGeneration", None)
-    status.get("conditions", []).sort(key=lambda condition: str(condition["type"]))
-    for condition in status.get("conditions", []):
-        for name in ("lastTransitionTime", "observedGeneration"):
-            condition.pop(name, None)
-    return body
-
-
-def _pod_summary(pod: Object) -> tuple[str, str, str]:
-    owner = pod["metadata"]["ownerReferences"][0]["name"]
-    hash_of_template = pod["metadata"]["labels"]["pod-template-hash"]
-    conditions = pod["status"].get("conditions", [])
-    ready = next((one["status"] for one in conditions if one["type"] == "Ready"), "")
-    return owner, hash_of_template, ready

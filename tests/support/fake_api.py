@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.api_calls import WRITES, Call, Fault, Verb
 from tests.support.field_ownership import (
@@ -23,8 +23,17 @@ from tests.support.field_ownership import (
 )
 from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FIELD_MANAGER
 from tonnage.kube import kinds
+from tonnage.kube.client import NO_VERSION
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
-from tonnage.kube.protocol import ConflictError, Kind, KindMissingError, NotFoundError, Object
+from tonnage.kube.labels import has_labels
+from tonnage.kube.protocol import (
+    ConflictError,
+    Kind,
+    KindMissingError,
+    Labels,
+    NotFoundError,
+    Object,
+)
 
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
 
@@ -33,6 +42,9 @@ IDENTITY = frozenset(
     for name in ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 ) | {("apiVersion",), ("kind",)}
 """Leaves that the server owns; no manager does."""
+
+
+Body = TypeVar("Body")
 
 
 class Crash(BaseException):
@@ -50,6 +62,9 @@ _Place = tuple[str, str]
 _Shelf = dict[_Place, _Stored]
 """All objects of one kind."""
 
+Listener = Callable[[Kind, str, Object], None]
+"""Told of each change: of what kind, ADDED, MODIFIED or DELETED, and the object then."""
+
 
 class FakeApi:
     """KubeApi and LeaseApi in memory; users and other controllers act through the sync methods."""
@@ -57,13 +72,22 @@ class FakeApi:
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.now = now
         self.calls: list[Call] = []
-        self._shelves: dict[tuple[str, str], _Shelf] = {}
+        self.listeners: list[Listener] = []
+        self._shelves: dict[Kind, _Shelf] = {}
         self._logs: dict[tuple[str, str, str, bool], str] = {}
         self._faults: list[Fault] = []
-        self._version = 0
+        self._acts: dict[int, Callable[[], object]] = {}
+        self._version = int(NO_VERSION)
         self._uids = 0
         self._writes = 0
         self._asked = 0
+
+    def copy(self) -> "FakeApi":
+        """Another server with all that is stored in this one, and no call or fault yet."""
+        other = FakeApi(self.now)
+        other._shelves, other._logs = _copied((self._shelves, self._logs))
+        other._version, other._uids = self._version, self._uids
+        return other
 
     # Faults and evidence
 
@@ -86,6 +110,10 @@ class FakeApi:
     def fault_at_call(self, number: int, error: BaseException) -> None:
         """Raise instead of the call of this number, reads included, counted from 1."""
         self._faults.append(Fault(error, after=False, call=number))
+
+    def act_at_call(self, number: int, act: Callable[[], object]) -> None:
+        """Let somebody else act right before the call of this number, reads included."""
+        self._acts[number] = act
 
     def clear_faults(self) -> None:
         """Let everything go through again."""
@@ -132,7 +160,9 @@ class FakeApi:
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Delete without any precondition, as a user does."""
-        self._shelf(kind).pop(_place(kind, namespace, name), None)
+        gone = self._shelf(kind).pop(_place(kind, namespace, name), None)
+        if gone is not None:
+            self._tell(kind, "DELETED", gone.object)
 
     def object(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """A copy of what is stored. Raises NotFoundError."""
@@ -140,8 +170,7 @@ class FakeApi:
 
     def objects(self, kind: Kind) -> list[Object]:
         """Copies of all stored objects of a kind, by namespace and name."""
-        found: list[Object] = _copied([stored.object for _, stored in self._in_order(kind)])
-        return found
+        return _copied([stored.object for _, stored in self._in_order(kind)])
 
     def versions(self, kind: Kind) -> list[tuple[str, str, str, str | None]]:
         """Namespace, name, uid with resourceVersion, and owner's label, of all of a kind: cheap."""
@@ -169,7 +198,9 @@ class FakeApi:
         """Remove objects all of whose owners are gone, until none is left; returns the removed."""
         removed: list[Object] = []
         while orphans := self._find_orphans():
-            removed += [shelf.pop(place).object for shelf, place in orphans]
+            for kind, place in orphans:
+                removed.append(self._shelf(kind)[place].object)
+                self.remove(kind, *place)
         return removed
 
     # KubeApi
@@ -183,22 +214,35 @@ class FakeApi:
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         where: Callable[[Object], Any] | None = None,
     ) -> list[Object]:
         self._before("list", kind)
         self.calls.append(Call("list", kind, namespace, None))
-        wanted = dict(labels or {}).items()
         found = [
             stored.object
             for _, stored in self._in_order(kind)
             if namespace in (None, stored.object["metadata"].get("namespace"))
-            and wanted <= stored.object["metadata"].get("labels", {}).items()
+            and has_labels(stored.object, labels or {})
             and (where is None or where(stored.object))
         ]
         return _copied(found)
 
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], Any],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        for found in await self.list(kind, namespace, labels):
+            take(found)
+
     async def apply(self, kind: Kind, body: Object) -> Object:
+        return self._write("apply", kind, body, CHILD_FIELD_MANAGER)
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        body = {**body, "metadata": {**body["metadata"], "resourceVersion": NO_VERSION}}
         return self._write("apply", kind, body, CHILD_FIELD_MANAGER)
 
     async def apply_status(self, kind: Kind, body: Object) -> Object:
@@ -308,6 +352,7 @@ class FakeApi:
         body = unflatten(wanted)
         body["metadata"] = identity | body.get("metadata", {})
         stored.object = {"apiVersion": kind.api_version, "kind": kind.kind} | body
+        self._tell(kind, "MODIFIED" if "uid" in old else "ADDED", stored.object)
         return True
 
     def _new_uid(self) -> str:
@@ -322,24 +367,29 @@ class FakeApi:
         return stored
 
     def _shelf(self, kind: Kind) -> _Shelf:
-        return self._shelves.setdefault((kind.group, kind.plural), {})
+        return self._shelves.setdefault(kind, {})
 
     def _in_order(self, kind: Kind) -> Sequence[tuple[_Place, _Stored]]:
         return sorted(self._shelf(kind).items(), key=itemgetter(0))
 
-    def _find_orphans(self) -> Sequence[tuple[_Shelf, _Place]]:
-        shelves = list(self._shelves.values())
-        alive = {each.object["metadata"]["uid"] for shelf in shelves for each in shelf.values()}
+    def _find_orphans(self) -> Sequence[tuple[Kind, _Place]]:
+        shelves = list(self._shelves.items())
+        alive = {each.object["metadata"]["uid"] for _, shelf in shelves for each in shelf.values()}
         return [
-            (shelf, place)
-            for shelf in shelves
+            (kind, place)
+            for kind, shelf in shelves
             for place, stored in shelf.items()
             for owners in [stored.object["metadata"].get("ownerReferences", [])]
             if owners and not any(owner["uid"] in alive for owner in owners)
         ]
 
+    def _tell(self, kind: Kind, event_type: str, body: Object) -> None:
+        for listener in self.listeners:
+            listener(kind, event_type, _copied(body))
+
     def _before(self, verb: Verb, kind: Kind) -> None:
         self._asked += 1
+        self._acts.pop(self._asked, _nobody_acts)()
         if verb in WRITES:
             self._writes += 1
         self._raise_fault(verb, kind, after=False)
@@ -354,9 +404,14 @@ class FakeApi:
                 raise fault.error
 
 
-def _copied(body: Any) -> Any:
+def _nobody_acts() -> None:
+    """Most calls are not interrupted."""
+
+
+def _copied(body: Body) -> Body:
     # Half of a long test is copying; pickle does it several times as fast as copy.deepcopy.
-    return pickle.loads(pickle.dumps(body, pickle.HIGHEST_PROTOCOL))
+    copy: Body = pickle.loads(pickle.dumps(body, pickle.HIGHEST_PROTOCOL))
+    return copy
 
 
 def _without_fractions(value: Any) -> Any:

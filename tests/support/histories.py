@@ -58,6 +58,15 @@ SPECS: Final[dict[str, Any]] = {
     ),
     "recreate": spec_of(replicas=2, rollout={"strategy": "Recreate"}),
     "other arguments": spec_of(replicas=3, engine={"vllm": {"maxNumSeqs": 77}}),
+    "spread": spec_of(replicas=4, placement={"spread": {"policy": "WhenShort"}}),
+    "spread by cost": spec_of(replicas=6, placement={"spread": {"policy": "ByCost"}}),
+    "spread by workload": {
+        key: value
+        for key, value in spec_of(
+            workload={"concurrency": 900}, placement={"spread": {"policy": "WhenShort"}}
+        ).items()
+        if key != "replicas"
+    },
     "nonsense": {"model": 7},
 }
 _RESOURCES: Final = {"mi300x": "amd.com/gpu", "h100": "nvidia.com/gpu", "l40s": "nvidia.com/gpu"}
@@ -70,10 +79,10 @@ class Checked(Turmoil):
         self.verdict = Verdict()
         super().__init__(chance, *GROUPS.values())
 
-    async def reconcile(self, name: str) -> float | None:
+    async def take_turn(self, name: str) -> float | None:
         self.book.note_promises(self._promises(), self.known_at)
         try:
-            return await super().reconcile(name)
+            return await super().take_turn(name)
         finally:
             for promise in self.book.note_promises(self._promises(), self.known_at):
                 self._check(promise)

@@ -49,6 +49,7 @@ class Measured:
         self.metrics.queue.key_retried()
         self.metrics.queue.key_waited(0.1)
         self.metrics.workers.watch(8, lambda: [1.0, 4.0], lambda: True)
+        self.metrics.memory.watch(lambda: 40, {NODES.plural: lambda: 3})
         self.metrics.reconciles.reconciled(Result.ERROR, 0.2)
         self.metrics.reconciles.gave_up()
         self.metrics.reconciles.found_bug()

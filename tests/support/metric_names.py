@@ -27,6 +27,8 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "tonnage_watch_events_total": ("kind",),
     "tonnage_watch_last_event_timestamp_seconds": ("kind",),
     "tonnage_watch_missed_changes_total": ("kind",),
+    "tonnage_event_loop_tasks": (),
+    "tonnage_known_objects": ("kind",),
     "tonnage_fleet_last_list_timestamp_seconds": (),
     "tonnage_last_resync_timestamp_seconds": (),
     "tonnage_pool_nodes": ("pool", "accelerator"),

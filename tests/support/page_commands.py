@@ -21,7 +21,8 @@ Complaints = Iterator[str]
 OTHER_PROGRAMS = {
     "argocd", "base64", "buildah", "cat", "cd", "cosign", "cp", "curl", "diff", "docker", "echo",
     "export", "flux", "git", "grep", "head", "jq", "kustomize", "less", "ls", "mkdir", "open",
-    "podman", "promtool", "rm", "sed", "sort", "source", "tail", "tar", "tee", "test", "wc", "yq",
+    "pip-audit", "podman", "promtool", "rm", "sed", "sort", "source", "tail", "tar", "tee", "test",
+    "wc", "yq",
 }  # fmt: skip
 """The reader's programs. Of their words only files of this repository are looked at."""
 

@@ -65,10 +65,9 @@ def pools_of(nodes: list[Raw], **fleet: Any) -> tuple[Pool, ...]:
 
 
 def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **how: Any) -> Decision:
-    """What is decided on these pools; `how` is of the request (keep, held, tried) or the spec."""
-    wish = {
-        key: how.pop(key) for key in ("keep", "held", "tried", "kept_adjustments") if key in how
-    }
+    """What is decided on these pools; `how` is of the request (keep, beside, ...) or the spec."""
+    of_request = ("keep", "held", "tried", "kept_adjustments", "beside")
+    wish = {key: how.pop(key) for key in of_request if key in how}
     return decide(Request(OWNER, spec_of(**how), checkpoint, **wish), pools, CATALOG)
 
 

@@ -196,7 +196,9 @@ def _admitted(pod: Object, nodes: Iterable[Object]) -> Iterable[str]:
 
 
 def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
-    """In and NotIn as node affinity has them: a label that is absent is not in any list."""
+    """In, NotIn and DoesNotExist as node affinity has them: an absent label is not in any list."""
+    if wanted["operator"] == "DoesNotExist":
+        return wanted["key"] not in labels
     inside: bool = labels.get(wanted["key"]) in wanted["values"]
     wanted_inside: bool = wanted["operator"] == "In"
     return inside == wanted_inside

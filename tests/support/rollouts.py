@@ -56,7 +56,8 @@ def progress_of(
 ) -> Object:
     """The condition Progressing by now; its message is the template that it speaks of."""
     status, spec = deployment.get("status", {}), deployment["spec"]
-    before = next((one for one in status.get("conditions", []) if one["type"] == "Progressing"), {})
+    told: list[Object] = status.get("conditions", [])
+    before = next((one for one in told if one["type"] == "Progressing"), {})
     if spec.get("paused"):
         return _told(api, before, "DeploymentPaused", template)
     wanted = spec["replicas"]

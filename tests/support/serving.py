@@ -1,5 +1,7 @@
 """An InferenceDeployment that serves, as a test of the loop begins with it."""
 
+from typing import Any
+
 from tests.support.cluster import Cluster, spec_of
 
 SETTLED = {
@@ -11,7 +13,7 @@ SETTLED = {
 }
 
 
-async def served(*groups: dict[str, object], **spec: object) -> Cluster:
+async def served(*groups: dict[str, Any], **spec: Any) -> Cluster:
     """A cluster whose one InferenceDeployment `llama` is ready."""
     cluster = Cluster(*groups)
     cluster.apply("llama", spec_of(**spec))

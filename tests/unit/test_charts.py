@@ -21,7 +21,7 @@ KUSTOMIZATIONS = [
 
 # Who installs it does not choose these: they follow from where the operator runs.
 NOT_TO_BE_SET = {"kubeconfig", "context", "namespace", "listen", "hf_cache_directory"}
-VALUES_OF_THEIR_OWN = {"namespaces", "fleet_file"}
+VALUES_OF_THEIR_OWN = {"namespaces", "shard", "fleet_file"}
 
 
 def load(path):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
@@ -22,6 +23,7 @@ from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
     ForbiddenError,
+    Gate,
     InvalidError,
     KindMissingError,
     NotFoundError,
@@ -39,8 +41,9 @@ CONFIG_MAP = {
 STATUS = {"kind": "Status", "status": "Failure", "message": "because"}
 
 
-def open_gate() -> None:
+def open_gate() -> float:
     """Always leading."""
+    return inf
 
 
 def ignore(_: Request, __: str, ___: float) -> None:
@@ -50,7 +53,7 @@ def ignore(_: Request, __: str, ___: float) -> None:
 @asynccontextmanager
 async def client_of(
     *answers: Answer,
-    gate: Callable[[], None] = open_gate,
+    gate: Gate = open_gate,
     observe: Callable[[Request, str, float], None] = ignore,
     timeout_seconds: float = 5.0,
 ) -> AsyncIterator[tuple[AioKubeApi, ScriptedServer]]:
@@ -343,13 +346,38 @@ async def test_list_keeps_only_what_is_wanted() -> None:
     assert [each["metadata"]["name"] for each in found] == ["a", "ab"]
 
 
+async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:
+    taken: list[str] = []
+    async with client_of(pods("a", "b", token="t"), pods("c")) as (api, server):
+        await api.each(PODS, lambda pod: taken.append(pod["metadata"]["name"]), "chat")
+    assert taken == ["a", "b", "c"]
+    assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/chat/pods"] * 2
+    assert [asked.query for asked in server.asked] == [
+        {"limit": "500"},
+        {"limit": "500", "continue": "t"},
+    ]
+
+
+async def test_each_pod_is_handed_over_again_where_the_list_took_too_long() -> None:
+    taken: list[str] = []
+    answers = pods("a", token="t"), Answer(410, STATUS), pods("a", "b")
+    async with client_of(*answers) as (api, _):
+        await api.each(PODS, lambda pod: taken.append(pod["metadata"]["name"]))
+    assert taken == ["a", "a", "b"]
+
+
+def pods(*names: str, token: str = "") -> Answer:
+    items = [{"metadata": {"name": name, "uid": name}} for name in names]
+    return Answer(body={"metadata": {"continue": token}, "items": items})
+
+
 async def test_list_of_nothing_may_have_null_items() -> None:
     async with client_of(Answer(body={"items": None, "metadata": {}})) as (api, _):
         assert await api.list(CONFIG_MAPS) == []
 
 
 async def test_closed_gate_lets_reads_through_and_no_write() -> None:
-    def closed() -> None:
+    def closed() -> float:
         raise NotLeadingError("the lease is lost")
 
     async with client_of(Answer(body=CONFIG_MAP), gate=closed) as (api, server):
@@ -363,6 +391,21 @@ async def test_closed_gate_lets_reads_through_and_no_write() -> None:
             with pytest.raises(NotLeadingError):
                 await write
     assert [asked.method for asked in server.asked] == ["GET"]
+
+
+async def test_a_write_is_given_up_when_the_gate_says_and_a_read_is_not() -> None:
+    silent = Answer(body=CONFIG_MAP, silent=True)
+    async with client_of(silent, gate=lambda: 0.05, timeout_seconds=0.3) as (api, _):
+        for write in (
+            api.apply(CONFIG_MAPS, CONFIG_MAP),
+            api.apply_status(CONFIG_MAPS, CONFIG_MAP),
+            api.delete(CONFIG_MAPS, "chat", "facts", "u1", "7"),
+            api.create_event(CONFIG_MAP),
+        ):
+            with pytest.raises(TransientError, match=r"no answer within 0\.05 s"):
+                await write
+        with pytest.raises(TransientError, match=r"no answer within 0\.3 s"):
+            await api.get(CONFIG_MAPS, "chat", "facts")
 
 
 async def test_end_of_a_log_is_kept() -> None:

@@ -63,3 +63,24 @@ def test_the_usual_kubeconfig_may_be_named_from_home(kubeconfig, monkeypatch):
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/kubeconfig")
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/kubeconfig")
     assert context_namespace() == "chat"
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"https_proxy": "http://proxy.example:3128", "no_proxy": "127.0.0.1"}, None),
+    ],
+)
+async def test_a_proxy_is_looked_for_once_and_no_netrc_at_all(
+    kubeconfig, monkeypatch, environment, want
+):
+    for name in ("https_proxy", "no_proxy", "all_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    async with connect(str(kubeconfig)) as connection:
+        assert connection.client.configuration.proxy == want
+        assert connection.client.configuration.client_session_kwargs == {"trust_env": False}

@@ -56,6 +56,15 @@ async def test_event_carries_what_kubectl_shows(clock: FakeClock) -> None:
     assert "series" not in event
 
 
+async def test_the_same_words_about_another_condition_are_another_event(clock: FakeClock) -> None:
+    api = FakeApi()
+    tell = recorder(api, clock).record
+    for condition in ("Placed", "Ready"):
+        await tell(LLAMA, False, "ScaledToZero", "no replicas are asked for", condition)
+    # Of an event that is there, the API server lets nobody change the action.
+    assert {event["action"] for event in events(api)} == {"Placed", "Ready"}
+
+
 async def test_the_same_thing_at_another_time_is_the_same_thing(clock: FakeClock) -> None:
     api = FakeApi()
     tell = recorder(api, clock).record

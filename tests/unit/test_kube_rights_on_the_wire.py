@@ -34,7 +34,7 @@ async def rights_after(*answers: Answer) -> tuple[dict[str, float], list[Right |
     async with serving(*answers) as server, ApiClient(Configuration(host=server.url)) as client:
         transport = Transport(client, lambda *_: None, book)
         bucket = TokenBucket(1000, 1000)
-        api = AioKubeApi(transport, before_write=lambda: None, bucket=bucket)
+        api = AioKubeApi(transport, before_write=lambda: 30.0, bucket=bucket)
         for _ in answers:
             try:
                 await api.apply(DEPLOYMENTS, BODY)

@@ -133,12 +133,12 @@ WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 @pytest.mark.parametrize(
     ("resource", "want_writes"),
     [
-        (("tonnage.dev", "inferencedeployments"), set()),
+        (("tonnage.dev", "inferencedeployments"), {"create", "patch", "delete"}),
         (("tonnage.dev", "inferencedeployments/status"), {"patch"}),
         (("tonnage.dev", "acceleratorpools"), {"create", "patch", "delete"}),
         (("tonnage.dev", "acceleratorpools/status"), {"patch"}),
         (("apps", "deployments"), {"create", "patch", "delete"}),
-        (("", "services"), {"create", "patch"}),
+        (("", "services"), {"create", "patch", "delete"}),
         (("", "pods"), set()),
         (("", "pods/log"), set()),
         (("", "nodes"), set()),

@@ -41,6 +41,7 @@ NO_ALERT = {
         ("MeasuredLess", "MeasuredMore"),
         "TonnagePredictionDrift goes by how far off it is; a little hurts nobody, and is learnt",
     ),
+    "EndpointNotReady": "the endpoint is an object of its own, with a reason and alerts of its own",
     "Forbidden": "TonnagePermissionMissing says which permission",
     **dict.fromkeys(
         ("NoMatchingPool", "DoesNotFit", "InsufficientGPUs", "OverBudget", "TooSlow"),
@@ -112,9 +113,10 @@ def cells_of(x, y, w, h):
     return [(column, line) for column in range(x, x + w) for line in range(y, y + h)]
 
 
-def test_rows_are_the_fleet_the_models_and_the_operator_from_top_to_bottom():
+def test_rows_go_from_the_fleet_and_the_models_down_to_the_operator():
     rows = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert [row["title"] for row in rows] == ["Fleet", "Models", "Operator"]
+    told = ["Fleet", "Models", "Load and lessons", "Operator"]
+    assert [row["title"] for row in rows] == told
     assert all(above["gridPos"]["y"] < below["gridPos"]["y"] for above, below in pairwise(rows))
 
 

@@ -391,3 +391,50 @@ async def test_a_step_is_an_event():
     assert cluster.told.events.count(("Scaling", "LoadMeasured")) == 1
     note = cluster.told.notes[cluster.told.events.index(("Scaling", "LoadMeasured"))]
     assert re.match(r"from 1 to 4 replicas: [0-9.]+ requests in flight", note)
+
+
+async def test_more_load_takes_the_cheapest_pool_with_room_and_less_gives_the_dearest_back():
+    dear = {"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 3}
+    small = {**SMALL, "gpusPerNode": 2}
+    cluster, load = await followed(
+        small, dear, placement={"spread": {"policy": "WhenShort"}}, work=0.4
+    )
+    assert pools(cluster) == {"amd-mi300x": 1}
+    load.work = 3.0
+    await look(cluster, 300, every=60)
+    spread = pools(cluster)
+    assert spread["amd-mi300x"] == 2
+    assert spread["nvidia-h100-sxm-80gb"] >= 1
+    assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+    kept = {
+        pod["metadata"]["name"] for pod in cluster.pods() if "mi300x" in pod["metadata"]["name"]
+    }
+    load.work = 1.2
+    await look(cluster, 1200, every=200)
+    assert pools(cluster) == {"amd-mi300x": 2}
+    assert {pod["metadata"]["name"] for pod in cluster.pods()} == kept
+
+
+def pools(cluster):
+    """Replicas by pool."""
+    return {found["pool"]: found["replicas"] for found in cluster.status()["placements"]}
+
+
+async def test_while_spread_it_is_told_what_a_replica_of_each_placement_is_worth():
+    cluster, load = await followed(
+        {**SMALL, "gpusPerNode": 2}, H100, placement={"spread": {"policy": "ByCost"}}
+    )
+    assert "beside" not in cluster.status()["scaling"]
+    load.work = 3.0
+    await look(cluster, 300, every=60)
+    scaling = cluster.status()["scaling"]
+    (beside,) = scaling["beside"]
+    assert beside["placement"] == "h100-sxm-80gb"
+    worth = beside["replica"]["tokensPerSecond"] / scaling["replica"]["tokensPerSecond"]
+    assert worth == pytest.approx(1.05, abs=0.01)
+    told = {found["pool"]: found["weight"] for found in cluster.status()["placements"]}
+    assert told == {"amd-mi300x": 49, "nvidia-h100-sxm-80gb": 51}, "two of each"
+    load.work = 0.4
+    await look(cluster, 1200, every=200)
+    assert pools(cluster) == {"amd-mi300x": 1}
+    assert "beside" not in cluster.status()["scaling"]

@@ -346,3 +346,25 @@ def test_the_ledger_is_read_from_what_we_control() -> None:
         (("chat", "llama"), "mi300x", "amd")
     ]
     assert (found[0].gpus_per_replica, found[0].replicas) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ("10.1.2.3", "10.1.2.3:8000"),
+        ("fd00::7", "[fd00::7]:8000"),
+        ("2001:db8::7", "[2001:db8::7]:8000"),
+        ("169.254.169.254", None),
+        ("::ffff:169.254.169.254", None),
+        ("fe80::1", None),
+        ("224.0.0.1", None),
+        ("0.0.0.0", None),
+        ("chat.example", None),
+        (None, None),
+    ],
+)
+def test_a_pod_is_asked_where_pods_are_and_nowhere_else(
+    address: str | None, asked: str | None
+) -> None:
+    (found,) = read_pods([pod(status={"podIP": address})])
+    assert found.address == asked

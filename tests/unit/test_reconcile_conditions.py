@@ -17,7 +17,7 @@ from tonnage.reconcile.findings import Finding, make_conditions
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import Outlook, find_all
-from tonnage.reconcile.place import Held, Placed, Unplaced
+from tonnage.reconcile.placed import Held, Placed, Unplaced
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)

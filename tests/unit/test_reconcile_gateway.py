@@ -52,6 +52,17 @@ def asked_for_pools(cluster: Cluster) -> int:
     return sum(call.kind == INFERENCE_POOLS for call in cluster.api.calls)
 
 
+async def test_a_pool_that_was_asked_for_in_a_pause_goes_with_the_request() -> None:
+    cluster = await cluster_with(spec_of())
+    paused = {"rollout": {"paused": True}}
+    cluster.apply("llama", spec_of(gateway=gateway(), **paused))
+    await cluster.settle()
+    assert pools(cluster) == ["llama"]
+    cluster.apply("llama", spec_of(**paused))
+    await cluster.settle()
+    assert pools(cluster) == []
+
+
 async def test_the_pool_has_the_pods_and_the_picker_that_was_asked_for() -> None:
     cluster = await cluster_with(asking())
     found = pool(cluster)

@@ -11,6 +11,7 @@ from tests.support.cluster import (
     spec_of,
     write_count,
 )
+from tests.support.end_state import end_state
 from tests.support.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_PLACEMENT, LABEL_OWNER
 from tonnage.kube.kinds import (
@@ -135,23 +136,23 @@ async def test_a_rule_that_does_not_exist_is_refused_with_the_nearest() -> None:
 @pytest.mark.parametrize("kind", [DEPLOYMENTS, SERVICES])
 async def test_a_deleted_child_is_made_again(kind: object) -> None:
     cluster = await served(MI300X)
-    want = cluster.end_state()
+    want = end_state(cluster.api)
     name = {DEPLOYMENTS: "llama-mi300x", SERVICES: "llama"}[kind]
     cluster.api.remove(kind, NAMESPACE, name)
     await cluster.settle()
-    assert cluster.end_state() == want
+    assert end_state(cluster.api) == want
 
 
 async def test_children_that_were_edited_by_hand_are_repaired() -> None:
     cluster = await served(MI300X)
-    want = cluster.end_state()
+    want = end_state(cluster.api)
     body = cluster.deployment("llama-mi300x")
     body["spec"]["replicas"] = 5
     body["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
     body["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%"}}
     cluster.api.put(DEPLOYMENTS, body)
     await cluster.settle()
-    assert cluster.end_state() == want
+    assert end_state(cluster.api) == want
 
 
 @pytest.mark.parametrize(
@@ -163,22 +164,22 @@ async def test_a_ruined_placement_annotation_is_written_again_and_moves_nothing(
     annotation: str,
 ) -> None:
     cluster = await served(MI300X, H100)
-    want, pods = cluster.end_state(), cluster.pods()
+    want, pods = end_state(cluster.api), cluster.pods()
     body = cluster.deployment("llama-mi300x")
     body["metadata"]["annotations"][ANNOTATION_PLACEMENT] = annotation
     cluster.api.put(DEPLOYMENTS, body)
     cluster.start_operator()  # the ledger reads the annotations too
     await cluster.settle()
-    assert cluster.end_state() == want
+    assert end_state(cluster.api) == want
     assert cluster.pods() == pods
 
 
 async def test_a_label_that_was_taken_off_a_child_comes_back() -> None:
     cluster = await served(MI300X)
-    want = cluster.end_state()
+    want = end_state(cluster.api)
     body = cluster.deployment("llama-mi300x")
     del body["metadata"]["labels"][LABEL_OWNER]
     cluster.api.put(DEPLOYMENTS, body)
     await cluster.reconcile("llama")
     await cluster.settle()
-    assert cluster.end_state() == want
+    assert end_state(cluster.api) == want

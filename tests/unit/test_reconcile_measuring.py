@@ -170,6 +170,22 @@ async def test_what_cannot_have_been_measured_teaches_nothing():
     assert cluster.lessons.known().entries == ()
 
 
+@pytest.mark.parametrize(("needed", "learnt"), [("2.0", True), ("9999999.0", False)])
+async def test_a_log_that_lacks_more_than_a_device_has_teaches_nothing(needed, learnt):
+    cluster = Cluster(MI300X)
+    words = (
+        "ValueError: To serve at least one request with the model's max seq len (8192),"
+        f" ({needed} GiB KV cache is needed, which is larger than the available KV cache memory"
+        " (1.0 GiB)."
+    )
+    cluster.behaviours["llama"] = crashing(message=words)
+    cluster.apply("llama", spec_of())
+    await cluster.settle()
+    await cluster.wait(60)
+    assert cluster.status("llama")["failedPlans"][0]["reason"] == "OutOfMemory"
+    assert bool(cluster.lessons.known().entries) is learnt
+
+
 async def test_an_image_of_the_users_own_is_compared_and_teaches_nobody():
     cluster = await serving(MI300X, engine={"vllm": {"image": "acme/vllm:v0.32.0"}})
     await measure(cluster, 0.8)

@@ -11,6 +11,7 @@ from tests.support.cluster import (
     spec_of,
 )
 from tests.support.controllers import loading, ready
+from tests.support.end_state import end_state
 from tests.support.serving import SETTLED, served
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -61,13 +62,13 @@ async def test_a_part_of_the_replicas_runs_and_the_rest_follows() -> None:
 
 async def test_replicas_stay_when_their_nodes_are_cordoned() -> None:
     cluster = await served(MI300X, H100, replicas=2)
-    want = cluster.end_state()
+    want = end_state(cluster.api)
     cluster.cordon("mi300x")
     cluster.start_operator()
     await cluster.settle()
     await cluster.wait(3600)
     assert cluster.conditions() == SETTLED
-    assert cluster.end_state().keys() == want.keys()
+    assert end_state(cluster.api).keys() == want.keys()
     assert len(cluster.pods()) == 2
 
 

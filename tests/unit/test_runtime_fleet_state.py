@@ -4,9 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.fleet_objects import node, pod, pool
+from tests.support.fleet_objects import node, pod, pool, show
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
+from tonnage.kube.kinds import NODES, PODS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.turn import Precedence
@@ -22,7 +24,8 @@ class Told:
     def __init__(self) -> None:
         self.changes = 0
         self.rooms = 0
-        self.fleet = FleetState(CATALOG, self._change, self._room)
+        self.losers: list[Key] = []
+        self.fleet = FleetState(CATALOG, self._change, self._room, self.losers.append)
 
     def _change(self) -> None:
         self.changes += 1
@@ -142,29 +145,31 @@ def test_pool_that_cannot_be_read_is_left_out_and_named(
 def test_list_forgets_what_is_gone(told: Told) -> None:
     told.fleet.observe_node(node("a", "a"))
     told.fleet.observe_node(node("b", "b"))
-    told.fleet.replace_nodes([node("b", "b"), node("c", "c")], told.fleet.mark_nodes())
+    show(told.fleet, NODES, [node("b", "b"), node("c", "c")])
     assert [each.name for each in told.fleet.view().snapshot().nodes] == ["b", "c"]
 
 
 def test_list_that_shows_nothing_new_tells_nobody(told: Told) -> None:
     told.fleet.observe_node(node())
-    told.fleet.replace_nodes([node()], told.fleet.mark_nodes())
+    show(told.fleet, NODES, [node()])
     assert told.changes == 1
 
 
 def test_event_during_a_list_is_newer_than_the_list(told: Told) -> None:
     told.fleet.observe_pod(pod("stays"))
     told.fleet.observe_pod(pod("goes"))
-    since = told.fleet.mark_pods()
+    listing = told.fleet.begin_list(PODS)
     told.fleet.forget_pod(pod("goes"))
     told.fleet.observe_pod(pod("comes"))
-    told.fleet.replace_pods([pod("stays"), pod("goes")], since)
+    for each in (pod("stays"), pod("goes")):
+        listing.take(each)
+    listing.end()
     assert {each.uid for each in told.fleet.view().snapshot().pods} == {"stays", "comes"}
 
 
 def test_next_list_corrects_an_event_that_was_wrong(told: Told) -> None:
     told.fleet.observe_pod(pod("ghost"))
-    told.fleet.replace_pods([], told.fleet.mark_pods())
+    show(told.fleet, PODS, [])
     assert told.fleet.view().snapshot().pods == ()
 
 
@@ -237,3 +242,21 @@ def test_claims_that_end_leave_room_to_those_after_them(told: Told) -> None:
     told.fleet.wait_for_capacity(waiting(LLAMA, 1), [reservation(LLAMA)])
     told.fleet.stop_waiting(LLAMA)
     assert told.rooms == 2
+
+
+def test_only_who_is_concerned_is_told_of_a_node_that_is_gone_or_less(told: Told) -> None:
+    told.fleet.observe_node(node("a", "a"))
+    told.fleet.observe_node(node("b", "b"))
+    for name, key in (("a", LLAMA), ("b", GEMMA)):
+        held = pod(key.name, name, gpus=4)
+        labels = {LABEL_OWNER: key.name, LABEL_PLACEMENT: "amd"}
+        held["metadata"]["labels"] = labels
+        told.fleet.observe_pod(held)
+        told.fleet.reserve(key, [reservation(key, replicas=1)])
+    told.fleet.view().pools()
+    told.fleet.observe_node(node("a", "a", unschedulable=True))
+    assert told.losers == [LLAMA]
+    show(told.fleet, NODES, [node("a", "a", unschedulable=True)])
+    assert told.losers == [LLAMA, GEMMA]
+    told.fleet.forget_node(node("a", "a"))
+    assert told.losers == [LLAMA, GEMMA, LLAMA]

@@ -89,7 +89,7 @@ def test_every_flag_explains_itself() -> None:
     add_arguments(parser, {})
     text = parser.format_help()
     assert "TONNAGE_KUBE_API_QPS" in text
-    assert "default 50.0" in text
+    assert "default 500.0" in text
 
 
 def test_two_processes_have_two_identities() -> None:
@@ -115,6 +115,20 @@ def test_what_is_no_namespace_is_refused(text: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         parse("--namespaces", text)
     assert "is not the name of a namespace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "want"), [("east", "east"), ("h100-1", "h100-1"), ("", None)])
+def test_a_shard_is_a_name(text: str, want: str | None) -> None:
+    assert parse("--shard", text).shard == want
+    assert parse(environment={"TONNAGE_SHARD": text}).shard == want
+    assert parse().shard is None
+
+
+@pytest.mark.parametrize("text", ["East", "a,b", "a=b", "!a", "-a", "a" * 31])
+def test_what_is_no_shard_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(f"--shard={text}")
+    assert "is not the name of a shard" in capsys.readouterr().err
 
 
 def test_an_empty_variable_asks_no_prometheus() -> None:

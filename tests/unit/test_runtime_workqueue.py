@@ -55,6 +55,28 @@ def test_events_come_before_resyncs_each_in_order() -> None:
     ]
 
 
+def test_wishes_come_before_events_that_were_there_first() -> None:
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
+    for key in ("e1", "w1"):
+        schedule.add(key)
+    schedule.add("w1", Urgency.WISH)
+    schedule.add("w2", Urgency.WISH)
+    schedule.add("w2")
+    assert [schedule.take() for _ in range(4)] == [("w1", 0), ("w2", 0), ("e1", 0), None]
+
+
+def test_a_wish_finds_a_worker_where_others_take_long() -> None:
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic, others_at_once=1)
+    for key in ("e1", "e2"):
+        schedule.add(key)
+    assert [schedule.take(), schedule.take()] == [("e1", 0), None]
+    for key in ("w1", "w2"):
+        schedule.add(key, Urgency.WISH)
+    assert [schedule.take() for _ in range(3)] == [("w1", 0), ("w2", 0), None]
+    schedule.done("e1")
+    assert schedule.take() == ("e2", 0)
+
+
 def test_event_makes_a_resync_urgent() -> None:
     schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
     schedule.add("r", Urgency.RESYNC)

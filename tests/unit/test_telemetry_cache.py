@@ -2,7 +2,7 @@
 
 import pytest
 
-from tonnage.telemetry.cache import MeasuredCache, measure_cache
+from tonnage.telemetry.cache import MeasuredCache, least_of_each, measure_caches
 from tonnage.telemetry.pods import select_pods
 from tonnage.telemetry.series import Series
 
@@ -14,34 +14,41 @@ def series(pod="llama-0", tokens="524288", engine="0", sampled=NOW - 20):
     return Series(labels, sampled, NOW)
 
 
-async def measure(*found, pods=("llama-0",)):
+async def measure(*found, pods=("llama-0", "a", "b")):
     async def ask(query):
         return found
 
-    return await measure_cache(ask, "chat", pods)
+    return await measure_caches(ask, "chat", pods)
 
 
 @pytest.mark.parametrize(
     ("found", "want_tokens"),
     [
-        pytest.param([series()], 524288, id="one replica"),
-        pytest.param([series("a", "90"), series("b", "80")], 80, id="the least of two replicas"),
+        pytest.param([series()], {"llama-0": 524288}, id="one replica"),
+        pytest.param(
+            [series("a", "90"), series("b", "80")], {"a": 90, "b": 80}, id="each of two replicas"
+        ),
         pytest.param(
             [series(engine="0", tokens="40"), series(engine="1", tokens="30")],
-            70,
+            {"llama-0": 70},
             id="the sum of two data-parallel engines",
         ),
         pytest.param(
             [series(tokens="10", sampled=NOW - 60), series(tokens="20", sampled=NOW - 5)],
-            20,
+            {"llama-0": 20},
             id="the newer of two series that a restart left",
         ),
-        pytest.param([series("a", "90"), series("b", "None")], 90, id="one that is not known yet"),
-        pytest.param([series("a", "90"), series("b", "1", sampled=NOW - 600)], 90, id="one stale"),
+        pytest.param(
+            [series("a", "90"), series("b", "None")], {"a": 90}, id="one that is not known yet"
+        ),
+        pytest.param(
+            [series("a", "90"), series("b", "1", sampled=NOW - 600)], {"a": 90}, id="one stale"
+        ),
     ],
 )
 async def test_fresh_series_are_read(found, want_tokens):
-    assert await measure(*found) == MeasuredCache(want_tokens)
+    want = {pod: MeasuredCache(tokens) for pod, tokens in want_tokens.items()}
+    assert await measure(*found) == want
 
 
 @pytest.mark.parametrize(
@@ -59,14 +66,30 @@ async def test_fresh_series_are_read(found, want_tokens):
     ],
 )
 async def test_anything_else_is_no_opinion(found):
-    assert await measure(*found) is None
+    assert await measure(*found) == {}
 
 
 async def test_no_answer_is_no_opinion():
     async def ask(query):
         return None
 
-    assert await measure_cache(ask, "chat", ["llama-0"]) is None
+    assert await measure_caches(ask, "chat", ["llama-0"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "want"),
+    [
+        pytest.param({}, {}, id="nobody knows"),
+        pytest.param({"a-0": 9, "a-1": 8}, {"a": 8}, id="the least of one placement"),
+        pytest.param({"a-0": 9, "b-0": 2}, {"a": 9, "b": 2}, id="each placement by itself"),
+        pytest.param({"a-0": 9, "somebody's": 1}, {"a": 9}, id="a pod of nobody"),
+    ],
+)
+def test_of_each_placement_the_replica_with_the_least_counts(tokens, want):
+    caches = {pod: MeasuredCache(count) for pod, count in tokens.items()}
+    placements = {"a-0": "a", "a-1": "a", "b-0": "b"}
+    found = least_of_each(caches, placements)
+    assert {name: cache.kv_cache_tokens for name, cache in found.items()} == want
 
 
 async def test_the_question_names_exactly_the_pods_of_the_deployment():
@@ -76,8 +99,8 @@ async def test_the_question_names_exactly_the_pods_of_the_deployment():
         asked.append(query)
         return ()
 
-    await measure_cache(ask, "chat", ["llama-0", "llama.b-1", 'x"} or vector(1) #'])
-    await measure_cache(ask, "chat", [])
+    await measure_caches(ask, "chat", ["llama-0", "llama.b-1", 'x"} or vector(1) #'])
+    await measure_caches(ask, "chat", [])
     assert asked == [
         'timestamp(vllm:cache_config_info{namespace="chat",pod=~"llama-0|llama\\\\.b-1"})'
     ]

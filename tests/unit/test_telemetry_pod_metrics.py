@@ -81,10 +81,10 @@ def test_no_bytes_are_more_than_no_opinion(tail):
 async def measure(source, *pods):
     """What is known at once, or when those that were asked have answered, or have not."""
     woken = asyncio.Event()
-    known = await source.measure_cache(pods, woken.set)
+    known = await source.measure_caches(pods, woken.set)
     asked = [task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME]
     await asyncio.gather(*asked)
-    return await source.measure_cache(pods, woken.set) if woken.is_set() else known
+    return await source.measure_caches(pods, woken.set) if woken.is_set() else known
 
 
 async def test_each_start_of_a_container_is_asked_once():
@@ -92,7 +92,7 @@ async def test_each_start_of_a_container_is_asked_once():
         source = PodMetrics()
         for _ in range(3):
             both = await measure(source, pod(one), pod(other, "llama-1", "uid-1/0"))
-            assert both == MeasuredCache(80)
+            assert both == {"llama-0": MeasuredCache(90), "llama-1": MeasuredCache(80)}
         assert [asked.path for asked in one.asked + other.asked] == ["/metrics"] * 2
         await measure(source, pod(one, start="uid-0/1"))
         assert len(one.asked) == 2
@@ -103,10 +103,10 @@ async def test_a_pod_that_does_not_tell_is_left_alone_for_a_while():
         clock = FakeClock()
         source = PodMetrics(clock=clock.monotonic)
         for _ in range(3):
-            assert await measure(source, pod(server)) is None
+            assert await measure(source, pod(server)) == {}
         assert len(server.asked) == 1
         clock.advance(REST_SECONDS)
-        assert await measure(source, pod(server)) == MeasuredCache(90)
+        assert await measure(source, pod(server)) == {"llama-0": MeasuredCache(90)}
 
 
 @pytest.mark.parametrize(
@@ -124,25 +124,25 @@ async def test_a_hostile_pod_is_no_opinion(answer, monkeypatch):
     monkeypatch.setattr(pod_metrics, "DEADLINE_SECONDS", 0.2)
     monkeypatch.setattr(pod_metrics, "MAX_BYTES", 100_000)
     async with serving(answer) as server:
-        assert await measure(PodMetrics(), pod(server)) is None
+        assert await measure(PodMetrics(), pod(server)) == {}
         assert len(server.asked) == 1
 
 
 async def test_a_pod_that_sends_elsewhere_is_not_followed():
     elsewhere = Answer(302, headers={"Location": "/elsewhere"})
     async with serving(elsewhere, Answer(body=PAGE)) as server:
-        assert await measure(PodMetrics(), pod(server)) is None
+        assert await measure(PodMetrics(), pod(server)) == {}
         assert [asked.path for asked in server.asked] == ["/metrics"]
 
 
 async def test_nobody_waits_for_an_answer():
     async with serving(Answer(silent=True)) as server:
-        assert await PodMetrics().measure_cache([pod(server)], lambda: None) is None
+        assert await PodMetrics().measure_caches([pod(server)], lambda: None) == {}
 
 
 async def test_a_pod_without_an_address_is_not_asked():
-    assert await measure(PodMetrics(), ServingPod("llama-0", "uid-0/0", None)) is None
+    assert await measure(PodMetrics(), ServingPod("llama-0", "uid-0/0", None)) == {}
 
 
 async def test_nobody_listens():
-    assert await measure(PodMetrics(), ServingPod("llama-0", "u/0", "127.0.0.1:1")) is None
+    assert await measure(PodMetrics(), ServingPod("llama-0", "u/0", "127.0.0.1:1")) == {}

@@ -5,8 +5,15 @@ from itertools import islice
 import kopf
 import pytest
 
-from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
-from tonnage.watch.application import WATCHED, EndlessBackoff, build_registry, build_settings
+from tonnage.api.shard import UNNAMED_SHARD, Shard
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
+from tonnage.watch.application import (
+    WATCHED_BY_KOPF,
+    EndlessBackoff,
+    build_registry,
+    build_settings,
+    label_selector,
+)
 
 
 async def nothing() -> None:
@@ -20,12 +27,12 @@ async def session() -> kopf.AiohttpSession:
 @pytest.fixture
 def registry() -> kopf.OperatorRegistry:
     return build_registry(
-        kinds=WATCHED, route=lambda *_: None, login=session, start=nothing, stop=nothing
+        kinds=WATCHED_BY_KOPF, route=lambda *_: None, login=session, start=nothing, stop=nothing
     )
 
 
 def test_only_handlers_that_write_nothing_are_registered(registry: kopf.OperatorRegistry) -> None:
-    assert len(registry._watching.get_all_handlers()) == len(WATCHED)
+    assert len(registry._watching.get_all_handlers()) == len(WATCHED_BY_KOPF)
     for part in ("_changing", "_spawning", "_indexing", "_webhooks"):
         assert list(getattr(registry, part).get_all_handlers()) == []
 
@@ -37,41 +44,41 @@ def test_nothing_is_registered_globally() -> None:
 def test_each_kind_is_watched_by_its_full_name(registry: kopf.OperatorRegistry) -> None:
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
     have = {(each.group, each.version, each.any_name) for each in selectors if each}
-    assert have == {(kind.group, kind.version, kind.plural) for kind in WATCHED}
+    assert have == {(kind.group, kind.version, kind.plural) for kind in WATCHED_BY_KOPF}
 
 
 async def test_event_is_handed_on_as_it_came() -> None:
     routed = []
     registry = build_registry(
-        kinds=WATCHED,
+        kinds=WATCHED_BY_KOPF,
         route=lambda *event: routed.append(event),
         login=session,
         start=nothing,
         stop=nothing,
     )
-    body = {"metadata": {"name": "gpu-1"}}
+    body = {"metadata": {"name": "llama"}}
     for handler in registry._watching.get_all_handlers():
-        if handler.id == NODES.plural:
+        if handler.id == INFERENCE_DEPLOYMENTS.plural:
             await handler.fn(event={"type": "DELETED", "object": body})
-    assert routed == [(NODES, "DELETED", body)]
+    assert routed == [(INFERENCE_DEPLOYMENTS, "DELETED", body)]
 
 
 def test_only_the_kinds_asked_for_are_watched() -> None:
     registry = build_registry(
-        kinds=[PODS], route=lambda *_: None, login=session, start=nothing, stop=nothing
+        kinds=[ACCELERATOR_POOLS], route=lambda *_: None, login=session, start=nothing, stop=nothing
     )
-    assert [each.id for each in registry._watching.get_all_handlers()] == ["pods"]
+    assert [each.id for each in registry._watching.get_all_handlers()] == ["acceleratorpools"]
 
 
 def test_kopf_keeps_to_itself() -> None:
-    settings = build_settings()
+    settings = build_settings(UNNAMED_SHARD)
     assert not settings.posting.enabled
     assert settings.peering.standalone
     assert settings.scanning.disabled
 
 
 def test_kopf_remembers_nothing_on_objects() -> None:
-    persistence = build_settings().persistence
+    persistence = build_settings(UNNAMED_SHARD).persistence
     patch = kopf.Patch()
     body = kopf.Body({"metadata": {"name": "llama"}})
     record = {"started": "now"}
@@ -84,14 +91,20 @@ def test_kopf_remembers_nothing_on_objects() -> None:
     assert persistence.progress_storage.fetch(key="k", body=body) is None
 
 
-def test_selectors_are_those_of_the_server() -> None:
-    watching = build_settings().watching
-    for kind in (DEPLOYMENTS, SERVICES):
-        key = (kind.group, kind.version, kind.plural)
-        assert watching.label_selectors[key] == "app.kubernetes.io/managed-by=tonnage"
-    pods = (PODS.group, PODS.version, PODS.plural)
-    assert pods not in watching.label_selectors
-    assert "status.phase!=Succeeded" in watching.field_selectors[pods]
+def test_kopf_asks_for_what_is_of_the_shard() -> None:
+    for shard, selector in [
+        (UNNAMED_SHARD, "!tonnage.dev/shard"),
+        (Shard("east"), "tonnage.dev/shard=east"),
+    ]:
+        selectors = build_settings(shard).watching.label_selectors
+        for kind in WATCHED_BY_KOPF:
+            assert selectors[kind.group, kind.version, kind.plural] == selector
+
+
+def test_children_are_selected_by_the_server_and_pods_of_all_shards_count() -> None:
+    ours = "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
+    assert label_selector(DEPLOYMENTS, UNNAMED_SHARD) == ours
+    assert label_selector(PODS, Shard("east")) == ""
 
 
 def test_outage_never_ends_the_retries() -> None:

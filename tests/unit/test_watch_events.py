@@ -1,21 +1,41 @@
 """Events on their way: to the queue, to the fleet, and what lists put right."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node, pod, pool
+from tonnage.api.names import (
+    API_VERSION,
+    INFERENCE_DEPLOYMENT,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_SHARD,
+    MANAGED_BY,
+)
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import KindMissingError, NotLeadingError, Object, TransientError
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    PODS,
+    SERVICES,
+)
+from tonnage.kube.protocol import Kind, KindMissingError, NotLeadingError, Object, TransientError
 from tonnage.kube.throttle import TokenBucket
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.looks import Look, Looks
+from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.key_schedule import Urgency
 from tonnage.runtime.workqueue import WorkQueue
+from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import relist_fleet, resync, seen_specs
-from tonnage.watch.router import EventRouter
+from tonnage.watch.router import ECHO_SECONDS, EventRouter
 from tonnage.watch.start_up import until_it_works
 
 
@@ -24,14 +44,41 @@ class Bench:
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
+        self.urgencies: dict[Key, Urgency] = {}
+        self.later: list[tuple[Key, float]] = []
         self.seen: list[str] = []
-        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None)
+        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
         self.specs = seen_specs(self.keys.append)
         self.relist = asyncio.Event()
-        self.router = EventRouter(self.keys.append, self.fleet, self.specs, self.relist, self)
+        self.resync = asyncio.Event()
+        self.looks = Looks(lambda: datetime.now(UTC))
+        self.echoes = Echoes(self.keys.append)
+        self.newborns = Newborns()
+        self.router = EventRouter(
+            self,
+            self.looks,
+            self.echoes,
+            self.newborns,
+            self.fleet,
+            self.specs,
+            self.relist,
+            self.resync,
+            self,
+        )
+
+    def add(self, key: Key, urgency: Urgency = Urgency.EVENT) -> None:
+        self.keys.append(key)
+        self.urgencies[key] = urgency
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        self.later.append((key, seconds))
 
     def event_seen(self, plural: str) -> None:
         self.seen.append(plural)
+
+    def remember(self, key: Key, look: Look) -> None:
+        self.looks.begin(key)
+        self.looks.end(key, look)
 
 
 @pytest.fixture
@@ -47,6 +94,24 @@ def test_every_event_of_an_inferencedeployment_wakes_it(
     bench.router.route(INFERENCE_DEPLOYMENTS, event_type, body)
     assert (bench.keys, bench.seen) == ([Key("chat", "llama")], ["inferencedeployments"])
     assert not bench.relist.is_set()
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        ({}, Urgency.WISH),
+        ({"status": {"observedGeneration": 0}}, Urgency.WISH),
+        ({"status": {"observedGeneration": 2}}, Urgency.WISH),
+        ({"status": {"observedGeneration": 3}}, Urgency.EVENT),
+        ({"status": "hostile"}, Urgency.WISH),
+    ],
+)
+def test_a_spec_that_no_status_tells_of_comes_before_all_else(
+    bench: Bench, status: Object, want: Urgency
+) -> None:
+    body = {"metadata": {"name": "llama", "namespace": "chat", "uid": "u", "generation": 3}}
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", {**body, **status})
+    assert bench.urgencies == {Key("chat", "llama"): want}
 
 
 def test_fleet_follows_its_events(bench: Bench) -> None:
@@ -85,9 +150,16 @@ def test_change_of_a_declared_pool_wakes_whoever_has_gpus(
     assert bench.keys == ([llama] if want_woken else [])
 
 
-def test_object_that_a_new_watch_lists_asks_for_a_list_of_ours(bench: Bench) -> None:
-    bench.router.route(PODS, None, pod())
-    assert bench.relist.is_set()
+@pytest.mark.parametrize("plural", ["nodes", "pods", "acceleratorpools"])
+def test_a_new_watch_of_the_fleet_asks_for_a_list_of_ours(bench: Bench, plural: str) -> None:
+    bench.router.begun_anew(plural)
+    assert (bench.relist.is_set(), bench.resync.is_set()) == (True, False)
+
+
+@pytest.mark.parametrize("plural", ["inferencedeployments", "deployments", "services"])
+def test_any_other_new_watch_asks_for_a_look_at_every_object(bench: Bench, plural: str) -> None:
+    bench.router.begun_anew(plural)
+    assert (bench.relist.is_set(), bench.resync.is_set()) == (False, True)
 
 
 def queue_of() -> WorkQueue[Key]:
@@ -113,7 +185,7 @@ def cluster() -> FakeApi:
 async def test_list_makes_the_fleet_what_the_cluster_is(bench: Bench) -> None:
     bench.fleet.observe_node(node("ghost", "ghost"))
     bench.fleet.observe_pod(pod("ghost"))
-    await relist_fleet(cluster(), bench.fleet)
+    await relist_fleet(cluster(), bench.fleet, bench.looks)
     snapshot = bench.fleet.view().snapshot()
     assert [each.name for each in snapshot.nodes] == ["gpu-1"]
     assert len(snapshot.pods) == 1
@@ -125,7 +197,7 @@ async def test_resync_wakes_what_exists_and_what_still_holds_something(bench: Be
     api.put(INFERENCE_DEPLOYMENTS, {"metadata": {"name": "llama", "namespace": "chat"}})
     gone = Key("chat", "gone")
     bench.fleet.reserve(gone, [Reservation(("chat", "gone"), "amd", "amd", 8, 1)])
-    await resync(api, bench.fleet, queue, bench.specs)
+    await resync(api, bench.fleet, queue, bench.specs, bench.looks)
     assert queue.depth == 2
     assert {await queue.get(), await queue.get()} == {Key("chat", "llama"), gone}
 
@@ -134,8 +206,93 @@ async def test_resync_looks_at_an_object_whose_end_nobody_told(bench: Bench) -> 
     body = {"metadata": {"name": "gone", "namespace": "chat", "uid": "u"}}
     bench.router.route(INFERENCE_DEPLOYMENTS, "ADDED", body)
     bench.keys.clear()
-    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs)
+    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs, bench.looks)
     assert bench.keys == [Key("chat", "gone")]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("kind", [INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS])
+async def test_lists_outdate_what_was_read_before_where_no_event_told_of_a_change(
+    bench: Bench, kind: Kind, gone: bool
+) -> None:
+    api, llama = FakeApi(), Key("chat", "llama")
+    found = {one: api.put(one, belonging(one)) for one in READ_BY_A_LOOK}
+    belongings = {one: [found[one]] for one in (SERVICES, PODS, DEPLOYMENTS)}
+    bench.remember(llama, Look(found[INFERENCE_DEPLOYMENTS], belongings))
+    await lists(api, bench)
+    assert bench.looks.recall(llama)
+    if gone:
+        api.remove(kind, "chat", "llama")
+    else:
+        api.put(kind, belonging(kind) | {"spec": {"changed": True}})
+    await lists(api, bench)
+    assert bench.looks.recall(llama) is None
+
+
+async def test_a_list_says_nothing_of_the_looks_that_are_under_way(bench: Bench) -> None:
+    llama = Key("chat", "llama")
+    nothing: dict[Kind, list[Object]] = {kind: [] for kind in (SERVICES, PODS, DEPLOYMENTS)}
+    itself = FakeApi().put(INFERENCE_DEPLOYMENTS, belonging(INFERENCE_DEPLOYMENTS))
+    bench.looks.begin(llama)
+    await lists(FakeApi(), bench)
+    bench.looks.end(llama, Look(itself, nothing))
+    assert bench.looks.recall(llama) is None
+
+
+@pytest.mark.parametrize("kind", [NODES, INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS])
+def test_nothing_that_was_read_outlives_the_watch_that_would_tell(bench: Bench, kind: Kind) -> None:
+    llama = Key("chat", "llama")
+    nothing: dict[Kind, list[Object]] = {one: [] for one in (SERVICES, PODS, DEPLOYMENTS)}
+    itself = FakeApi().put(INFERENCE_DEPLOYMENTS, belonging(INFERENCE_DEPLOYMENTS))
+    bench.remember(llama, Look(itself, nothing))
+    assert bench.looks.recall(llama)
+    bench.router.begun_anew(kind.plural)
+    assert bench.looks.recall(llama) is None
+
+
+def test_an_event_of_what_is_known_already_waits_for_others(bench: Bench) -> None:
+    llama = Key("chat", "llama")
+    itself = {
+        "metadata": {**belonging(INFERENCE_DEPLOYMENTS)["metadata"], "uid": "u", "generation": 1}
+    }
+    itself["metadata"]["resourceVersion"] = "7"
+    bench.remember(llama, Look(itself, {kind: [] for kind in (SERVICES, PODS, DEPLOYMENTS)}))
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
+    assert (bench.keys, bench.later) == ([], [(llama, ECHO_SECONDS)])
+    itself["metadata"]["resourceVersion"] = "8"
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
+    assert (bench.keys, len(bench.later)) == ([llama, llama], 1)
+
+
+def test_an_event_of_what_is_known_already_does_not_wake_what_is_at_rest(bench: Bench) -> None:
+    llama = Key("chat", "llama")
+    itself = FakeApi().put(INFERENCE_DEPLOYMENTS, belonging(INFERENCE_DEPLOYMENTS))
+    bench.remember(llama, Look(itself, {kind: [] for kind in (SERVICES, PODS, DEPLOYMENTS)}))
+    bench.looks.rest(llama)
+    bench.router.route(INFERENCE_DEPLOYMENTS, None, itself)
+    assert (bench.keys, bench.later) == ([], [])
+    itself["metadata"]["resourceVersion"] = "4711"
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
+    assert bench.keys == [llama]
+
+
+async def lists(api: FakeApi, bench: Bench) -> None:
+    await relist_fleet(api, bench.fleet, bench.looks)
+    await resync(api, bench.fleet, queue_of(), bench.specs, bench.looks)
+
+
+READ_BY_A_LOOK = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)
+
+
+def belonging(kind: Kind) -> Object:
+    """The object llama, or something that it owns."""
+    owner = {"apiVersion": API_VERSION, "kind": INFERENCE_DEPLOYMENT, "name": "llama", "uid": "u"}
+    labels = {LABEL_OWNER: "llama", LABEL_MANAGED_BY: MANAGED_BY}
+    metadata = {"name": "llama", "namespace": "chat", "labels": labels}
+    if kind in (DEPLOYMENTS, SERVICES):
+        metadata["ownerReferences"] = [owner | {"controller": True}]
+    return {"metadata": metadata, "spec": {}}
 
 
 async def test_start_waits_for_what_it_needs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +319,11 @@ async def test_start_waits_for_nothing_that_cannot_come(error: Exception) -> Non
 
     with pytest.raises(type(error)):
         await until_it_works("the kinds", job, lambda *_: None)
+
+
+def test_a_pod_of_another_shard_takes_gpus_and_wakes_nobody(bench: Bench) -> None:
+    body = pod()
+    body["metadata"]["labels"] = {LABEL_OWNER: "llama", LABEL_SHARD: "east"}
+    bench.router.route(PODS, "ADDED", body)
+    assert (bench.keys, bench.later) == ([], [])
+    assert len(bench.fleet.view().snapshot().pods) == 1

@@ -33,6 +33,7 @@ def owned(**changes: Any) -> dict[str, Any]:
 
 CASES: dict[str, tuple[Kind, Any, set[Key]]] = {
     "itself": (INFERENCE_DEPLOYMENTS, {"name": "llama", "namespace": "chat"}, LLAMA),
+    "owner of an endpoint": (INFERENCE_DEPLOYMENTS, owned(), LLAMA | {Key("chat", "child")}),
     "owner of a Deployment": (DEPLOYMENTS, owned(), LLAMA),
     "owner of a Service": (SERVICES, owned(), LLAMA),
     "owner of another version": (DEPLOYMENTS, owned(apiVersion="tonnage.dev/v1"), LLAMA),

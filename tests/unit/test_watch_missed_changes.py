@@ -1,16 +1,21 @@
 """What lists find and no event tells is counted by kind, for the kinds that are watched."""
 
 import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.support.fleet_objects import node
 from tonnage.catalog.load import load_catalog
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
+from tonnage.reconcile.looks import Looks
+from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.key_schedule import Urgency
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.watch import missed_changes
+from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import relist_fleet, resync
 from tonnage.watch.missed_changes import MissedChanges
 from tonnage.watch.router import EventRouter
@@ -21,17 +26,33 @@ class Cluster:
 
     def __init__(self, *watched: Kind) -> None:
         self.objects: dict[Kind, list[Object]] = {NODES: [], INFERENCE_DEPLOYMENTS: []}
-        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None)
+        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
         self.specs: SeenObjects[int] = SeenObjects(lambda *_: None, lambda _: None)
         self.missed: dict[str, int] = {}
+        self.looks = Looks(lambda: datetime.now(UTC))
         self.counted = asyncio.Event()
         self.changes = MissedChanges(self.fleet, self.specs, watched, self.tell)
         self.router = EventRouter(
-            lambda _: None, self.fleet, self.specs, asyncio.Event(), observer=self
+            self,
+            self.looks,
+            Echoes(lambda _: None),
+            Newborns(),
+            self.fleet,
+            self.specs,
+            relist=asyncio.Event(),
+            resync=asyncio.Event(),
+            observer=self,
         )
 
-    async def list(self, kind: Kind, **_: Any) -> list[Object]:
-        return self.objects.get(kind, [])
+    async def list(
+        self, kind: Kind, where: Callable[[Object], object] | None = None, **_: Any
+    ) -> list[Object]:
+        found = self.objects.get(kind, [])
+        return [one for one in found if where is None or where(one)]
+
+    async def each(self, kind: Kind, take: Callable[[Object], object]) -> None:
+        for found in self.objects.get(kind, []):
+            take(found)
 
     def tell(self, plural: str, changes: int) -> None:
         self.missed[plural] = changes
@@ -40,12 +61,15 @@ class Cluster:
     def add(self, _: object, __: Urgency = Urgency.EVENT) -> None:
         """The work queue, as far as a resync needs one."""
 
+    def add_after(self, _: object, seconds: float) -> None:
+        """The same, as far as the router does."""
+
     def event_seen(self, plural: str) -> None:
         """Nobody looks."""
 
     async def lists(self) -> None:
-        await relist_fleet(self, self.fleet)
-        await resync(self, self.fleet, self, self.specs)  # type: ignore[arg-type] # only `add`
+        await relist_fleet(self, self.fleet, self.looks)  # type: ignore[arg-type] # only lists
+        await resync(self, self.fleet, self, self.specs, self.looks)  # type: ignore[arg-type] # only `add`
 
 
 def declared(name: str, generation: int) -> Object:
@@ -80,6 +104,18 @@ async def test_a_new_spec_that_was_told_is_not_missed_and_a_status_is_no_change(
     await cluster.lists()
     cluster.changes.count()
     assert cluster.missed == {"inferencedeployments": 0}
+
+
+async def test_what_a_watch_that_was_begun_anew_could_not_tell_is_not_missed() -> None:
+    cluster = Cluster(NODES, INFERENCE_DEPLOYMENTS)
+    cluster.objects = {NODES: [node("a")], INFERENCE_DEPLOYMENTS: [declared("m", 1)]}
+    await cluster.lists()
+    cluster.objects = {NODES: [], INFERENCE_DEPLOYMENTS: []}
+    cluster.router.begun_anew("nodes")
+    cluster.router.begun_anew("inferencedeployments")
+    await cluster.lists()
+    cluster.changes.count()
+    assert cluster.missed == {"nodes": 0, "inferencedeployments": 0}
 
 
 async def test_what_comes_from_elsewhere_than_a_watch_is_not_missed() -> None:

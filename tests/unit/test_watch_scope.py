@@ -17,10 +17,10 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import KindMissingError, Object, TransientError
+from tonnage.kube.watching import Selection
 from tonnage.runtime.settings import Settings
-from tonnage.watch.application import WATCHED
 from tonnage.watch.fleet_file import FleetFile, FleetFileError, FleetFileKubeApi
-from tonnage.watch.scope import scope_of
+from tonnage.watch.scope import WATCHED, scope_of
 from tonnage.watch.start_up import MissingKindsError, find_kinds
 
 
@@ -86,6 +86,26 @@ def test_a_scope_says_which_kinds_it_needs(
 ) -> None:
     scope = scope_of(settings, nothing)
     assert (scope.watched, scope.defined) == (watched, defined)
+
+
+def test_followers_ask_for_what_counts_only() -> None:
+    found = {each.kind: each for each in scope_of(Settings(), nothing).followed}
+    ours = "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
+    assert (found[DEPLOYMENTS].labels, found[SERVICES].labels) == (ours, ours)
+    assert found[PODS].fields == "status.phase!=Succeeded,status.phase!=Failed"
+    assert found[NODES] == Selection(NODES, labels="!tonnage.dev/shard")
+
+
+def test_followers_ask_in_each_namespace_where_there_are_some() -> None:
+    settings = Settings(namespaces=("chat", "search"), fleet_file="fleet.yaml")
+    found = [(each.kind, each.namespace) for each in scope_of(settings, nothing).followed]
+    kinds = (DEPLOYMENTS, SERVICES, PODS)
+    assert found == [(kind, namespace) for kind in kinds for namespace in ("chat", "search")]
+
+
+def test_kopf_and_followers_share_the_kinds() -> None:
+    scope = scope_of(Settings(), nothing)
+    assert (*scope.watched_by_kopf, *(each.kind for each in scope.followed)) == scope.watched
 
 
 # The fleet file
@@ -183,7 +203,7 @@ async def test_cluster_scoped_objects_stand_in_the_file_and_the_server_is_not_as
 
 async def test_every_missing_definition_is_named_with_what_to_run() -> None:
     class Bare(FakeApi):
-        async def list(self, kind, *rest):
+        async def list(self, kind, *rest, **more):
             raise KindMissingError(f"list {kind.kind}: 404")
 
     with pytest.raises(MissingKindsError) as caught:

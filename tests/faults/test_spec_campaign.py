@@ -1,0 +1,97 @@
+"""A spec's end state is its own, whatever specs came before it; bad ones leave no trace."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.support.admission import spec_schema
+from tests.support.campaign import Campaign
+from tests.support.spec_walks import Spec, Walk, first_spec, walks
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.reconcile import case, plan, serving
+from tonnage.reconcile.actions import Delete
+
+PARTS, WALKS, STEPS = 10, 25, 9
+"""2,000 transitions: a walk's first spec comes to an empty cluster."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_end_state_is_the_specs_alone_whatever_came_before(part: int) -> None:
+    campaign = Campaign()
+
+    @seed(part)
+    @settings(
+        max_examples=WALKS,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(walks(STEPS, spec_schema()))
+    def take(walk: Walk) -> None:
+        asyncio.run(campaign.take(walk))
+
+    take()
+    account = campaign.account
+    assert account["transitions"] >= WALKS * (STEPS - 1)
+    rare = {"refused by the API server", "not accepted", "no place"}
+    assert all(account[outcome] for outcome in rare), account
+    assert account["placed"] > account["transitions"] / 3, account
+
+
+FIRST = first_spec("llama-3.1-8b")
+BAD: Spec = {**FIRST, "workload": {"maxModelLen": -1}}
+ELSEWHERE: Spec = {**FIRST, "placement": {"accelerators": ["h100-sxm-80gb"]}}
+
+
+def _stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place is kept though it was chosen for something else."""
+    for module in (serving, case):
+        monkeypatch.setattr(module, "placed_for", lambda spec: "the same")
+
+
+def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad spec takes away what runs."""
+    stand_still = plan._stand_still
+
+    def stop(observation: Any, *rest: Any) -> Any:
+        children = [found.child for found in observation.deployments]
+        namespace = observation.key.namespace
+        actions = tuple(Delete(DEPLOYMENTS, namespace, child) for child in children)
+        return replace(stand_still(observation, *rest), actions=actions)
+
+    monkeypatch.setattr(plan, "_stand_still", stop)
+
+
+def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods are made anew with every change of the spec."""
+    render = case.Case.render
+
+    def stamp(self: Any, placed: Any) -> Any:
+        body = render(self, placed)
+        labels = body["spec"]["template"]["metadata"]["labels"]
+        body["metadata"]["annotations"]["tonnage.dev/template"] += str(self.observation.generation)
+        labels["generation"] = str(self.observation.generation)
+        return body
+
+    monkeypatch.setattr(case.Case, "render", stamp)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "walk"),
+    [
+        (_stay_for_ever, [FIRST, ELSEWHERE]),
+        (_stop_serving, [FIRST, BAD]),
+        (_count_generations, [FIRST, {**FIRST, "rollout": {"strategy": "Recreate"}}]),
+    ],
+)
+async def test_an_operator_that_leaves_traces_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None], walk: Walk
+) -> None:
+    await Campaign().take(walk)
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        await Campaign().take(walk)

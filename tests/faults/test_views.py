@@ -1,0 +1,84 @@
+"""What the operator sees is late, incomplete, doubled or out of order, or the world moves on behind
+its back.
+
+Where its watch is disturbed, the process is the one that runs in a cluster, from the router to the
+lease, in virtual time.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.support.behind_its_back import change_at_each_call, put_others_at_each_call
+from tests.support.late_leader import wake_up_late
+from tests.support.late_watch import LATE_SECONDS
+from tests.support.scenarios import SCENARIOS
+from tests.support.views import VIEWS, VIEWS_EACH, View, Viewers
+from tonnage.kube.kinds import NODES
+from tonnage.watch.echoes import Echoes
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_whatever_is_seen_ends_as_what_is_true_ends(
+    name: str, request: pytest.FixtureRequest, played: Counter[str]
+) -> None:
+    viewers = Viewers(SCENARIOS[name])
+    assert viewers.wrong_with_the_truth() == []
+    count: int = request.config.getoption("--views", default=VIEWS_EACH)
+    chosen = random.Random(name).sample(VIEWS, min(count, len(VIEWS)))
+    wrong = {str(view): viewers.find_wrong(view, f"{name} {view}") for view in chosen}
+    played["untrue views"] += len(wrong)
+    assert {view: told for view, told in wrong.items() if told} == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["wait for nodes that may come back", "leave a pool whose nodes are gone"]
+)
+def test_a_lost_node_needs_no_list_to_be_told_to_who_ran_there(name: str) -> None:
+    """Nodes are heard of long after the pods that ran there, and nothing else happens then."""
+    view = View("late", (NODES,), seconds=LATE_SECONDS)
+    assert Viewers(SCENARIOS[name]).find_wrong(view, f"{name} {view}") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["create", "re-plan to another pool", "tell requests apart no more"]
+)
+def test_own_writes_that_are_heard_of_cost_not_one_call_more(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Viewers(SCENARIOS[name]).calls
+    monkeypatch.setattr(Echoes, "expect", lambda *_: None)
+    assert Viewers(SCENARIOS[name]).calls == calls
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "re-plan to another pool",
+        "roll on a full pool",
+        "leave a pool whose nodes are gone",
+        "delete and make anew",
+        "spread no more",
+    ],
+)
+async def test_what_changes_while_the_operator_looks_is_seen_in_the_end(name: str) -> None:
+    assert await change_at_each_call(SCENARIOS[name]) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "child"),
+    [
+        ("re-plan to another pool", "llama-l40s"),
+        ("roll on a full pool", "llama-mi300x"),
+        ("re-plan to another pool", "llama-h100-sxm-80gb"),
+        ("create", "llama-mi300x"),
+    ],
+    ids=["the one that goes", "the one that rolls", "one to be made", "the first one"],
+)
+async def test_what_others_put_in_the_place_of_a_child_is_theirs(name: str, child: str) -> None:
+    assert await put_others_at_each_call(SCENARIOS[name], child) == {}
+
+
+def test_a_leader_that_wakes_up_late_writes_nothing() -> None:
+    assert wake_up_late() == []

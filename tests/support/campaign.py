@@ -1,0 +1,200 @@
+"""Specs tried one after the other on a cluster in memory, and what each must leave behind.
+
+The end state is the spec's alone: whatever came before, it is that of a cluster where the spec is
+the first. What counts of history, by design, and is therefore left out:
+
+- Replicas keep the pool and the split that were chosen for the same model, memory and say of the
+  user, though for another number, concurrency or typical length others would be taken (ADR 0019).
+  Where those differ for that, nothing is compared; the account tells how often.
+- A bad spec, or one for which there is no place, changes nothing of what runs. After it
+  Deployments, Service and pods are those of before, to the byte, and the conditions Accepted and
+  Placed those of the spec alone. An InferencePool that is no longer asked for goes all the same.
+- Where there is room for some of the replicas only, what ran before goes on beside them.
+- `rollout.paused` keeps what runs: its templates are those of before.
+- `scaling.targets`: as nobody knows the load here, the number stays what it was (ADR 0015).
+- `spec.strategy` of a Deployment belongs to the change that came last and stays until the next,
+  and with it the digest of what was rendered.
+- `status.lastReadyPlan` is the memory of what served: its generation, and where nothing is to
+  serve, all of it.
+- `spec.approvedPlan` is what the user of the walk answered; nobody asks about what runs already.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.admission import RefusedByServerError, admit, without_nulls
+from tests.support.cluster import H100, L40S, MI300X, Cluster
+from tests.support.end_state import end_state, find_faults, find_unrest
+from tests.support.first_spec import give, new_cluster
+from tests.support.rollouts import TEMPLATE_HASH
+from tests.support.spec_walks import Spec, Walk
+from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED
+from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.serving import placed_for
+
+NAME: Final = "llama"
+FLEET: Final = (MI300X, H100, {**L40S, "gpusPerNode": 8})
+_RUNNING: Final = (DEPLOYMENTS, SERVICES, PODS)
+
+Children = dict[str, list[Object]]
+"""What serves, by kind."""
+
+Place = tuple[str, int, int]
+"""A pool, and the tensor-parallel and pipeline-parallel sizes of the replicas there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What a spec comes to on a cluster where it is the first."""
+
+    outcome: str
+    places: set[Place]
+    judged: dict[str, tuple[str, str]]
+    state: Object
+
+
+class Campaign:
+    """Takes walks, and keeps the account of what their specs came to."""
+
+    def __init__(self) -> None:
+        self.account: Counter[str] = Counter()
+        self._alone: dict[str, Alone] = {}
+
+    async def take(self, walk: Walk) -> None:
+        """Try the specs one after the other. Raises AssertionError where one leaves a trace."""
+        cluster = new_cluster(FLEET)
+        for number, spec in enumerate(walk):
+            self.account["transitions"] += number > 0
+            await self._try(cluster, spec)
+            assert find_faults(cluster.api) == []
+        assert await find_unrest(cluster) == []
+
+    async def _try(self, cluster: Cluster, spec: Spec) -> None:
+        before = _children(cluster)
+        try:
+            stored = admit(spec)
+        except RefusedByServerError:
+            self.account["refused by the API server"] += 1
+            await _let_through(cluster, spec, before)
+            return
+        await give(cluster, NAME, stored)
+        alone = await self._run_alone(stored)
+        if _may_stay(cluster, before) and _places(cluster) != alone.places:
+            self.account["stays where it is"] += 1
+            return
+        self.account[alone.outcome] += 1
+        _compare(alone, cluster, before)
+
+    async def _run_alone(self, spec: Spec) -> Alone:
+        key = json.dumps(spec, sort_keys=True)
+        if key not in self._alone:
+            cluster = new_cluster(FLEET)
+            await give(cluster, NAME, spec)
+            self._alone[key] = Alone(
+                _outcome(cluster), _places(cluster), _judged(cluster), _comparable(cluster)
+            )
+        return self._alone[key]
+
+
+def _may_stay(cluster: Cluster, before: Children) -> bool:
+    """Whether what runs was placed for just this: then it keeps its place (ADR 0019)."""
+    try:
+        wanted = placed_for(parse_spec(cluster.inference_deployment(NAME)["spec"]))
+    except InvalidSpecError:
+        return False
+    annotations = [body["metadata"]["annotations"] for body in before["Deployment"]]
+    return wanted in [found.get(ANNOTATION_PLACED_FOR) for found in annotations]
+
+
+def _places(cluster: Cluster) -> set[Place]:
+    return {
+        (found["pool"], found["tensorParallelSize"], found["pipelineParallelSize"])
+        for found in cluster.status(NAME)["placements"]
+    }
+
+
+async def _let_through(cluster: Cluster, spec: Spec, before: Children) -> None:
+    """What the API server refuses the operator refuses too, if it ever comes to see it: a CRD of
+    another release may have stored it."""
+    await give(cluster, NAME, without_nulls(spec))
+    assert cluster.conditions(NAME)["Accepted"] == ("False", "InvalidSpec")
+    assert _children(cluster) == before, "a bad spec has changed what runs"
+
+
+def _compare(alone: Alone, cluster: Cluster, before: Children) -> None:
+    after = _children(cluster)
+    assert _judged(cluster) == alone.judged
+    match alone.outcome:
+        case "not accepted" | "no place":
+            assert after == before, f"{alone.outcome}, and what runs has changed"
+        case "paused":
+            assert not before["Deployment"] or _templates(after) == _templates(before)
+        case "short":
+            assert _templates(after).items() >= _templates_of(alone.state).items()
+        case "placed":
+            assert _comparable(cluster) == alone.state
+            _check_restarts(before, after)
+
+
+def _outcome(cluster: Cluster) -> str:
+    spec, conditions = cluster.inference_deployment(NAME)["spec"], cluster.conditions(NAME)
+    if conditions["Accepted"][0] != "True":
+        return "not accepted"
+    if spec.get("rollout", {}).get("paused"):
+        return "paused"
+    if conditions["Placed"][0] != "True":
+        return "short" if cluster.deployments() else "no place"
+    return "by load" if "targets" in spec.get("scaling", {}) else "placed"
+
+
+def _judged(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    found = cluster.conditions(NAME)
+    return {kind: found[kind] for kind in ("Accepted", "Placed")}
+
+
+def _children(cluster: Cluster) -> Children:
+    return {kind.kind: cluster.api.objects(kind) for kind in _RUNNING}
+
+
+def _comparable(cluster: Cluster) -> Object:
+    """The end state, without what counts of history."""
+    state: Any = end_state(cluster.api)
+    for name, body in state.items():
+        if name.startswith("Deployment/"):
+            del body["spec"]["strategy"]
+            body["metadata"]["annotations"].pop(ANNOTATION_RENDERED, None)
+    itself = state[f"InferenceDeployment/{NAME}"]
+    itself["spec"].pop("approvedPlan", None)
+    last = itself["status"].pop("lastReadyPlan", None)
+    if last is not None and itself["status"]["replicas"]:
+        del last["generation"]
+        itself["status"]["lastReadyPlan"] = last
+    return dict(state)
+
+
+def _templates(children: Children) -> dict[str, Object]:
+    return {body["metadata"]["name"]: body["spec"]["template"] for body in children["Deployment"]}
+
+
+def _templates_of(state: Object) -> dict[str, Object]:
+    bodies = [body for name, body in state.items() if name.startswith("Deployment/")]
+    return _templates({"Deployment": bodies})
+
+
+def _check_restarts(before: Children, after: Children) -> None:
+    """Pods of a template that is wanted still are not started anew."""
+    stay = {pod["metadata"]["uid"] for pod in after["Pod"]}
+    for template, count in Counter(map(_runs, after["Pod"])).items():
+        mine = [pod for pod in before["Pod"] if _runs(pod) == template]
+        kept = [pod for pod in mine if pod["metadata"]["uid"] in stay]
+        assert len(kept) == min(len(mine), count), "a pod was started anew without need"
+
+
+def _runs(pod: Object) -> tuple[str, str]:
+    """Deployment and template."""
+    metadata = pod["metadata"]
+    return metadata["ownerReferences"][0]["name"], metadata["labels"][TEMPLATE_HASH]

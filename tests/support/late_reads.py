@@ -1,0 +1,89 @@
+"""An API server that answers from an old cache: reads of a kind are as it was some seconds ago.
+
+A real one does that only where it is asked to, or where it is broken; the operator asks for what is
+true now. What it writes goes to what is stored, as ever.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.support.fake_api import FakeApi
+from tonnage.kube.forwarding import ForwardingKubeApi
+from tonnage.kube.labels import has_labels
+from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object
+
+_Place = tuple[str | None, str]
+_Objects = list[Object]  # inside the class, `list` is the verb
+
+
+def _place(body: Object) -> _Place:
+    return body["metadata"].get("namespace"), body["metadata"]["name"]
+
+
+@dataclass
+class _Past:
+    """Objects of a kind as they were so many seconds ago, and what has become of them since."""
+
+    seconds: float
+    objects: dict[_Place, Object]
+    since: deque[tuple[float, str, Object]] = field(default_factory=deque)
+
+    def catch_up(self, now: float) -> None:
+        while self.since and self.since[0][0] <= now - self.seconds:
+            _, event_type, body = self.since.popleft()
+            if event_type == "DELETED":
+                self.objects.pop(_place(body), None)
+            else:
+                self.objects[_place(body)] = body
+
+
+class LateReads(ForwardingKubeApi):
+    """Hands every call on but the reads of kinds that lag behind."""
+
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__(api)
+        self._api = api
+        self._past: dict[Kind, _Past] = {}
+        api.listeners.append(self._note)
+
+    def lag(self, kind: Kind, seconds: float) -> None:
+        """From now on reads of the kind tell of what was so many seconds ago."""
+        found = {_place(body): body for body in self._api.objects(kind)}
+        self._past[kind] = _Past(seconds, found)
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        if kind not in self._past:
+            return await super().get(kind, namespace, name)
+        found = self._objects(kind).get((namespace, name))
+        if found is None:
+            raise NotFoundError(f'{kind.plural} "{name}" not found')
+        return found
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> _Objects:
+        if kind not in self._past:
+            return await super().list(kind, namespace, labels, where)
+        return [
+            body
+            for place, body in sorted(self._objects(kind).items(), key=str)
+            if namespace in (None, place[0])
+            and has_labels(body, labels or {})
+            and (where is None or where(body))
+        ]
+
+    def _objects(self, kind: Kind) -> dict[_Place, Object]:
+        past = self._past[kind]
+        past.catch_up(asyncio.get_running_loop().time())
+        return past.objects
+
+    def _note(self, kind: Kind, event_type: str, body: Object) -> None:
+        if kind in self._past:
+            now = asyncio.get_running_loop().time()
+            self._past[kind].since.append((now, event_type, body))

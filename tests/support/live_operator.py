@@ -1,0 +1,326 @@
+"""The operator's process in front of an API server in memory, in virtual time.
+
+Everything between the watch and the API server is the code that runs in a cluster: router, cache,
+lists, queue, workers, lease, resync. Only kopf's watches, HTTP and the clock are stood in for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from typing import Any, Final, Self, TypeVar
+from unittest.mock import patch
+
+import looptime
+from kubernetes.aio.client import ApiClient, Configuration
+
+from tests.support.cluster import Cluster
+from tests.support.controllers import Behaviour
+from tests.support.fake_api import FakeApi
+from tests.support.fake_clock import FakeClock
+from tests.support.late_reads import LateReads
+from tests.support.late_watch import LateWatch
+from tonnage.kube.connection import Connection
+from tonnage.kube.forwarding import ForwardingKubeApi
+from tonnage.kube.kinds import EVENTS, LEASES
+from tonnage.kube.lease import Clock, LeaderElector, LeaseTiming
+from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object
+from tonnage.kube.throttle import TokenBucket
+from tonnage.runtime.controller import Controller
+from tonnage.runtime.settings import Settings
+from tonnage.runtime.workqueue import WorkQueue
+from tonnage.watch import loop, parts
+from tonnage.watch.parts import Parts
+from tonnage.watch.process import Operator
+from tonnage.watch.scope import Scope
+
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_EPOCH_SECONDS: Final = 1000.0
+_START_SECONDS: Final = 5000.0
+"""What is stored before was made earlier."""
+
+CALM_SECONDS: Final = 10.0
+"""Nothing has changed for so long: what goes on by itself has come to its end."""
+_RESTLESS_SECONDS: Final = 600.0
+
+_STEP_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 600.0
+"""Controllers take a step soon after a change, and now and then, since deadlines pass, too."""
+
+SELDOM: Final = LeaseTiming(
+    lease_seconds=1500.0, renew_deadline_seconds=1000.0, retry_seconds=200.0
+)
+"""A lease for tests of something else, which need not see it renewed a thousand times."""
+
+_T = TypeVar("_T")
+
+
+def run_in_virtual_time(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """What it gives; its waiting takes no time."""
+
+    def new_loop() -> asyncio.AbstractEventLoop:
+        return looptime.new_event_loop(start=_START_SECONDS, noop_cycles=1)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(work())
+
+
+class LoopClock(FakeClock):
+    """The time of the running event loop."""
+
+    def __init__(self) -> None:
+        """Nothing is kept."""
+
+    @property
+    def seconds(self) -> float:  # type: ignore[override] # read only: the loop alone advances it
+        return asyncio.get_running_loop().time()
+
+    @property
+    def wall(self) -> datetime:  # type: ignore[override] # read only, too
+        return _EPOCH + timedelta(seconds=self.seconds - _EPOCH_SECONDS)
+
+
+class Wakefulness:
+    """Whether a process goes on, or stands still as one does whose machine is overloaded: what it
+    asked for comes to it when it wakes, as if no time had passed."""
+
+    def __init__(self) -> None:
+        self._awake = asyncio.Event()
+        self._awake.set()
+        self.waiting = 0
+
+    def sleep(self) -> None:
+        """Stand still at the next answer."""
+        self._awake.clear()
+
+    def wake(self) -> None:
+        """Go on."""
+        self._awake.set()
+
+    async def needed(self) -> None:
+        """Until it is awake."""
+        self.waiting += 1
+        await self._awake.wait()
+        self.waiting -= 1
+
+
+class Line(ForwardingKubeApi):
+    """The line of one operator to the API server; the gate is asked right before each write, as by
+    the real client."""
+
+    def __init__(
+        self, reads: LateReads, may_write: Callable[[], None], wakefulness: Wakefulness
+    ) -> None:
+        super().__init__(reads)
+        self._may_write = may_write
+        self._wakefulness = wakefulness
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        found = await super().get(kind, namespace, name)
+        await self._wakefulness.needed()
+        return found
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        where: Callable[[Object], object] | None = None,
+    ) -> list[Object]:
+        found = await super().list(kind, namespace, labels, where)
+        await self._wakefulness.needed()
+        return found
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        await super().each(kind, take, namespace, labels)
+        await self._wakefulness.needed()
+
+    async def apply(self, kind: Kind, body: Object) -> Object:
+        self._may_write()
+        return await super().apply(kind, body)
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        self._may_write()
+        return await super().create(kind, body)
+
+    async def apply_status(self, kind: Kind, body: Object) -> Object:
+        self._may_write()
+        return await super().apply_status(kind, body)
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
+    ) -> None:
+        self._may_write()
+        await super().delete(kind, namespace, name, uid, resource_version)
+
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        self._may_write()
+        await super().scale(kind, seen, replicas)
+
+
+class LeaseLine:
+    """The same, for the lease: a process that sleeps does not renew it."""
+
+    def __init__(self, api: FakeApi, wakefulness: Wakefulness) -> None:
+        self._api = api
+        self._wakefulness = wakefulness
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        found = await self._api.get_lease(namespace, name)
+        await self._wakefulness.needed()
+        return found
+
+    async def put_lease(self, lease: Object) -> Object:
+        kept = await self._api.put_lease(lease)
+        await self._wakefulness.needed()
+        return kept
+
+
+class _Nobody:
+    """In the place of a follower: the LateWatch tells of all kinds."""
+
+    async def begin(self) -> None:
+        """There is nothing to be missed."""
+
+    async def follow(self) -> None:
+        """Tell of nothing."""
+
+
+class _NoCorrections:
+    """The ConfigMap of corrections is not there, and nothing is learnt in these tests."""
+
+    async def read(self) -> Object:
+        raise NotFoundError("no such ConfigMap")
+
+
+class Replica:
+    """One process of the operator, and what it hears."""
+
+    def __init__(self, api: FakeApi, identity: str, timing: LeaseTiming) -> None:
+        self.wakefulness = Wakefulness()
+        self.reads = LateReads(api)
+        parts = _assemble(api, self.reads, identity, timing, self.wakefulness)
+        self._operator = Operator(parts)
+        self.watch = LateWatch(api, parts.router)
+
+    async def start(self) -> None:
+        """Compete, and work once it leads."""
+        await self._operator.start()
+        self.watch.begin()
+
+    async def stop(self) -> None:
+        """As after SIGTERM."""
+        self.watch.end()
+        await self._operator.stop()
+
+
+class LiveCluster(Cluster):
+    """A Cluster whose operator is its process. It lives in the running event loop, from `lead` on;
+    `api` is what is stored before."""
+
+    def __init__(self, api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
+        super().__init__()
+        self.api, self.clock = api, LoopClock()
+        self.behaviours.update(behaviours)
+        self.replicas: list[Replica] = []
+        self._stirred = asyncio.Event()
+        self._changed_at = self.clock.seconds
+
+    @classmethod
+    @asynccontextmanager
+    async def led(
+        cls, api: FakeApi, behaviours: Mapping[str, Behaviour], timing: LeaseTiming = SELDOM
+    ) -> AsyncIterator[Self]:
+        """One replica leads, and all has come to rest."""
+        cluster = cls(api, behaviours)
+        api.listeners.append(cluster._note)
+        controllers = asyncio.create_task(cluster._run_controllers())
+        try:
+            await cluster.start_replica(timing)
+            await cluster.settle()
+            yield cluster
+        finally:
+            controllers.cancel()
+            for replica in cluster.replicas:
+                await replica.stop()
+
+    async def start_replica(self, timing: LeaseTiming) -> Replica:
+        """One more process."""
+        replica = Replica(self.api, f"operator-{len(self.replicas)}", timing)
+        self.replicas.append(replica)
+        await replica.start()
+        return replica
+
+    def start_operator(self) -> None:
+        """Its replicas are started one by one."""
+
+    def watch(self) -> None:
+        """Their own watches tell them."""
+        self.api.now = self.clock.now()
+
+    def look_at_all(self) -> None:
+        """A pool that is declared otherwise is told by its watch."""
+
+    async def settle(self, order: Iterable[str] | None = None) -> None:
+        """Until nothing has changed for a while."""
+        began = self.clock.seconds
+        while self.clock.seconds - self._changed_at < CALM_SECONDS:
+            assert self.clock.seconds - began < _RESTLESS_SECONDS, "something changes on and on"
+            await asyncio.sleep(_STEP_SECONDS)  # what is left of the time may be too short to pass
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.settle()
+
+    def _note(self, kind: Kind, event_type: str, body: Object) -> None:
+        if kind not in (LEASES, EVENTS):
+            self._changed_at = self.clock.seconds
+            self._stirred.set()
+
+    async def _run_controllers(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stirred.wait(), _IDLE_SECONDS)
+            self._stirred.clear()
+            await asyncio.sleep(_STEP_SECONDS)
+            self.step()
+
+
+def _ticking(time: Callable[[], float]) -> Callable[[], float]:
+    """A clock on which each look takes a nanosecond, as on a real one: else who waits for what is
+    due in less than the loop's resolution would look again for ever."""
+    looks = count()
+    return lambda: time() + next(looks) * 1e-9
+
+
+def _assemble(
+    api: FakeApi, reads: LateReads, identity: str, timing: LeaseTiming, wakefulness: Wakefulness
+) -> Parts:
+    """All parts as in a cluster, but for HTTP, and with the time of the event loop."""
+    clock, now = _ticking(asyncio.get_running_loop().time), LoopClock().now
+    settings, no_connection = Settings(), Connection(ApiClient(Configuration()))
+    with ExitStack() as stack:
+        for name, substitute in {
+            "AioKubeApi": lambda _, *, before_write, bucket: Line(reads, before_write, wakefulness),
+            "AioLeaseApi": lambda _: LeaseLine(api, wakefulness),
+            "AioConfigMapApi": lambda *_: _NoCorrections(),
+            "WorkQueue": partial(WorkQueue, clock=clock),
+            "Controller": partial(Controller, clock=clock),
+            "TokenBucket": partial(TokenBucket, clock=clock),
+            "LeaderElector": partial(LeaderElector, timing=timing, clock=Clock(clock, now)),
+            "process_identity": lambda: identity,
+            "Follower": lambda *_: _Nobody(),
+        }.items():
+            stack.enter_context(patch.object(parts, name, substitute))
+        for module in (loop, parts):
+            stack.enter_context(patch.object(module, "_now", now))
+        build_work = partial(loop.build_loop, settings)
+        return parts.assemble(settings, no_connection, build_work, Scope())

@@ -1,0 +1,313 @@
+"""What users and clusters do to one object: a table of scenarios for tests of faults.
+
+Each has a story of its own. A scenario is played undisturbed to know how it ends, and again with a
+fault in it; `tests/faults` puts the faults.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.approving import approve
+from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.controllers import crashing, ready, without_image
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES
+
+Change = Callable[[Cluster], object]
+
+_LATER_SECONDS: Final = 60.0
+"""Between what is there before and the change: pods are told apart by when they were made."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is there before, and what somebody then does.
+
+    `seconds` pass in the end, twice: a taken name is looked at again after so long, a plan that
+    fails is given up after its deadline. `ends` is the reason of condition Ready by then;
+    `serving` replicas answer at any moment, whatever fails. `bystanders` are objects that come to
+    an end of their own.
+    """
+
+    groups: tuple[dict[str, Any], ...]
+    before: tuple[Change, ...]
+    change: Change
+    seconds: float = 30.0
+    ends: str = "ReplicasReady"
+    serving: int = 0
+    bystanders: tuple[str, ...] = ()
+
+    async def prepare(self) -> Cluster:
+        """A cluster at rest in which all is as it is before."""
+        cluster = Cluster(*self.groups)
+        for change in self.before:
+            change(cluster)
+            await cluster.settle()
+        await cluster.wait(_LATER_SECONDS)
+        return cluster
+
+    async def play(self, cluster: Cluster) -> None:
+        """Let it happen, and all come to rest."""
+        self.change(cluster)
+        await cluster.settle()
+        await cluster.wait(self.seconds)
+        await cluster.wait(self.seconds)  # a wait that a fault made begin later
+
+
+def apply(name: str = "llama", **spec: Any) -> Change:
+    """A user applies this spec."""
+    return lambda cluster: cluster.apply(name, spec_of(**spec))
+
+
+def _make_anew(cluster: Cluster) -> None:
+    cluster.delete("llama")
+    cluster.apply("llama", spec_of(replicas=2))
+
+
+def _lose_nodes(cluster: Cluster) -> None:
+    cluster.leave("mi300x")
+
+
+_CHEAPER = {"policy": "WhenCheaperBy", "stabilizationWindow": "10m"}
+
+
+def _price(dollars: str) -> Change:
+    """What an H100 costs an hour; everybody who holds GPUs is told of it."""
+
+    def change(cluster: Cluster) -> None:
+        spec = {
+            "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            "costPerGPUHour": dollars,
+        }
+        cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "h100"}, "spec": spec})
+        cluster.look_at_all()
+
+    return change
+
+
+def _delete(cluster: Cluster) -> None:
+    cluster.delete("llama")
+
+
+def _take_name(cluster: Cluster) -> None:
+    template = {"metadata": {"labels": {}}, "spec": {"containers": []}}
+    cluster.api.put(
+        DEPLOYMENTS,
+        {
+            "metadata": {"name": "llama-mi300x", "namespace": NAMESPACE},
+            "spec": {"replicas": 0, "template": template, "strategy": {"type": "Recreate"}},
+        },
+    )
+
+
+def _free_name(cluster: Cluster) -> None:
+    """Nobody tells of it: objects of others are not watched."""
+    cluster.api.remove(DEPLOYMENTS, NAMESPACE, "llama-mi300x")
+
+
+def _take_name_of_service(cluster: Cluster) -> None:
+    body = {"metadata": {"name": "llama", "namespace": NAMESPACE}, "spec": {"ports": []}}
+    cluster.api.put(SERVICES, body)
+
+
+def _bad_image(cluster: Cluster) -> None:
+    """An image that is not there."""
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if pod["spec"]["containers"][0]["image"] == "none" else ready(pod)
+    )
+    cluster.apply("llama", spec_of(replicas=2, engine={"vllm": {"image": "none"}}))
+
+
+def _bad_pool(cluster: Cluster) -> None:
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if "h100" in pod["metadata"]["name"] else ready(pod)
+    )
+    placement = {"accelerators": ["h100-sxm-80gb"]}
+    cluster.apply("llama", spec_of(replicas=2, placement=placement))
+
+
+def _die_of_memory(cluster: Cluster) -> None:
+    """A server that does not start with the settings that vLLM has by itself."""
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB."
+    dies = crashing(message=words)
+    cluster.behaviours["llama"] = lambda pod: (
+        ready(pod)
+        if "--max-num-batched-tokens=4096" in pod["spec"]["containers"][0]["args"]
+        else dies(pod)
+    )
+    cluster.apply("llama", spec_of())
+
+
+_SPREAD = {"spread": {"policy": "WhenShort"}}
+_TWO_EACH = ({**MI300X, "gpusPerNode": 2}, {**H100, "gpusPerNode": 2})
+
+
+def _lose_the_first(cluster: Cluster) -> None:
+    cluster.api.remove(DEPLOYMENTS, NAMESPACE, "llama-mi300x")
+
+
+def _edit_replicas(cluster: Cluster) -> None:
+    """Somebody scales a Deployment that is not theirs."""
+    body = cluster.deployment("llama-mi300x")
+    body["spec"]["replicas"] = 5
+    cluster.api.put(DEPLOYMENTS, body)
+
+
+_GATEWAY = {"inferencePool": {"endpointPickerRef": {"name": "picker", "port": {"number": 9002}}}}
+
+
+_APART = {"maxModelLen": 131072, "concurrency": 12, "longContext": {"above": 8192}}
+_TOGETHER = {key: value for key, value in _APART.items() if key != "longContext"}
+
+_ROLL = {"engine": {"vllm": {"maxNumSeqs": 77}}}
+_FULL = {**MI300X, "gpusPerNode": 2}
+
+SCENARIOS: Final = {
+    "create": Scenario((MI300X, H100), (), apply(replicas=2)),
+    "create without room for all": Scenario(
+        (_FULL,), (), apply(replicas=3), ends="InsufficientGPUs"
+    ),
+    "re-plan to another pool": Scenario(
+        (L40S, H100),
+        (apply(placement={"accelerators": ["l40s"]}),),
+        apply(placement={"accelerators": ["h100-sxm-80gb"]}),
+        serving=1,
+    ),
+    "roll with spare GPUs": Scenario(
+        (MI300X,), (apply(replicas=2),), apply(replicas=2, **_ROLL), serving=2
+    ),
+    "roll on a full pool": Scenario(
+        (_FULL,), (apply(replicas=2),), apply(replicas=2, **_ROLL), serving=1
+    ),
+    "roll to larger replicas on a full pool": Scenario(
+        (L40S,),
+        (apply(replicas=4),),
+        apply(replicas=4, workload={"concurrency": 800}),
+        ends="InsufficientGPUs",
+    ),
+    "scale up": Scenario((MI300X,), (apply(),), apply(replicas=4), serving=1),
+    "scale down": Scenario((MI300X,), (apply(replicas=4),), apply(replicas=1), serving=1),
+    "scale to zero": Scenario(
+        (MI300X,), (apply(replicas=2),), apply(replicas=0), ends="ScaledToZero"
+    ),
+    "leave a pool whose nodes are gone": Scenario((MI300X, H100), (apply(),), _lose_nodes, 700.0),
+    "wait for nodes that may come back": Scenario(
+        (MI300X, H100),
+        (apply(placement={"fallback": {"after": "2h"}}),),
+        _lose_nodes,
+        ends="InsufficientGPUs",
+    ),
+    "move to a cheaper pool": Scenario(
+        (MI300X, H100),
+        (_price("0.50"), apply(placement={"rebalance": _CHEAPER})),
+        _price("9"),
+        700.0,
+        serving=1,
+    ),
+    "approve the first plan": Scenario((MI300X,), (apply(approval="Manual"),), approve),
+    "approve a move": Scenario(
+        (MI300X, H100),
+        (
+            apply(approval="Manual", placement={"accelerators": ["h100-sxm-80gb"]}),
+            approve,
+            apply(approval="Manual", placement={"accelerators": ["mi300x"]}),
+        ),
+        approve,
+        serving=1,
+    ),
+    "go back from a bad image": Scenario(
+        (_FULL,), (apply(replicas=2),), _bad_image, 4000.0, ends="RolledBack", serving=1
+    ),
+    "go back to the pool before": Scenario(
+        (MI300X, H100),
+        (apply(replicas=2, placement={"accelerators": ["mi300x"]}),),
+        _bad_pool,
+        4000.0,
+        ends="RolledBack",
+        serving=2,
+    ),
+    "start otherwise after out of memory": Scenario((H100,), (), _die_of_memory),
+    "pause a change": Scenario(
+        (MI300X,),
+        (apply(replicas=2),),
+        apply(replicas=2, rollout={"paused": True}, **_ROLL),
+        ends="RolloutPaused",
+        serving=2,
+    ),
+    "spread over two pools": Scenario(_TWO_EACH, (), apply(replicas=4, placement=_SPREAD)),
+    "roll what is spread": Scenario(
+        _TWO_EACH,
+        (apply(replicas=4, placement=_SPREAD),),
+        apply(replicas=4, placement=_SPREAD, **_ROLL),
+        serving=3,
+    ),
+    "give back what is spread": Scenario(
+        _TWO_EACH,
+        (apply(replicas=4, placement=_SPREAD),),
+        apply(replicas=2, placement=_SPREAD),
+        serving=2,
+    ),
+    "give back the first placement": Scenario(
+        _TWO_EACH,
+        (
+            lambda cluster: cluster.occupy("mi300x-0", 2),
+            apply(replicas=2, placement=_SPREAD),
+            lambda cluster: cluster.free("mi300x-0"),
+            apply(replicas=4, placement=_SPREAD),
+        ),
+        apply(replicas=2, placement=_SPREAD),
+        serving=2,
+    ),
+    "spread no more": Scenario(
+        (MI300X, {**H100, "gpusPerNode": 2}),
+        (
+            lambda cluster: cluster.occupy("mi300x-0", 6),
+            apply(replicas=4, placement=_SPREAD),
+            lambda cluster: cluster.free("mi300x-0"),
+        ),
+        apply(replicas=4),
+        serving=4,
+    ),
+    "lose the first of two Deployments": Scenario(
+        _TWO_EACH, (apply(replicas=4, placement=_SPREAD),), _lose_the_first, serving=2
+    ),
+    "delete and make anew": Scenario((MI300X,), (apply(),), _make_anew),
+    "ask for an InferencePool": Scenario((MI300X,), (), apply(gateway=_GATEWAY)),
+    "take the request for it back": Scenario(
+        (MI300X,), (apply(gateway=_GATEWAY),), apply(), serving=1
+    ),
+    "tell requests apart": Scenario((MI300X, L40S), (), apply(workload=_APART)),
+    "tell requests of what runs apart": Scenario(
+        (MI300X, L40S), (apply(workload=_TOGETHER),), apply(workload=_APART)
+    ),
+    "change both endpoints": Scenario(
+        (MI300X, L40S), (apply(workload=_APART),), apply(workload=_APART, **_ROLL)
+    ),
+    "tell requests apart no more": Scenario(
+        (MI300X, L40S), (apply(workload=_APART),), apply(workload=_TOGETHER)
+    ),
+    "adopt no endpoint of others": Scenario(
+        (MI300X, L40S),
+        (apply("llama-long"),),
+        apply(workload=_APART),
+        ends="NameConflict",
+        bystanders=("llama-long",),
+    ),
+    "delete for good": Scenario((MI300X,), (apply(replicas=2),), _delete),
+    "give way to who waits": Scenario(
+        (_FULL,), (apply(replicas=2), apply("mistral", replicas=2)), _delete
+    ),
+    "adopt no Deployment of others": Scenario(
+        (MI300X,), (_take_name,), apply(), ends="NameConflict"
+    ),
+    "adopt no Service of others": Scenario(
+        (MI300X,), (_take_name_of_service,), apply(), ends="NameConflict"
+    ),
+    "take the name once it is free": Scenario((MI300X,), (_take_name, apply()), _free_name),
+    "put right what others edit": Scenario(
+        (MI300X,), (apply(replicas=2),), _edit_replicas, serving=2
+    ),
+    "bad spec": Scenario(
+        (MI300X,), (apply(),), apply(workload={"maxModelLen": -1}), ends="InvalidSpec", serving=1
+    ),
+}
