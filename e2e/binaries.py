@@ -26,7 +26,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from e2e.failure import HarnessError, run_cli
-from e2e.tools import CONTROL_PLANE, DELIVERY, PROGRAMS, TOOLS, Tool
+from e2e.tools import CONTROL_PLANE, DELIVERY, PEERS, PROGRAMS, TOOLS, Tool
 
 _MINIMUM_GO = (1, 26)
 _FLAGS = "-mod=readonly -buildvcs=false"  # readonly: go.sum decides, a build never edits it
@@ -220,7 +220,7 @@ def main() -> int:
     """Find or build programs and show where each one is."""
     arguments = _parser().parse_args()
     chosen = [tool for group in arguments.tools for tool in group]
-    tools = [tool for tool in TOOLS if tool in chosen] or TOOLS
+    tools = [tool for tool in TOOLS + PEERS if tool in chosen] or TOOLS
     console, binaries = Console(), Binaries()
     if not arguments.find:
         with progress(console) as announce:
@@ -240,7 +240,8 @@ def main() -> int:
 _NAMES: Mapping[str, Sequence[Tool]] = {
     "control-plane": CONTROL_PLANE,
     "delivery": DELIVERY,
-    **{tool.name: (tool,) for tool in TOOLS},
+    "peers": PEERS,
+    **{tool.name: (tool,) for tool in TOOLS + PEERS},
 }
 
 
@@ -264,7 +265,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         type=_named,
         metavar="NAME",
-        help=f"a group or a tool: {', '.join(_NAMES)}; all without one",
+        help=f"a group or a tool: {', '.join(_NAMES)}; without one all that tests need",
     )
     parser.add_argument("--find", action="store_true", help="only find, build nothing")
     return parser

@@ -74,7 +74,7 @@ class OperatorProcess:
     """`tonnage run` beside a stack; started, stopped and killed by its own process id.
 
     What operators of other tests have learnt is forgotten before it begins, and what it has learnt
-    when it is closed.
+    when it is closed. `server` is an address on the way to the API server, in place of its own.
     """
 
     def __init__(
@@ -84,12 +84,14 @@ class OperatorProcess:
         *,
         environment: Mapping[str, str] | None = None,
         account: Account = SHIPPED,
+        server: str | None = None,
     ) -> None:
         self._account = account
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "operator.log"
         self._kubeconfig = folder / "operator.kubeconfig"
         self._stack = stack
+        self._server = server
         self._lease = PortLease(["operator"])
         self._environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
         self._environment |= environment or {}
@@ -102,9 +104,29 @@ class OperatorProcess:
         return f"127.0.0.1:{self._lease.ports['operator']}"
 
     @property
+    def pid(self) -> int:
+        """The process that runs, or ran last."""
+        if self._process is None:
+            raise HarnessError("the operator was never started")
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, None while it lives."""
+        return None if self._process is None else self._process.poll()
+
+    def freeze(self) -> None:
+        """Stop it as a machine out of memory does: it does nothing, and does not know of it."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on where it was."""
+        self._signal(signal.SIGCONT)
 
     def start(self) -> None:
         """Start it and return when it is ready."""
@@ -123,7 +145,7 @@ class OperatorProcess:
         if not self._kubeconfig.exists():
             account = self._account
             service_account_kubeconfig(
-                self._stack, account.namespace, account.name, self._kubeconfig
+                self._stack, account.namespace, account.name, self._kubeconfig, self._server
             )
         self._process = spawn_bound(self.command(), self.log, self._environment)
         return self._process
@@ -164,7 +186,7 @@ class OperatorProcess:
 
     @property
     def leads(self) -> bool:
-        """Whether it holds the lease; one that was killed keeps it from the next for 15 s."""
+        """Whether it holds the lease; one that was killed keeps it from the next for 12 s."""
         return 'leader_election_master_status{name="tonnage"} 1.0' in self.metrics()
 
     def metrics(self) -> str:
@@ -181,15 +203,19 @@ class OperatorProcess:
         admin = Admin(self._stack.kubeconfig, self._stack.kubectl)
         admin.delete("configmaps", CORRECTIONS, self._account.namespace, timeout=None)
 
-    def _end(self, number: signal.Signals) -> int:
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise HarnessError("the operator was never started")
         self._process.send_signal(number)
+        return self._process
+
+    def _end(self, number: signal.Signals) -> int:
+        process = self._signal(number)
         try:
-            return self._process.wait(_STOP_TIMEOUT)
+            return process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_STOP_TIMEOUT)
+            process.kill()
+            process.wait(_STOP_TIMEOUT)
             raise HarnessError(
                 f"the operator did not end within {_STOP_TIMEOUT:.0f} s of {number.name}: {self}"
             ) from None

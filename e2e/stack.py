@@ -173,8 +173,13 @@ def down(root: Path) -> str:
     return f"ended {len(processes)} processes of {stack.root}"
 
 
-def service_account_kubeconfig(stack: Stack, namespace: str, name: str, path: Path) -> Path:
-    """Write a kubeconfig that acts as an existing ServiceAccount, with a token valid for 12 h."""
+def service_account_kubeconfig(
+    stack: Stack, namespace: str, name: str, path: Path, server: str | None = None
+) -> Path:
+    """Write a kubeconfig that acts as an existing ServiceAccount, with a token valid for 12 h.
+
+    `server` is an address on the way to the API server, such as a proxy's; its own by default.
+    """
     access = stack.access
     request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -184,7 +189,7 @@ def service_account_kubeconfig(stack: Stack, namespace: str, name: str, path: Pa
     answer = Rest(access).request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request
     )
-    account = Access(access.server, answer["status"]["token"], access.authority)
+    account = Access(server or access.server, answer["status"]["token"], access.authority)
     write_private(path, account.kubeconfig(f"system:serviceaccount:{namespace}:{name}"))
     return path
 

@@ -85,9 +85,11 @@ def test_two_stacks_run_side_by_side_and_each_ends_alone(
 
 def test_a_stack_ends_with_its_owner(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as owner:
-        stack = up(tmp_path / "owned", owner_pid=owner.pid, lifetime=120)
-        processes = stack.processes
-        owner.kill()
+        try:
+            stack = up(tmp_path / "owned", owner_pid=owner.pid, lifetime=120)
+            processes = stack.processes
+        finally:
+            owner.kill()
     assert [name for name, process in processes.items() if not process.wait_gone(20)] == []
     assert stack.state["message"] == "the owner is gone"
 

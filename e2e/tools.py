@@ -1,7 +1,8 @@
-"""The programs that tests run on, as pinned Go modules in `go/`, in two groups.
+"""The programs that tests and benchmarks run on, as pinned Go modules in `go/`, in three groups.
 
 The control plane is what every stack needs. The delivery tools are what a platform team installs
-and watches with: they take minutes more to build, and only tests of delivery ask for them.
+and watches with: they take minutes more to build, and only tests of delivery ask for them. The
+peers are controllers that Tonnage's speed is measured against; no test needs them.
 """
 
 from __future__ import annotations
@@ -127,5 +128,16 @@ DELIVERY = (
     ),
 )
 
+PEERS = (
+    Tool(
+        "lws",
+        "sigs.k8s.io/lws",
+        {"lws-controller": "cmd"},
+        stamp=("sigs.k8s.io/lws/pkg/version.GitVersion={version}",),
+    ),
+)
+
 TOOLS = CONTROL_PLANE + DELIVERY
-PROGRAMS = {program: tool for tool in TOOLS for program in tool.programs}
+"""What tests run on."""
+
+PROGRAMS = {program: tool for tool in TOOLS + PEERS for program in tool.programs}

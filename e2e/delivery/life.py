@@ -20,6 +20,7 @@ FACTS: Json = {
     "metadata": {"name": "facts"},
     "data": {"config.json": CONFIG.start.decode()},
 }
+STRANGE: Json = {"name": "strange", "image": "strange"}
 
 
 def go_back(user: User) -> None:
@@ -31,9 +32,63 @@ def go_back(user: User) -> None:
     user.wait("goes-back", has("Degraded", "True", "RolledBack"), timeout=60)
 
 
+def spread_and_gather(user: User) -> None:
+    """Replicas run on two pools, and then on one: the Service of the other placement goes."""
+    placement: Json = {"spread": {"policy": "ByCost"}}
+    for replicas, services in ((10, 3), (2, 1)):
+        fields: Json = {"replicas": replicas, "placement": placement}
+        user.apply(inference("spreads", "llama-3.1-8b", max_model_len=8192, **fields))
+        user.wait_ready("spreads", timeout=60)
+        user.admin.until(
+            "a Service over each of several placements",
+            partial(_has_services, user, "spreads", services),
+        )
+    user.admin.delete("infd", "spreads")
+
+
+def tell_apart_and_together(user: User) -> None:
+    """Long requests have an endpoint of their own, then another one, and then none."""
+    long: Json = {"above": 8192}
+    workload: Json = {"maxModelLen": 32768, "concurrency": 4}
+    for told in (long, long | {"replicas": 2}, None):
+        fields: Json = {"workload": workload | ({"longContext": told} if told else {})}
+        user.apply(inference("apart", "llama-3.1-8b", **fields))
+        user.wait_ready("apart", timeout=60)
+    user.admin.wait_gone("infd", "apart-long")
+    user.admin.delete("infd", "apart")
+
+
+def meet_strangers(user: User) -> None:
+    """The names of two children are somebody else's: who has them is looked up."""
+    labels = {"app": "stranger"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [STRANGE]}}
+    deployment = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    service = {"selector": labels, "ports": [{"port": 80}]}
+    strangers: list[Json] = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": deployment},
+        {"apiVersion": "v1", "kind": "Service", "spec": service},
+    ]
+    taken = {"first-mi300x": "first", "second": "second"}
+    for stranger, name in zip(strangers, taken, strict=True):
+        user.admin.apply([{**stranger, "metadata": {"name": name}}])
+    for name in taken.values():
+        user.apply(inference(name, "llama-3.1-8b", placement={"accelerators": ["mi300x"]}))
+        user.wait(name, has("Accepted", "False", "NameConflict"))
+        user.admin.delete("infd", name)
+    for stranger, name in zip(strangers, taken, strict=True):
+        user.admin.delete(stranger["kind"], name)
+
+
+def _has_services(user: User, name: str, count: int) -> bool:
+    return len(user.children("services", name)) == count
+
+
 def live_a_life(user: User) -> None:
     """A model is placed, moved, changed by others, fails, and goes."""
     admin = user.admin
+    spread_and_gather(user)
+    tell_apart_and_together(user)
+    meet_strangers(user)
     admin.apply([FACTS, token_secret("hf", "hf_anything")])
     source = {"configMap": {"name": "facts", "loadFrom": "acme/tiny"}}
     moves: Json = {"model": {"source": source}, "workload": TINY}

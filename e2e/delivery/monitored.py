@@ -29,6 +29,7 @@ FOLDER = ROOT / "manifests" / "monitoring"
 LEADER, STANDBY = "tonnage-0", "tonnage-1"
 PLACED = ("llama-70b", "llama-8b")
 _ON_L40S = {"accelerators": ["l40s"]}
+_FOLLOWS_LOAD = {"maxReplicas": 1, "targets": {"waitingRequests": 10}}
 _NOBODY = "127.0.0.1:1"  # refuses connections, as a vLLM that still loads
 
 OUT_OF_MEMORY = inference(
@@ -113,6 +114,7 @@ def monitored(stack: Stack, admin: Admin, folder: Path) -> Iterator[Monitored]:
         _await_scrapes(found)
         vllm.answer_requests()
         _look_again(admin)
+        _follow_load(admin)
         yield found
 
 
@@ -275,6 +277,11 @@ def _look_again(admin: Admin) -> None:
     """The operator asks Prometheus whenever it looks at an object; else at the next resync."""
     for name in PLACED:
         admin.patch("infd", name, {"metadata": {"labels": {"looked-at": "again"}}})
+
+
+def _follow_load(admin: Admin) -> None:
+    """Not before Prometheus answers: one that is not there yet is left alone for a while."""
+    admin.patch("infd", "llama-8b", {"spec": {"scaling": _FOLLOWS_LOAD}})
 
 
 def _ready_pods(admin: Admin) -> list[str]:

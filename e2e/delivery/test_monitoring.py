@@ -192,6 +192,9 @@ def test_an_alert_is_pending_then_fires_then_ends(at_work: Monitored) -> None:
     admin.until("the alert to end", lambda: state() == "")
     seen.clear()
     admin.delete("infd", "out-of-memory")  # or it would go back to what served before
+    # Its child bears the name that the next one's will have.
+    mine = "tonnage.dev/inferencedeployment=out-of-memory"
+    admin.wait_items("deployments", lambda found: not found, selector=mine, timeout=60)
     admin.apply(OUT_OF_MEMORY)
     admin.until("the alert to fire", lambda: state() == "firing", timeout=60)
     assert [found for found in dict.fromkeys(seen) if found] == ["pending", "firing"]

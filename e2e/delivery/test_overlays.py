@@ -15,12 +15,15 @@ FOLDERS = ("base", *(f"overlays/{path.name}" for path in (ROOT / "manifests/over
 
 @pytest.fixture(scope="module")
 def made_by_others(platform: Admin) -> Iterator[None]:
-    """The kinds of the Prometheus Operator, and the namespace that one of the overlays serves."""
-    name = "chat"
-    platform.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    """The kinds of the Prometheus Operator, the namespace that one of the overlays serves, and that
+    of a shard."""
+    names = ("chat", "tonnage-east")
+    for name in names:
+        platform.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     with crds(platform):
         yield
-    platform.delete("namespaces", name, timeout=None)
+    for name in names:
+        platform.delete("namespaces", name, timeout=None)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

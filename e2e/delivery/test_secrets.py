@@ -77,11 +77,6 @@ def operator(
     process.close()
 
 
-@pytest.fixture
-def user(operator: OperatorProcess, installed: Admin, namespace: str) -> User:
-    return User(installed, namespace)
-
-
 def gated(name: str) -> Json:
     source = {"huggingFace": {"repo": f"acme/{name}", "tokenSecretRef": {"name": name}}}
     return inference(name, model={"source": source}, workload=TINY)

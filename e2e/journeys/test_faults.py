@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
 from functools import partial
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.journeys.conftest import UseFleet
+from e2e.journeys.end_state import everything, summary
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
@@ -35,32 +34,6 @@ def test_deleting_with_the_operator_down_removes_all_children(
 
 def has_none(user: User, kind: str) -> bool:
     return not user.children(kind, "llama")
-
-
-def everything(admin: Admin, namespace: str) -> dict[str, list[str]]:
-    """The names of all children in a namespace; pods are counted, their names are random."""
-    found = {
-        kind: sorted(item["metadata"]["name"] for item in admin.items(kind, namespace))
-        for kind in ("deployments", "services")
-    }
-    owners = [
-        item["metadata"]["labels"]["tonnage.dev/inferencedeployment"]
-        for item in admin.items("pods", namespace)
-    ]
-    return {**found, "pods": sorted(owners)}
-
-
-def summary(user: User, names: Iterable[str]) -> dict[str, object]:
-    """Where each object ended up, as far as an end state is comparable."""
-    found: dict[str, object] = {}
-    for name in names:
-        status = user.status(name)
-        placements = [
-            (entry["accelerator"], entry["tensorParallelSize"], entry["replicas"])
-            for entry in status["placements"]
-        ]
-        found[name] = (placements, condition(status, "Ready")["status"])
-    return found
 
 
 def test_killed_at_random_moments_it_ends_in_the_same_state_with_nothing_twice(

@@ -13,6 +13,7 @@ from e2e.journeys.user import User
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
 from e2e.rest import Json
+from tests.support.exposition import read_series
 
 
 def test_every_accelerator_is_shown_in_a_pool_of_its_own_and_none_is_guessed(
@@ -121,6 +122,38 @@ def test_a_node_that_is_no_capacity_is_named_with_the_reason_and_gets_nothing(
     user.wait_ready("llama")
     (pod,) = user.children("pods", "llama")
     assert pod["spec"]["nodeName"] == f"mi300x-{count - 1}"
+
+
+def test_a_lost_node_is_told_to_who_ran_there_and_to_nobody_else(
+    fleet: UseFleet, user: User, operator: OperatorProcess
+) -> None:
+    mi300x = {"name": "mi300x", "accelerator": "mi300x", "count": 2, "gpusPerNode": 4}
+    fleet({"groups": [mi300x]})
+    for name in ("one", "two"):  # a node each
+        user.apply(inference(name, "deepseek-v3"))
+    for name in ("one", "two"):
+        user.wait_ready(name)
+    user.await_quiet()
+    (pod,) = user.children("pods", "one")
+    known, resynced = len(operator.log_lines()), last_resync(operator)
+
+    def looked_at() -> set[str]:
+        return {line["key"] for line in operator.log_lines()[known:] if "key" in line}
+
+    # Its pods are heard of no sooner than a minute later, when they are collected as garbage.
+    user.admin.delete("nodes", pod["spec"]["nodeName"])
+    one = f"{user.namespace}/one"
+    user.admin.until("who ran there to be looked at", lambda: one in looked_at())
+    await_pool(user.admin, "amd-mi300x", lambda found: found["nodes"] == 1, why="one node less")
+    if last_resync(operator) == resynced:  # else everybody was looked at
+        assert looked_at() == {one}
+    force = ("--all", "--force", "--grace-period=0", "--wait=false")
+    user.admin.kubectl("delete", "pods", *force, "-n", user.namespace)
+
+
+def last_resync(operator: OperatorProcess) -> float:
+    name = "tonnage_last_resync_timestamp_seconds"
+    return read_series(operator.metrics())[name, frozenset()]
 
 
 def test_gpus_of_a_strangers_pod_are_taken_until_the_pod_is_gone(

@@ -7,6 +7,7 @@ import time
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
+from e2e.operator_process import USER
 
 _QUIET_SECONDS = 60
 
@@ -34,6 +35,25 @@ def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None
     for field in ("policy", "accelerators", "fallback"):
         assert field in explained
     assert "mi300x" in user.admin.kubectl("get", "apool")
+
+
+def test_the_first_child_of_a_new_object_comes_before_any_look(fleet: UseFleet, user: User) -> None:
+    fleet("tiny")
+    user.apply(inference("before", "llama-3.1-8b"))
+    user.wait_ready("before")
+    user.await_quiet()
+    mark = user.admin.audit_mark()
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    asked = [
+        (event["verb"], event["objectRef"]["resource"], event["responseStatus"]["code"])
+        for event in user.admin.requests(USER, since=mark)
+        if "llama" in event["requestURI"]
+    ]
+    assert asked[0] == ("patch", "deployments", 201)
+    (made,) = user.children("deployments", "llama")
+    managers = {(one["manager"], one["operation"]) for one in made["metadata"]["managedFields"]}
+    assert managers == {("tonnage", "Apply"), ("kube-controller-manager", "Update")}
 
 
 def test_scaling_to_zero_serves_nothing_and_comes_back(fleet: UseFleet, user: User) -> None:

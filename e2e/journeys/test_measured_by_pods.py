@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.journeys.conftest import UseFleet
-from e2e.journeys.user import User, has
+from e2e.journeys.user import User, condition, has
 from e2e.models import inference
 from e2e.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
 from e2e.page_server import Page, PageServer
@@ -23,20 +23,28 @@ TOKENS = 524288
 ONE_POOL: Json = {
     "groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8}]
 }
+MI300X: Json = {"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 2}
+H100: Json = {"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 1}
 
 
 class _Vllm(PageServer):
+    """A real vLLM's metrics on the port of the pods, at an address of loopback that is of this
+    process alone; `number` tells it from others."""
+
+    def __init__(self, number: int, tokens: int = TOKENS) -> None:
+        self.host = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number}"
+        super().__init__(self.host, defaults().server.port)
+        self._page = PAGE.replace(f'"{TOKENS}"'.encode(), f'"{tokens}"'.encode())
+
     def answer(self, path: str) -> Page:
-        return Page(PAGE, status=200 if path == "/metrics" else 404)
+        return Page(self._page, status=200 if path == "/metrics" else 404)
 
 
 @pytest.fixture
 def vllm() -> Iterator[str]:
-    """An address of loopback, of this process alone, where a real vLLM's metrics are served on the
-    port of the pods."""
-    host = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.1"
-    with _Vllm(host, defaults().server.port):
-        yield host
+    """The address of one."""
+    with _Vllm(1) as server:
+        yield server.host
 
 
 @pytest.fixture
@@ -56,9 +64,7 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
     before = user.pods("llama")
-    for pod in before:
-        address = {"status": {"podIP": vllm, "podIPs": [{"ip": vllm}]}}
-        user.admin.patch("pods", pod, address, subresource="status")
+    _answer_at(user, before, vllm)
     told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
     (placement,) = told["placements"]
     assert placement["measured"]["kvCacheTokens"] == TOKENS
@@ -78,3 +84,45 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
     assert abs(placement["kvCacheTokens"] - TOKENS) <= 16
     assert user.pods("llama") == before
     assert "tonnage_corrections 0.0" not in learner.metrics()
+
+
+def test_while_spread_each_placement_stands_beside_its_own_prediction(
+    fleet: UseFleet, user: User, learner: OperatorProcess
+) -> None:
+    """MI300X is as predicted, H100 has half."""
+    fleet({"groups": [MI300X, H100]})
+    placement = {"spread": {"policy": "WhenShort"}}
+    user.apply(inference("llama", "llama-3.1-8b", replicas=3, placement=placement))
+    predicted = _tokens(user.wait_ready("llama"), "kvCacheTokens")
+    before = user.pods("llama")
+    half = predicted["h100-sxm-80gb"] // 2
+    with _Vllm(1, predicted["mi300x"]) as amd, _Vllm(2, half) as nvidia:
+        _answer_at(user, {pod for pod in before if "mi300x" in pod}, amd.host)
+        user.wait("llama", has("PredictionAccurate", "True", "AsPredicted"))
+        _answer_at(user, {pod for pod in before if "h100" in pod}, nvidia.host)
+        told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    measured = _tokens(told, "measuredKvCacheTokens")
+    assert measured == {"mi300x": predicted["mi300x"], "h100-sxm-80gb": half}
+    assert [found["measured"]["kvCacheTokens"] for found in told["placements"]] == [
+        *measured.values()
+    ]
+    message = condition(told, "PredictionAccurate")["message"]
+    assert message.startswith("on nvidia-h100-sxm-80gb (placement h100-sxm-80gb) a replica holds ")
+    found = user.admin.wait_for("configmaps", CORRECTIONS, lambda one: one["data"], NAMESPACE)
+    (entry,) = found["data"].values()
+    assert "accelerator: h100-sxm-80gb\n" in entry
+    assert f"learntOf: {user.namespace}/llama\n" in entry
+    assert user.pods("llama") == before
+    assert has("Ready")(user.status("llama"))
+
+
+def _answer_at(user: User, pods: set[str], host: str) -> None:
+    """Kubernetes tells that the pods have this address."""
+    for pod in pods:
+        address = {"status": {"podIP": host, "podIPs": [{"ip": host}]}}
+        user.admin.patch("pods", pod, address, subresource="status")
+
+
+def _tokens(status: Json, field: str) -> dict[str, int]:
+    """That field of the placements, by accelerator."""
+    return {found["accelerator"]: found[field] for found in status["placements"]}

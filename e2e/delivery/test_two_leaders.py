@@ -1,0 +1,193 @@
+"""A leader freezes: another takes over in time, and what the first does late does no harm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+
+import pytest
+from rich.console import Console
+
+from e2e.admin import WRITES, Admin
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.end_state import everything
+from e2e.journeys.user import User, argument
+from e2e.models import inference
+from e2e.operator_process import NAMESPACE, USER, OperatorProcess
+from e2e.rest import Json
+from e2e.stack import Stack
+from e2e.weather import Call, Held, WeatherProxy
+
+FROZEN_SECONDS = 20.0
+FAIL_OVER_SECONDS = 15.0
+SLACK = 5.0
+"""Seconds by which a busy machine may be late at what has a time of its own."""
+
+
+class Replicas:
+    """Two operators, each with a way of its own to the API server, on which all it asks is seen."""
+
+    def __init__(self, operators: list[OperatorProcess], proxies: list[WeatherProxy]) -> None:
+        self._proxies = dict(zip(operators, proxies, strict=True))
+
+    def leader(self, admin: Admin) -> tuple[OperatorProcess, WeatherProxy]:
+        """Whoever holds the lease, once both live."""
+        for operator in self._proxies:
+            if not operator.running:
+                operator.start()
+        admin.until("one of them to lead", lambda: any(each.leads for each in self._proxies))
+        return next(pair for pair in self._proxies.items() if pair[0].leads)
+
+    def other(self, operator: OperatorProcess) -> OperatorProcess:
+        """The one beside it."""
+        return next(each for each in self._proxies if each is not operator)
+
+
+@pytest.fixture(scope="module")
+def replicas(
+    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replicas]:
+    with ExitStack() as ends:
+        operators, proxies = [], []
+        for name in ("first", "second"):
+            proxy = ends.enter_context(WeatherProxy(control_plane.access))
+            folder = tmp_path_factory.mktemp(name)
+            operator = OperatorProcess(control_plane, folder, server=proxy.url)
+            ends.callback(operator.close)
+            operator.start()
+            operators.append(operator)
+            proxies.append(proxy)
+        yield Replicas(operators, proxies)
+
+
+@pytest.fixture
+def operator(replicas: Replicas, installed: Admin) -> OperatorProcess:
+    """The leader, in the place of an operator that is alone."""
+    return replicas.leader(installed)[0]
+
+
+def lease(admin: Admin) -> Json:
+    found = admin.get("leases", "tonnage", NAMESPACE)
+    assert found is not None
+    return dict(found["spec"])
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def max_model_len(user: User) -> str:
+    (found,) = user.children("deployments", "llama")
+    return argument(found, "--max-model-len")
+
+
+def test_a_frozen_leader_is_replaced_in_time_and_writes_nothing_when_it_thaws(
+    fleet: UseFleet, user: User, replicas: Replicas
+) -> None:
+    """It froze amid a reconcile: the last of what it reads is under way, a write comes next."""
+    fleet("mixed")
+    frozen, way = replicas.leader(user.admin)
+    standby = replicas.other(frozen)
+    user.apply(inference("llama", "llama-3.1-8b", max_model_len=4096))
+    user.wait_ready("llama")
+    user.await_quiet()
+    mark, last_read = user.admin.audit_mark(), Held()
+
+    def looks_for_its_deployments(call: Call) -> bool:
+        return call.path == f"/apis/apps/v1/namespaces/{user.namespace}/deployments"
+
+    with way.storm(looks_for_its_deployments, last_read) as storm:
+        user.apply(inference("llama", "llama-3.1-8b", max_model_len=8192))
+        user.admin.until("it to be about to write", lambda: storm.met)
+        frozen.freeze()
+        began = time.monotonic()
+        before = lease(user.admin)
+        user.admin.until("the standby to lead", lambda: standby.leads, timeout=60)
+        lost_at = time.monotonic()
+        after = lease(user.admin)
+        user.wait_ready("llama", timeout=60)
+        served = time.monotonic() - began
+        assert max_model_len(user) == "8192"
+        last_read.let_go()
+        user.admin.until("what it waited for to arrive", lambda: last_read.codes)
+    gap = moment(after["acquireTime"]) - moment(before["renewTime"])
+    Console().print(
+        f"\nfail-over: {gap:.1f} s after the last renewal by the lease, {lost_at - began:.1f} s"
+        f" after the freeze; what was changed served {served:.1f} s after it"
+    )
+    assert gap < FAIL_OVER_SECONDS + SLACK
+    assert after["leaseTransitions"] == before["leaseTransitions"] + 1
+    time.sleep(max(0.0, FROZEN_SECONDS - served))  # so long is it frozen, however soon all is well
+    frozen.thaw()
+    user.admin.until("its end", lambda: not frozen.running, timeout=40)
+    assert frozen.exit_code == 1
+    assert [call for call in way.calls if call.is_write and call.at > lost_at] == []
+    assert lease(user.admin)["holderIdentity"] == after["holderIdentity"]
+    assert everything(user.admin, user.namespace) == {
+        "deployments": ["llama-l40s"],
+        "services": ["llama"],
+        "pods": ["llama"],
+    }
+    written = [
+        event["objectRef"]["name"]
+        for event in user.admin.requests(USER, verbs=WRITES, since=mark)
+        if event["objectRef"]["resource"] == "deployments"
+    ]
+    assert written == ["llama-l40s"], "its Deployment was written once"
+
+
+def test_a_write_that_was_under_way_arrives_late_and_is_put_right(
+    fleet: UseFleet, user: User, replicas: Replicas
+) -> None:
+    fleet("mixed")
+    frozen, way = replicas.leader(user.admin)
+    standby = replicas.other(frozen)
+    held = Held()
+
+    def deployment(call: Call) -> bool:
+        return call.is_write and f"/{user.namespace}/deployments/llama" in call.path
+
+    with way.storm(deployment, held) as storm:
+        user.apply(inference("llama", "llama-3.1-8b", max_model_len=4096))
+        user.admin.until("the write to be under way", lambda: storm.met)
+        frozen.freeze()
+        user.admin.until("the standby to lead", lambda: standby.leads, timeout=60)
+        lost_at = time.monotonic()
+        user.wait_ready("llama")
+        user.apply(inference("llama", "llama-3.1-8b", max_model_len=8192))
+        user.wait_ready("llama")
+        user.await_quiet()
+        assert max_model_len(user) == "8192"
+        held.let_go()
+        user.admin.until("the late write to arrive", lambda: held.codes)
+        user.admin.until("it to be put right", lambda: max_model_len(user) == "8192")
+        frozen.thaw()
+        user.admin.until("its end", lambda: not frozen.running, timeout=40)
+    assert frozen.exit_code == 1
+    assert [call for call in way.calls if call.is_write and call.at > lost_at] == []
+    user.wait_ready("llama")
+    user.await_quiet()
+    assert max_model_len(user) == "8192"
+    assert everything(user.admin, user.namespace) == {
+        "deployments": ["llama-l40s"],
+        "services": ["llama"],
+        "pods": ["llama"],
+    }
+
+
+def test_what_a_wrong_clock_writes_into_the_lease_moves_nobody(
+    user: User, replicas: Replicas
+) -> None:
+    replicas.leader(user.admin)
+    before = lease(user.admin)
+    for wrong in ("1970-01-01T00:00:00.000000Z", "2099-12-31T23:59:59.000000Z"):
+        change = {"spec": {"renewTime": wrong, "acquireTime": wrong}}
+        user.admin.patch("leases", "tonnage", change, NAMESPACE)
+        for _ in range(2):
+            seen = lease(user.admin)["renewTime"]
+            user.admin.until("a renewal", lambda: lease(user.admin)["renewTime"] != seen)  # noqa: B023 - asked at once
+        after = lease(user.admin)
+        same = ("holderIdentity", "leaseTransitions")
+        assert [after[name] for name in same] == [before[name] for name in same]

@@ -1,0 +1,224 @@
+"""A hundred changes of specs, drawn from the CRD's schema, on the real control plane.
+
+Every answer of the API server and every end state is held against the API server in memory
+(tests/support): what two thousand such changes show there holds here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User
+from e2e.rest import ApiError, Json
+from tests.support.admission import RefusedByServerError, Schema, admit
+from tests.support.cluster import H100, L40S, MI300X, Cluster
+from tests.support.end_state import end_state, end_state_of
+from tests.support.first_spec import FACTS, give, new_cluster
+from tests.support.spec_walks import Spec, fixed_walks, schema_without
+from tonnage.api.names import LABEL_OWNER
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+
+View = Callable[[Mapping[str, Any], str], Json]
+"""What is compared of an end state, for one object of it."""
+
+OBJECTS, STEPS = 20, 6
+"""A hundred changes: the first specs come to an empty namespace."""
+ROOMY: Final = [{**group, "gpusPerNode": 8, "count": 8} for group in (MI300X, H100, L40S)]
+"""GPUs enough for all objects at once, wherever they go."""
+
+_NOT_HERE: Final = (
+    # What the cluster would need for it is not there, and the API server in memory asks for none.
+    ("gateway",),
+    ("model", "source", "huggingFace"),
+    ("model", "source", "persistentVolumeClaim"),
+    ("template", "spec", "priorityClassName"),
+    ("template", "spec", "runtimeClassName"),
+    ("template", "spec", "serviceAccountName"),
+    ("template", "spec", "volumes"),
+    ("template", "spec", "volumeMounts"),
+    # Nobody is here to approve, and nobody measures a load.
+    ("approval",),
+    ("approvedPlan",),
+    ("scaling", "targets"),
+    ("scaling", "scaleToZero"),
+    # Pods take their time here, and these may be of no time at all.
+    ("placement", "fallback"),
+    ("rollout", "progressDeadline"),
+    # What is paused keeps what came before it: there is nothing that it comes to by itself.
+    ("rollout", "paused"),
+)
+_JSON_PATCH: Final = "application/json-patch+json"
+_OF_OTHERS: Final = frozenset({"candidates", "conditions", "lastReadyPlan"})
+_FEW: Final = {("replicas",): 3, ("scaling", "minReplicas"): 3, ("scaling", "maxReplicas"): 3}
+"""So that all objects find room."""
+
+
+def test_a_hundred_changes_come_to_what_they_come_to_in_memory(fleet: UseFleet, user: User) -> None:
+    fleet({"groups": ROOMY})
+    user.admin.apply({**FACTS, "metadata": {"name": "facts", "namespace": user.namespace}})
+    walks = fixed_walks(OBJECTS, STEPS, _schema())
+    objects = [Tried(user, f"walk-{number:02}") for number in range(len(walks))]
+    for step in range(STEPS):
+        for tried, walk in zip(objects, walks, strict=True):
+            tried.give(walk[step])
+        user.admin.until(
+            f"all to come to what step {step} asks for",
+            lambda: not any(_differences(user, objects)),
+            timeout=120,
+            describe=lambda: "\n".join(_differences(user, objects)),
+        )
+        for tried in objects:
+            tried.check_restarts()
+
+
+class Tried:
+    """One object, what it was given last, and what that comes to in memory."""
+
+    def __init__(self, user: User, name: str) -> None:
+        self.name = name
+        self._user = user
+        self._view: View = _judgement
+        self._wanted: Json = {}
+        self._pods: set[str] = set()
+        self._templates: list[Json] = []
+
+    def give(self, spec: Spec) -> None:
+        """Apply it. Both API servers refuse it, or both store it, and store the same."""
+        self._pods, self._templates = self._user.pods(self.name), self._read_templates()
+        try:
+            stored = admit(spec)
+        except RefusedByServerError:
+            with pytest.raises(ApiError) as refused:
+                self._replace(spec)
+            assert refused.value.code in (400, 422), refused.value
+            return
+        assert self._replace(spec)["spec"] == stored
+        alone = asyncio.run(_run_alone(self.name, stored))
+        state = end_state(alone.api)
+        self._view = _children_and_status if _is_placed(state, self.name) else _judgement
+        self._wanted = self._view(state, self.name)
+
+    def _replace(self, spec: Spec) -> Json:
+        """Store the spec as it stands, by a create or an update: to server-side apply an unknown
+        field is an error, and a null a value."""
+        admin = self._user.admin
+        resource = admin.resource("infd")
+        if admin.get("infd", self.name) is None:
+            body = {
+                "apiVersion": resource.group_version,
+                "kind": resource.kind,
+                "metadata": {"name": self.name},
+                "spec": spec,
+            }
+            return admin.rest.request("POST", resource.path(admin.namespace), body)
+        change = [{"op": "replace", "path": "/spec", "value": spec}]
+        path = resource.path(admin.namespace, self.name)
+        return admin.rest.request("PATCH", path, change, content_type=_JSON_PATCH)
+
+    def differences(self, state: Json) -> Iterable[str]:
+        """What is not as it is in memory, path by path."""
+        found = self._view(state, self.name)
+        return (f"{self.name}{told}" for told in _lacking(self._wanted, found))
+
+    def check_restarts(self) -> None:
+        """Pods of a template that has not changed run on."""
+        pods = self._user.pods(self.name)
+        if self._read_templates() == self._templates:
+            kept = len(self._pods & pods)
+            assert kept == min(len(self._pods), len(pods)), f"{self.name}: {self._pods} -> {pods}"
+
+    def _read_templates(self) -> list[Json]:
+        found = self._user.children("deployments", self.name)
+        return [body["spec"]["template"] for body in found]
+
+
+def _schema() -> Schema:
+    schema = schema_without(_NOT_HERE)
+    for path, most in _FEW.items():
+        node = schema
+        for name in path:
+            node = node["properties"][name]
+        node["maximum"] = most
+    return schema
+
+
+async def _run_alone(name: str, spec: Spec) -> Cluster:
+    cluster = new_cluster(ROOMY)
+    await give(cluster, name, spec)
+    return cluster
+
+
+def _differences(user: User, objects: Iterable[Tried]) -> list[str]:
+    found = {
+        INFERENCE_DEPLOYMENTS: user.admin.items("infd"),
+        DEPLOYMENTS: user.admin.items("deployments"),
+        SERVICES: user.admin.items("services"),
+    }
+    unseen = [
+        f"{body['metadata']['name']}: the status is not of this spec"
+        for body in found[INFERENCE_DEPLOYMENTS]
+        if body.get("status", {}).get("observedGeneration") != body["metadata"]["generation"]
+    ]
+    state = end_state_of(found)
+    return unseen or [told for tried in objects for told in tried.differences(state)]
+
+
+def _conditions(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:
+    """Status and reason by type."""
+    found = state[f"InferenceDeployment/{name}"].get("status", {}).get("conditions", [])
+    return {one["type"]: (one["status"], one["reason"]) for one in found}
+
+
+def _is_placed(state: Mapping[str, Any], name: str) -> bool:
+    return _conditions(state, name)["Placed"][0] == "True"
+
+
+def _judgement(state: Mapping[str, Any], name: str) -> Json:
+    """What is told of a spec that changes nothing of what runs."""
+    conditions = _conditions(state, name)
+    return {kind: conditions.get(kind) for kind in ("Accepted", "Placed")}
+
+
+def _children_and_status(state: Mapping[str, Any], name: str) -> Json:
+    """What runs and what is told of it, but for what the rest of the cluster or the changes before
+    have a say in: the other pools' room, what served last, the strategy of the last change."""
+    status = state[f"InferenceDeployment/{name}"].get("status", {})
+    told = {key: value for key, value in status.items() if key not in _OF_OTHERS}
+    owned = {
+        key: {"spec": body["spec"], "labels": body["metadata"]["labels"]}
+        for key, body in state.items()
+        if key.startswith(("Deployment/", "Service/"))
+        if body["metadata"].get("labels", {}).get(LABEL_OWNER) == name
+    }
+    for body in owned.values():
+        body["spec"] = {key: value for key, value in body["spec"].items() if key != "strategy"}
+    return {
+        "conditions": _conditions(state, name),
+        "children": sorted(owned),
+        **owned,
+        "status": told,
+    }
+
+
+def _lacking(wanted: Any, found: Any, path: str = "") -> Iterable[str]:
+    """Paths of what is wanted and not found so. What else is found may be: defaults of the API
+    server, and variables that the settings of this operator give to all pods."""
+    wanted, found = _by_name(wanted), _by_name(found)
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            yield from _lacking(value, found.get(key), f"{path}.{key}")
+    elif wanted != found:
+        yield f"{path}: {wanted!r} in memory, {found!r} here"
+
+
+def _by_name(value: Any) -> Any:
+    """A list as a map: by the names of its entries where they have any, else by number."""
+    if not isinstance(value, list):
+        return value
+    named = all(isinstance(one, dict) and "name" in one for one in value)
+    return {str(one["name"] if named else number): one for number, one in enumerate(value)} or value

@@ -1,0 +1,69 @@
+"""How cost grows with a fleet: `python -m e2e.scale.fleet_plot FIGURES PICTURE`.
+
+Beside each line stands the exponent of the power law that fits it best: 1 is linear, less is
+better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from e2e.failure import HarnessError, run_cli
+from e2e.scale.fleet_figures import Figures
+
+_SHOWN: Final = (
+    ("cold_start_seconds", "cold start, s"),
+    ("cold_start_cpu_seconds", "its CPU, s"),
+    ("peak_rss_mib", "peak RSS, MiB"),
+    ("rest_cpu_percent", "CPU at rest, % of a core"),
+)
+
+
+def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """The power of the size that the cost grows with, by least squares of the logarithms."""
+    fitted = statistics.linear_regression(list(map(math.log, sizes)), list(map(math.log, costs)))
+    return fitted.slope
+
+
+def draw(found: Sequence[Figures], picture: Path) -> None:
+    """Write the plot. Raises HarnessError."""
+    if len(found) < 2:
+        raise HarnessError("figures of one size tell of no growth; measure with several --shares")
+    nodes = [one.nodes for one in found]
+    mpl.rcParams["svg.hashsalt"] = "tonnage"  # the same picture of the same figures
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for number, (name, title) in enumerate(_SHOWN, 1):
+        costs = [float(getattr(one, name)) for one in found]
+        axes = figure.add_subplot(2, 2, number)
+        axes.plot(nodes, costs, marker="o")
+        axes.set(xlim=(0, None), ylim=(0, None), xlabel="nodes")
+        grows = f"{exponent(nodes, costs):.2f}" if min(costs) > 0 else "unknown"
+        axes.set_title(f"{title}; exponent {grows}")
+    figure.savefig(picture, format="svg", metadata={"Date": None})
+
+
+def main() -> int:
+    """Draw it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.scale.fleet_plot", description="The plot of a fleet's figures."
+    )
+    parser.add_argument("figures", type=Path, help="as `e2e.scale.fleet --figures` wrote them")
+    parser.add_argument("picture", type=Path, help="an SVG file")
+    arguments = parser.parse_args()
+    found = [Figures(**each) for each in json.loads(arguments.figures.read_text("utf-8"))]
+    draw(found, arguments.picture)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_cli(main))
