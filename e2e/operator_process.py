@@ -48,10 +48,23 @@ def install(admin: Admin) -> None:
     """Apply the CRDs and the shipped ServiceAccount and RBAC, as a platform team would."""
     for path in sorted((ROOT / "crds").glob("tonnage.dev_*.yaml")):
         admin.apply(path)
-    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(ROOT / "manifests" / "base")))
-    objects = [found for found in documents if found["kind"] in _INSTALLED_KINDS]
-    admin.apply(sorted(objects, key=lambda found: str(found["kind"]) != "Namespace"))
+    admin.apply(sorted(_installed(admin), key=lambda found: str(found["kind"]) != "Namespace"))
     admin.wait_for("serviceaccounts", SERVICE_ACCOUNT, lambda _: True, NAMESPACE)
+
+
+def uninstall(admin: Admin) -> None:
+    """Take away what `install` made, but for the namespace, and all objects of the CRDs."""
+    for path in (ROOT / "crds").glob("tonnage.dev_*.yaml"):
+        admin.delete("crd", yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"])
+    for found in _installed(admin):
+        if found["kind"] != "Namespace":
+            metadata = found["metadata"]
+            admin.delete(found["kind"], metadata["name"], metadata.get("namespace"))
+
+
+def _installed(admin: Admin) -> list[dict[str, Any]]:
+    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(ROOT / "manifests" / "base")))
+    return [found for found in documents if found["kind"] in _INSTALLED_KINDS]
 
 
 @dataclass(frozen=True)
