@@ -239,6 +239,8 @@ def test_kinds_that_kubectl_applied_are_taken_over_when_it_is_said(
 def test_an_operator_that_kustomize_installed_is_taken_over_without_a_restart(
     helm: Helm, kinds: str, platform: Admin, operator_namespace: str
 ) -> None:
+    # Pods of a release before this one are collected later than it goes.
+    platform.wait_items("pods", lambda found: not found, operator_namespace, timeout=60)
     platform.kubectl("apply", "-k", str(ROOT / "manifests" / "base"))
     before = platform.wait_for("deploy", "tonnage", condition("Available"), operator_namespace)
     pods = names(platform, operator_namespace)

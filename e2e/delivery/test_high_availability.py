@@ -28,13 +28,18 @@ def nodes(empty_stack: Stack) -> Iterator[None]:
 
 @pytest.fixture
 def applied(nodes: None, platform: Admin, operator_namespace: str) -> Iterator[str]:
-    """The overlay, in the namespace that is there."""
+    """The overlay, in the namespace that is there. Pods of a Deployment that is gone are collected
+    later, and would be taken for replicas of the next one: before and after it there are none."""
+    platform.until("no other replicas", lambda: not pods(platform, operator_namespace), timeout=60)
     rendered = yaml.safe_load_all(platform.kubectl("kustomize", str(OVERLAY)))
     objects = [found for found in rendered if found["kind"] != "Namespace"]
     platform.apply(sorted(objects, key=lambda found: str(found["kind"]) != "PriorityClass"))
     yield operator_namespace
     for found in objects:
         platform.delete(found["kind"], found["metadata"]["name"], operator_namespace)
+    platform.wait_items(
+        "pods", lambda found: not found, operator_namespace, selector=SELECTOR, timeout=60
+    )
 
 
 def pods(platform: Admin, namespace: str) -> list[Json]:

@@ -90,7 +90,7 @@ def test_a_definition_that_goes_ends_the_process_and_the_next_one_waits_for_it(
 
 
 def test_it_serves_what_is_declared_after_the_definitions_came(
-    operator: OperatorProcess, installed: Admin, fleet: UseFleet, namespace: str
+    operator: OperatorProcess, installed: Admin, fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
     for name in KINDS:
@@ -98,7 +98,5 @@ def test_it_serves_what_is_declared_after_the_definitions_came(
     operator.launch()
     await_unready(installed, operator, *KINDS)
     define(installed, *KINDS)
-    someone = User(installed, namespace)
-    someone.apply(inference("llama", "llama-3.1-8b"))
-    someone.wait_ready("llama", timeout=60)
-    installed.delete("infd", "llama")
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama", timeout=60)

@@ -17,7 +17,7 @@ from e2e.delivery.team import (
     grant_roles,
     withdraw_from_cluster,
 )
-from e2e.journeys.conftest import UseFleet
+from e2e.journeys.conftest import UseFleet, clear
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
 from e2e.operator_process import ROOT, Account, OperatorProcess
@@ -53,6 +53,7 @@ def start(control_plane: Stack, installed: Admin, tmp_path: Path) -> Iterator[St
         )
         account = Account(home, "tonnage")
         ended.callback(withdraw_from_cluster, installed, account)
+        ended.callback(clear, installed)
 
         def start_team(environment: dict[str, str], rules: list[Json] | None = None) -> Team:
             mark = installed.audit_mark()

@@ -102,14 +102,14 @@ def test_a_prometheus_in_trouble_changes_nothing(
     operator: OperatorProcess,
     scraped: Scraped,
     fleet: UseFleet,
-    namespace: str,
+    user: User,
     installed: Admin,
     outcome: str,
 ) -> None:
     fleet("tiny")
-    user = User(installed, namespace)
     user.apply(inference("measured", "llama-3.1-8b"))
     user.wait_ready("measured")
+    user.forget("measured")  # its labels change from here on
     installed.until("its cache to be known", lambda: known_tokens(user, "measured"))
     user.await_quiet()
     pods, status = user.pods("measured"), user.status("measured")
@@ -127,8 +127,7 @@ def test_a_prometheus_in_trouble_changes_nothing(
 
     installed.until("Prometheus to be asked in vain", asked_in_vain)
     user.await_quiet()
-    # What an earlier test left is still being deleted, and the operator has its hands on that, too.
-    own = f"/namespaces/{namespace}/"
+    own = f"/namespaces/{user.namespace}/"  # its pools are not the model's
     assert [write for write in user.operator_writes(mark) if own in write] == []
     assert (user.pods("measured"), user.status("measured")) == (pods, status)
     assert known_tokens(user, "measured") == MEASURED_TOKENS

@@ -78,8 +78,10 @@ def user(operator: OperatorProcess, installed: Admin, namespace: str) -> Iterato
     """A user in a namespace of their own; afterwards nothing of theirs may have been touched."""
     someone = User(installed, namespace)
     yield someone
-    someone.assert_untouched()
-    _clear(installed)
+    try:
+        someone.assert_untouched()
+    finally:
+        clear(installed)
 
 
 @pytest.fixture
@@ -107,11 +109,16 @@ def declare(operator: OperatorProcess, installed: Admin) -> Iterator[Declare]:
         installed.delete("apool", name, timeout=None)
 
 
-def _clear(admin: Admin) -> None:
-    """Take away what the journey left, and wait until its pods hold no GPU any more."""
-    for found in admin.items("infd", everywhere=True):
-        metadata = found["metadata"]
-        admin.delete("infd", metadata["name"], metadata["namespace"], timeout=None)
+def clear(admin: Admin) -> None:
+    """Take away what the journey left, and wait until its pods hold no GPU any more.
+
+    A namespace that is deleted keeps its objects for a while, and the next operator meets them.
+    """
+    for kind, selector in (("infd", ""), ("deployments", "app.kubernetes.io/managed-by=tonnage")):
+        # A cluster whose CRDs are new collects no garbage of theirs for half a minute.
+        for found in admin.items(kind, everywhere=True, selector=selector):
+            metadata = found["metadata"]
+            admin.delete(kind, metadata["name"], metadata["namespace"], timeout=None)
     admin.until(
         "the pods of this journey to be gone",
         lambda: not admin.items("pods", everywhere=True),
