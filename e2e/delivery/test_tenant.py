@@ -16,10 +16,11 @@ from urllib.parse import quote
 import pytest
 
 from e2e.admin import Admin
+from e2e.behaviours import KEY, WELL_KEY
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference, token_secret
-from e2e.operator_process import USER, OperatorProcess
+from e2e.operator_process import CORRECTIONS, NAMESPACE, USER, OperatorProcess
 from e2e.rest import Access, ApiError, Json, Rest
 from e2e.stack import Stack, service_account_kubeconfig
 from tests.support.hub_server import Answer, HubServer
@@ -349,6 +350,36 @@ def test_a_deployment_of_somebody_elses_is_not_taken_over(
     found = tenant.user.admin.get("services", "thief")
     assert found is not None
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_what_a_tenant_teaches_counts_in_no_other_namespace(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    """A start on the stock image that says what it lacked, as whoever may start one can have it."""
+    admin, mine = tenant.user.admin, tenant.user.namespace
+    words = {KEY: "out-of-memory", WELL_KEY: "--tensor-parallel-size=2"}
+    tenant.create(llama("liar", template={"metadata": {"annotations": words}}))
+    tenant.user.wait_ready("liar", timeout=90)
+    lesson = f"learntOf: {mine}/liar\n"
+    admin.wait_for(
+        "configmaps",
+        CORRECTIONS,
+        lambda found: any(lesson in entry for entry in (found.get("data") or {}).values()),
+        NAMESPACE,
+    )
+    tenant.create(llama("believer"))
+    (believed,) = tenant.user.wait_ready("believer")["placements"]
+    victim = llama("victim")
+    victim["metadata"]["namespace"] = "default"
+    admin.apply(victim)
+    found = admin.wait_for(
+        "infd", "victim", lambda found: has("Ready")(found.get("status") or {}), "default"
+    )
+    (placement,) = found["status"]["placements"]
+    assert "correctionGiB" not in placement["memory"]
+    assert placement["tensorParallelSize"] == 1
+    assert believed["tensorParallelSize"] > 1 or believed["memory"]["correctionGiB"] > 0
+    admin.delete("infd", "victim", "default")
 
 
 def test_the_operator_has_no_right_that_a_tenant_could_borrow(admin: Admin) -> None:
