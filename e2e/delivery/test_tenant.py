@@ -352,11 +352,20 @@ def test_a_deployment_of_somebody_elses_is_not_taken_over(
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
+def place_of(status: Json) -> tuple[str, int, float | None]:
+    """Where the replicas are, how they are split, and what had been learnt of that."""
+    (found,) = status["placements"]
+    learnt = found["memory"].get("correctionGiB")
+    return found["accelerator"], found["tensorParallelSize"], learnt
+
+
 def test_what_a_tenant_teaches_counts_in_no_other_namespace(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     """A start on the stock image that says what it lacked, as whoever may start one can have it."""
     admin, mine = tenant.user.admin, tenant.user.namespace
+    tenant.create(llama("before"))
+    want = place_of(tenant.user.wait_ready("before"))
     words = {KEY: "out-of-memory", WELL_KEY: "--tensor-parallel-size=2"}
     tenant.create(llama("liar", template={"metadata": {"annotations": words}}))
     tenant.user.wait_ready("liar", timeout=90)
@@ -368,17 +377,14 @@ def test_what_a_tenant_teaches_counts_in_no_other_namespace(
         NAMESPACE,
     )
     tenant.create(llama("believer"))
-    (believed,) = tenant.user.wait_ready("believer")["placements"]
+    assert place_of(tenant.user.wait_ready("believer")) != want
     victim = llama("victim")
     victim["metadata"]["namespace"] = "default"
     admin.apply(victim)
     found = admin.wait_for(
         "infd", "victim", lambda found: has("Ready")(found.get("status") or {}), "default"
     )
-    (placement,) = found["status"]["placements"]
-    assert "correctionGiB" not in placement["memory"]
-    assert placement["tensorParallelSize"] == 1
-    assert believed["tensorParallelSize"] > 1 or believed["memory"]["correctionGiB"] > 0
+    assert place_of(found["status"]) == want
     admin.delete("infd", "victim", "default")
 
 
