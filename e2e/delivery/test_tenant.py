@@ -174,7 +174,8 @@ def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_clust
 def test_a_deployment_of_somebody_elses_is_not_taken_over(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
-    """It has the name and the labels, and a reference to another object as its controller."""
+    """It has the name and the labels, and a reference to another object as its controller. Whoever
+    cannot have the name holds no GPUs for it."""
     victim = tenant.create(llama("victim", replicas=0))["metadata"]
     (made,) = tenant.user.admin.apply(
         {
@@ -188,8 +189,11 @@ def test_a_deployment_of_somebody_elses_is_not_taken_over(
             "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}},
         }
     )
-    tenant.create(llama("thief"))
+    tenant.create(llama("thief", behaviour="never-ready"))
     tenant.user.wait("thief", has("Accepted", "False", "NameConflict"))
+    tenant.user.admin.until(
+        "the GPUs to be given back", lambda: not tenant.user.children("deployments", "thief")
+    )
     found = tenant.user.admin.get("services", "thief")
     assert found is not None
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
