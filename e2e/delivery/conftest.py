@@ -11,6 +11,7 @@ from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_
 from e2e.delivery.clusters import empty_stack, operator_namespace, platform
 from e2e.delivery.exercise import exercised, roles
 from e2e.delivery.followed_load import prometheus
+from e2e.delivery.tenants import tenant
 from e2e.journeys.conftest import declare, fleet, installed, operator, user
 from e2e.operator_process import OperatorProcess
 from e2e.stack import Stack
@@ -29,6 +30,7 @@ __all__ = [
     "prometheus",
     "repository",
     "roles",
+    "tenant",
     "user",
     "with_argo_cd",
 ]

@@ -1,4 +1,5 @@
 """A user who may create InferenceDeployments in one namespace, and what else that gives: nothing.
+What may be asked of pods is in test_tenant_pods.py.
 
 The threat model in SECURITY.md names these tests.
 """
@@ -7,28 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from copy import deepcopy
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from e2e.admin import Admin
-from e2e.journeys.conftest import UseFleet
-from e2e.journeys.user import User, condition, container, has
-from e2e.models import inference, token_secret
-from e2e.operator_process import USER, OperatorProcess
-from e2e.rest import Access, ApiError, Json, Rest
-from e2e.stack import Stack, service_account_kubeconfig
+from e2e.behaviours import KEY, WELL_KEY
+from e2e.delivery.tenants import Tenant, llama
+from e2e.journeys.user import condition, has
+from e2e.models import token_secret
+from e2e.operator_process import CORRECTIONS, NAMESPACE, USER, OperatorProcess
+from e2e.rest import ApiError, Json
+from e2e.stack import Stack
 from tests.support.hub_server import Answer, HubServer
 
 HUB = "http://93.184.216.34"
 """Of the whole world, as the real one is; the server of the tests answers for it as a proxy."""
 
 METADATA = "http://169.254.169.254/latest/meta-data/"
-TENANT = "tenant"
 
 
 @pytest.fixture(scope="module")
@@ -53,71 +51,8 @@ def operator(
     process.close()
 
 
-@dataclass(frozen=True)
-class Tenant:
-    """Somebody whose whole rights are InferenceDeployments of one namespace."""
-
-    user: User
-    rest: Rest
-
-    @property
-    def path(self) -> str:
-        """Where the objects are."""
-        return self.user.admin.resource("infd").path(self.user.namespace)
-
-    def create(self, body: Json) -> Json:
-        """Create the object. Raises ApiError where the API server refuses it."""
-        return self.rest.request("POST", self.path, body)
-
-
-@pytest.fixture
-def tenant(user: User, control_plane: Stack, fleet: UseFleet, tmp_path: Path) -> Tenant:
-    fleet("tiny")
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": TENANT}}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
-    rule = {
-        "apiGroups": ["tonnage.dev"],
-        "resources": ["inferencedeployments"],
-        "verbs": ["get", "list", "create", "update", "patch", "delete"],
-    }
-    account = {"kind": "ServiceAccount", "name": TENANT, "namespace": user.namespace}
-    user.admin.apply(
-        [
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": TENANT}},
-            {**rbac, "kind": "Role", "rules": [rule]},
-            {**rbac, "kind": "RoleBinding", "roleRef": reference, "subjects": [account]},
-        ]
-    )
-    kubeconfig = tmp_path / "tenant.kubeconfig"
-    service_account_kubeconfig(control_plane, user.namespace, TENANT, kubeconfig)
-    rest = Rest(Access.load(kubeconfig))
-    path = f"/apis/tonnage.dev/v1alpha1/namespaces/{user.namespace}/inferencedeployments"
-    user.admin.until("the tenant's rights", lambda: _may(rest, path))
-    return Tenant(user, rest)
-
-
-def _may(rest: Rest, path: str) -> bool:
-    try:
-        rest.request("GET", path)
-    except ApiError:
-        return False
-    return True
-
-
-def llama(name: str, **spec: Any) -> Json:
-    return inference(name, "llama-3.1-8b", max_model_len=2048, **spec)
-
-
 def from_hub(name: str, **source: Any) -> Json:
     return llama(name, model={"source": {"huggingFace": {"repo": f"acme/{name}", **source}}})
-
-
-def pod_of(tenant: Tenant, name: str) -> Json:
-    """The pod's spec as it was rendered."""
-    tenant.user.wait(name, has("Placed"))
-    (found,) = tenant.user.children("deployments", name)
-    spec: Json = found["spec"]["template"]["spec"]
-    return spec
 
 
 def assert_others_are_served(tenant: Tenant, operator: OperatorProcess, name: str) -> None:
@@ -193,79 +128,6 @@ def test_annotations_forged_on_deployments_stop_nobody(
     assert_others_are_served(tenant, operator, "beside")
 
 
-ESCAPES: Json = {
-    "hostNetwork": True,
-    "hostPID": True,
-    "hostIPC": True,
-    "nodeName": "h100-0",
-    "nodeSelector": {"a": "b"},
-    "affinity": {},
-    "automountServiceAccountToken": True,
-    "shareProcessNamespace": True,
-    "securityContext": {"runAsUser": 0, "sysctls": [{"name": "a", "value": "b"}]},
-    "initContainers": [{"name": "a", "image": "evil", "securityContext": {"privileged": True}}],
-    "containers": [{"name": "a", "image": "evil"}],
-    "ephemeralContainers": [{"name": "a", "image": "evil"}],
-    "hostAliases": [{"ip": "1.1.1.1", "hostnames": ["kubernetes.default"]}],
-    "dnsConfig": {"nameservers": ["1.1.1.1"]},
-    "schedulerName": "mine",
-    "overhead": {"cpu": "1"},
-    "resourceClaims": [{"name": "a"}],
-}
-FIELDS_OF_THE_CONTAINER = ("command", "securityContext", "lifecycle", "volumeDevices", "envFrom")
-
-
-def test_fields_of_a_pod_that_lead_out_of_it_are_not_taken(
-    tenant: Tenant, operator: OperatorProcess
-) -> None:
-    tenant.create(llama("plain"))
-    evil = llama("plain2", template={"spec": {**ESCAPES, "privileged": True}})
-    for field in FIELDS_OF_THE_CONTAINER:
-        evil["spec"]["engine"] = {"vllm": {field: [{"privileged": True}]}}
-    tenant.create(evil)
-    got, want = pod_of(tenant, "plain2"), pod_of(tenant, "plain")
-    assert json.loads(json.dumps(got).replace("plain2", "plain")) == want
-    assert want["automountServiceAccountToken"] is False
-    assert not {"hostNetwork", "hostPID", "hostIPC", "nodeName", "initContainers"} & want.keys()
-    assert container_of(want)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-
-
-def container_of(pod: Json) -> Json:
-    return container({"spec": {"template": {"spec": pod}}})
-
-
-def with_volume(**source: Any) -> Json:
-    return {"template": {"spec": {"volumes": [{"name": "a", **source}]}}}
-
-
-def with_variable(**source: Any) -> Json:
-    return {"engine": {"vllm": {"env": [{"name": "A", "valueFrom": source}]}}}
-
-
-SOURCES: dict[str, Json] = {
-    "a path of the host": with_volume(hostPath={"path": "/"}),
-    "projected tokens": with_volume(
-        projected={"sources": [{"serviceAccountToken": {"path": "t", "audience": "api"}}]}
-    ),
-    "a driver of the node": with_volume(csi={"driver": "a"}),
-    "a volume of a network": with_volume(nfs={"server": "10.0.0.1", "path": "/"}),
-    "a volume of its own making": with_volume(ephemeral={"volumeClaimTemplate": {"spec": {}}}),
-    "an image": with_volume(image={"reference": "a"}),
-    "two sources at once": with_volume(emptyDir={}, secret={"secretName": "a"}),
-    "a field of the pod": with_variable(fieldRef={"fieldPath": "spec.nodeName"}),
-    "a file": with_variable(fileKeyRef={"path": "a", "volumeName": "a", "key": "a"}),
-}
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_sources_of_volumes_and_variables_beyond_the_namespace_are_refused(
-    tenant: Tenant, source: str
-) -> None:
-    with pytest.raises(ApiError, match=r"xactly one|Required value") as refused:
-        tenant.create(llama("evil", **deepcopy(SOURCES[source])))
-    assert refused.value.code == 422
-
-
 def test_secrets_of_other_namespaces_are_not_even_asked_for(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
@@ -294,24 +156,6 @@ def test_secrets_of_other_namespaces_are_not_even_asked_for(
     admin.delete("secrets", "victim", "default")
 
 
-EVIL = ["--seed=1; reboot", "$(reboot)", "`reboot`", "--api-key=a\nb --port=1", "'\"\\", "\t*"]
-NAME = "--trust-remote-code $(HF_TOKEN) `id` ;\n$HOME \x1b[2J"
-
-
-def test_what_a_user_writes_is_one_argument_each_and_meets_no_shell(
-    tenant: Tenant, operator: OperatorProcess
-) -> None:
-    body = llama("arguments", engine={"vllm": {"extraArgs": EVIL}})
-    body["spec"]["model"] |= {"name": NAME}
-    tenant.create(body)
-    found = container_of(pod_of(tenant, "arguments"))
-    assert found["args"][-len(EVIL) :] == EVIL
-    literal = NAME.replace("$(", "$$(")  # Kubernetes would put in the value of a variable
-    assert f"--served-model-name={literal}" in found["args"]
-    assert found.get("command", []) in ([], ["vllm", "serve"])
-    assert b"\x1b" not in operator.log.read_bytes()
-
-
 def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_cluster(
     tenant: Tenant, operator: OperatorProcess, hub: HubServer
 ) -> None:
@@ -330,7 +174,8 @@ def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_clust
 def test_a_deployment_of_somebody_elses_is_not_taken_over(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
-    """It has the name and the labels, and a reference to another object as its controller."""
+    """It has the name and the labels, and a reference to another object as its controller. Whoever
+    cannot have the name holds no GPUs for it."""
     victim = tenant.create(llama("victim", replicas=0))["metadata"]
     (made,) = tenant.user.admin.apply(
         {
@@ -344,11 +189,50 @@ def test_a_deployment_of_somebody_elses_is_not_taken_over(
             "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}},
         }
     )
-    tenant.create(llama("thief"))
+    tenant.create(llama("thief", behaviour="never-ready"))
     tenant.user.wait("thief", has("Accepted", "False", "NameConflict"))
+    tenant.user.admin.until(
+        "the GPUs to be given back", lambda: not tenant.user.children("deployments", "thief")
+    )
     found = tenant.user.admin.get("services", "thief")
     assert found is not None
     assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def place_of(status: Json) -> tuple[str, int, float | None]:
+    """Where the replicas are, how they are split, and what had been learnt of that."""
+    (found,) = status["placements"]
+    learnt = found["memory"].get("correctionGiB")
+    return found["accelerator"], found["tensorParallelSize"], learnt
+
+
+def test_what_a_tenant_teaches_counts_in_no_other_namespace(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    """A start on the stock image that says what it lacked, as whoever may start one can have it."""
+    admin, mine = tenant.user.admin, tenant.user.namespace
+    tenant.create(llama("before"))
+    want = place_of(tenant.user.wait_ready("before"))
+    words = {KEY: "out-of-memory", WELL_KEY: "--tensor-parallel-size=2"}
+    tenant.create(llama("liar", template={"metadata": {"annotations": words}}))
+    tenant.user.wait_ready("liar", timeout=90)
+    lesson = f"learntOf: {mine}/liar\n"
+    admin.wait_for(
+        "configmaps",
+        CORRECTIONS,
+        lambda found: any(lesson in entry for entry in (found.get("data") or {}).values()),
+        NAMESPACE,
+    )
+    tenant.create(llama("believer"))
+    assert place_of(tenant.user.wait_ready("believer")) != want
+    victim = llama("victim")
+    victim["metadata"]["namespace"] = "default"
+    admin.apply(victim)
+    found = admin.wait_for(
+        "infd", "victim", lambda found: has("Ready")(found.get("status") or {}), "default"
+    )
+    assert place_of(found["status"]) == want
+    admin.delete("infd", "victim", "default")
 
 
 def test_the_operator_has_no_right_that_a_tenant_could_borrow(admin: Admin) -> None:

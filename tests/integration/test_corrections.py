@@ -62,9 +62,7 @@ async def test_edits_survive_lessons_and_lessons_survive_edits(
     apply(admin, ours=ours)
     await store.learn(lesson(4, 400))  # the store has not seen that: it reads again, and writes
     apply(admin, ours=ours)
-    written = {
-        entry_name(found.key): write_entry(found) for found in (lesson(1, 100), lesson(4, 400))
-    }
+    written = {entry_name(found): write_entry(found) for found in (lesson(1, 100), lesson(4, 400))}
     assert data(admin) == {"ours": ours, **written}
     assert {found.extra_bytes for found in store.known().entries} == {7, 100, 400}
     apply(admin)

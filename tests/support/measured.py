@@ -6,7 +6,7 @@ from tests.support.exposition import Series, read_series
 from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
 from tests.support.statuses import conditions, placement, scaling, status
 from tonnage.catalog.load import load_catalog
-from tonnage.fit.corrections import UNCORRECTED, Corrections
+from tonnage.fit.corrections import NOTHING_LEARNT, LearntCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.pod import read_gpu_pod
@@ -29,8 +29,8 @@ class Learnt:
     has_read = True
     invalid = 1
 
-    def known(self) -> Corrections:
-        return UNCORRECTED
+    def known(self) -> LearntCorrections:
+        return NOTHING_LEARNT
 
 
 class Measured:

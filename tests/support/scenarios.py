@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.support.approving import approve
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, ready, without_image
+from tests.support.controllers import crashing, loading, ready, without_image
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES
 
 Change = Callable[[Cluster], object]
@@ -106,8 +106,15 @@ def _free_name(cluster: Cluster) -> None:
 
 
 def _take_name_of_service(cluster: Cluster) -> None:
+    """Before anything serves, as weights take minutes."""
+    cluster.behaviours["llama"] = loading
     body = {"metadata": {"name": "llama", "namespace": NAMESPACE}, "spec": {"ports": []}}
     cluster.api.put(SERVICES, body)
+
+
+def _free_name_of_service(cluster: Cluster) -> None:
+    cluster.behaviours["llama"] = ready
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
 
 
 def _bad_image(cluster: Cluster) -> None:
@@ -304,6 +311,9 @@ SCENARIOS: Final = {
         (MI300X,), (_take_name_of_service,), apply(), ends="NameConflict"
     ),
     "take the name once it is free": Scenario((MI300X,), (_take_name, apply()), _free_name),
+    "take the name of the Service once it is free": Scenario(
+        (MI300X,), (_take_name_of_service, apply()), _free_name_of_service
+    ),
     "put right what others edit": Scenario(
         (MI300X,), (apply(replicas=2),), _edit_replicas, serving=2
     ),

@@ -52,7 +52,7 @@ async def _learn() -> Taught:
     (learnt,) = cluster.lessons.known().entries
     predicted = cluster.status("next")["placements"][0]["kvCacheTokens"]
     assert 0 < predicted < tokens
-    return {entry_name(learnt.key): write_entry(learnt)}, predicted
+    return {entry_name(learnt): write_entry(learnt)}, predicted
 
 
 def config_map(entries: dict[str, str]) -> str:
@@ -73,6 +73,18 @@ def test_fit_predicts_with_the_config_map_what_the_operator_does(
         _, out, _ = fit(*ASKED, "--corrections", str(file), "-o", "json")
         assert json.loads(out)["kvCacheTokens"] == predicted
         assert json.loads(out)["perGPU"]["correctionGiB"] > 0
+
+
+def test_fit_takes_the_most_careful_lesson_of_all_namespaces(
+    fit: Run, taught: Taught, tmp_path: Path
+) -> None:
+    """A person chose the file, and names no namespace."""
+    ((name, mine),) = taught[0].items()
+    theirs = yaml.safe_load(mine) | {"learntOf": "search/llama", "extraBytes": -1}
+    file = tmp_path / "corrections.yaml"
+    file.write_text(config_map({name: mine, "a": yaml.safe_dump(theirs)}))
+    _, out, _ = fit(*ASKED, "--corrections", str(file), "-o", "json")
+    assert json.loads(out)["kvCacheTokens"] == taught[1]
 
 
 def test_a_batch_is_corrected_too(fit: Run, taught: Taught, tmp_path: Path) -> None:
@@ -114,9 +126,10 @@ def test_plan_predicts_with_the_config_map_what_the_operator_does(
     corrections.write_text(config_map(entries))
     nodes.write_text(yaml.safe_dump(amd_node("a")))
     given = ("-f", str(wanted), "--nodes", str(nodes), "--corrections", str(corrections))
-    assert planned_tokens(plan, *given) == predicted
-    _, out, _ = plan(*given)
+    assert planned_tokens(plan, *given, "-n", "chat") == predicted
+    _, out, _ = plan(*given, "-n", "chat")
     assert "correction" in out
+    assert planned_tokens(plan, *given, "-n", "search") > predicted, "it was learnt in chat"
 
 
 def test_plan_finds_the_config_map_in_a_dump_of_the_cluster(
@@ -125,7 +138,7 @@ def test_plan_finds_the_config_map_in_a_dump_of_the_cluster(
     entries, predicted = taught
     dump = tmp_path / "cluster.yaml"
     dump.write_text(yaml.safe_dump(amd_node("a")) + "---\n" + config_map(entries))
-    given = ("-f", str(wanted), "--nodes", str(dump))
+    given = ("-f", str(wanted), "--nodes", str(dump), "-n", "chat")
     assert planned_tokens(plan, *given) == predicted
     assert planned_tokens(plan, *given, "--operator-namespace", "elsewhere") > predicted
 
@@ -147,7 +160,8 @@ def test_plan_and_explain_ask_the_cluster_for_what_its_operator_has_learnt(
     cluster: Cluster,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert planned_tokens(plan, "-f", str(wanted)) == taught[1]
+    assert planned_tokens(plan, "-f", str(wanted), "-n", "chat") == taught[1]
+    assert planned_tokens(plan, "-f", str(wanted), "-n", "search") > taught[1]
     cluster.apply("llama", spec_of())
     _, out, _ = runner(capsys, "explain")("llama", "-n", "chat", "-o", "json")
     (placement,) = json.loads(out)["status"]["placements"]

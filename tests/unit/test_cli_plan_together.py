@@ -84,3 +84,24 @@ def test_without_the_solver_it_says_what_to_install(tmp_path, capsys, monkeypatc
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert optimize(tmp_path, Cluster(*ONE_OF_EACH), **BATCH) == 2
     assert "pip install 'tonnage[optimize]'" in capsys.readouterr().err
+
+
+def test_lessons_of_other_namespaces_do_not_count(tmp_path, capsys):
+    lesson = {
+        "model": "LlamaForCausalLM-32x4096-8.0B",
+        "weights": "bfloat16",
+        "kvCache": "auto",
+        "vllmVersion": "0.32.0",
+        "accelerator": "h100-sxm-80gb",
+        "extraBytes": 70 * 2**30,
+        "origin": "Measurement",
+    }
+    corrections = tmp_path / "corrections.yaml"
+    together = {}
+    for teacher in (NAMESPACE, "search"):
+        corrections.write_text(yaml.safe_dump({"a": {**lesson, "learntOf": f"{teacher}/llama"}}))
+        given = ("--corrections", str(corrections), "-o", "json")
+        optimize(tmp_path, Cluster(*ONE_OF_EACH), *given, **BATCH)
+        told = json.loads(capsys.readouterr().out)["optimized"]
+        together[teacher] = told["placedWhole"]["together"]
+    assert together == {NAMESPACE: 1, "search": 2}

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 PAGE = Path("SECURITY.md").read_text("utf-8")
 ROWS = [line for line in PAGE.splitlines() if "::test_" in line]
@@ -28,3 +29,24 @@ def test_a_row_names_tests_that_exist(row: str) -> None:
     assert len(tests) == row.count("::")
     for path, test in tests:
         assert re.search(rf"def {test}\(", path.read_text("utf-8")), test
+
+
+def fields_that_reach_pods() -> set[str]:
+    """Those of the template and of the engine, as the CRD has them."""
+    crd = yaml.safe_load(Path("crds/tonnage.dev_inferencedeployments.yaml").read_text("utf-8"))
+    (version,) = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    found = set()
+    for parent in (
+        *spec["template"]["properties"].values(),
+        *spec["engine"]["properties"].values(),
+    ):
+        found |= parent["properties"].keys()
+    return found
+
+
+def test_every_field_that_reaches_pods_stands_in_the_table_with_its_end() -> None:
+    table = PAGE.split("**What of a spec reaches its pods**")[1].split("**What is not")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name.rpartition(".")[2] for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    assert sorted(named) == sorted(fields_that_reach_pods())

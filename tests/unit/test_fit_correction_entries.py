@@ -1,6 +1,7 @@
 """Corrections as people read and write them: what is written is read again, and an entry that
 cannot be used is named with its field and harms no other."""
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -55,13 +56,13 @@ def test_an_entry_says_itself_what_it_speaks_of():
 
 
 def test_what_is_written_is_read_again():
-    assert read(any_name=write_entry(LEARNT)).corrections.find(KEY) == LEARNT
+    assert read(any_name=write_entry(LEARNT)).corrections.entries == (LEARNT,)
 
 
 def test_what_a_person_wrote_is_a_persons():
     key = CorrectionKey(SERVED, "mi300x")
-    assert read(ours=BY_HAND).corrections.find(key) == MemoryCorrection(
-        key, 2 * 2**30, Origin.PERSON
+    assert read(ours=BY_HAND).corrections.entries == (
+        MemoryCorrection(key, 2 * 2**30, Origin.PERSON),
     )
 
 
@@ -71,10 +72,26 @@ def test_an_entry_may_be_the_mapping_itself():
 
 def test_a_lesson_goes_to_the_entry_of_its_key_whatever_its_name():
     found = read(renamed=WRITTEN)
-    assert found.name_of(KEY) == "renamed"
-    other = CorrectionKey(SERVED, "h100-sxm-80gb", 4, 2)
-    want = "h100-sxm-80gb.tp4pp2.LlamaForCausalLM-80x8192-70.6B.fp8.kv-auto.v0.32.0"
+    assert found.name_of(LEARNT) == "renamed"
+    other = replace(LEARNT, key=CorrectionKey(SERVED, "h100-sxm-80gb", 4, 2))
+    want = "chat.h100-sxm-80gb.tp4pp2.LlamaForCausalLM-80x8192-70.6B.fp8.kv-auto.v0.32.0"
     assert found.name_of(other) == entry_name(other) == want
+    assert entry_name(replace(other, of=None)) == want.removeprefix("chat.")
+
+
+def test_namespaces_have_entries_of_their_own_and_all_have_one():
+    taught = [replace(LEARNT, of=of) for of in ("chat/llama", "search/llama", None)]
+    found = read(**{entry_name(one): write_entry(one) for one in taught})
+    assert set(found.corrections.entries) == set(taught)
+    assert found.problems == {}
+
+
+def test_a_lesson_takes_no_name_of_an_entry_that_was_made_to_count_everywhere():
+    name = entry_name(LEARNT)
+    for_all = write_entry(replace(LEARNT, of=None))
+    found = read(**{name: for_all, f"{name}.2": for_all.replace("mi300x", "h100-sxm-80gb")})
+    assert found.name_of(replace(LEARNT, of=None)) == name
+    assert found.name_of(LEARNT) == f"{name}.3"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.corrections import (
     CorrectionKey,
     Corrections,
+    LearntCorrections,
     MemoryCorrection,
     Origin,
     ServedModel,
@@ -163,6 +164,81 @@ def test_two_objects_that_differ_do_not_correct_each_other_for_ever():
     for _ in range(3):
         learnt = learnt.learn(lesson(3, of="chat/a")).learn(lesson(1, of="chat/b"))
     assert learnt.entries == (lesson(3, of="chat/a"),)
+
+
+def lessons(*entries):
+    return LearntCorrections(entries)
+
+
+PERSONS = lesson(2, Origin.PERSON, of=None)
+OF_ALL = lesson(2, of=None)
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        pytest.param(lesson(3), lesson(1), id="an object corrects itself"),
+        pytest.param(lesson(1, of="chat/b"), lesson(3), id="another of the namespace takes more"),
+        pytest.param(lesson(9, of="search/b"), lesson(1), id="another namespace"),
+        pytest.param(OF_ALL, lesson(1), id="one that counts everywhere"),
+    ],
+)
+def test_a_namespace_learns_for_itself(known, new):
+    learnt = lessons(known).learn(new)
+    assert learnt.counting_in("chat").entries == (new,)
+    assert (known in learnt.entries) is (known.namespace != "chat")
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        pytest.param(lesson(3), lesson(3), id="the same again"),
+        pytest.param(lesson(3), lesson(1, of="chat/b"), id="another of the namespace takes less"),
+        pytest.param(PERSONS, lesson(9), id="a person's"),
+        pytest.param(replace(PERSONS, of="chat/llama"), lesson(9), id="a lesson that a person set"),
+    ],
+)
+def test_what_is_known_may_stay(known, new):
+    assert lessons(known).learn(new) == lessons(known)
+
+
+@pytest.mark.parametrize(
+    ("known", "here", "elsewhere"),
+    [
+        pytest.param([lesson(3)], lesson(3), None, id="a lesson"),
+        pytest.param([OF_ALL], OF_ALL, OF_ALL, id="one whose teacher was taken away"),
+        pytest.param([replace(OF_ALL, of="")], replace(OF_ALL, of=""), replace(OF_ALL, of="")),
+        pytest.param([PERSONS, lesson(9)], PERSONS, PERSONS, id="a person's stays before a lesson"),
+        pytest.param([lesson(1), OF_ALL], lesson(1), OF_ALL, id="measured here"),
+        pytest.param(
+            [lesson(1, Origin.FAILURE), OF_ALL], OF_ALL, OF_ALL, id="a failure is a lower bound"
+        ),
+        pytest.param(
+            [lesson(3, Origin.FAILURE), OF_ALL],
+            lesson(3, Origin.FAILURE),
+            OF_ALL,
+            id="a failure that lacked more",
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_counts_where(known, here, elsewhere, order):
+    learnt = lessons(*known[::order])
+    assert learnt.counting_in("chat").find(KEY) == here
+    assert learnt.counting_in("search").find(KEY) == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("known", "want"),
+    [
+        ([lesson(1), lesson(3, of="search/llama")], 3),
+        ([lesson(9), PERSONS], 2),
+        ([PERSONS, lesson(9)], 2),
+    ],
+)
+def test_without_a_namespace_the_most_careful_counts_and_before_it_a_persons(known, want):
+    (found,) = lessons(*known).most_careful().entries
+    assert found.extra_bytes == want * GIB
 
 
 def test_what_was_learnt_of_other_models_is_left_out_of_a_question():

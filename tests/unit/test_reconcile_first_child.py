@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.controllers import loading
 from tests.support.first_children import find_second_firsts
 from tests.support.scenarios import SCENARIOS
 from tests.support.serving import SETTLED, served
@@ -115,17 +116,81 @@ def test_no_second_first_child_is_made_where_the_pool_of_the_first_is_closed() -
     assert find_second_firsts() == []
 
 
-async def test_a_taken_service_name_leaves_the_first_child_and_what_it_holds() -> None:
+THEIRS = {"metadata": {"name": "llama", "namespace": NAMESPACE}, "spec": {"ports": []}}
+
+
+async def test_a_first_child_whose_service_has_no_name_gives_its_gpus_back() -> None:
     cluster = Cluster(MI300X)
-    theirs = {"metadata": {"name": "llama", "namespace": NAMESPACE}, "spec": {"ports": []}}
-    cluster.api.put(SERVICES, theirs)
+    cluster.api.put(SERVICES, THEIRS)
     cluster.start_operator()
+    cluster.behaviours["llama"] = loading
     cluster.apply("llama", spec_of())
     await cluster.settle()
     assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
     assert "Service chat/llama" in cluster.message("Accepted")
+    assert write_count(cluster.api, [DEPLOYMENTS]) == 2, "made and deleted"
+    assert cluster.deployments() == []
+    assert cluster.fleet.view().snapshot().reservations == ()
+    before = cluster.api.write_count
+    await cluster.wait(600)
+    assert cluster.api.write_count == before, "waiting for a name writes nothing"
+    del cluster.behaviours["llama"]
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
+    await cluster.wait(30)
+    assert cluster.conditions() == SETTLED
+
+
+async def test_what_served_once_stays_when_somebody_takes_the_name_of_its_service() -> None:
+    cluster = await served(MI300X)
+    cluster.behaviours["llama"] = loading
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
+    cluster.api.put(SERVICES, THEIRS)
+    await cluster.resync()
+    await cluster.wait(60)
+    assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
     assert cluster.deployments() == ["llama-mi300x"]
-    assert cluster.fleet.view().snapshot().reservations != ()
+
+
+async def test_a_name_that_the_garbage_collector_is_about_to_free_is_waited_for() -> None:
+    cluster = Cluster(MI300X)
+    former = {"kind": "InferenceDeployment", "name": "llama", "uid": "gone", "controller": True}
+    owned = {**THEIRS, "metadata": {**THEIRS["metadata"], "ownerReferences": [former]}}
+    cluster.api.put(SERVICES, owned)
+    cluster.start_operator()
+    cluster.behaviours["llama"] = loading
+    cluster.apply("llama", spec_of())
+    while not cluster.status():
+        await cluster.reconcile("llama")
+    assert await cluster.reconcile("llama") == 2.0
+    assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
+    assert cluster.deployments() == ["llama-mi300x"]
+
+
+APART = {"maxModelLen": 131072, "concurrency": 12, "longContext": {"above": 8192}}
+
+
+async def test_what_has_its_service_stays_when_another_name_is_taken() -> None:
+    cluster = Cluster(MI300X)
+    cluster.behaviours["llama"] = loading
+    cluster.apply("llama", spec_of())
+    cluster.apply("llama-long", spec_of())
+    await cluster.settle()
+    cluster.apply("llama", spec_of(workload=APART))
+    await cluster.settle()
+    await cluster.wait(60)
+    assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
+    assert "llama-mi300x" in cluster.deployments()
+
+
+async def test_what_is_new_gives_its_gpus_back_when_its_endpoint_has_no_name() -> None:
+    cluster = Cluster(MI300X)
+    cluster.apply("llama-long", spec_of())
+    await cluster.settle()
+    cluster.behaviours["llama"] = loading
+    cluster.apply("llama", spec_of(workload=APART))
+    await cluster.settle()
+    assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
+    assert cluster.deployments() == ["llama-long-mi300x"]
 
 
 async def test_what_was_made_before_a_refusal_is_reserved() -> None:

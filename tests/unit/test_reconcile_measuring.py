@@ -10,7 +10,7 @@ from tests.support.controllers import crashing, ready
 from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.corrections import Corrections, Origin
+from tonnage.fit.corrections import LearntCorrections, Origin
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.question import FitQuestion, answer
 from tonnage.kube.kinds import DEPLOYMENTS
@@ -198,10 +198,39 @@ async def test_what_is_known_already_is_no_lesson():
     await measure(cluster, 0.8)
     (lesson,) = cluster.lessons.known().entries
     persons = replace(lesson, extra_bytes=lesson.extra_bytes + 1, origin=Origin.PERSON)
-    cluster.lessons = KeptInMind(Corrections((persons,)))
+    cluster.lessons = KeptInMind(LearntCorrections((persons,)))
     cluster.start_operator()
     await cluster.resync()
     assert cluster.lessons.known().entries == (persons,)
+
+
+async def test_a_lesson_counts_in_its_own_namespace_alone():
+    cluster = await serving(MI300X)
+    await measure(cluster, 0.8)
+    (lesson,) = cluster.lessons.known().entries
+    cluster.measured.clear()
+    theirs = replace(lesson, of="search/llama")
+    cluster.lessons = KeptInMind(LearntCorrections((theirs,)))
+    cluster.start_operator()
+    cluster.apply("next", spec_of())
+    await cluster.settle()
+    assert "correctionGiB" not in placement(cluster, "next")["memory"]
+    await measure(cluster, 0.9, "next")
+    kept, own = cluster.lessons.known().entries
+    assert kept == theirs
+    assert own.of == "chat/next"
+    assert 0 < own.extra_bytes < theirs.extra_bytes
+
+
+async def test_a_lesson_without_a_teacher_counts_everywhere():
+    cluster = await serving(MI300X)
+    await measure(cluster, 0.8)
+    (lesson,) = cluster.lessons.known().entries
+    cluster.lessons = KeptInMind(LearntCorrections((replace(lesson, of=None),)))
+    cluster.start_operator()
+    cluster.apply("next", spec_of())
+    await cluster.settle()
+    assert placement(cluster, "next")["memory"]["correctionGiB"] > 0
 
 
 async def test_a_start_that_found_too_little_for_its_cache_teaches_how_much_it_took():

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from tests.golden.render.inputs import make_deployment, make_spec, pod_of
-from tonnage.render.errors import ForbiddenMetadataError, RenderError, ResourceError, VolumeError
+from tonnage.render.errors import (
+    ForbiddenMetadataError,
+    RenderError,
+    ReservedVariableError,
+    ResourceError,
+    VolumeError,
+)
 from tonnage.render.template import check_template
 
 
@@ -24,6 +30,7 @@ def spec_with(**template: Any) -> Any:
         "app.kubernetes.io/instance",
         "app.kubernetes.io/managed-by",
         "tonnage.dev/placement",
+        "container.apparmor.security.beta.kubernetes.io/vllm",
         "pod-template-hash",
     ],
 )
@@ -44,6 +51,26 @@ def test_other_keys_are_the_users(key: str) -> None:
     metadata = make_deployment(spec)["spec"]["template"]["metadata"]
     assert metadata["labels"][key] == "x"
     assert metadata["annotations"] == {key: "y"}
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "AMD_VISIBLE_DEVICES", "value": "all"},
+        {
+            "name": "NVIDIA_VISIBLE_DEVICES",
+            "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}},
+        },
+    ],
+)
+def test_variables_that_give_gpus_of_others_are_refused(variable: dict[str, Any]) -> None:
+    given = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}, variable]
+    with pytest.raises(ReservedVariableError) as refused:
+        check_template(make_spec(engine={"vllm": {"env": given}}))
+    assert refused.value.field == "spec.engine.vllm.env[1].name"
+    assert refused.value.variable == variable["name"]
+    check_template(make_spec(engine={"vllm": {"env": given[:1]}}))
 
 
 def empty_dir(name: str) -> dict[str, Any]:

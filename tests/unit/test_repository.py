@@ -51,6 +51,7 @@ PURE_RECONCILE = (
     "spreading",
     "status",
     "terms",
+    "unreachable",
 )
 IMPORT_NAMES = {"prometheus-api-client": "prometheus_api_client", "PyYAML": "yaml"}
 

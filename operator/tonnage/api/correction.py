@@ -39,6 +39,7 @@ class CorrectionEntry(ApiModel):
     """Measurement: from the KV cache that vLLM sized. Failure: from a start that lacked memory.
     Person: somebody wrote it, and the operator leaves it as it is. Default: Person."""
     learnt_of: Annotated[str, StringConstraints(max_length=320)] | None = None
-    """Namespace and name of the InferenceDeployment that taught it. Default: nobody's."""
+    """Namespace and name of the InferenceDeployment that taught it. A lesson counts in that
+    namespace; without this, and where the origin is Person, it counts in all. Default: nobody's."""
     learnt_on: date | None = None
     """The day, for example 2026-11-22. Default: not known."""

@@ -10,7 +10,7 @@ from tonnage.cli.documents import Document, load_documents
 from tonnage.cli.dump import Dump
 from tonnage.cli.errors import InputError
 from tonnage.fit.correction_entries import read_entries
-from tonnage.fit.corrections import UNCORRECTED, Corrections
+from tonnage.fit.corrections import NOTHING_LEARNT, LearntCorrections
 from tonnage.kube.kinds import CONFIG_MAPS
 from tonnage.kube.protocol import ForbiddenError, NotFoundError
 from tonnage.runtime.correction_store import CONFIG_MAP
@@ -43,7 +43,7 @@ def add_operators_namespace_argument(parser: argparse.ArgumentParser) -> None:
 
 async def operators_corrections(
     options: argparse.Namespace, dump: Dump, catalog: Catalog
-) -> Corrections:
+) -> LearntCorrections:
     """What the operator has learnt: by the file given, else by its ConfigMap. An entry that
     cannot be used is left out, as the operator does it. Raises InputError for the file."""
     if options.corrections is not None:
@@ -51,17 +51,17 @@ async def operators_corrections(
     try:
         found = await dump.get(CONFIG_MAPS, options.operator_namespace, CONFIG_MAP)
     except NotFoundError:
-        return UNCORRECTED
+        return NOTHING_LEARNT
     except ForbiddenError as error:
         sys.stderr.write(f"planned as if nothing had been learnt (see --corrections): {error}\n")
-        return UNCORRECTED
+        return NOTHING_LEARNT
     return read_entries(found.get("data") or {}, catalog.accelerators).corrections
 
 
-def read_corrections(path: str | None, catalog: Catalog) -> Corrections:
+def read_corrections(path: str | None, catalog: Catalog) -> LearntCorrections:
     """The corrections of a file. Raises InputError naming file, key and field."""
     if path is None:
-        return UNCORRECTED
+        return NOTHING_LEARNT
     (document, *others) = load_documents(path)
     if others:
         raise InputError(f"{document.file}: holds {1 + len(others)} objects, expected one {_KIND}")

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"a batch says {', '.join(idle)} in its lines: leave the flags out")
     catalog = load_catalog()
     if options.batch is not None:
-        corrections = read_corrections(options.corrections, catalog)
+        corrections = read_corrections(options.corrections, catalog).most_careful()
         return run_batch(options.batch, partial(predict_fit, corrections=corrections), catalog)
     if options.corrections is not None:
         raise InputError("--corrections: what vLLM accepts does not depend on memory")

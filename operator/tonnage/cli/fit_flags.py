@@ -88,7 +88,7 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> Flags:
             split_of(given),
             options_of(given, version, length, extra.stated),
             workload_tokens,
-            read_corrections(options.corrections, catalog),
+            read_corrections(options.corrections, catalog).most_careful(),
         ),
         frozenset(setting for name, setting in _SETTING_OF.items() if name in given),
         _check_rules(options.allow, catalog),

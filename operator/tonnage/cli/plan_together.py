@@ -42,7 +42,7 @@ def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: World) -> 
                 one.observation.owner,
                 accepted.spec,
                 accepted.checkpoint,
-                corrections=world.corrections,
+                corrections=world.corrections.counting_in(one.key.namespace),
             )
             requests.append(request)
     mine = {one.observation.owner for one in planned}

@@ -121,7 +121,7 @@ async def _plan(observation: Observation, planner: Planner, dump: Dump, now: dat
     if any(not found.child.uid for found in observation.deployments):
         observation = as_rendered(observation, plan.children)
         plan = planner.plan(observation, now)
-    refused = await find_name_conflict(dump, observation.uid, plan.actions)
+    refused = await find_name_conflict(dump, observation, plan.actions)
     if refused is not None:
         plan = planner.adopt(observation, plan_refusal(observation, refused, now), now)
     return Planned(observation.key, observation, plan)

@@ -7,6 +7,7 @@ speaks of; the name of its key is only a name. An entry that cannot be used harm
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import yaml
@@ -16,7 +17,7 @@ from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.text import truncate
 from tonnage.fit.corrections import (
     CorrectionKey,
-    Corrections,
+    LearntCorrections,
     MemoryCorrection,
     Origin,
     ServedModel,
@@ -42,15 +43,28 @@ class ReadEntries:
     problems: Mapping[str, str]
 
     @property
-    def corrections(self) -> Corrections:
+    def corrections(self) -> LearntCorrections:
         """All that can be used."""
-        return Corrections(tuple(self.by_name.values()))
+        return LearntCorrections(tuple(self.by_name.values()))
 
-    def name_of(self, key: CorrectionKey) -> str:
-        """The name of the entry that speaks of this key, or that is to."""
-        names = (name for name, found in self.by_name.items() if found.key == key)
-        return next(names, entry_name(key))
+    def name_of(self, lesson: MemoryCorrection) -> str:
+        """The name of the entry that speaks of the same, or that is to: never that of another one,
+        whose writer may have made it speak of something else."""
+        same = subject_of(lesson)
+        for name, found in self.by_name.items():
+            if subject_of(found) == same:
+                return name
+        first = entry_name(lesson)
+        further = (f"{first[: _MAX_NAME_CHARS - 4]}.{number}" for number in count(2))
+        return (
+            first
+            if first not in self.by_name
+            else next(name for name in further if name not in self.by_name)
+        )
 
+
+Subject = tuple[CorrectionKey, str | None]
+"""What an entry speaks of, and in which namespace; None is everywhere."""
 
 NO_ENTRIES: Final = ReadEntries({}, {})
 
@@ -59,19 +73,20 @@ def read_entries(data: Mapping[str, object], accelerators: Collection[str]) -> R
     """The entries of a map, in the order of their names; `accelerators` are those that exist."""
     found: dict[str, MemoryCorrection] = {}
     problems: dict[str, str] = {}
-    named: dict[CorrectionKey, str] = {}
+    named: dict[Subject, str] = {}
     for name in sorted(data):
         try:
             correction = _read_entry(data[name], accelerators)
         except InvalidSpecError as error:
             problems[name] = truncate(str(error), _PROBLEM_BYTES)
             continue
-        if correction.key in named:
-            problems[name] = f"speaks of the same as {named[correction.key]}: keep one of them"
+        subject = subject_of(correction)
+        if subject in named:
+            problems[name] = f"speaks of the same as {named[subject]}: keep one of them"
         elif len(found) == MAX_ENTRIES:
             problems[name] = f"is beyond the first {MAX_ENTRIES} entries, which are all that count"
         else:
-            found[name], named[correction.key] = correction, name
+            found[name], named[subject] = correction, name
     return ReadEntries(found, problems)
 
 
@@ -94,12 +109,19 @@ def write_entry(correction: MemoryCorrection) -> str:
     return yaml.safe_dump(entry.to_dict(), sort_keys=False)
 
 
-def entry_name(key: CorrectionKey) -> str:
-    """A name for people that tells keys apart, of characters that a ConfigMap takes."""
+def subject_of(correction: MemoryCorrection) -> Subject:
+    """What it speaks of: one entry does."""
+    return correction.key, correction.namespace
+
+
+def entry_name(correction: MemoryCorrection) -> str:
+    """A name for people that tells subjects apart, of characters that a ConfigMap takes."""
+    key, namespace = subject_of(correction)
     served = key.served
     split = f"tp{key.tensor}" + (f"pp{key.pipeline}" if key.pipeline > 1 else "")
     told = (served.model, served.weights, f"kv-{served.kv_cache}", f"v{served.vllm_version}")
-    name = ".".join((key.accelerator, split, *told))
+    where = (namespace,) if namespace is not None else ()
+    name = ".".join((*where, key.accelerator, split, *told))
     return _NOT_IN_A_NAME.sub("-", name)[:_MAX_NAME_CHARS]
 
 

@@ -5,8 +5,12 @@ other terms take more than was counted, whichever of them it is. It is the same 
 request length and batch near the one measured, so it is kept by what the terms follow from: model,
 precision, accelerator, release and split. The split is part of it since each term changes with it
 in its own way: bytes learnt on one GPU say little of the share that two would have.
+
+Who runs a start can have it tell anything. So a lesson counts in the namespace that it was learnt
+in, and for all only when a person says so.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -67,10 +71,17 @@ class MemoryCorrection:
     of: str | None = None
     on: date | None = None
 
+    @property
+    def namespace(self) -> str | None:
+        """Where it counts; None is everywhere: what a person wrote, or took the teacher from."""
+        if not self.of or self.origin is Origin.PERSON:
+            return None
+        return self.of.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """All that was learnt, at most one correction a key."""
+    """What counts for a question, at most one correction a key."""
 
     entries: tuple[MemoryCorrection, ...] = ()
 
@@ -103,6 +114,57 @@ UNCORRECTED: Final = Corrections()
 """Nothing was learnt."""
 
 
+@dataclass(frozen=True, slots=True)
+class LearntCorrections:
+    """All that was learnt, at most one correction a key and namespace."""
+
+    entries: tuple[MemoryCorrection, ...] = ()
+
+    def counting_in(self, namespace: str) -> Corrections:
+        """What counts for the plans of a namespace: its own lessons, and what counts for all. Of
+        both that of all stays where a person wrote it, or where it is more careful than a failure,
+        which is a lower bound."""
+        counts = {entry.key: entry for entry in self.entries if entry.namespace == namespace}
+        for entry in self.entries:
+            if entry.namespace is None and not _is_better(counts.get(entry.key), entry):
+                counts[entry.key] = entry
+        return Corrections(tuple(counts.values()))
+
+    def most_careful(self) -> Corrections:
+        """What a person plans with who has no namespace in mind: of several that speak of one key a
+        person's, else the one that takes most."""
+        found: dict[CorrectionKey, MemoryCorrection] = {}
+        for entry in self.entries:
+            known = found.get(entry.key)
+            if known is None or _care(entry) > _care(known):
+                found[entry.key] = entry
+        return Corrections(tuple(found.values()))
+
+    def learn(self, lesson: MemoryCorrection) -> "LearntCorrections":
+        """With the lesson in place of what its namespace had learnt of its key, unless that is to
+        stay, or a person wrote what is to count."""
+        rivals = [
+            entry
+            for entry in self.entries
+            if entry.key == lesson.key
+            and (entry.namespace == lesson.namespace or entry.origin is Origin.PERSON)
+        ]
+        if not all(_outweighs(lesson, known) for known in rivals):
+            return self
+        return LearntCorrections((*(one for one in self.entries if one not in rivals), lesson))
+
+    def learn_all(self, lessons: Iterable[MemoryCorrection]) -> "LearntCorrections":
+        """With each of the lessons."""
+        known = self
+        for lesson in lessons:
+            known = known.learn(lesson)
+        return known
+
+
+NOTHING_LEARNT: Final = LearntCorrections()
+"""Of no start anything is known."""
+
+
 def served_model(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> ServedModel:
     """How corrections name a model: by its config, so that every cluster and file names it alike,
     and those that were trained further from one base learn from each other."""
@@ -127,6 +189,17 @@ def _model_name(shape: ModelShape) -> str:
     """For example LlamaForCausalLM-80x8192-70.6B: layers, hidden size, parameters."""
     parameters = sum(count_parameters(shape).values()) / _BILLION
     return f"{shape.architecture}-{shape.layers}x{shape.hidden_size}-{parameters:.1f}B"
+
+
+def _is_better(own: MemoryCorrection | None, of_all: MemoryCorrection) -> bool:
+    """Whether what a namespace has learnt itself counts there, and not what counts for all."""
+    if own is None or of_all.origin is Origin.PERSON:
+        return False
+    return own.origin is Origin.MEASUREMENT or own.extra_bytes > of_all.extra_bytes
+
+
+def _care(entry: MemoryCorrection) -> tuple[bool, int]:
+    return entry.origin is Origin.PERSON, entry.extra_bytes
 
 
 def _outweighs(lesson: MemoryCorrection, known: MemoryCorrection) -> bool:

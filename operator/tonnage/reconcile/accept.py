@@ -55,30 +55,33 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing can be planned, and whatever runs is left alone.
+    """Nothing can be planned, and whatever serves is left alone.
 
     `pending` tells waiting from failure; `retry_after_seconds` is None when only a change of the
-    spec can help.
+    spec can help; `passing`: what is in the way is about to go by itself.
     """
 
     reason: Reason
     message: str
     pending: bool = False
     retry_after_seconds: float | None = None
+    passing: bool = False
 
 
-def refuse_name(taken: Object) -> Refused:
-    """The refusal when `taken`, an object of somebody else, has the name of a child."""
+def refuse_name(taken: Object, of: str) -> Refused:
+    """The refusal when `taken`, an object of somebody else, has the name of a child of the
+    InferenceDeployment `of`."""
     metadata = taken["metadata"]
     owners = metadata.get("ownerReferences") or []
-    leftover = any(owner.get("kind") == INFERENCE_DEPLOYMENT for owner in owners)
+    former = {"kind": INFERENCE_DEPLOYMENT, "name": of}
+    leftover = any(former.items() <= owner.items() for owner in owners)
     message = (
         f"{taken['kind']} {metadata['namespace']}/{metadata['name']} exists"
         " and is not controlled by this InferenceDeployment; it is left alone."
         " Delete or rename it, or give the InferenceDeployment another name"
     )
     again = _RETRY_LEFTOVER_SECONDS if leftover else _RETRY_FOREIGN_SECONDS
-    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=again)
+    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=again, passing=leftover)
 
 
 def refuse_child(error: ApiError, *, retry_after_seconds: float | None) -> Refused:
@@ -104,7 +107,7 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         return Refused(Reason.INVALID_SPEC, told, retry_after_seconds=_ASK_AGAIN_SECONDS)
     taken = observation.long_endpoint
     if observation.declared and taken and not is_controlled_by(taken.body, observation.uid):
-        return refuse_name(taken.body)
+        return refuse_name(taken.body, observation.key.name)
     match model:
         case Checkpoint():
             refused = _refuse_length(observation.declared or spec, model, catalog)

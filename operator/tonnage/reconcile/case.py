@@ -8,7 +8,7 @@ from tonnage.api.inference import Approval, InferenceDeploymentSpec
 from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.status import FailedPlan
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.corrections import UNCORRECTED, Corrections, MemoryCorrection
+from tonnage.fit.corrections import NOTHING_LEARNT, Corrections, LearntCorrections, MemoryCorrection
 from tonnage.fleet.fleet import Fleet
 from tonnage.kube.protocol import Object
 from tonnage.placement.memory import Memory
@@ -46,12 +46,13 @@ Placing = Placed | Held | Unplaced | Awaiting
 class World:
     """What all plans share: the catalogue, the operator's settings for rendering, and what was
     found out for the plans before, which changes no plan. `scaling_interval_seconds`: how often the
-    load is looked at where it is followed; `corrections` are what starts have taught by now."""
+    load is looked at where it is followed; `corrections` are what starts have taught by now, in all
+    namespaces."""
 
     catalog: Catalog
     settings: RenderSettings
     memory: Memory = field(default_factory=Memory, compare=False)
-    corrections: Corrections = UNCORRECTED
+    corrections: LearntCorrections = NOTHING_LEARNT
     scaling_interval_seconds: float = 15.0
 
 
@@ -137,14 +138,13 @@ class Case:
 
     @property
     def may_teach(self) -> bool:
-        """An image of the user's own teaches nobody: it may be another vLLM, or say what it likes,
-        and the lesson would be for all."""
+        """An image of the user's own teaches nothing: it may be another vLLM."""
         return self.spec.engine.vllm.image is None
 
     def learn_from(self, readings: Iterable[Reading]) -> tuple[MemoryCorrection, ...]:
         """What the placements teach of memory by what vLLM measured, where that is news."""
-        world, taught_by = self.world, self._taught_by
-        return tuple(draw_lessons(readings, world.corrections, taught_by, world.catalog))
+        known, catalog = self._corrections, self.world.catalog
+        return tuple(draw_lessons(readings, known, self._taught_by, catalog))
 
     def learn_from_failure(self, placed: Placed, attempts: Attempts) -> MemoryCorrection | None:
         """What the placement teaches by a failure that was just found."""
@@ -154,6 +154,11 @@ class Case:
         return draw_lesson_of_failure(
             placed.option, shortfall, self.accepted, self._taught_by, self.world.catalog
         )
+
+    @property
+    def _corrections(self) -> Corrections:
+        """What counts for this object: others may have taught what is not true."""
+        return self.world.corrections.counting_in(self.observation.key.namespace)
 
     @property
     def _taught_by(self) -> TaughtBy:
@@ -212,7 +217,7 @@ class Case:
             turn,
             bound=bound,
             attempts=self.attempts,
-            corrections=self.world.corrections,
+            corrections=self._corrections,
         )
 
 

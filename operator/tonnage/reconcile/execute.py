@@ -1,10 +1,9 @@
 """Carrying out a plan's actions, one write after the other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.api.conditions import Reason
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
@@ -19,6 +18,7 @@ from tonnage.reconcile.actions import Action, Apply, Scale, pinned
 from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import HINDRANCES, Hindrance, hindrance_of
+from tonnage.reconcile.unreachable import may_serve, was_taken
 
 _RETRY_FORBIDDEN_SECONDS: Final = 60.0
 
@@ -32,26 +32,32 @@ class Stopped:
 
 
 async def find_name_conflict(
-    api: ObjectReader, uid: str, actions: Iterable[Action]
+    api: ObjectReader, observation: Observation, actions: Iterable[Action]
 ) -> Refused | None:
     """The first child to be made whose name somebody else has, as the refusal that carrying the
     actions out would end in."""
     for action in actions:
         if isinstance(action, Apply) and not action.exists:
             taken = await _find(api, action)
-            if taken is not None and not is_controlled_by(taken, uid):
-                return refuse_name(taken)
+            if taken is not None and not is_controlled_by(taken, observation.uid):
+                return refuse_name(taken, observation.key.name)
     return None
 
 
 async def execute(
-    api: KubeApi, observation: Observation, actions: Iterable[Action]
+    api: KubeApi, observation: Observation, actions: Sequence[Action]
 ) -> Stopped | None:
-    """Carry out the actions in their order; where one is refused for good, that.
+    """Carry out the actions in their order; where one is refused for good, that. Where a name was
+    taken at the last look and nothing may serve, nothing is made before all names are free: it
+    would be given back at once.
 
     Raises any other ApiError at the first action that fails, ForbiddenError with the right that
     the operator lacks among them.
     """
+    if was_taken(observation) and not may_serve(observation):
+        taken = await find_name_conflict(api, observation, actions)
+        if taken is not None:
+            return Stopped(taken, 0)
     for done, action in enumerate(actions):
         why = await _try(api, observation, action)
         if why is not None:
@@ -76,8 +82,9 @@ async def _try(api: KubeApi, observation: Observation, action: Action) -> Refuse
 
 async def _make(api: KubeApi, observation: Observation, new: Apply) -> Refused | None:
     """Make a child that no list showed. Where its name is taken all the same, only ours is changed:
-    one that was made since, or that lost its label."""
-    taken = await _find(api, new) if _was_taken(observation) else None
+    one that was made since, or that lost its label. A name that was taken is asked for first, so
+    that waiting for it writes nothing."""
+    taken = await _find(api, new) if was_taken(observation) else None
     if taken is None:
         try:
             await api.create(new.kind, new.body)
@@ -88,15 +95,9 @@ async def _make(api: KubeApi, observation: Observation, new: Apply) -> Refused |
     if taken is None:
         return None
     if not is_controlled_by(taken, observation.uid):
-        return refuse_name(taken)
+        return refuse_name(taken, observation.key.name)
     await api.apply(new.kind, pinned(new.body, taken["metadata"]["uid"]))
     return None
-
-
-def _was_taken(observation: Observation) -> bool:
-    """Whether the last look found a name taken: then none is tried before it is asked for."""
-    conditions = observation.previous_status.get("conditions") or []
-    return any(found.get("reason") == Reason.NAME_CONFLICT for found in conditions)
 
 
 async def _find(api: ObjectReader, new: Apply) -> Object | None:

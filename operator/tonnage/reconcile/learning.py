@@ -8,9 +8,10 @@ from typing import Protocol
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.corrections import (
-    UNCORRECTED,
+    NOTHING_LEARNT,
     CorrectionKey,
     Corrections,
+    LearntCorrections,
     MemoryCorrection,
     Origin,
     served_model,
@@ -23,7 +24,7 @@ from tonnage.reconcile.children import ChildDeployment
 class Lessons(Protocol):
     """Where what starts teach is kept."""
 
-    def known(self) -> Corrections:
+    def known(self) -> LearntCorrections:
         """All that is known by now."""
         ...
 
@@ -35,10 +36,10 @@ class Lessons(Protocol):
 class KeptInMind:
     """Lessons that last as long as the process."""
 
-    def __init__(self, known: Corrections = UNCORRECTED) -> None:
+    def __init__(self, known: LearntCorrections = NOTHING_LEARNT) -> None:
         self._known = known
 
-    def known(self) -> Corrections:
+    def known(self) -> LearntCorrections:
         """Implement Lessons."""
         return self._known
 

@@ -167,7 +167,7 @@ def draw_lesson_of_failure(
 ) -> MemoryCorrection | None:
     """What a start teaches that found too little memory for its KV cache: it took so much more, at
     least. Whatever else it lacked tells nothing of the calculation, and no start takes more than
-    the device has: a log that says so is a user's own words, and the lesson would be for all."""
+    the device has: a log that says so is a user's own words."""
     if shortfall is None or shortfall.kind is not ShortfallKind.KV_CACHE:
         return None
     account = option.fit.account

@@ -1,7 +1,7 @@
 """What is to be done about one InferenceDeployment, as data. Pure: no I/O, no clock.
 
 The road: accept the spec, place the replicas, render the children, and say what was found. A
-refusal at any step leaves running children as they are.
+refusal at any step leaves children that serve as they are.
 """
 
 from collections.abc import Iterable
@@ -52,6 +52,7 @@ from tonnage.reconcile.scaling import scale_in_force
 from tonnage.reconcile.serving import newest, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.turn import ALONE, Turn
+from tonnage.reconcile.unreachable import give_back, was_taken
 from tonnage.render.service import render_service
 
 _AT_ONCE_SECONDS: Final = 0.1
@@ -120,7 +121,8 @@ def _plan_replicas(
 
 
 def plan_refusal(observation: Observation, refused: Refused, now: datetime) -> Plan:
-    """What remains when a plan cannot be carried out: nothing is done, and status says why."""
+    """What remains when a plan cannot be carried out: GPUs that are of no use to anybody are given
+    back, and status says why."""
     return _with_gateway(_stand_still(observation, refused, now), observation, now)
 
 
@@ -172,16 +174,18 @@ def plan_without_right(observation: Observation, plan: Plan, right: Right, now: 
 
 
 def _stand_still(observation: Observation, refused: Refused, now: datetime) -> Plan:
-    """Change nothing; where the refusal is only that nothing is known now, nothing is unsaid."""
+    """Change nothing that may serve; where the refusal is only that nothing is known now, nothing
+    is unsaid."""
+    idle, told = give_back(observation, refused), was_taken(observation)
     remembered = remember(observation, refused)
     outlook = Outlook(accepted=refused)
     if remembered is not None:
         outlook = Outlook(accepted=remembered, target=serving_deployment(observation))
     return Plan(
-        actions=(),
+        actions=idle if told else (),
         status=make_status(observation, outlook, now),
         reservations=_reservations(observation, observation.deployments),
-        requeue=Requeue(refused.retry_after_seconds),
+        requeue=Requeue(_AT_ONCE_SECONDS if idle else refused.retry_after_seconds),
         moves=is_under_way(observation.deployments),
     )
 

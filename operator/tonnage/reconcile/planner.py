@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tonnage.api.status import InferenceDeploymentStatus
-from tonnage.fit.corrections import Corrections
+from tonnage.fit.corrections import LearntCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
@@ -50,7 +50,7 @@ class Planner:
         moves: Moves,
         world: World,
         wake: Callable[[Key], None],
-        learnt: Callable[[], Corrections] | None = None,
+        learnt: Callable[[], LearntCorrections] | None = None,
     ) -> None:
         self._fleet = fleet
         self._moves = moves

@@ -195,8 +195,12 @@ class Reconciler:
         if stopped is None:
             return None
         remains = plan_refusal(observation, stopped.why, self._now())
-        # What was made before is not among what was observed, and holds GPUs all the same.
-        return replace(remains, reservations=plan.reservations) if stopped.done else remains
+        if stopped.done:
+            # What was made before is not among what was observed, and holds GPUs all the same. The
+            # next look, for which its own events call, sees it.
+            return replace(remains, reservations=plan.reservations)
+        await execute(api, observation, remains.actions)
+        return remains
 
     async def _carry_out_optional(self, api: KubeApi, observation: Observation, plan: Plan) -> Plan:
         """Do what may fail without harm; the plan with what was in the way of it."""

@@ -145,6 +145,12 @@ class ReservedArguments(Sourced):
     flags: dict[str, str]
 
 
+class ReservedVariables(Sourced):
+    """Variables that decide which GPUs of a node a container gets."""
+
+    names: frozenset[str]
+
+
 class Defaults(Section):
     """The whole file."""
 
@@ -162,6 +168,7 @@ class Defaults(Section):
     security: Security
     gpu_node_tolerations: GpuNodeTolerations
     reserved_arguments: ReservedArguments
+    reserved_variables: ReservedVariables
 
 
 @lru_cache(maxsize=1)

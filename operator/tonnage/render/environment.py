@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tonnage.api.inference import ModelSource
+from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
 from tonnage.api.pod import EnvVar
 from tonnage.api.redact import without_credentials
 from tonnage.render.api_form import api_form
 from tonnage.render.defaults import defaults
+from tonnage.render.errors import ReservedVariableError
 from tonnage.render.lifetime import startup_seconds
 from tonnage.render.model import RenderSettings
 from tonnage.render.replica import Replica
@@ -35,6 +36,14 @@ def environment(replica: Replica) -> list[Variable]:
             *_given(replica.spec.engine.vllm.env),
         ]
     )
+
+
+def check_environment(spec: InferenceDeploymentSpec) -> None:
+    """Refuse variables that would give the container GPUs of others. Raises
+    ReservedVariableError."""
+    for index, variable in enumerate(spec.engine.vllm.env):
+        if variable.name in defaults().reserved_variables.names:
+            raise ReservedVariableError(f"spec.engine.vllm.env[{index}].name", variable.name)
 
 
 def _cache() -> dict[str, str]:

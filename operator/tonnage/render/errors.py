@@ -23,6 +23,18 @@ class ReservedArgumentError(RenderError):
         self.argument = argument
 
 
+class ReservedVariableError(RenderError):
+    """A variable by which a container would get GPUs that are not its own."""
+
+    def __init__(self, field: str, variable: str) -> None:
+        super().__init__(
+            f"{field}: variable {variable!r} is refused, because it decides which GPUs of the node"
+            " the container gets, and that is the device plugin's to say; remove it"
+        )
+        self.field = field
+        self.variable = variable
+
+
 class ResourceError(RenderError):
     """A request above its own limit, which no API server takes."""
 

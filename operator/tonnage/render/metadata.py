@@ -44,7 +44,10 @@ BESIDE: Final = "beside"
 """Within a placement: true where it takes what another one has no room for."""
 
 _GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
+_CONFINEMENT: Final = "it would loosen the confinement of the container"
 _FORBIDDEN_GROUPS: Final = {
+    # Kubernetes 1.35 copies it into the security context (pkg/registry/core/pod/strategy.go).
+    "container.apparmor.security.beta.kubernetes.io": _CONFINEMENT,
     "argocd.argoproj.io": _GITOPS,
     "toolkit.fluxcd.io": _GITOPS,
     "kubectl.kubernetes.io": _GITOPS,

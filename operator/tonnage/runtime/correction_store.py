@@ -1,12 +1,14 @@
 """What starts have taught, kept in the ConfigMap `tonnage-corrections` of the operator's namespace.
 
 People may edit it: what they change counts from the next look on, and an entry that cannot be used
-keeps its last good value and is told. Where the ConfigMap cannot be read or written, lessons are
-kept as long as the process lives; losing them loses knowledge and nothing else.
+keeps its last good value and is told. A lesson counts in the namespace that it was learnt in, and
+no namespace takes the room of those that have fewer. Where the ConfigMap cannot be read or written,
+lessons are kept as long as the process lives; losing them loses knowledge and nothing else.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -16,9 +18,10 @@ from tonnage.fit.correction_entries import (
     NO_ENTRIES,
     ReadEntries,
     read_entries,
+    subject_of,
     write_entry,
 )
-from tonnage.fit.corrections import UNCORRECTED, Corrections, MemoryCorrection, Origin
+from tonnage.fit.corrections import NOTHING_LEARNT, LearntCorrections, MemoryCorrection
 from tonnage.kube.config_map import ConfigMapApi
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 
@@ -48,17 +51,14 @@ class CorrectionStore:
         self._accelerators = accelerators
         self._seen: Object | None = None
         self._entries = NO_ENTRIES
-        self._unwritten = UNCORRECTED
+        self._unwritten = NOTHING_LEARNT
         self._turn = asyncio.Lock()
         self._trouble = ""
         self.has_read = False
 
-    def known(self) -> Corrections:
+    def known(self) -> LearntCorrections:
         """All that is known by now."""
-        known = self._entries.corrections
-        for lesson in self._unwritten.entries:
-            known = known.learn(lesson)
-        return known
+        return self._entries.corrections.learn_all(self._unwritten.entries)
 
     @property
     def invalid(self) -> int:
@@ -140,10 +140,10 @@ class _Draft:
 
     entries: ReadEntries
     changes: Mapping[str, str | None]
-    left: Corrections
+    left: LearntCorrections
 
 
-def _draft(known: ReadEntries, lessons: Corrections) -> _Draft:
+def _draft(known: ReadEntries, lessons: LearntCorrections) -> _Draft:
     """An entry that cannot be used is its writer's to mend: no lesson goes over it."""
     entries, changes = dict(known.by_name), dict[str, str | None]()
     left: list[MemoryCorrection] = []
@@ -151,7 +151,7 @@ def _draft(known: ReadEntries, lessons: Corrections) -> _Draft:
     for lesson in lessons.entries:
         if now.learn(lesson) is now:
             continue
-        name = known.name_of(lesson.key)
+        name = known.name_of(lesson)
         full = name not in entries and len(entries) >= MAX_ENTRIES
         oldest = _oldest(entries) if full else None
         if name in known.problems or (full and oldest is None):
@@ -161,24 +161,26 @@ def _draft(known: ReadEntries, lessons: Corrections) -> _Draft:
             del entries[oldest]
             changes[oldest] = None
         entries[name], changes[name] = lesson, write_entry(lesson)
-    return _Draft(ReadEntries(entries, known.problems), changes, Corrections(tuple(left)))
+    return _Draft(ReadEntries(entries, known.problems), changes, LearntCorrections(tuple(left)))
 
 
 def _with_last_good(found: ReadEntries, before: ReadEntries) -> ReadEntries:
-    keys = {correction.key for correction in found.by_name.values()}
+    subjects = set(map(subject_of, found.by_name.values()))
     kept = {
         name: correction
         for name, correction in before.by_name.items()
-        if name in found.problems and correction.key not in keys
+        if name in found.problems and subject_of(correction) not in subjects
     }
     return ReadEntries({**found.by_name, **kept}, found.problems)
 
 
 def _oldest(entries: Mapping[str, MemoryCorrection]) -> str | None:
-    """The lesson that was learnt first; what a person wrote stays."""
+    """The lesson that was learnt first, of the namespace that has most: nobody can push out those
+    of others. What counts everywhere is a person's word, and stays."""
+    having = Counter(found.namespace for found in entries.values())
     learnt = (
-        (str(found.on), name)
+        (-having[found.namespace], str(found.on), name)
         for name, found in entries.items()
-        if found.origin is not Origin.PERSON
+        if found.namespace is not None
     )
-    return min(learnt, default=(None, None))[1]
+    return min(learnt, default=(0, "", None))[2]

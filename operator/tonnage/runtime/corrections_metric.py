@@ -6,7 +6,7 @@ from typing import Protocol
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tonnage.fit.corrections import Corrections
+from tonnage.fit.corrections import LearntCorrections
 
 
 class Learnt(Protocol):
@@ -22,7 +22,7 @@ class Learnt(Protocol):
         """Entries of it that cannot be used."""
         ...
 
-    def known(self) -> Corrections:
+    def known(self) -> LearntCorrections:
         """All that is known."""
         ...
 

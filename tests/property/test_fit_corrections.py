@@ -1,0 +1,54 @@
+"""Whatever is taught in other namespaces changes nothing of what counts in one's own."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tonnage.fit.corrections import (
+    CorrectionKey,
+    LearntCorrections,
+    MemoryCorrection,
+    Origin,
+    ServedModel,
+)
+
+SERVED = ServedModel("LlamaForCausalLM-32x4096-8.0B", "bfloat16", "auto", "0.32.0")
+KEYS = [CorrectionKey(SERVED, "mi300x", tensor) for tensor in (1, 2)]
+MINE = "chat"
+
+extra_bytes = st.integers(-3, 3)
+keys = st.sampled_from(KEYS)
+lessons = st.builds(
+    MemoryCorrection,
+    keys,
+    extra_bytes,
+    st.sampled_from([Origin.MEASUREMENT, Origin.FAILURE]),
+    st.sampled_from([f"{MINE}/a", f"{MINE}/b", "chat-2/a", "search/a", "search/b"]),
+)
+edits = st.one_of(
+    st.builds(MemoryCorrection, keys, extra_bytes, st.just(Origin.PERSON), st.none()),
+    st.builds(MemoryCorrection, keys, extra_bytes, st.just(Origin.MEASUREMENT), st.none()),
+)
+by_hand = st.lists(edits, max_size=2, unique_by=lambda one: one.key).map(tuple)
+
+
+@given(by_hand, st.lists(lessons, max_size=12))
+def test_lessons_of_others_are_as_if_they_had_not_been(
+    written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
+) -> None:
+    both = LearntCorrections(written).learn_all(taught)
+    mine = LearntCorrections(written).learn_all(one for one in taught if one.namespace == MINE)
+    for key in KEYS:
+        assert both.counting_in(MINE).find(key) == mine.counting_in(MINE).find(key)
+
+
+@given(by_hand, st.lists(lessons, max_size=12))
+def test_what_people_wrote_stays_and_each_subject_has_one_entry(
+    written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
+) -> None:
+    learnt = LearntCorrections(written).learn_all(taught)
+    assert set(written) <= set(learnt.entries)
+    subjects = [(one.key, one.namespace) for one in learnt.entries]
+    assert len(subjects) == len(set(subjects))
+    assert learnt.learn_all(learnt.entries) == learnt
