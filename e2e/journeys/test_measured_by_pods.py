@@ -3,12 +3,8 @@ and nobody who runs is moved."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,10 +28,12 @@ H100: Json = {"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 1}
 
 
 class _Vllm(PageServer):
-    """A real vLLM's metrics on the port of the pods."""
+    """A real vLLM's metrics on the port of the pods, at an address of loopback that is of this
+    process alone; `number` tells it from others."""
 
-    def __init__(self, host: str, tokens: int = TOKENS) -> None:
-        super().__init__(host, defaults().server.port)
+    def __init__(self, number: int, tokens: int = TOKENS) -> None:
+        self.host = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number}"
+        super().__init__(self.host, defaults().server.port)
         self._page = PAGE.replace(f'"{TOKENS}"'.encode(), f'"{tokens}"'.encode())
 
     def answer(self, path: str) -> Page:
@@ -43,19 +41,10 @@ class _Vllm(PageServer):
 
 
 @pytest.fixture
-def host() -> Iterator[str]:
-    """An address that a pod may have, which none of loopback is: this machine's own. It has one
-    port of that number, so whoever else runs this journey waits."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
-        try:
-            towards.connect(("198.51.100.1", 9))  # sends nothing, and finds the way out
-        except OSError:
-            pytest.skip("this machine has no address but those of loopback")
-        found: str = towards.getsockname()[0]
-    lock = Path(tempfile.gettempdir()) / f"tonnage-e2e-{os.getuid()}-pods-port"
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield found
+def vllm() -> Iterator[str]:
+    """The address of one."""
+    with _Vllm(1) as server:
+        yield server.host
 
 
 @pytest.fixture
@@ -69,15 +58,14 @@ def learner(operator: OperatorProcess) -> Iterator[OperatorProcess]:
 
 
 def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
-    fleet: UseFleet, user: User, learner: OperatorProcess, host: str
+    fleet: UseFleet, user: User, learner: OperatorProcess, vllm: str
 ) -> None:
     fleet(ONE_POOL)
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
     before = user.pods("llama")
-    with _Vllm(host):
-        _answer_at(user, before, host)
-        told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    _answer_at(user, before, vllm)
+    told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
     (placement,) = told["placements"]
     assert placement["measured"]["kvCacheTokens"] == TOKENS
     assert placement["measured"]["blocks"] == 4096
@@ -99,7 +87,7 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
 
 
 def test_while_spread_each_placement_stands_beside_its_own_prediction(
-    fleet: UseFleet, user: User, learner: OperatorProcess, host: str
+    fleet: UseFleet, user: User, learner: OperatorProcess
 ) -> None:
     """MI300X is as predicted, H100 has half."""
     fleet({"groups": [MI300X, H100]})
@@ -108,11 +96,10 @@ def test_while_spread_each_placement_stands_beside_its_own_prediction(
     predicted = _tokens(user.wait_ready("llama"), "kvCacheTokens")
     before = user.pods("llama")
     half = predicted["h100-sxm-80gb"] // 2
-    with _Vllm(host, predicted["mi300x"]):
-        _answer_at(user, {pod for pod in before if "mi300x" in pod}, host)
+    with _Vllm(1, predicted["mi300x"]) as amd, _Vllm(2, half) as nvidia:
+        _answer_at(user, {pod for pod in before if "mi300x" in pod}, amd.host)
         user.wait("llama", has("PredictionAccurate", "True", "AsPredicted"))
-    with _Vllm(host, half):
-        _answer_at(user, {pod for pod in before if "h100" in pod}, host)
+        _answer_at(user, {pod for pod in before if "h100" in pod}, nvidia.host)
         told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
     measured = _tokens(told, "measuredKvCacheTokens")
     assert measured == {"mi300x": predicted["mi300x"], "h100-sxm-80gb": half}

@@ -318,9 +318,8 @@ def _read_pod(body: Object) -> ChildPod:
 
 
 def _read_address(address: str | None) -> str | None:
-    """Where the server listens. What no network plugin gives a pod is no address (169.254.169.254
-    tells a cloud's credentials, 127.0.0.1 is the operator itself): who may write the status of pods
-    could have the operator ask there.
+    """Where the server listens. What no network plugin gives a pod (169.254.169.254 tells a cloud's
+    credentials) is no address: who may write the status of pods could have the operator ask there.
     """
     try:
         found = ip_address(address or "")
@@ -330,7 +329,7 @@ def _read_address(address: str | None) -> str | None:
         if found.scope_id is not None:  # a zone is free text, and no pod has one
             return None
         found = found.ipv4_mapped or found
-    if found.is_link_local or found.is_loopback or found.is_multicast or found.is_unspecified:
+    if found.is_link_local or found.is_multicast or found.is_unspecified:
         return None
     host = f"[{found}]" if found.version == 6 else str(found)
     return f"{host}:{defaults().server.port}"
