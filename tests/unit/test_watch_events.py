@@ -114,6 +114,21 @@ def test_a_spec_that_no_status_tells_of_comes_before_all_else(
     assert bench.urgencies == {Key("chat", "llama"): want}
 
 
+def test_what_becomes_of_a_first_child_is_seen_by_the_look_that_follows_it(bench: Bench) -> None:
+    key = Key("chat", "llama")
+    itself, child = (_version_of(kind, "1") for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS))
+    bench.remember(key, Look(itself, {DEPLOYMENTS: [child], SERVICES: (), PODS: ()}))
+    bench.newborns.rest(key)
+    bench.router.route(DEPLOYMENTS, "MODIFIED", _version_of(DEPLOYMENTS, "2"))
+    assert (bench.keys, bench.later) == ([], [])
+    assert bench.looks.recall(key) is None, "what was read before is outdated all the same"
+    bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
+    assert bench.keys == [key], "a user's wish does not wait"
+    bench.newborns.take(key)
+    bench.router.route(DEPLOYMENTS, "MODIFIED", _version_of(DEPLOYMENTS, "3"))
+    assert bench.keys == [key, key]
+
+
 def test_fleet_follows_its_events(bench: Bench) -> None:
     bench.router.route(NODES, "ADDED", node())
     bench.router.route(PODS, "MODIFIED", pod())
@@ -293,6 +308,12 @@ def belonging(kind: Kind) -> Object:
     if kind in (DEPLOYMENTS, SERVICES):
         metadata["ownerReferences"] = [owner | {"controller": True}]
     return {"metadata": metadata, "spec": {}}
+
+
+def _version_of(kind: Kind, version: str) -> Object:
+    body = belonging(kind)
+    metadata = body["metadata"] | {"uid": kind.plural, "resourceVersion": version, "generation": 1}
+    return body | {"metadata": metadata}
 
 
 async def test_start_waits_for_what_it_needs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from tonnage.cli.errors import InputError
 from tonnage.cli.fleet_file import read_fleet_file
 from tonnage.runtime import settings as operator_settings
+from tonnage.runtime.garbage import search_seldom
 from tonnage.runtime.log_lines import configure_logging
 from tonnage.runtime.settings import SettingsError, settings_from
 from tonnage.watch.last_resort import run_to_the_end
@@ -24,5 +25,6 @@ def run(options: argparse.Namespace) -> int:
         settings = settings_from(options)
     except SettingsError as error:
         raise InputError(str(error)) from None
+    search_seldom()
     configure_logging(settings.log_level, settings.log_format, settings.secrets)
     return run_to_the_end(run_operator(settings, partial(build_loop, settings), read_fleet_file))

@@ -12,9 +12,10 @@ from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import ConflictError, ForbiddenError, InvalidError, KubeApi, Object
 from tonnage.reconcile.actions import Action, Apply
 
-REST_SECONDS: Final = 1.0
-"""After its first child an object is looked at so soon, unless an event brings it sooner: mostly
-that of the Deployment controller, which has then begun."""
+REST_SECONDS: Final = 0.3
+"""After its first child an object is looked at so soon, unless a user's wish brings it sooner. By
+then the Deployment controller has told what it tells of a new one, several times, and one look sees
+all of it."""
 
 
 def first_children(actions: tuple[Action, ...]) -> tuple[Apply, ...]:

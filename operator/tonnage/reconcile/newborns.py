@@ -23,12 +23,14 @@ class Newborns:
         self._leads = False
         self._known: set[Key] = set()
         self._born: dict[Key, Object] = {}
+        self._resting: set[Key] = set()
 
     def prime(self, known: Iterable[Key]) -> None:
         """This process leads from now on; of these keys something was there before."""
         self._leads = True
         self._known = set(known)
         self._born.clear()
+        self._resting.clear()
 
     def tell(self, key: Key, event_type: str | None, body: Object) -> None:
         """An event told of the object itself; `event_type` is None for what a list showed."""
@@ -46,9 +48,18 @@ class Newborns:
 
     def take(self, key: Key) -> Look | None:
         """What an event told of it, once; None where it is none of the newborn."""
+        self._resting.discard(key)
         born = self._born.get(key)
         self.outgrow(key)
         return None if born is None else Look(born, {PODS: (), **_NO_CHILDREN})
+
+    def rest(self, key: Key) -> None:
+        """Its first child was just made, and a look at it follows in a moment."""
+        self._resting.add(key)
+
+    def rests(self, key: Key) -> bool:
+        """Whether that look is still to come: it will see whatever becomes of the child."""
+        return key in self._resting
 
     def forget(self, key: Key) -> None:
         """A look found that there is none of that name any more."""

@@ -113,6 +113,7 @@ class Reconciler:
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report what was done."""
         if await self._make_first_child(key):
+            self._newborns.rest(key)
             return Requeue.after(REST_SECONDS)
         at_rest = await self._find_at_rest(key)
         if at_rest is not None:

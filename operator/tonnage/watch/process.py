@@ -20,6 +20,7 @@ from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
 from tonnage.runtime.correction_store import LOOK_SECONDS
 from tonnage.runtime.fleet_file_metric import tell_fleet_file
+from tonnage.runtime.garbage import never_search_what_is_there
 from tonnage.runtime.periodic import repeat
 from tonnage.runtime.server import build_app, serve
 from tonnage.runtime.settings import Settings
@@ -228,6 +229,7 @@ class Operator:
         await self._fleet_known.wait()
         await parts.corrections.refresh()
         await self._await("reservations", parts.work.prime)
+        never_search_what_is_there()
         self._working = start("workers", parts.controller.run())
         parts.signs.changed.set()
         start(

@@ -88,7 +88,10 @@ class EventRouter:
             return
         for key in keys_for(kind, obj):
             self._tell_newborns(key, kind, event_type, obj)
-            if self._looks.tell(key, uid, version):
+            is_news = self._looks.tell(key, uid, version)
+            if urgency is not Urgency.WISH and self._newborns.rests(key):
+                continue
+            if is_news:
                 self._queue.add(key, urgency)
             elif not self._looks.is_at_rest(key):
                 self._queue.add_after(key, ECHO_SECONDS)
