@@ -28,6 +28,7 @@ class Asked:
     path: str
     query: dict[str, str]
     content_type: str
+    encodings: str
     body: Any
 
 
@@ -48,6 +49,7 @@ class ScriptedServer:
                 request.rel_url.raw_path,
                 dict(request.query),
                 request.content_type,
+                request.headers.get("Accept-Encoding", ""),
                 json.loads(text) if text else None,
             )
         )

@@ -103,6 +103,13 @@ async def test_request_goes_to_the_path_of(name: str) -> None:
     assert [(asked.method, asked.path) for asked in server.asked] == [want]
 
 
+async def test_no_answer_is_to_be_packed() -> None:
+    async with client_of(Answer(body={"metadata": {}, "items": []})) as (api, server):
+        await api.list(CONFIG_MAPS, "chat")
+        await api.each(NODES, lambda _: None)
+    assert [asked.encodings for asked in server.asked] == ["identity", "identity"]
+
+
 async def test_apply_is_a_forced_server_side_apply() -> None:
     async with client_of(Answer(body=CONFIG_MAP)) as (api, server):
         await api.apply(CONFIG_MAPS, CONFIG_MAP)
@@ -112,6 +119,7 @@ async def test_apply_is_a_forced_server_side_apply() -> None:
             "/api/v1/namespaces/chat/configmaps/facts",
             {"fieldManager": "tonnage", "force": "true"},
             "application/apply-patch+yaml",
+            "identity",
             CONFIG_MAP,
         )
     ]

@@ -27,6 +27,7 @@ async def test_kopf_logs_in_as_the_client_does() -> None:
     async with opened.aiohttp_session as session:
         assert opened.server == "https://api.example:6443"
         assert session.headers["Authorization"] == "Bearer secret"
+        assert session.headers["Accept-Encoding"] == "identity"
 
 
 class Answer:

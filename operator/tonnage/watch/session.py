@@ -14,6 +14,7 @@ import kopf
 
 from tonnage.kube.connection import Credentials
 from tonnage.kube.rights import Right, RightsBook
+from tonnage.kube.transport import UNPACKED
 from tonnage.watch.shallow_answers import ShallowResponse
 
 _COLLECTION: Final = re.compile(
@@ -38,7 +39,7 @@ def open_session(
     tracing.on_request_end.append(note)
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-        headers=info.as_http_headers(),
+        headers={**info.as_http_headers(), "Accept-Encoding": UNPACKED},
         trace_configs=[tracing],
         response_class=ShallowResponse,
     )
