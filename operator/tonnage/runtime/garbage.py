@@ -9,8 +9,8 @@ the only thread for up to 0.2 s at a time (docs/adr/0045-garbage-is-looked-for-s
 import gc
 from typing import Final
 
-YOUNG: Final = 20_000
-"""Objects more than have gone, until the youngest are searched: some MiB."""
+YOUNG: Final = 10_000
+"""Objects more than have gone, until the youngest are searched: a MiB or two."""
 
 ROUNDS: Final = 20
 """Searches of the youngest until the next older ones are searched, and of these until all are."""
