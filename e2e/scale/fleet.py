@@ -41,7 +41,7 @@ from e2e.scale.fleet_figures import Figures, figures_table
 from e2e.scale.fleet_journal import Journal
 from e2e.scale.fleet_objects import NEIGHBOURS, Room, conditions_of, nodes_of, served
 from e2e.scale.heartbeats import beating
-from e2e.scale.usage import cpu_seconds, peak_rss_bytes
+from e2e.scale.usage import cpu_seconds, peak_rss_bytes, watch_cpu
 from e2e.stack import Stack, down, up
 from tonnage.api.names import LABEL_OWNER
 
@@ -132,12 +132,15 @@ class Bench:
         """Nothing changes but the nodes' heartbeats."""
         self.journal.skip()
         mark, pid = self.audit.mark(), self.operator.pid
-        async with beating(self.client, list(self.room.nodes)):
+        async with beating(self.client, list(self.room.nodes)) as beats:
             await asyncio.sleep(_QUIET_SECONDS)
-            before, started = cpu_seconds(pid), time.monotonic()
-            await asyncio.sleep(seconds)
-            found.rest_seconds = time.monotonic() - started
-            found.rest_cpu_percent = (cpu_seconds(pid) - before) / found.rest_seconds * 100
+            listed, sent = self.audit.mark(), beats.sent
+            rest = await watch_cpu(pid, seconds)
+            found.rest_heartbeats = beats.sent - sent
+        found.rest_seconds, found.rest_cpu_percent = rest.seconds, rest.percent
+        found.rest_between_lists_percent = rest.median_percent
+        lists = self._lists(listed)
+        found.rest_resyncs, found.rest_fleet_lists = lists["inferencedeployments"], lists["nodes"]
         self.journal.look()
         writes = self._writes(mark)
         found.rest_writes = sum(writes.values())
@@ -218,6 +221,18 @@ class Bench:
             self.pods.setdefault(pod["spec"]["nodeName"], []).append(pod)
         await self.etcd.put(pods)
         await self.etcd.put(map(served, deployments))
+
+    def _lists(self, mark: int) -> Counter[str]:
+        """The kinds that the operator listed whole since, each as often as it did: by the first of
+        the pages."""
+        return Counter(
+            event["objectRef"]["resource"]
+            for event in self.audit.events(mark)
+            if event["user"]["username"] == USER
+            and event["verb"] == "list"
+            and "namespace" not in event["objectRef"]
+            and "continue=" not in event["requestURI"]
+        )
 
     def _writes(self, mark: int) -> Counter[str]:
         """What the operator wrote since, but for its lease."""

@@ -11,7 +11,8 @@ from rich.table import Table
 
 @dataclass(slots=True)
 class Figures:
-    """Of one size. Seconds are of the clock, CPU is the operator's alone."""
+    """Of one size. Seconds are of the clock, CPU is the operator's alone: of the whole time of rest
+    and of the median of its slices, which is what it takes while nothing is listed."""
 
     nodes: int
     pods: int
@@ -22,7 +23,11 @@ class Figures:
     cold_start_writes: int = 0
     peak_rss_mib: float = 0.0
     rest_seconds: float = 0.0
+    rest_heartbeats: int = 0
+    rest_resyncs: int = 0
+    rest_fleet_lists: int = 0
     rest_cpu_percent: float = 0.0
+    rest_between_lists_percent: float = 0.0
     rest_writes: int = 0
     rest_reconciles: int = 0
     rest_peak_rss_mib: float = 0.0
@@ -42,6 +47,10 @@ _ROWS: Final[Sequence[tuple[str, str, Callable[[Figures], str]]]] = (
     ("at rest, s", "600", lambda one: f"{one.rest_seconds:.0f}"),
     ("writes but the lease's", "0", lambda one: f"{one.rest_writes:,}"),
     ("CPU, % of a core", "2", lambda one: f"{one.rest_cpu_percent:.2f}"),
+    ("of that between lists and resyncs", "", lambda one: f"{one.rest_between_lists_percent:.2f}"),
+    ("heartbeats", "", lambda one: f"{one.rest_heartbeats:,}"),
+    ("resyncs", "", lambda one: f"{one.rest_resyncs}"),
+    ("lists of the fleet", "", lambda one: f"{one.rest_fleet_lists}"),
     ("reconciles", "", lambda one: f"{one.rest_reconciles:,}"),
     ("peak RSS by then, MiB", "", lambda one: f"{one.rest_peak_rss_mib:.0f}"),
     ("a node lost: objects concerned", "", lambda one: f"{one.lost_concerned}"),

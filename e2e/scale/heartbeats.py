@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,24 +17,32 @@ from e2e.scale.fleet_objects import conditions_of
 PERIOD_SECONDS: Final = 300.0
 
 
+@dataclass(slots=True)
+class Beats:
+    """How many heartbeats were sent so far."""
+
+    sent: int = 0
+
+
 @asynccontextmanager
-async def beating(client: Client, names: Sequence[str]) -> AsyncIterator[None]:
+async def beating(client: Client, names: Sequence[str]) -> AsyncIterator[Beats]:
     """Let these nodes report, each once in a period, evenly spread over it."""
-    task = asyncio.create_task(_beat(client, names))
+    beats = Beats()
+    task = asyncio.create_task(_beat(client, names, beats))
     try:
-        yield
+        yield beats
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def _beat(client: Client, names: Sequence[str]) -> None:
-    started, number = time.monotonic(), 0
+async def _beat(client: Client, names: Sequence[str], beats: Beats) -> None:
+    started = time.monotonic()
     while True:
-        due = started + number * PERIOD_SECONDS / len(names)
+        due = started + beats.sent * PERIOD_SECONDS / len(names)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         told = conditions_of(ready=True, heartbeat=now)
-        await client.report_status(f"/api/v1/nodes/{names[number % len(names)]}", told)
-        number += 1
+        await client.report_status(f"/api/v1/nodes/{names[beats.sent % len(names)]}", told)
+        beats.sent += 1
