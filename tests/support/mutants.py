@@ -206,6 +206,10 @@ def _know_better_than_lists(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Looks, "listed", lambda *_: None)
 
 
+def _pass_over_whatever_lists_show(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Looks, "would_rest", lambda *_: True)
+
+
 def _take_news_for_echoes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Looks, "tell", lambda *_: False)
 
@@ -283,6 +287,10 @@ MUTANTS: Final = {
     ),
     "believes what it read before whatever lists show": Mutant(
         _know_better_than_lists, _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,)))
+    ),
+    "passes over what lists show to have changed": Mutant(
+        _pass_over_whatever_lists_show,
+        _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,))),
     ),
     "never lists objects again": Mutant(
         _list_nothing_again, _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,)))

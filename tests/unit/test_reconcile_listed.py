@@ -75,6 +75,27 @@ async def test_lists_that_no_watch_stood_beside_are_forgotten(cluster: Cluster) 
     assert await calls(cluster) == A_LOOK
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_live_look_is_newer_than_the_lists_beside_it(
+    cluster: Cluster, is_over: bool
+) -> None:
+    cluster.looks.begin_all()
+    listed = await list_all(cluster.api)
+    cluster.looks.begin(LLAMA)
+    if is_over:
+        cluster.looks.end(LLAMA, None)  # it has deleted something, and no event told of it yet
+    cluster.looks.end_all(listed.looks())
+    assert cluster.looks.recall(LLAMA) is None
+
+
+async def test_what_is_to_be_looked_at_live_is_not_taken_from_lists(cluster: Cluster) -> None:
+    cluster.looks.begin_all()
+    listed = await list_all(cluster.api)
+    cluster.looks.forget(LLAMA)  # no event told of a write
+    cluster.looks.end_all(listed.looks())
+    assert await calls(cluster) == A_LOOK
+
+
 async def test_an_older_list_of_a_kind_ends_what_is_under_way(cluster: Cluster) -> None:
     cluster.looks.begin_all()
     listed = await list_all(cluster.api)

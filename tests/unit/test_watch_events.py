@@ -16,6 +16,7 @@ from tonnage.api.names import (
     MANAGED_BY,
 )
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.corrections import UNCORRECTED
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -35,6 +36,7 @@ from tonnage.runtime.key_schedule import Urgency
 from tonnage.runtime.workqueue import WorkQueue
 from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import relist_fleet, resync, seen_specs
+from tonnage.watch.resting import RestingObjects
 from tonnage.watch.router import ECHO_SECONDS, EventRouter
 from tonnage.watch.start_up import until_it_works
 
@@ -52,6 +54,7 @@ class Bench:
         self.relist = asyncio.Event()
         self.resync = asyncio.Event()
         self.looks = Looks(lambda: datetime.now(UTC))
+        self.resting = RestingObjects(self.looks, self.fleet, lambda: UNCORRECTED)
         self.echoes = Echoes(self.keys.append)
         self.newborns = Newborns()
         self.router = EventRouter(
@@ -212,7 +215,7 @@ async def test_resync_wakes_what_exists_and_what_still_holds_something(bench: Be
     api.put(INFERENCE_DEPLOYMENTS, {"metadata": {"name": "llama", "namespace": "chat"}})
     gone = Key("chat", "gone")
     bench.fleet.reserve(gone, [Reservation(("chat", "gone"), "amd", "amd", 8, 1)])
-    await resync(api, bench.fleet, queue, bench.specs, bench.looks)
+    await resync(api, bench.fleet, queue, bench.specs, bench.looks, bench.resting)
     assert queue.depth == 2
     assert {await queue.get(), await queue.get()} == {Key("chat", "llama"), gone}
 
@@ -221,7 +224,7 @@ async def test_resync_looks_at_an_object_whose_end_nobody_told(bench: Bench) -> 
     body = {"metadata": {"name": "gone", "namespace": "chat", "uid": "u"}}
     bench.router.route(INFERENCE_DEPLOYMENTS, "ADDED", body)
     bench.keys.clear()
-    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs, bench.looks)
+    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs, bench.looks, bench.resting)
     assert bench.keys == [Key("chat", "gone")]
 
 
@@ -235,13 +238,14 @@ async def test_lists_outdate_what_was_read_before_where_no_event_told_of_a_chang
     belongings = {one: [found[one]] for one in (SERVICES, PODS, DEPLOYMENTS)}
     bench.remember(llama, Look(found[INFERENCE_DEPLOYMENTS], belongings))
     await lists(api, bench)
-    assert bench.looks.recall(llama)
+    before = bench.looks.recall(llama)
+    assert before
     if gone:
         api.remove(kind, "chat", "llama")
     else:
         api.put(kind, belonging(kind) | {"spec": {"changed": True}})
     await lists(api, bench)
-    assert bench.looks.recall(llama) is None
+    assert bench.looks.recall(llama) != before
 
 
 async def test_a_list_says_nothing_of_the_looks_that_are_under_way(bench: Bench) -> None:
@@ -294,7 +298,7 @@ def test_an_event_of_what_is_known_already_does_not_wake_what_is_at_rest(bench: 
 
 async def lists(api: FakeApi, bench: Bench) -> None:
     await relist_fleet(api, bench.fleet, bench.looks)
-    await resync(api, bench.fleet, queue_of(), bench.specs, bench.looks)
+    await resync(api, bench.fleet, queue_of(), bench.specs, bench.looks, bench.resting)
 
 
 READ_BY_A_LOOK = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.support.fleet_objects import node
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.corrections import UNCORRECTED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.looks import Looks
@@ -18,6 +19,7 @@ from tonnage.watch import missed_changes
 from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import relist_fleet, resync
 from tonnage.watch.missed_changes import MissedChanges
+from tonnage.watch.resting import RestingObjects
 from tonnage.watch.router import EventRouter
 
 
@@ -50,7 +52,7 @@ class Cluster:
         found = self.objects.get(kind, [])
         return [one for one in found if where is None or where(one)]
 
-    async def each(self, kind: Kind, take: Callable[[Object], object]) -> None:
+    async def each(self, kind: Kind, take: Callable[[Object], object], **_: Any) -> None:
         for found in self.objects.get(kind, []):
             take(found)
 
@@ -69,11 +71,13 @@ class Cluster:
 
     async def lists(self) -> None:
         await relist_fleet(self, self.fleet, self.looks)  # type: ignore[arg-type] # only lists
-        await resync(self, self.fleet, self, self.specs, self.looks)  # type: ignore[arg-type] # only `add`
+        resting = RestingObjects(self.looks, self.fleet, lambda: UNCORRECTED)
+        await resync(self, self.fleet, self, self.specs, self.looks, resting)  # type: ignore[arg-type] # only `add`
 
 
 def declared(name: str, generation: int) -> Object:
-    return {"metadata": {"name": name, "namespace": "chat", "uid": name, "generation": generation}}
+    metadata = {"name": name, "namespace": "chat", "uid": name, "generation": generation}
+    return {"metadata": metadata | {"resourceVersion": "1"}}
 
 
 async def test_a_silent_watch_is_counted_by_kind() -> None:

@@ -5,7 +5,7 @@ objects are twenty thousand requests; lists in pages show the same in a hundred.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,7 +16,8 @@ from tonnage.kube.protocol import Kind, KubeApi, Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.looks import BELONGINGS, PackedLook, pack, unpack
 
-_OURS: Final = {LABEL_MANAGED_BY: MANAGED_BY}
+OURS: Final = {LABEL_MANAGED_BY: MANAGED_BY}
+"""Labels of what is made for InferenceDeployments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,9 @@ class _Packed:
 
 @dataclass(slots=True)
 class Listed:
-    """All InferenceDeployments and what belongs to them."""
+    """InferenceDeployments and what belongs to them: all, or those that are `wanted`."""
 
+    wanted: Callable[[Key], bool] = lambda _: True
     _itself: dict[Key, _Packed] = field(default_factory=dict)
     _belongings: defaultdict[Key, defaultdict[Kind, list[_Packed]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -38,12 +40,17 @@ class Listed:
     def note(self, kind: Kind, obj: Object) -> None:
         """A list shows this one; of the object itself nothing is kept."""
         metadata = obj["metadata"]
+        is_itself = kind == INFERENCE_DEPLOYMENTS
+        owner = metadata["name"] if is_itself else (metadata.get("labels") or {}).get(LABEL_OWNER)
+        key = Key(metadata["namespace"], owner) if owner else None
+        if key is None or not self.wanted(key):
+            return
         named = {"apiVersion": kind.api_version, "kind": kind.kind} | obj
         packed = _Packed(metadata["uid"], metadata["resourceVersion"], pack(named))
-        if kind == INFERENCE_DEPLOYMENTS:
-            self._itself[Key(metadata["namespace"], metadata["name"])] = packed
-        elif owner := (metadata.get("labels") or {}).get(LABEL_OWNER):
-            self._belongings[Key(metadata["namespace"], owner)][kind].append(packed)
+        if is_itself:
+            self._itself[key] = packed
+        else:
+            self._belongings[key][kind].append(packed)
 
     def keys(self) -> set[Key]:
         """Of what anything is there: an object, or something that was made for one."""
@@ -86,5 +93,5 @@ async def list_all(api: KubeApi) -> Listed:
     listed = Listed()
     await api.list(INFERENCE_DEPLOYMENTS, where=partial(listed.note, INFERENCE_DEPLOYMENTS))
     for kind in BELONGINGS:
-        await api.list(kind, labels=_OURS, where=partial(listed.note, kind))
+        await api.list(kind, labels=OURS, where=partial(listed.note, kind))
     return listed

@@ -10,23 +10,26 @@ import json
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage.api.names import LABEL_OWNER
+from tonnage.fit.corrections import Corrections
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Kind, KubeApi, Labels, Object
 from tonnage.reconcile.key import Key
 
-MAX_LOOKS: Final = 8192
+MAX_LOOKS: Final = 16384
 """Looks remembered, of some KiB each; the one used least recently is forgotten first."""
 
 GOOD_FOR: Final = timedelta(minutes=30)
-"""A watch can be silent, and lists that would find what it did not tell can fail."""
+"""After a look, or after the lists that bore it out. A watch can be silent, and lists that would
+find what it did not tell can fail."""
 
 BELONGINGS: Final = (SERVICES, PODS, DEPLOYMENTS)
+_ALL: Final = (INFERENCE_DEPLOYMENTS, *BELONGINGS)
 _objects = list[Object]  # inside the classes, `list` is the verb
 
 
@@ -116,16 +119,19 @@ class RecordingApi(ForwardingKubeApi):
 
 
 class RecallingApi(ForwardingKubeApi):
-    """Answers from a look what the look knows, and hands every other call on."""
+    """Answers from a look what the look knows, and hands every other call on; `asked_beyond` is
+    whether there was any: what that read, no event and no list tells of."""
 
     def __init__(self, behind: KubeApi, look: Look) -> None:
         super().__init__(behind)
         self._look = look
+        self.asked_beyond = False
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """The object as the look found it; any other is read live. Raises NotFoundError."""
         if (kind, name) == (INFERENCE_DEPLOYMENTS, self._look.itself["metadata"]["name"]):
             return self._look.itself
+        self.asked_beyond = True
         return await super().get(kind, namespace, name)
 
     async def list(
@@ -138,7 +144,17 @@ class RecallingApi(ForwardingKubeApi):
         """What belongs to the object as the look found it; all else is read live."""
         if kind in BELONGINGS:
             return list(self._look.belongings[kind])
+        self.asked_beyond = True
         return await super().list(kind, namespace, labels, where)
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        """The end of a container's log. Raises NotFoundError when there is none."""
+        self.asked_beyond = True
+        return await super().pod_log(
+            namespace, pod, container, previous=previous, limit_bytes=limit_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +185,30 @@ class PackedLook:
         return next((found[uid] for found in self.versions.values() if uid in found), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a plan follows from beside what is read of its object: `fleet` is the number of changes
+    of all that is placed on and of who waits for it, `lessons` what starts have taught."""
+
+    fleet: int
+    lessons: Corrections
+
+
 @dataclass(slots=True)
 class _Kept:
     look: PackedLook
     since: datetime
     is_at_rest: bool = False
+    planned_in: Circumstances | None = None
+
+
+@dataclass(slots=True)
+class _Meanwhile:
+    """What happens while all is listed: what events told, and which objects were looked at, or are
+    to be: those looks are newer than the lists."""
+
+    told: dict[Key, dict[str, str | None]] = field(default_factory=dict)
+    looked_at: set[Key] = field(default_factory=set)
 
 
 class Looks:
@@ -183,15 +218,16 @@ class Looks:
         self._now = now
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._told: dict[Key, dict[str, str | None]] = {}
-        self._told_meanwhile: dict[Key, dict[str, str | None]] | None = None
+        self._meanwhile: _Meanwhile | None = None
+        self._listed: dict[Kind, datetime] = {}
 
     def tell(self, key: Key, uid: str, version: str | None) -> bool:
         """An event told of something that is the object or belongs to it; `version` is its
         resourceVersion, None where it is gone. Whether that may be news."""
         if key in self._told:
             self._told[key][uid] = version
-        if self._told_meanwhile is not None:
-            self._told_meanwhile.setdefault(key, {})[uid] = version
+        if self._meanwhile is not None:
+            self._meanwhile.told.setdefault(key, {})[uid] = version
         kept = self._kept.get(key)
         if kept is None:
             return True
@@ -205,23 +241,25 @@ class Looks:
         are. What was read otherwise holds no more, whether or not an event told so; of looks under
         way nobody knows whether they came first."""
         self._told.clear()
-        self._told_meanwhile = None
+        self._meanwhile = None
+        self._listed[kind] = self._now()
         for key, kept in list(self._kept.items()):
             if kept.look.versions[kind] != found.get(key, {}):
                 del self._kept[key]
 
     def begin_all(self) -> None:
         """All that looks are made of is about to be listed."""
-        self._told_meanwhile = {}
+        self._meanwhile = _Meanwhile()
 
     def end_all(self, found: Iterable[tuple[Key, PackedLook]]) -> None:
         """The lists are at their end. What they showed is kept as a look at each object, unless
-        something newer was told meanwhile."""
-        told, self._told_meanwhile = self._told_meanwhile, None
-        if told is None:
+        something newer was told meanwhile, or it was looked at."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is None:
             return
         for key, look in found:
-            if look.holds(told.get(key, {})):
+            is_newer = key in meanwhile.looked_at or key in self._told
+            if not is_newer and look.holds(meanwhile.told.get(key, {})):
                 self._keep(key, look)
 
     def begin(self, key: Key) -> None:
@@ -232,6 +270,8 @@ class Looks:
     def end(self, key: Key, look: Look | None) -> None:
         """It is over. What it saw is kept, unless something newer was told meanwhile."""
         told = self._told.pop(key, None)
+        if self._meanwhile is not None:
+            self._meanwhile.looked_at.add(key)
         if look is None or told is None:
             return
         packed = PackedLook.of(look)
@@ -241,15 +281,28 @@ class Looks:
     def recall(self, key: Key) -> Look | None:
         """The last look, where it still holds."""
         kept = self._kept.get(key)
-        if kept is None or self._now() - kept.since >= GOOD_FOR:
+        if kept is None or not self._is_good(kept):
             return None
         self._kept.move_to_end(key)
         return kept.look.unpack()
 
-    def rest(self, key: Key) -> None:
-        """What was read leaves nothing to do."""
-        if key in self._kept:
-            self._kept[key].is_at_rest = True
+    def knows(self, key: Key) -> bool:
+        """Whether there is a look that still holds."""
+        kept = self._kept.get(key)
+        return kept is not None and self._is_good(kept)
+
+    def rest(self, key: Key, planned_in: Circumstances | None = None) -> None:
+        """What was read leaves nothing to do; in these circumstances, or (None) as far as anybody
+        knew who was asked beside."""
+        kept = self._kept.get(key)
+        if kept is not None:
+            kept.is_at_rest, kept.planned_in = True, planned_in
+
+    def would_rest(self, key: Key, now: Circumstances) -> bool:
+        """Whether another look in the circumstances of now would come to the same: that nothing is
+        to be done."""
+        kept = self._kept.get(key)
+        return kept is not None and kept.planned_in == now and self._is_good(kept)
 
     def is_at_rest(self, key: Key) -> bool:
         """Whether an event of what was read already is no reason to look again."""
@@ -260,12 +313,19 @@ class Looks:
         """Something may have become of what was read by now, and no event told of it."""
         self._kept.pop(key, None)
         self._told.pop(key, None)
+        if self._meanwhile is not None:
+            self._meanwhile.looked_at.add(key)
 
     def forget_all(self) -> None:
         """Nothing is known any more of what events told, nor will be of what was read by now."""
         self._kept.clear()
         self._told.clear()
-        self._told_meanwhile = None
+        self._meanwhile = None
+
+    def _is_good(self, kept: _Kept) -> bool:
+        """Each list of a kind that showed nothing else has borne the look out."""
+        borne_out = min(self._listed.get(kind, kept.since) for kind in _ALL)
+        return self._now() - max(kept.since, borne_out) < GOOD_FOR
 
     def _keep(self, key: Key, look: PackedLook) -> None:
         self._kept[key] = _Kept(look, self._now())

@@ -19,7 +19,7 @@ from tonnage.reconcile.forbidden import tell_unseen
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.learning import KeptInMind, Lessons
 from tonnage.reconcile.listed import list_all
-from tonnage.reconcile.looks import Look, Looks, RecallingApi, RecordingApi
+from tonnage.reconcile.looks import Circumstances, Look, Looks, RecallingApi, RecordingApi
 from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.observe import (
@@ -37,6 +37,11 @@ from tonnage.reconcile.report import EventSink, is_told, report
 
 class FleetCache(SharedFleet, Protocol):
     """The fleet as the operator keeps it."""
+
+    @property
+    def changes(self) -> int:
+        """How often it has changed, or who waits for it."""
+        ...
 
     def release(self, key: Key) -> None:
         """The object is gone: nothing is reserved for it, and it waits for nothing."""
@@ -153,14 +158,16 @@ class Reconciler:
         look = self._looks.recall(key)
         if look is None or not reported_status(look.itself):  # then that is to be told at least
             return None
-        observation = await self._observe(RecallingApi(self._api, look), key)
+        api = RecallingApi(self._api, look)
+        observation = await self._observe(api, key)
         if observation is None:
             return None
+        planned_in = Circumstances(self._fleet.changes, self._lessons.known())
         plan = self._planner.plan(observation, self._now())
         if plan.all_actions or not is_told(observation, plan.status):
             return None
         await self._learn(plan)
-        self._looks.rest(key)
+        self._looks.rest(key, None if api.asked_beyond else planned_in)
         return plan.requeue
 
     async def _reconcile_live(self, api: KubeApi, key: Key) -> Requeue:

@@ -65,6 +65,13 @@ class FleetState:
             ACCELERATOR_POOLS: self._pools,
         }
         self._line = WaitingLine()
+        self._changes = 0
+
+    @property
+    def changes(self) -> int:
+        """How often any of this has changed so far: where it has not, a plan that was made before
+        would be made again."""
+        return self._changes + self._line.changes
 
     def view(self) -> Fleet:
         """The fleet as it is known now; it goes on changing with every event."""
@@ -197,6 +204,7 @@ class FleetState:
     def _learn(self, changed: bool, room: bool = True) -> None:
         if not changed:
             return
+        self._changes += 1
         self._on_change()
         if room:
             self._on_room()

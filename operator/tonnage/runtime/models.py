@@ -2,8 +2,8 @@
 
 `lookup` answers at once: with what is known, or that it is being read. A read runs in one of a few
 threads, one at a time for each model, and wakes whoever asked meanwhile. A commit never changes and
-is read once. A branch or tag is read again after an hour; when that fails, what was known stands. A
-failure is tried again after a delay that doubles.
+is read once. A branch or tag is read again when it is asked for an hour later; when that fails,
+what was known stands. A failure is tried again after a delay that doubles.
 """
 
 import asyncio

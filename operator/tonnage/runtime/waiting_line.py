@@ -19,17 +19,25 @@ class WaitingLine:
 
     def __init__(self) -> None:
         self._waiting: dict[Key, _Waiting] = {}
+        self._changes = 0
+
+    @property
+    def changes(self) -> int:
+        """How often it has become another line so far."""
+        return self._changes
 
     def put(self, precedence: Precedence, claims: Iterable[Reservation]) -> bool:
         """The object waits, and would take this; whether it claims any less than before."""
         before = self._waiting.get(precedence.key)
         found = _Waiting(precedence, tuple(claims))
         self._waiting[precedence.key] = found
+        self._changes += found != before
         return before is not None and not set(before.claims) <= set(found.claims)
 
     def drop(self, key: Key) -> bool:
         """The object does not wait; whether it had claimed anything."""
         before = self._waiting.pop(key, None)
+        self._changes += before is not None
         return before is not None and bool(before.claims)
 
     def keys(self) -> list[Key]:

@@ -1,9 +1,9 @@
 """What lists put right: missed deletions of the fleet, missed events of any InferenceDeployment."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -14,12 +14,18 @@ from tonnage.kube.kinds import (
 )
 from tonnage.kube.protocol import Kind, KubeApi, Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.looks import Looks
+from tonnage.reconcile.listed import OURS, Listed
+from tonnage.reconcile.looks import BELONGINGS, Looks
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.key_schedule import Urgency
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.workqueue import WorkQueue
 from tonnage.watch.mappers import keys_for, version_of
+from tonnage.watch.resting import RestingObjects
+
+MISSING_WORTH_A_LIST: Final = 50
+"""Where one in so many objects has to be read anew, the lists of what belongs to all of them cost
+less than four reads of each."""
 
 
 def seen_specs(add: Callable[[Key], None]) -> SeenObjects[int]:
@@ -65,33 +71,53 @@ async def resync(
     queue: WorkQueue[Key],
     specs: SeenObjects[int],
     looks: Looks,
+    resting: RestingObjects,
 ) -> None:
-    """Look at every InferenceDeployment again, also at deleted ones that still hold something.
+    """Look again at every InferenceDeployment of which another look may find anything else than the
+    last one did, also at deleted ones that still hold something.
 
-    What was read of one before holds no more where its children are other ones now, whether or
-    not an event told so. Raises ApiError.
+    What was read of one before holds no more where it or its children are other ones now, whether
+    or not an event told so. Where many have to be read anew, the lists show it. Raises ApiError.
     """
-    for kind in (DEPLOYMENTS, SERVICES):
-        versions = Versions(kind)
-        # None of them is kept: what one page held is noted before the next is asked for.
-        await api.list(kind, labels={LABEL_MANAGED_BY: MANAGED_BY}, where=versions.note)
-        versions.tell(looks)
-    versions, since = Versions(INFERENCE_DEPLOYMENTS), specs.mark()
+    versions = {kind: Versions(kind) for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES)}
+    since, missing = specs.mark(), Listed(lambda key: not looks.knows(key))
     generations: list[tuple[str, str, int]] = []
     keys: set[Key] = set()
 
     def note(obj: Object) -> None:
-        versions.note(obj)
+        versions[INFERENCE_DEPLOYMENTS].note(obj)
+        missing.note(INFERENCE_DEPLOYMENTS, obj)
         generations.append(generation_of(obj))
         keys.update(keys_for(INFERENCE_DEPLOYMENTS, obj))
 
+    looks.begin_all()
+    # None of them is kept: what one page held is noted before the next is asked for.
     await api.list(INFERENCE_DEPLOYMENTS, where=note)
+    if len(missing.keys()) * MISSING_WORTH_A_LIST > len(keys):
+        await _list_belongings(api, versions, missing)
+        looks.end_all(missing.looks())
+    else:
+        for kind in (DEPLOYMENTS, SERVICES):
+            await api.each(kind, versions[kind].note, labels=OURS)
     specs.replace(generations, since)
-    versions.tell(looks)
-    for key in sorted(keys):
+    for found in versions.values():
+        found.tell(looks)
+    for key in resting.awake(keys | fleet.known_keys()):
         queue.add(key, Urgency.RESYNC)
-    for key in sorted(fleet.known_keys()):
-        queue.add(key, Urgency.RESYNC)
+
+
+async def _list_belongings(
+    api: KubeApi, versions: Mapping[Kind, "Versions"], missing: Listed
+) -> None:
+    """All of what belongs to objects, whole: what an object that has no look would see of it."""
+    for kind in BELONGINGS:
+
+        def note(obj: Object, kind: Kind = kind) -> None:
+            missing.note(kind, obj)
+            if kind in versions:  # pods are listed with the fleet, whosever they are
+                versions[kind].note(obj)
+
+        await api.list(kind, labels=OURS, where=note)
 
 
 class Versions:

@@ -37,6 +37,7 @@ from tonnage.watch.echoes import Echoes, ExpectingKubeApi, told_whose
 from tonnage.watch.follower import Follower
 from tonnage.watch.lists import seen_specs
 from tonnage.watch.missed_changes import MissedChanges
+from tonnage.watch.resting import RestingObjects
 from tonnage.watch.router import EventRouter
 from tonnage.watch.scope import Scope
 from tonnage.watch.work import BuildWork, Surroundings, Work
@@ -88,6 +89,7 @@ class Parts:
     followers: tuple[Follower, ...]
     specs: SeenObjects[int]
     looks: Looks
+    resting: RestingObjects
     missed: MissedChanges
     work: Work
     outbox: Outbox
@@ -128,7 +130,6 @@ def assemble(
         Surroundings(api, fleet, events, book, queue.add, asked, corrections, looks, newborns)
     )
     controller = _control(settings, work, queue, metrics, elector)
-    health = _health(settings, controller)
     specs = seen_specs(queue.add)
     _tell_memory(metrics, fleet, specs)
     router = EventRouter(
@@ -149,11 +150,12 @@ def assemble(
         _follow(scope, transport, router),
         specs,
         looks,
+        RestingObjects(looks, fleet, corrections.known),
         MissedChanges(fleet, specs, scope.watched, metrics.api.changes_missed),
         work,
         outbox,
         corrections,
-        health,
+        _health(settings, controller),
         metrics,
     )
 

@@ -295,7 +295,7 @@ class Operator:
 
     async def _resync(self) -> None:
         parts = self._parts
-        await resync(parts.api, parts.fleet, parts.queue, parts.specs, parts.looks)
+        await resync(parts.api, parts.fleet, parts.queue, parts.specs, parts.looks, parts.resting)
         parts.metrics.syncs.resynced.done()
         parts.missed.listed()
 
