@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage.api.names import LABEL_OWNER
-from tonnage.fit.corrections import Corrections
+from tonnage.fit.corrections import LearntCorrections
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Kind, KubeApi, Labels, Object
@@ -191,7 +191,7 @@ class Circumstances:
     of all that is placed on and of who waits for it, `lessons` what starts have taught."""
 
     fleet: int
-    lessons: Corrections
+    lessons: LearntCorrections
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tonnage.fit.corrections import Corrections
+from tonnage.fit.corrections import LearntCorrections
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.looks import Circumstances, Looks
 from tonnage.runtime.fleet_state import FleetState
@@ -24,7 +24,9 @@ ROUNDS: Final = 6
 class RestingObjects:
     """Tells those that rest from all others; `known` is what starts have taught by now."""
 
-    def __init__(self, looks: Looks, fleet: FleetState, known: Callable[[], Corrections]) -> None:
+    def __init__(
+        self, looks: Looks, fleet: FleetState, known: Callable[[], LearntCorrections]
+    ) -> None:
         self._looks = looks
         self._fleet = fleet
         self._known = known
