@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.fake_clock import FakeClock
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import WISH_SECONDS, KeySchedule, OthersAtOnce, Urgency
 
 KEYS = st.sampled_from("abcd")
 
@@ -16,7 +16,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     """The model: `wanted` since when, `delayed` until when, `working` on what, and on which
     `others` among that, which were no wishes."""
 
-    others_at_once: float = math.inf
+    others_at_once = OthersAtOnce()
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,6 +26,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self.delayed: dict[str, float] = {}
         self.working: set[str] = set()
         self.others: set[str] = set()
+        self.last_wish = -math.inf
 
     @rule(key=KEYS, urgency=st.sampled_from(Urgency))
     def add(self, key: str, urgency: Urgency) -> None:
@@ -47,7 +48,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self._let_due_ones_be_wanted()
         taken = self.schedule.take()
         ready = self.wanted.keys() - self.working
-        if len(self.others) >= self.others_at_once:
+        if len(self.others) >= self._most_others():
             ready = {key for key in ready if self.wanted[key] is Urgency.WISH}
         if taken is None:
             assert not ready
@@ -57,7 +58,9 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         assert key in self.wanted
         assert key not in self.working
         assert self.wanted[key] == min(self.wanted[each] for each in ready)
-        if self.wanted.pop(key) is not Urgency.WISH:
+        if self.wanted.pop(key) is Urgency.WISH:
+            self.last_wish = self.clock.seconds
+        else:
             self.others.add(key)
         self.delayed.pop(key, None)
         self.working.add(key)
@@ -92,6 +95,11 @@ class KeyScheduleMachine(RuleBasedStateMachine):
             self.schedule.done(taken[0])
         assert left == self.wanted.keys()
 
+    def _most_others(self) -> float:
+        if self.clock.seconds - self.last_wish < WISH_SECONDS:
+            return self.others_at_once.beside_wishes
+        return self.others_at_once.usually
+
     def _let_due_ones_be_wanted(self) -> None:
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
         for key in due:
@@ -100,9 +108,9 @@ class KeyScheduleMachine(RuleBasedStateMachine):
 
 
 class WithWorkersKeptForWishes(KeyScheduleMachine):
-    """The same where one other key is processed at a time."""
+    """The same where two other keys are processed at a time, and beside wishes one."""
 
-    others_at_once = 1
+    others_at_once = OthersAtOnce(2, beside_wishes=1)
 
 
 TestKeySchedule = KeyScheduleMachine.TestCase

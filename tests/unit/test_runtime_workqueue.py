@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import WISH_SECONDS, KeySchedule, OthersAtOnce, Urgency
 from tonnage.runtime.workqueue import WorkQueue
 
 
@@ -29,12 +29,16 @@ class Seen:
 
 
 def queue_of(
-    clock: FakeClock | None = None, seen: Seen | None = None, burst: int = 1000
+    clock: FakeClock | None = None,
+    seen: Seen | None = None,
+    burst: int = 1000,
+    others_at_once: OthersAtOnce | None = None,
 ) -> WorkQueue[str]:
     clock = clock or FakeClock()
     return WorkQueue(
         seen or Seen(),
         retries=TokenBucket(1, burst, clock.monotonic),
+        others_at_once=others_at_once,
         clock=clock.monotonic,
         jitter=lambda: 1.0,
     )
@@ -66,7 +70,7 @@ def test_wishes_come_before_events_that_were_there_first() -> None:
 
 
 def test_a_wish_finds_a_worker_where_others_take_long() -> None:
-    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic, others_at_once=1)
+    schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic, OthersAtOnce(1))
     for key in ("e1", "e2"):
         schedule.add(key)
     assert [schedule.take(), schedule.take()] == [("e1", 0), None]
@@ -75,6 +79,34 @@ def test_a_wish_finds_a_worker_where_others_take_long() -> None:
     assert [schedule.take() for _ in range(3)] == [("w1", 0), ("w2", 0), None]
     schedule.done("e1")
     assert schedule.take() == ("e2", 0)
+
+
+def test_beside_wishes_others_are_fewer_until_no_wish_has_come_for_a_while() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(2, beside_wishes=1))
+    schedule.add("w", Urgency.WISH)
+    for key in ("e1", "e2"):
+        schedule.add(key)
+    assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
+    schedule.done("w")
+    clock.advance(WISH_SECONDS - 0.1)
+    assert schedule.take() is None
+    clock.advance(0.1)
+    assert schedule.take() == ("e2", WISH_SECONDS)
+
+
+async def test_whoever_waited_beside_wishes_goes_on_when_another_is_done() -> None:
+    clock = FakeClock()
+    queue = queue_of(clock, others_at_once=OthersAtOnce(3, beside_wishes=1))
+    queue.add("w", Urgency.WISH)
+    for key in ("e1", "e2", "e3"):
+        queue.add(key)
+    assert [await queue.get(), await queue.get()] == ["w", "e1"]
+    workers = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    clock.advance(WISH_SECONDS)
+    queue.done("e1")
+    assert await asyncio.gather(*workers) == ["e2", "e3"]
 
 
 def test_event_makes_a_resync_urgent() -> None:

@@ -9,8 +9,9 @@ whatever they were to bring about is read live now.
 import heapq
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 
@@ -24,17 +25,30 @@ class Urgency(IntEnum):
     RESYNC = 2
 
 
+WISH_SECONDS: Final = 1.0
+"""Where there was a wish, more are often about to come: whoever makes objects makes several."""
+
+
+@dataclass(frozen=True, slots=True)
+class OthersAtOnce:
+    """How many keys that are no wishes are processed at a time: `usually`, so that a wish never
+    waits for all the workers to come back from them, and `beside_wishes` for a while after one was
+    handed out, so that its work hardly waits for theirs, of which there is one thread."""
+
+    usually: float = math.inf
+    beside_wishes: float = math.inf
+
+
 class KeySchedule(Generic[K]):
-    """Keys that are ready, delayed, or being processed.
+    """Keys that are ready, delayed, or being processed."""
 
-    Of those that are no wishes at most `others_at_once` are processed at a time, so that a wish
-    never waits for all the workers to come back from them.
-    """
-
-    def __init__(self, clock: Callable[[], float], others_at_once: float = math.inf) -> None:
+    def __init__(
+        self, clock: Callable[[], float], others_at_once: OthersAtOnce | None = None
+    ) -> None:
         self._clock = clock
-        self._others_at_once = others_at_once
+        self._others_at_once = others_at_once or OthersAtOnce()
         self._others: set[K] = set()
+        self._last_wish = -math.inf
         # Ordered sets: key -> when it became ready.
         self._ready: dict[Urgency, dict[K, float]] = {urgency: {} for urgency in Urgency}
         self._processing: set[K] = set()
@@ -74,13 +88,15 @@ class KeySchedule(Generic[K]):
         """The next key and the seconds it was ready, None when none is, or none may be taken."""
         self._promote_due()
         for urgency, keys in self._ready.items():
-            if urgency is not Urgency.WISH and len(self._others) >= self._others_at_once:
+            if urgency is not Urgency.WISH and len(self._others) >= self._most_others():
                 return None
             if keys:
                 key = next(iter(keys))
                 since = keys.pop(key)
                 self._processing.add(key)
-                if urgency is not Urgency.WISH:
+                if urgency is Urgency.WISH:
+                    self._last_wish = self._clock()
+                else:
                     self._others.add(key)
                 self._due.pop(key, None)
                 return key, self._clock() - since
@@ -98,6 +114,14 @@ class KeySchedule(Generic[K]):
         """Seconds until a delayed key becomes ready, None when none is delayed."""
         self._drop_outdated()
         return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+    def _most_others(self) -> float:
+        """Where it rises again, nobody has to be told: those few that are processed come back, and
+        each brings the next."""
+        most = self._others_at_once.usually
+        if self._clock() - self._last_wish >= WISH_SECONDS:
+            return most
+        return min(most, self._others_at_once.beside_wishes)
 
     def _promote_due(self) -> None:
         now = self._clock()

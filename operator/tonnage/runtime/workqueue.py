@@ -1,7 +1,6 @@
 """The queue that all events, delays and retries go through; see key_schedule for its rules."""
 
 import asyncio
-import math
 import random
 import time
 from collections import deque
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import KeySchedule, OthersAtOnce, Urgency
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 300.0
@@ -39,7 +38,7 @@ class QueueObserver(Protocol):
 class WorkQueue(Generic[K]):
     """Keys for workers of one event loop. All methods but `get` return at once.
 
-    At most `others_at_once` keys that are no wishes are handed out at a time.
+    `others_at_once` are those that are no wishes and are handed out at a time.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class WorkQueue(Generic[K]):
         observer: QueueObserver,
         *,
         retries: TokenBucket,
-        others_at_once: float = math.inf,
+        others_at_once: OthersAtOnce | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:

@@ -28,6 +28,7 @@ from tonnage.runtime.controller import Controller
 from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.health import Health
+from tonnage.runtime.key_schedule import OthersAtOnce
 from tonnage.runtime.registry import Metrics
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.settings import Settings, process_identity
@@ -49,7 +50,8 @@ RETRY_BURST: Final = 100
 """Retries of all keys together, so that an outage does not end in a storm."""
 
 KEPT_FOR_WISHES: Final = 4
-"""One of so many workers does nothing but what users have just asked for."""
+"""One of so many workers does nothing but what users have just asked for; while they ask, so few do
+anything else. There is one thread, and a first child waits for whatever it does meanwhile."""
 
 EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
@@ -193,10 +195,11 @@ def lease_name(shard: Shard) -> str:
 
 
 def _queue(settings: Settings, metrics: Metrics) -> WorkQueue[Key]:
+    few = settings.workers // KEPT_FOR_WISHES
     return WorkQueue(
         metrics.queue,
         retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST),
-        others_at_once=settings.workers - settings.workers // KEPT_FOR_WISHES,
+        others_at_once=OthersAtOnce(settings.workers - few, max(1, few)),
     )
 
 
