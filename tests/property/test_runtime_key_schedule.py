@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.fake_clock import FakeClock
-from tonnage.runtime.key_schedule import WISH_SECONDS, KeySchedule, OthersAtOnce, Urgency
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.others_at_once import WISH_SECONDS, OthersAtOnce
 
 KEYS = st.sampled_from("abcd")
 
@@ -16,16 +17,17 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     """The model: `wanted` since when, `delayed` until when, `working` on what, and on which
     `others` among that, which were no wishes."""
 
-    others_at_once = OthersAtOnce()
+    usually, beside_wishes = math.inf, math.inf
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic, self.others_at_once)
+        others: OthersAtOnce[str] = OthersAtOnce(self.usually, self.beside_wishes)
+        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic, others)
         self.wanted: dict[str, Urgency] = {}
         self.delayed: dict[str, float] = {}
         self.working: set[str] = set()
-        self.others: set[str] = set()
+        self.others: dict[str, float] = {}
         self.last_wish = -math.inf
 
     @rule(key=KEYS, urgency=st.sampled_from(Urgency))
@@ -39,8 +41,8 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         due = self.clock.seconds + max(0, seconds)
         self.delayed[key] = min(due, self.delayed.get(key, due))
 
-    @rule(seconds=st.integers(min_value=0, max_value=5))
-    def pass_time(self, seconds: int) -> None:
+    @rule(seconds=st.sampled_from([0.25, 0.5, 1, 5]))
+    def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
     @rule()
@@ -48,7 +50,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self._let_due_ones_be_wanted()
         taken = self.schedule.take()
         ready = self.wanted.keys() - self.working
-        if len(self.others) >= self._most_others():
+        if not self._has_room(self.clock.seconds):
             ready = {key for key in ready if self.wanted[key] is Urgency.WISH}
         if taken is None:
             assert not ready
@@ -61,7 +63,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         if self.wanted.pop(key) is Urgency.WISH:
             self.last_wish = self.clock.seconds
         else:
-            self.others.add(key)
+            self.others[key] = self.clock.seconds
         self.delayed.pop(key, None)
         self.working.add(key)
 
@@ -71,13 +73,18 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.working)))
         self.schedule.done(key)
         self.working.remove(key)
-        self.others.discard(key)
+        self.others.pop(key, None)
 
     @invariant()
-    def next_due_is_the_earliest_delay(self) -> None:
-        seconds = self.schedule.seconds_to_next_due()
-        dues = [due - self.clock.seconds for due in self.delayed.values()]
-        assert seconds == (max(0.0, min(dues)) if dues else None)
+    def whoever_waits_is_woken_when_there_is_something_to_take(self) -> None:
+        now = self.clock.seconds
+        moments = [due - now for due in self.delayed.values()]
+        if any(self.wanted[key] > Urgency.WISH for key in self.wanted.keys() - self.working):
+            later = (seconds / 4 for seconds in range(int(WISH_SECONDS) * 4 + 1))
+            moments += [next((each for each in later if self._has_room(now + each)), math.inf)]
+        soonest = min(moments, default=math.inf)
+        expected = None if soonest == math.inf else max(0.0, soonest)
+        assert self.schedule.seconds_to_next() == expected
 
     @invariant()
     def depth_counts_what_is_ready(self) -> None:
@@ -95,10 +102,11 @@ class KeyScheduleMachine(RuleBasedStateMachine):
             self.schedule.done(taken[0])
         assert left == self.wanted.keys()
 
-    def _most_others(self) -> float:
-        if self.clock.seconds - self.last_wish < WISH_SECONDS:
-            return self.others_at_once.beside_wishes
-        return self.others_at_once.usually
+    def _has_room(self, now: float) -> bool:
+        if now - self.last_wish >= WISH_SECONDS:
+            return len(self.others) < self.usually
+        quick = [each for each in self.others.values() if now - each < WISH_SECONDS]
+        return len(self.others) < self.usually and len(quick) < self.beside_wishes
 
     def _let_due_ones_be_wanted(self) -> None:
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
@@ -108,9 +116,9 @@ class KeyScheduleMachine(RuleBasedStateMachine):
 
 
 class WithWorkersKeptForWishes(KeyScheduleMachine):
-    """The same where two other keys are processed at a time, and beside wishes one."""
+    """The same where three other keys are processed at a time, and beside wishes one."""
 
-    others_at_once = OthersAtOnce(2, beside_wishes=1)
+    usually, beside_wishes = 3, 1
 
 
 TestKeySchedule = KeyScheduleMachine.TestCase

@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import WISH_SECONDS, KeySchedule, OthersAtOnce, Urgency
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.others_at_once import WISH_SECONDS, OthersAtOnce
 from tonnage.runtime.workqueue import WorkQueue
 
 
@@ -32,7 +33,7 @@ def queue_of(
     clock: FakeClock | None = None,
     seen: Seen | None = None,
     burst: int = 1000,
-    others_at_once: OthersAtOnce | None = None,
+    others_at_once: OthersAtOnce[str] | None = None,
 ) -> WorkQueue[str]:
     clock = clock or FakeClock()
     return WorkQueue(
@@ -95,18 +96,34 @@ def test_beside_wishes_others_are_fewer_until_no_wish_has_come_for_a_while() -> 
     assert schedule.take() == ("e2", WISH_SECONDS)
 
 
-async def test_whoever_waited_beside_wishes_goes_on_when_another_is_done() -> None:
+def test_beside_wishes_others_that_take_long_are_not_counted() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=1))
+    for key in ("e1", "e2"):
+        schedule.add(key)
+    assert schedule.take() == ("e1", 0)
+    clock.advance(WISH_SECONDS - 0.25)
+    schedule.add("w", Urgency.WISH)
+    assert schedule.take() == ("w", 0)
+    assert schedule.take() is None
+    assert schedule.seconds_to_next() == 0.25
+    clock.advance(0.25)
+    assert schedule.take() == ("e2", WISH_SECONDS)
+
+
+async def test_whoever_waited_beside_wishes_goes_on_though_none_is_added_or_done() -> None:
     clock = FakeClock()
     queue = queue_of(clock, others_at_once=OthersAtOnce(3, beside_wishes=1))
     queue.add("w", Urgency.WISH)
     for key in ("e1", "e2", "e3"):
         queue.add(key)
     assert [await queue.get(), await queue.get()] == ["w", "e1"]
+    clock.advance(WISH_SECONDS - 0.01)
     workers = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
-    clock.advance(WISH_SECONDS)
-    queue.done("e1")
-    assert await asyncio.gather(*workers) == ["e2", "e3"]
+    clock.advance(0.01)
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*workers) == ["e2", "e3"]
 
 
 def test_event_makes_a_resync_urgent() -> None:

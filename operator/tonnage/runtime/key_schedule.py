@@ -9,9 +9,10 @@ whatever they were to bring about is read live now.
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from tonnage.runtime.others_at_once import OthersAtOnce
 
 K = TypeVar("K")
 
@@ -25,30 +26,14 @@ class Urgency(IntEnum):
     RESYNC = 2
 
 
-WISH_SECONDS: Final = 1.0
-"""Where there was a wish, more are often about to come: whoever makes objects makes several."""
-
-
-@dataclass(frozen=True, slots=True)
-class OthersAtOnce:
-    """How many keys that are no wishes are processed at a time: `usually`, so that a wish never
-    waits for all the workers to come back from them, and `beside_wishes` for a while after one was
-    handed out, so that its work hardly waits for theirs, of which there is one thread."""
-
-    usually: float = math.inf
-    beside_wishes: float = math.inf
-
-
 class KeySchedule(Generic[K]):
     """Keys that are ready, delayed, or being processed."""
 
     def __init__(
-        self, clock: Callable[[], float], others_at_once: OthersAtOnce | None = None
+        self, clock: Callable[[], float], others_at_once: OthersAtOnce[K] | None = None
     ) -> None:
         self._clock = clock
-        self._others_at_once = others_at_once or OthersAtOnce()
-        self._others: set[K] = set()
-        self._last_wish = -math.inf
+        self._others: OthersAtOnce[K] = others_at_once or OthersAtOnce()
         # Ordered sets: key -> when it became ready.
         self._ready: dict[Urgency, dict[K, float]] = {urgency: {} for urgency in Urgency}
         self._processing: set[K] = set()
@@ -87,41 +72,40 @@ class KeySchedule(Generic[K]):
     def take(self) -> tuple[K, float] | None:
         """The next key and the seconds it was ready, None when none is, or none may be taken."""
         self._promote_due()
+        now = self._clock()
         for urgency, keys in self._ready.items():
-            if urgency is not Urgency.WISH and len(self._others) >= self._most_others():
+            if urgency is not Urgency.WISH and self._others.seconds_to_room(now) > 0:
                 return None
             if keys:
                 key = next(iter(keys))
                 since = keys.pop(key)
                 self._processing.add(key)
                 if urgency is Urgency.WISH:
-                    self._last_wish = self._clock()
+                    self._others.wish_started(now)
                 else:
-                    self._others.add(key)
+                    self._others.started(key, now)
                 self._due.pop(key, None)
-                return key, self._clock() - since
+                return key, now - since
         return None
 
     def done(self, key: K) -> None:
         """Let a key be handed out again; one that was added meanwhile is ready now."""
         self._processing.discard(key)
-        self._others.discard(key)
+        self._others.done(key)
         urgency = self._dirty.pop(key, None)
         if urgency is not None:
             self.add(key, urgency)
 
-    def seconds_to_next_due(self) -> float | None:
-        """Seconds until a delayed key becomes ready, None when none is delayed."""
+    def seconds_to_next(self) -> float | None:
+        """Seconds until there may be a key to take without anything being added or done: a delayed
+        one, or one that is ready and is held back beside wishes. None where there is neither."""
         self._drop_outdated()
-        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
-
-    def _most_others(self) -> float:
-        """Where it rises again, nobody has to be told: those few that are processed come back, and
-        each brings the next."""
-        most = self._others_at_once.usually
-        if self._clock() - self._last_wish >= WISH_SECONDS:
-            return most
-        return min(most, self._others_at_once.beside_wishes)
+        now = self._clock()
+        moments = [self._heap[0][0] - now] if self._heap else []
+        if any(keys for urgency, keys in self._ready.items() if urgency is not Urgency.WISH):
+            moments.append(self._others.seconds_to_room(now))
+        soonest = min(moments, default=math.inf)
+        return max(0.0, soonest) if soonest < math.inf else None
 
     def _promote_due(self) -> None:
         now = self._clock()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule, OthersAtOnce, Urgency
+from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.others_at_once import OthersAtOnce
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 300.0
@@ -46,7 +47,7 @@ class WorkQueue(Generic[K]):
         observer: QueueObserver,
         *,
         retries: TokenBucket,
-        others_at_once: OthersAtOnce | None = None,
+        others_at_once: OthersAtOnce[K] | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -139,6 +140,6 @@ class WorkQueue(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        seconds = self._schedule.seconds_to_next_due()
+        seconds = self._schedule.seconds_to_next()
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._wake_one)

@@ -28,7 +28,7 @@ from tonnage.runtime.controller import Controller
 from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.health import Health
-from tonnage.runtime.key_schedule import OthersAtOnce
+from tonnage.runtime.others_at_once import OthersAtOnce
 from tonnage.runtime.registry import Metrics
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.settings import Settings, process_identity
