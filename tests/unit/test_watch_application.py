@@ -7,6 +7,7 @@ import pytest
 
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
+from tonnage.kube.watching import SILENT_SECONDS
 from tonnage.watch.application import (
     WATCHED_BY_KOPF,
     EndlessBackoff,
@@ -75,6 +76,11 @@ def test_kopf_keeps_to_itself() -> None:
     assert not settings.posting.enabled
     assert settings.peering.standalone
     assert settings.scanning.disabled
+
+
+def test_kopf_gives_a_silent_watch_up_as_soon_as_the_followers_do() -> None:
+    watching = build_settings(UNNAMED_SHARD).watching
+    assert watching.inactivity_timeout == SILENT_SECONDS
 
 
 def test_kopf_remembers_nothing_on_objects() -> None:

@@ -12,6 +12,7 @@ from tonnage.kube.forwarding import SHARDED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.labels import select_labels
 from tonnage.kube.protocol import Kind, Object
+from tonnage.kube.watching import SILENT_SECONDS
 
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """Those that users write; for all else there are followers."""
@@ -60,6 +61,7 @@ def build_settings(shard: Shard) -> kopf.OperatorSettings:
     watching.server_timeout = 300
     watching.client_timeout = 330
     watching.connect_timeout = 10
+    watching.inactivity_timeout = SILENT_SECONDS
     watching.reconnect_backoff = 1
     watching.chunk_size = 500
     for kind in WATCHED_BY_KOPF:
