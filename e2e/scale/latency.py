@@ -26,6 +26,7 @@ from typing import Final
 from rich.console import Console
 
 from e2e.admin import Admin
+from e2e.audit_log import AuditLog
 from e2e.failure import run_cli
 from e2e.fixtures import refuse_foreign_context
 from e2e.fleet import apply_fleet
@@ -34,6 +35,7 @@ from e2e.scale.births import Births, Client, open_client
 from e2e.scale.contenders import CONTENDERS, Contender
 from e2e.scale.lws import LeaderWorkerSetController
 from e2e.scale.tables import Outcome, burst_table, latency_table
+from e2e.scale.toll import Toll, cores_table, requests_table
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes
 from e2e.stack import Stack, down, up
 
@@ -72,7 +74,9 @@ class Bench:
     client: Client
     load: Load
     pids: dict[str, int]
+    audit_log: AuditLog
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    tolls: dict[str, Toll] = field(default_factory=dict)
 
     async def burst(self, contender: Contender) -> None:
         """Create those that are to be present as fast as the API server takes them, and wait until
@@ -96,17 +100,24 @@ class Bench:
         load = self.load
         names = [f"round-{number}-{one:05}" for one in range(int(load.rate * load.seconds))]
         outcome = self.outcomes.setdefault(contender.name, Outcome())
-        async with self._watched(contender) as births:
-            before, started = cpu_seconds(self.pids[contender.process]), time.monotonic()
-            gate = asyncio.Semaphore(_PARALLEL_CREATES)
-            async with asyncio.TaskGroup() as group:
-                for one, name in enumerate(names):
-                    await asyncio.sleep(started + one / load.rate - time.monotonic())
-                    group.create_task(self._create(contender, name, gate))
-            await births.all_born(names, _LATE_TIMEOUT)
-            outcome.latencies += births.latencies(names)
-            await self._settle(contender)
-            outcome.steady_cpu_seconds += cpu_seconds(self.pids[contender.process]) - before
+        toll = self.tolls.setdefault(contender.name, Toll())
+        pid = self.pids[contender.process]
+        with toll.requests_for(len(names), self.audit_log):
+            async with self._watched(contender) as births:
+                before = cpu_seconds(pid)
+                with toll.creates(self.pids):
+                    await self._create_steadily(contender, names)
+                await births.all_born(names, _LATE_TIMEOUT)
+                outcome.latencies += births.latencies(names)
+                await self._settle(contender)
+                outcome.steady_cpu_seconds += cpu_seconds(pid) - before
+
+    async def _create_steadily(self, contender: Contender, names: Sequence[str]) -> None:
+        started, gate = time.monotonic(), asyncio.Semaphore(_PARALLEL_CREATES)
+        async with asyncio.TaskGroup() as group:
+            for one, name in enumerate(names):
+                await asyncio.sleep(started + one / self.load.rate - time.monotonic())
+                group.create_task(self._create(contender, name, gate))
 
     async def _create(self, contender: Contender, name: str, gate: asyncio.Semaphore) -> None:
         async with gate:
@@ -191,12 +202,8 @@ def cluster(
         operator = OperatorProcess(stack, root / "operator")
         operator.start()
         admin.until("the operator to lead", lambda: operator.leads)
-        manager = stack.processes["kube-controller-manager"].pid
-        pids = {
-            "lws-controller": lws.pid,
-            "tonnage": operator.pid,
-            "kube-controller-manager": manager,
-        }
+        pids = {name: process.pid for name, process in stack.processes.items()}
+        pids |= {"tonnage": operator.pid, "lws-controller": lws.pid, "client": os.getpid()}
         yield stack, admin, pids
     finally:
         for process in (lws, operator):
@@ -216,11 +223,11 @@ async def _run(
     contenders: Sequence[Contender],
     load: Load,
     announce: Callable[[str], None],
-) -> dict[str, Outcome]:
+) -> Bench:
     async with open_client(stack.access) as client:
-        bench = Bench(admin, client, load, pids)
+        bench = Bench(admin, client, load, pids, AuditLog(stack.audit_log))
         await measure(bench, contenders, announce)
-        return bench.outcomes
+        return bench
 
 
 def main() -> int:
@@ -236,9 +243,11 @@ def main() -> int:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
     with cluster(load, announce) as (stack, admin, pids):
-        outcomes = asyncio.run(_run(stack, admin, pids, chosen, load, announce))
-    console.print(latency_table(outcomes, load.present, load.rate))
-    console.print(burst_table(outcomes, load.present))
+        bench = asyncio.run(_run(stack, admin, pids, chosen, load, announce))
+    console.print(latency_table(bench.outcomes, load.present, load.rate))
+    console.print(burst_table(bench.outcomes, load.present))
+    console.print(cores_table(bench.tolls, load.rate))
+    console.print(requests_table(bench.tolls))
     return 0
 
 
