@@ -15,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tests.support.fleet_objects import node
 from tests.support.scripted_server import Answer, ScriptedServer, serving
 from tonnage.kube import watching
+from tonnage.kube.gathering import Gathering
 from tonnage.kube.kinds import NODES
 from tonnage.kube.lean import Event, LeanReader
 from tonnage.kube.protocol import Kind, Object, TransientError
@@ -92,7 +93,7 @@ async def following(*answers: Answer) -> AsyncIterator[Heard]:
         ApiClient(Configuration(host=server.url)) as client,
     ):
         heard = Heard(server, RightsBook())
-        api = WatchApi(Transport(client, lambda *_: None, heard.rights))
+        api = WatchApi(Transport(client, lambda *_: None, heard.rights), Gathering())
         follower = Follower(api, Selection(NODES), heard.route, heard.begun_anew)
         await follower.begin()
         task = asyncio.create_task(follower.follow())

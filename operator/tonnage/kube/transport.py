@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -17,6 +18,7 @@ from tonnage.api.names import GROUP
 from tonnage.api.redact import redact
 from tonnage.kube.answers import error_for, parse_object
 from tonnage.kube.depth import cut_deep
+from tonnage.kube.gathering import Gathering
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
 from tonnage.kube.rights import Right, RightsBook
 
@@ -34,6 +36,9 @@ UNPACKED: Final = "identity"
 """As an Accept-Encoding. An API server packs what is large, and that costs it more than sending it;
 all nodes of a large fleet are 120 MB. The components of Kubernetes do not ask for that, either
 (DisableCompression of client-go)."""
+
+LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024
+"""Of a watch; etcd takes no object of more than 1.5 MiB."""
 
 _VERBS: Final[Mapping[str, str]] = {
     "POST": "create",
@@ -104,16 +109,20 @@ class Transport:
         )
         return body
 
-    async def lines(self, request: Request, silent_seconds: float) -> AsyncGenerator[bytes, None]:
+    async def lines(
+        self, request: Request, silent_seconds: float, gathering: Gathering | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """The answer line by line, as it comes, until the server ends it.
 
-        A server that is silent for so long has failed. Raises the errors of the protocol.
+        A server that is silent for so long has failed. Between two reads the answer is left to
+        `gathering`. Raises the errors of the protocol.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
         response, _ = await self._carry_out(request, silent_seconds, limits, _read_refusal)
         try:
-            async for line in response.content:
-                yield line
+            async with aclosing(_lines_of(response, gathering)) as lines:
+                async for line in lines:
+                    yield line
         except ValueError:
             raise TransientError(f"{request}: a line is too long") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -179,6 +188,23 @@ class Transport:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+async def _lines_of(
+    response: aiohttp.ClientResponse, gathering: Gathering | None
+) -> AsyncGenerator[bytes, None]:
+    """Raises ValueError where one is too long, and errors of the connection."""
+    begun = b""
+    while chunk := await response.content.readany():
+        *lines, begun = (begun + chunk).split(b"\n")
+        if len(begun) > LONGEST_LINE_BYTES:
+            raise ValueError
+        for line in lines:
+            yield line
+        if gathering is not None and not begun:
+            await gathering.rest(response, len(chunk))
+    if begun:
+        yield begun
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:

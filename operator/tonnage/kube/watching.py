@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.kube.answers import ExpiredError
+from tonnage.kube.gathering import Gathering
+from tonnage.kube.kinds import NODES
 from tonnage.kube.lean import Event, LeanReader
 from tonnage.kube.protocol import Kind, TransientError
 from tonnage.kube.transport import Query, Request, Transport
@@ -39,10 +41,11 @@ class Selection:
 
 
 class WatchApi:
-    """Watches on one API server."""
+    """Watches on one API server. What is told of nodes is gathered: most of it are heartbeats."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, gathering: Gathering) -> None:
         self._transport = transport
+        self._gathering = gathering
 
     async def version(self, selection: Selection) -> str:
         """The version of now, to watch from. Raises ApiError."""
@@ -67,7 +70,8 @@ class WatchApi:
         )
         request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
         reader = LeanReader(selection.kind)
-        async with aclosing(self._transport.lines(request, SILENT_SECONDS)) as lines:
+        gathering = self._gathering if selection.kind == NODES else None
+        async with aclosing(self._transport.lines(request, SILENT_SECONDS, gathering)) as lines:
             async for line in lines:
                 event = reader.event(line)
                 if event.type == "ERROR":

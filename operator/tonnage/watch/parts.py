@@ -10,9 +10,10 @@ from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
-from tonnage.kube.config_map import AioConfigMapApi, ConfigMapApi
+from tonnage.kube.config_map import AioConfigMapApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
+from tonnage.kube.gathering import Gathering
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.outbox import Outbox
@@ -21,7 +22,7 @@ from tonnage.kube.rights import RightsBook
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Transport
 from tonnage.kube.watching import WatchApi
-from tonnage.reconcile.key import Key
+from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.controller import Controller
@@ -125,13 +126,13 @@ def assemble(
     api = ExpectingKubeApi(_reach(transport, settings, scope, elector), echoes)
     outbox = Outbox(api.create_event)
     events = _record_events(outbox, identity)
-    config_map = AioConfigMapApi(transport, settings.namespace, CONFIG_MAP, elector.check)
-    corrections = _keep_corrections(config_map, events, catalog, metrics)
+    corrections = _keep_corrections(transport, settings, elector, events, catalog, metrics)
     asked = metrics.prometheus.asked
     work = build_work(
         Surroundings(api, fleet, events, book, queue.add, asked, corrections, looks, newborns)
     )
-    controller = _control(settings, work, queue, metrics, elector)
+    gathering = Gathering()
+    controller = _control(settings, work, queue, metrics, elector, gathering)
     specs = seen_specs(queue.add)
     _tell_memory(metrics, fleet, specs)
     router = EventRouter(
@@ -149,7 +150,7 @@ def assemble(
         queue,
         controller,
         router,
-        _follow(scope, transport, router),
+        _follow(scope, WatchApi(transport, gathering), router),
         specs,
         looks,
         RestingObjects(looks, fleet, corrections.known),
@@ -203,8 +204,7 @@ def _queue(settings: Settings, metrics: Metrics) -> WorkQueue[Key]:
     )
 
 
-def _follow(scope: Scope, transport: Transport, router: EventRouter) -> tuple[Follower, ...]:
-    api = WatchApi(transport)
+def _follow(scope: Scope, api: WatchApi, router: EventRouter) -> tuple[Follower, ...]:
     return tuple(Follower(api, each, router.route, router.begun_anew) for each in scope.followed)
 
 
@@ -214,9 +214,14 @@ def _control(
     queue: WorkQueue[Key],
     metrics: Metrics,
     elector: LeaderElector,
+    gathering: Gathering,
 ) -> Controller:
+    async def reconcile(key: Key) -> Requeue:
+        await gathering.attend()
+        return await work.reconcile(key)
+
     controller = Controller(
-        told_whose(work.reconcile),
+        told_whose(reconcile),
         queue,
         metrics.reconciles,
         workers=settings.workers,
@@ -242,8 +247,14 @@ def _tell_memory(metrics: Metrics, fleet: FleetState, specs: SeenObjects[int]) -
 
 
 def _keep_corrections(
-    config_map: ConfigMapApi, events: EventRecorder, catalog: Catalog, metrics: Metrics
+    transport: Transport,
+    settings: Settings,
+    elector: LeaderElector,
+    events: EventRecorder,
+    catalog: Catalog,
+    metrics: Metrics,
 ) -> CorrectionStore:
+    config_map = AioConfigMapApi(transport, settings.namespace, CONFIG_MAP, elector.check)
     corrections = CorrectionStore(config_map, events, frozenset(catalog.accelerators))
     metrics.corrections.watch(corrections)
     return corrections

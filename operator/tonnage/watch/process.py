@@ -35,7 +35,7 @@ from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
 
-FLEET_LIST_SECONDS: Final = 300.0
+FLEET_LIST_SECONDS: Final = 600.0
 RESYNC_SECONDS: Final = 600.0
 TELL_SECONDS: Final = 300.0
 
