@@ -25,7 +25,7 @@ _SHOWN: Final = (
     ("cold_start_seconds", "cold start, s"),
     ("cold_start_cpu_seconds", "its CPU, s"),
     ("peak_rss_mib", "peak RSS, MiB"),
-    ("rest_cpu_percent", "CPU at rest, % of a core"),
+    ("rest_between_lists_percent", "CPU at rest between lists, % of a core"),
 )
 
 
