@@ -322,8 +322,8 @@ async def test_list_is_read_page_by_page() -> None:
         found = await api.list(CONFIG_MAPS, "chat", {"team": "a/b"})
     assert [each["metadata"]["name"] for each in found] == ["a", "b", "c"]
     assert [asked.query for asked in server.asked] == [
-        {"limit": "500", "labelSelector": "team=a/b"},
-        {"limit": "500", "labelSelector": "team=a/b", "continue": "next=="},
+        {"limit": "200", "labelSelector": "team=a/b"},
+        {"limit": "200", "labelSelector": "team=a/b", "continue": "next=="},
     ]
 
 

@@ -33,6 +33,9 @@ from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport
 PAGE_SIZE: Final = 500
 """Objects a page of a list; client-go's pager uses the same."""
 
+WHOLE_PAGE_SIZE: Final = 200
+"""The same where objects are built whole: each takes some 80 KiB for as long as its page is read."""
+
 TURN: Final = 100
 """Objects handed over before others have their turn: a few milliseconds."""
 
@@ -200,7 +203,7 @@ class AioKubeApi:
         where: Callable[[Object], object] | None,
     ) -> _Objects:
         found: _Objects = []
-        query: dict[str, str | int] = {"limit": PAGE_SIZE}
+        query: dict[str, str | int] = {"limit": WHOLE_PAGE_SIZE}
         if selector:
             query["labelSelector"] = selector
         while True:

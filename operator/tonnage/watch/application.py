@@ -8,6 +8,7 @@ import kopf
 
 from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.api.shard import Shard
+from tonnage.kube.client import WHOLE_PAGE_SIZE
 from tonnage.kube.forwarding import SHARDED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.labels import select_labels
@@ -63,7 +64,7 @@ def build_settings(shard: Shard) -> kopf.OperatorSettings:
     watching.connect_timeout = 10
     watching.inactivity_timeout = SILENT_SECONDS
     watching.reconnect_backoff = 1
-    watching.chunk_size = 500
+    watching.chunk_size = WHOLE_PAGE_SIZE
     for kind in WATCHED_BY_KOPF:
         selector = label_selector(kind, shard)
         watching.label_selectors[kind.group, kind.version, kind.plural] = selector
