@@ -34,7 +34,7 @@ PAGE_SIZE: Final = 500
 """Objects a page of a list; client-go's pager uses the same."""
 
 WHOLE_PAGE_SIZE: Final = 200
-"""The same where objects are built whole: each takes some 80 KiB for as long as its page is read."""
+"""The same where objects are built whole: each takes some 80 KiB until its page has been read."""
 
 TURN: Final = 100
 """Objects handed over before others have their turn: a few milliseconds."""
