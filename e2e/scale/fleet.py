@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -111,11 +111,10 @@ class Bench:
         self.announce("the operator makes the children")
         known = len(self.pods)
         self.operator.launch()
-        await self._rest(_TIMEOUT)
+        await self._rest(self.keys)
         self.announce("all children are there; their pods run")
         self.journal.skip()
-        await self._play()
-        await self._rest(_TIMEOUT)
+        await self._rest(await self._play())
         self.operator.stop()
         self.journal.skip()
         self.announce(f"settled; pods of ours on {len(self.pods) - known:,} more nodes")
@@ -124,7 +123,7 @@ class Bench:
         """From the start of the process to all objects looked at and nothing wanted."""
         mark, started = self.audit.mark(), time.time()
         self.operator.launch()
-        await self._rest(_TIMEOUT)
+        await self._rest(self.keys)
         found.cold_start_seconds = self.journal.last - started
         found.cold_start_reconciles = self.journal.reconciles.total()
         found.cold_start_cpu_seconds = cpu_seconds(self.operator.pid)
@@ -190,8 +189,9 @@ class Bench:
                 subresource="status",
             )
 
-    async def _rest(self, within_seconds: float) -> None:
-        await self.journal.until_quiet(self.keys, _QUIET_SECONDS, within_seconds)
+    async def _rest(self, keys: Collection[str]) -> None:
+        """Wait until these objects, of which there is news, have been looked at, and then none."""
+        await self.journal.until_quiet(keys, _QUIET_SECONDS, _TIMEOUT)
 
     async def _declare(self, count: int) -> None:
         resource, gate = self.admin.resource("inferencedeployments"), asyncio.Semaphore(_PARALLEL)
@@ -211,8 +211,9 @@ class Bench:
                 group.create_task(declare(namespace, name))
         self.objects += added
 
-    async def _play(self) -> None:
-        """What the Deployment controller, the scheduler and kubelets would do."""
+    async def _play(self) -> set[str]:
+        """What the Deployment controller, the scheduler and kubelets would do, for the objects that
+        are given back."""
         placed = {_owner(pod) for pods in self.pods.values() for pod in pods}
         deployments = [
             found
@@ -224,6 +225,7 @@ class Bench:
             self.pods.setdefault(pod["spec"]["nodeName"], []).append(pod)
         await self.etcd.put(pods)
         await self.etcd.put(map(served, deployments))
+        return {_owner(found) for found in deployments}
 
     def _lists(self, mark: int) -> Counter[str]:
         """The kinds that the operator listed whole since, each as often as it did: by the first of
