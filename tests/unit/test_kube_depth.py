@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tonnage.kube.depth import MAX_DEPTH, cut_deep
@@ -57,6 +57,27 @@ def test_all_else_is_as_it_was(value: Any, levels: int) -> None:
     cut = json.loads(cut_deep(text))
     if levels <= MAX_DEPTH - 100:
         assert json.dumps(cut) == json.dumps(json.loads(text))
+
+
+_TEXTS = st.lists(st.text('[]{}"\\ä', max_size=4), max_size=4)
+
+
+@given(_TEXTS, _TEXTS, st.integers(MAX_DEPTH - 2, MAX_DEPTH + 2), st.booleans())
+@example(["]"], ["["], MAX_DEPTH + 1, False)
+@example(['"'], ['"'], MAX_DEPTH + 1, False)
+def test_brackets_quotes_and_escapes_in_texts_hide_no_depth(
+    before: list[str], after: list[str], levels: int, is_object: bool
+) -> None:
+    """The texts stand at each level and on both sides, where they could make it look less deep."""
+    deep: Any = None
+    for _ in range(levels):
+        if is_object:
+            deep = {"before": before, "deeper": deep, "after": after}
+        else:
+            deep = [*before, deep, *after]
+    text = json.dumps(deep, ensure_ascii=False)
+    depth = levels + is_object  # the innermost object holds the lists of texts
+    assert (cut_deep(text) == text) == (depth <= MAX_DEPTH)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 100_000])

@@ -287,9 +287,9 @@ class Looks:
         return kept.look.unpack()
 
     def knows(self, key: Key) -> bool:
-        """Whether there is a look that still holds."""
+        """Whether there is a look that still holds, or one under way."""
         kept = self._kept.get(key)
-        return kept is not None and self._is_good(kept)
+        return key in self._told or (kept is not None and self._is_good(kept))
 
     def rest(self, key: Key, planned_in: Circumstances | None = None) -> None:
         """What was read leaves nothing to do; in these circumstances, or (None) as far as anybody

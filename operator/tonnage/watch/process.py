@@ -203,7 +203,7 @@ class Operator:
         await find_kinds(self._parts.api, self._parts.scope.defined)
         ours = {LABEL_MANAGED_BY: MANAGED_BY}
         for kind in (DEPLOYMENTS, SERVICES):
-            await self._parts.api.list(kind, labels=ours, where=keep_none)
+            await self._parts.api.each(kind, keep_none, labels=ours)
 
     async def _keep_fleet(self) -> None:
         await self._await(_FLEET, self._know_fleet)
