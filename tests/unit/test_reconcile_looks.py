@@ -101,6 +101,16 @@ async def test_an_object_that_is_gone_is_not_planned_for(cluster: Cluster) -> No
     assert cluster.fleet.view().reserved((NAMESPACE, "llama")) == ()
 
 
+async def test_an_object_that_is_looked_at_just_now_is_known_and_after_a_failure_is_not(
+    cluster: Cluster,
+) -> None:
+    assert cluster.looks.knows(LLAMA)
+    cluster.looks.begin(LLAMA)
+    assert cluster.looks.knows(LLAMA)
+    cluster.looks.end(LLAMA, None)
+    assert not cluster.looks.knows(LLAMA)
+
+
 async def test_a_look_that_failed_is_not_kept(cluster: Cluster) -> None:
     cluster.looks.forget_all()
     cluster.api.fail_next("list", TransientError("outage"), kind=DEPLOYMENTS)
