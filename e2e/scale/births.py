@@ -95,21 +95,24 @@ class Client:
         return asyncio.create_task(self._follow(path, version, tell))
 
     async def _follow(self, path: str, version: str, tell: Callable[[Json, float], None]) -> None:
-        query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-        accept = {"Accept": _METADATA_ONLY}
-        async with self._session.get(
-            self._server + path,
-            params=query,
-            headers=accept,
-            timeout=aiohttp.ClientTimeout(total=None),
-            read_bufsize=_LONGEST_LINE,
-        ) as answer:
-            async for line in answer.content:
-                at = time.monotonic()
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise HarnessError(f"watch of {path}: {event['object']}")
-                tell(event["object"]["metadata"], at)
+        """An API server that is busy ends watches that it cannot serve in time; the next one begins
+        where that ended."""
+        while True:
+            query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
+            async with self._session.get(
+                self._server + path,
+                params=query,
+                headers={"Accept": _METADATA_ONLY},
+                timeout=aiohttp.ClientTimeout(total=None),
+                read_bufsize=_LONGEST_LINE,
+            ) as answer:
+                async for line in answer.content:
+                    at = time.monotonic()
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise HarnessError(f"watch of {path}: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    tell(event["object"]["metadata"], at)
 
 
 @asynccontextmanager
