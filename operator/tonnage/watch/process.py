@@ -13,9 +13,9 @@ from typing import Final
 
 import kopf
 
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.reconcile.listed import OURS
 from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
 from tonnage.runtime.correction_store import LOOK_SECONDS
@@ -201,9 +201,8 @@ class Operator:
 
     async def _list_kinds(self) -> None:
         await find_kinds(self._parts.api, self._parts.scope.defined)
-        ours = {LABEL_MANAGED_BY: MANAGED_BY}
         for kind in (DEPLOYMENTS, SERVICES):
-            await self._parts.api.each(kind, keep_none, labels=ours)
+            await self._parts.api.each(kind, keep_none, labels=OURS)
 
     async def _keep_fleet(self) -> None:
         await self._await(_FLEET, self._know_fleet)
