@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tonnage
@@ -25,6 +25,8 @@ LINE = 4_096
 """Characters of a line of a log, which is cut to so many before the catalogue's rules see it."""
 LONGEST_SECONDS = 0.5
 """Of the processor. Linear ones take milliseconds; a quadratic one takes a second or more."""
+ESCAPED_QUOTE = '\\"'
+"""Again and again, a text that seems to begin at each of its quotes and never ends."""
 
 SHORT_ONLY = {
     "api.parse._DURATION_PART": "a duration that has passed the schema, of 32 characters at most",
@@ -87,6 +89,7 @@ def test_it_is_linear(name: str) -> None:
     assert uses, "nobody uses it, or it belongs into IN_A_LIST"
     tries_each = not uses <= {"match", "fullmatch"}
 
+    @example(ESCAPED_QUOTE, 0, "")
     @settings(max_examples=12, deadline=None)
     @given(
         st.from_regex(expression, fullmatch="(?<" not in expression.pattern),

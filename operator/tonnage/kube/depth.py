@@ -11,8 +11,9 @@ from typing import Final
 MAX_DEPTH: Final = 200
 """Deepest value that is kept; a spec that is deeper than half of it is refused all the same."""
 
-_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_SIGN: Final = re.compile(rf"{_TEXT.pattern}|[][{{}}]", re.DOTALL)
+_SIGN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', re.DOTALL)
+"""A text or a bracket. A text that does not end takes the rest: to try it again from each of its
+quotes would take quadratic time."""
 _OPENING: Final = frozenset("[{")
 _CLOSING: Final = frozenset("]}")
 _NO_SIGNS: Final = bytes(code for code in range(256) if code not in b'[]{}"')
