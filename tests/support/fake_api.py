@@ -215,7 +215,6 @@ class FakeApi:
         kind: Kind,
         namespace: str | None = None,
         labels: Labels | None = None,
-        where: Callable[[Object], Any] | None = None,
     ) -> list[Object]:
         self._before("list", kind)
         self.calls.append(Call("list", kind, namespace, None))
@@ -224,7 +223,6 @@ class FakeApi:
             for _, stored in self._in_order(kind)
             if namespace in (None, stored.object["metadata"].get("namespace"))
             and has_labels(stored.object, labels or {})
-            and (where is None or where(stored.object))
         ]
         return _copied(found)
 
@@ -237,6 +235,13 @@ class FakeApi:
     ) -> None:
         for found in await self.list(kind, namespace, labels):
             take(found)
+
+    each_whole = each
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        await self.list(kind, namespace, labels)
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         return self._write("apply", kind, body, CHILD_FIELD_MANAGER)

@@ -66,17 +66,26 @@ class LateReads(ForwardingKubeApi):
         kind: Kind,
         namespace: str | None = None,
         labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
     ) -> _Objects:
         if kind not in self._past:
-            return await super().list(kind, namespace, labels, where)
+            return await super().list(kind, namespace, labels)
         return [
             body
             for place, body in sorted(self._objects(kind).items(), key=str)
-            if namespace in (None, place[0])
-            and has_labels(body, labels or {})
-            and (where is None or where(body))
+            if namespace in (None, place[0]) and has_labels(body, labels or {})
         ]
+
+    async def each(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        for found in await self.list(kind, namespace, labels):
+            take(found)
+
+    each_whole = each
 
     def _objects(self, kind: Kind) -> dict[_Place, Object]:
         past = self._past[kind]

@@ -126,10 +126,9 @@ class Line(ForwardingKubeApi):
         self,
         kind: Kind,
         namespace: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        where: Callable[[Object], object] | None = None,
+        labels: Labels | None = None,
     ) -> list[Object]:
-        found = await super().list(kind, namespace, labels, where)
+        found = await super().list(kind, namespace, labels)
         await self._wakefulness.needed()
         return found
 
@@ -141,6 +140,16 @@ class Line(ForwardingKubeApi):
         labels: Labels | None = None,
     ) -> None:
         await super().each(kind, take, namespace, labels)
+        await self._wakefulness.needed()
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        await super().each_whole(kind, take, namespace, labels)
         await self._wakefulness.needed()
 
     async def apply(self, kind: Kind, body: Object) -> Object:

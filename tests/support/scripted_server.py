@@ -29,6 +29,7 @@ class Asked:
     query: dict[str, str]
     content_type: str
     encodings: str
+    accept: str
     body: Any
 
 
@@ -50,6 +51,7 @@ class ScriptedServer:
                 dict(request.query),
                 request.content_type,
                 request.headers.get("Accept-Encoding", ""),
+                request.headers.get("Accept", ""),
                 json.loads(text) if text else None,
             )
         )

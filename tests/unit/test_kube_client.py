@@ -19,6 +19,7 @@ from tonnage.kube.kinds import (
     NODES,
     PODS,
 )
+from tonnage.kube.lean import PARTIAL_METADATA_LIST
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
@@ -28,6 +29,7 @@ from tonnage.kube.protocol import (
     KindMissingError,
     NotFoundError,
     NotLeadingError,
+    Object,
     TransientError,
 )
 from tonnage.kube.throttle import TokenBucket
@@ -120,6 +122,7 @@ async def test_apply_is_a_forced_server_side_apply() -> None:
             {"fieldManager": "tonnage", "force": "true"},
             "application/apply-patch+yaml",
             "identity",
+            "application/json",
             CONFIG_MAP,
         )
     ]
@@ -348,10 +351,44 @@ async def test_items_of_a_list_say_what_they_are() -> None:
     assert (found["apiVersion"], found["kind"]) == ("apps/v1", "Deployment")
 
 
-async def test_list_keeps_only_what_is_wanted() -> None:
-    async with client_of(page("a", "b", token="t"), page("ab")) as (api, _):
-        found = await api.list(PODS, where=lambda pod: "a" in pod["metadata"]["name"])
-    assert [each["metadata"]["name"] for each in found] == ["a", "ab"]
+async def test_whole_objects_are_handed_over_without_their_managers() -> None:
+    metadata = {"name": "a", "uid": "a", "managedFields": [{"manager": "kubectl"}]}
+    managed = {"metadata": metadata, "spec": {"b": 1}}
+    answer = Answer(body={"metadata": {"continue": "t"}, "items": [managed]})
+    found: list[Object] = []
+    async with client_of(answer, pods("c")) as (api, server):
+        await api.each_whole(DEPLOYMENTS, found.append, labels={"app": "d"})
+    named = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    assert found[0] == named | {"metadata": {"name": "a", "uid": "a"}, "spec": {"b": 1}}
+    assert found[1]["metadata"]["name"] == "c"
+    query = {"limit": "200", "labelSelector": "app=d"}
+    assert [asked.query for asked in server.asked] == [query, query | {"continue": "t"}]
+
+
+async def test_whole_objects_of_a_broken_answer_are_none() -> None:
+    for body in ({"items": [{}]}, {"items": 7}, {"metadata": 7}):
+        async with client_of(Answer(body=body)) as (api, _):
+            with pytest.raises(TransientError, match="inferencedeployments"):
+                await api.each_whole(INFERENCE_DEPLOYMENTS, lambda _: None)
+
+
+async def test_metadata_is_all_that_is_asked_for_where_nothing_else_is_read() -> None:
+    async with client_of(pods("a")) as (api, server):
+        await api.each(INFERENCE_DEPLOYMENTS, lambda _: None)
+        await api.each(NODES, lambda _: None)
+    assert [asked.accept for asked in server.asked] == [PARTIAL_METADATA_LIST, "application/json"]
+
+
+async def test_a_probe_asks_for_one_object() -> None:
+    async with client_of(page("a", token="t")) as (api, server):
+        await api.probe(DEPLOYMENTS, labels={"app": "d"})
+    assert [asked.query for asked in server.asked] == [{"limit": "1", "labelSelector": "app=d"}]
+
+
+async def test_a_probe_of_a_kind_that_is_not_there_says_so() -> None:
+    async with client_of(Answer(404, STATUS)) as (api, _):
+        with pytest.raises(KindMissingError):
+            await api.probe(INFERENCE_DEPLOYMENTS)
 
 
 async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:

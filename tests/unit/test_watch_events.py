@@ -215,7 +215,7 @@ async def test_resync_wakes_what_exists_and_what_still_holds_something(bench: Be
     api.put(INFERENCE_DEPLOYMENTS, {"metadata": {"name": "llama", "namespace": "chat"}})
     gone = Key("chat", "gone")
     bench.fleet.reserve(gone, [Reservation(("chat", "gone"), "amd", "amd", 8, 1)])
-    await resync(api, bench.fleet, queue, bench.specs, bench.looks, bench.resting)
+    await resync(api, bench.fleet, queue.add, bench.specs, bench.looks, bench.resting)
     assert queue.depth == 2
     assert {await queue.get(), await queue.get()} == {Key("chat", "llama"), gone}
 
@@ -224,7 +224,7 @@ async def test_resync_looks_at_an_object_whose_end_nobody_told(bench: Bench) -> 
     body = {"metadata": {"name": "gone", "namespace": "chat", "uid": "u"}}
     bench.router.route(INFERENCE_DEPLOYMENTS, "ADDED", body)
     bench.keys.clear()
-    await resync(FakeApi(), bench.fleet, queue_of(), bench.specs, bench.looks, bench.resting)
+    await resync(FakeApi(), bench.fleet, queue_of().add, bench.specs, bench.looks, bench.resting)
     assert bench.keys == [Key("chat", "gone")]
 
 
@@ -298,7 +298,7 @@ def test_an_event_of_what_is_known_already_does_not_wake_what_is_at_rest(bench: 
 
 async def lists(api: FakeApi, bench: Bench) -> None:
     await relist_fleet(api, bench.fleet, bench.looks)
-    await resync(api, bench.fleet, queue_of(), bench.specs, bench.looks, bench.resting)
+    await resync(api, bench.fleet, queue_of().add, bench.specs, bench.looks, bench.resting)
 
 
 READ_BY_A_LOOK = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)

@@ -46,15 +46,14 @@ class Cluster:
             observer=self,
         )
 
-    async def list(
-        self, kind: Kind, where: Callable[[Object], object] | None = None, **_: Any
-    ) -> list[Object]:
-        found = self.objects.get(kind, [])
-        return [one for one in found if where is None or where(one)]
+    async def list(self, kind: Kind) -> list[Object]:
+        return self.objects.get(kind, [])
 
     async def each(self, kind: Kind, take: Callable[[Object], object], **_: Any) -> None:
         for found in self.objects.get(kind, []):
             take(found)
+
+    each_whole = each
 
     def tell(self, plural: str, changes: int) -> None:
         self.missed[plural] = changes
@@ -72,7 +71,7 @@ class Cluster:
     async def lists(self) -> None:
         await relist_fleet(self, self.fleet, self.looks)  # type: ignore[arg-type] # only lists
         resting = RestingObjects(self.looks, self.fleet, lambda: UNCORRECTED)
-        await resync(self, self.fleet, self, self.specs, self.looks, resting)  # type: ignore[arg-type] # only `add`
+        await resync(self, self.fleet, self.add, self.specs, self.looks, resting)  # type: ignore[arg-type] # only lists
 
 
 def declared(name: str, generation: int) -> Object:

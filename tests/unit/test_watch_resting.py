@@ -56,7 +56,7 @@ class Operator:
         cluster = self.cluster
         await self.list_fleet()
         await resync(
-            cluster.api, cluster.fleet, self.queue, self.specs, cluster.looks, self.resting
+            cluster.api, cluster.fleet, self.queue.add, self.specs, cluster.looks, self.resting
         )
         woken = self.queue.depth
         for _ in range(woken):

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.fake_api import FakeApi
-from tests.support.fleet_objects import node, pod
-from tonnage.fleet.pod import read_gpu_pod
+from tests.support.fleet_objects import node
 from tonnage.kube.forwarding import NamespacedKubeApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -56,13 +55,15 @@ async def test_what_is_of_the_cluster_or_of_one_namespace_is_asked_for_as_ever()
     assert [call.namespace for call in behind.calls] == [None, "search"]
 
 
-async def test_filters_hold_in_each_namespace() -> None:
-    behind = FakeApi()
-    behind.put(PODS, pod("p1"))
-    behind.put(PODS, pod("p2", gpus=0))
-    namespaces = tuple({found["metadata"]["namespace"] for found in behind.objects(PODS)})
-    found = await NamespacedKubeApi(behind, namespaces).list(PODS, where=read_gpu_pod)
-    assert [each["spec"] for each in found] == [pod("p1")["spec"]]
+async def test_what_is_handed_over_and_probed_is_so_in_each_namespace() -> None:
+    behind = in_three_namespaces()
+    api, found = NamespacedKubeApi(behind, ("chat", "search")), []
+    await api.each(INFERENCE_DEPLOYMENTS, found.append)
+    await api.each_whole(INFERENCE_DEPLOYMENTS, found.append)
+    await api.probe(INFERENCE_DEPLOYMENTS)
+    await api.probe(NODES)
+    assert [one["metadata"]["namespace"] for one in found] == ["chat", "search"] * 2
+    assert [call.namespace for call in behind.calls] == ["chat", "search"] * 3 + [None]
 
 
 SCOPES = {

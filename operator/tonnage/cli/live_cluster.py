@@ -92,7 +92,7 @@ async def read_cluster(api: AioKubeApi) -> list[Document]:
     ours = {LABEL_MANAGED_BY: MANAGED_BY}
     found = [
         *await api.list(NODES),
-        *await api.list(PODS, where=_matters),
+        *await _pods_that_matter(api),
         *await api.list(ACCELERATOR_POOLS),
         *await api.list(INFERENCE_DEPLOYMENTS),
         *await api.list(DEPLOYMENTS, labels=ours),
@@ -108,6 +108,12 @@ async def _list_if_allowed(api: AioKubeApi, kind: Kind) -> list[Object]:
         return await api.list(kind)
     except ForbiddenError:
         return []
+
+
+async def _pods_that_matter(api: AioKubeApi) -> list[Object]:
+    found: list[Object] = []
+    await api.each_whole(PODS, lambda pod: found.append(pod) if _matters(pod) else None)
+    return found
 
 
 def _matters(pod: Object) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
@@ -16,7 +17,7 @@ from tonnage.kube.answers import ExpiredError
 from tonnage.kube.journal import enter_write
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.labels import select_labels
-from tonnage.kube.lean import LeanReader
+from tonnage.kube.lean import JSON, LeanReader, Page
 from tonnage.kube.protocol import (
     ConflictError,
     Gate,
@@ -29,6 +30,7 @@ from tonnage.kube.protocol import (
 )
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport
+from tonnage.kube.whole import WholeReader
 
 PAGE_SIZE: Final = 500
 """Objects a page of a list; client-go's pager uses the same."""
@@ -91,18 +93,13 @@ class AioKubeApi:
         kind: Kind,
         namespace: str | None = None,
         labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
     ) -> list[Object]:
-        """Read all objects with these labels live; begun anew when it took too long.
-
-        With `where` only objects for which it is true are kept, decided page by page: the pods of
-        a large cluster are never in memory at once.
-        """
-        selector = select_labels(labels or {})
+        """Read all objects with these labels live; begun anew when it took too long."""
+        request = _list_request(kind, namespace, labels, WHOLE_PAGE_SIZE)
         for _ in range(LIST_ATTEMPTS - 1):
             with suppress(ExpiredError):
-                return await self._all_pages(kind, namespace, selector, where)
-        return await self._all_pages(kind, namespace, selector, where)
+                return await self._all_pages(request)
+        return await self._all_pages(request)
 
     async def each(
         self,
@@ -111,15 +108,32 @@ class AioKubeApi:
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all Nodes or Pods with these labels live, and hand them over one by one.
+        """Read all objects with these labels live, and hand them over one by one, as lean as
+        `kube.lean` builds them.
 
         None is kept. Where it took too long it is begun anew, and what was handed over before
         comes again.
         """
-        for _ in range(LIST_ATTEMPTS - 1):
-            with suppress(ExpiredError):
-                return await self._each_page(kind, take, namespace, labels or {})
-        return await self._each_page(kind, take, namespace, labels or {})
+        reader = LeanReader(kind)
+        request = _list_request(kind, namespace, labels, PAGE_SIZE, reader.accept)
+        await self._each(request, reader.page, take)
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same of objects with a spec and a status, as `kube.whole` builds them."""
+        request = _list_request(kind, namespace, labels, WHOLE_PAGE_SIZE)
+        await self._each(request, WholeReader(kind).page, take)
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Ask for one object of a list, to find out what is in the way of listing them."""
+        await _read(self._bytes, _list_request(kind, namespace, labels, limit=1))
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced."""
@@ -195,45 +209,46 @@ class AioKubeApi:
             raise NotFoundError(str(error)) from error
         return log[-limit_bytes:].decode(errors="replace")
 
-    async def _all_pages(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        selector: str,
-        where: Callable[[Object], object] | None,
-    ) -> _Objects:
+    async def _all_pages(self, request: Request) -> _Objects:
+        # A list names apiVersion and kind once, not in its items.
+        named = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
         found: _Objects = []
-        query: dict[str, str | int] = {"limit": WHOLE_PAGE_SIZE}
-        if selector:
-            query["labelSelector"] = selector
+        part = request
         while True:
-            request = Request("list", "GET", kind, namespace, None, query=tuple(query.items()))
-            page = await _read(self._object, request)
-            # A list names apiVersion and kind once, not in its items.
-            named = {"apiVersion": kind.api_version, "kind": kind.kind}
-            items = page.get("items") or []
-            found += [named | item for item in items if where is None or where(item)]
+            page = await _read(self._object, part)
+            found += [named | item for item in page.get("items") or []]
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return found
-            query["continue"] = token
+            part = _continued(request, token)
+
+    async def _each(
+        self,
+        request: Request,
+        read: Callable[[bytes], Page],
+        take: Callable[[Object], object],
+    ) -> None:
+        for _ in range(LIST_ATTEMPTS - 1):
+            with suppress(ExpiredError):
+                return await self._each_page(request, read, take)
+        return await self._each_page(request, read, take)
 
     async def _each_page(
-        self, kind: Kind, take: Callable[[Object], object], namespace: str | None, labels: Labels
+        self,
+        request: Request,
+        read: Callable[[bytes], Page],
+        take: Callable[[Object], object],
     ) -> None:
-        reader, query = LeanReader(kind), {"limit": str(PAGE_SIZE)}
-        if labels:
-            query["labelSelector"] = select_labels(labels)
+        part = request
         while True:
-            request = Request("list", "GET", kind, namespace, None, query=tuple(query.items()))
-            page = reader.page(await _read(self._bytes, request))
+            page = read(await _read(self._bytes, part))
             for turn in range(0, len(page.objects), TURN):
                 for found in page.objects[turn : turn + TURN]:
                     take(found)
                 await asyncio.sleep(0)  # others have their turn
             if not page.token:
                 return
-            query["continue"] = page.token
+            part = _continued(request, page.token)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.
@@ -314,6 +329,19 @@ class AioLeaseApi:
         else:
             request = Request("create", "POST", LEASES, namespace, None, body=lease)
         return await self._transport.fetch_object(request, self._timeout_seconds)
+
+
+def _list_request(
+    kind: Kind, namespace: str | None, labels: Labels | None, limit: int, accept: str = JSON
+) -> Request:
+    """The first page of a list."""
+    selector = (("labelSelector", select_labels(labels)),) if labels else ()
+    query = (("limit", limit), *selector)
+    return Request("list", "GET", kind, namespace, None, query=query, accept=accept)
+
+
+def _continued(request: Request, token: str) -> Request:
+    return replace(request, query=(*request.query, ("continue", token)))
 
 
 async def _read(fetch: Callable[[Request], Awaitable[_T]], request: Request) -> _T:

@@ -30,14 +30,10 @@ class ForwardingKubeApi:
         return await self._behind.get(kind, namespace, name)
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _Objects:
         """Read all objects with these labels live."""
-        return await self._behind.list(kind, namespace, labels, where)
+        return await self._behind.list(kind, namespace, labels)
 
     async def each(
         self,
@@ -46,8 +42,24 @@ class ForwardingKubeApi:
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all Nodes or Pods live, and hand them over one by one."""
+        """Read all objects live, and hand them over one by one, lean."""
         await self._behind.each(kind, take, namespace, labels)
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, whole."""
+        await self._behind.each_whole(kind, take, namespace, labels)
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Find out what is in the way of listing these objects."""
+        await self._behind.probe(kind, namespace, labels)
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
@@ -92,18 +104,12 @@ class NamespacedKubeApi(ForwardingKubeApi):
         self._namespaces = namespaces
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _Objects:
         """Read all objects with these labels live, of these namespaces."""
-        if namespace is not None or not kind.namespaced:
-            return await super().list(kind, namespace, labels, where)
         found: _Objects = []
-        for each in self._namespaces:
-            found += await super().list(kind, each, labels, where)
+        for place in self._places(kind, namespace):
+            found += await super().list(kind, place, labels)
         return found
 
     async def each(
@@ -113,12 +119,31 @@ class NamespacedKubeApi(ForwardingKubeApi):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all Nodes or Pods live, and hand them over one by one, of these namespaces."""
-        if namespace is not None or not kind.namespaced:
-            await super().each(kind, take, namespace, labels)
-            return
-        for one in self._namespaces:
-            await super().each(kind, take, one, labels)
+        """Read all objects live, and hand them over one by one, of these namespaces."""
+        for place in self._places(kind, namespace):
+            await super().each(kind, take, place, labels)
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, whole."""
+        for place in self._places(kind, namespace):
+            await super().each_whole(kind, take, place, labels)
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Find out what is in the way of listing these objects, in each of these namespaces."""
+        for place in self._places(kind, namespace):
+            await super().probe(kind, place, labels)
+
+    def _places(self, kind: Kind, namespace: str | None) -> tuple[str | None, ...]:
+        """Where to ask, one after the other."""
+        return self._namespaces if namespace is None and kind.namespaced else (namespace,)
 
 
 class ShardKubeApi(ForwardingKubeApi):
@@ -133,14 +158,10 @@ class ShardKubeApi(ForwardingKubeApi):
         self._labels = shard.labels
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _Objects:
         """Read all objects with these labels live, of this shard where none of one namespace."""
-        return await super().list(kind, namespace, self._narrow(kind, namespace, labels), where)
+        return await super().list(kind, namespace, self._narrow(kind, namespace, labels))
 
     async def each(
         self,
@@ -149,8 +170,18 @@ class ShardKubeApi(ForwardingKubeApi):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Hand over all Nodes or Pods one by one, of this shard where none of one namespace."""
+        """Hand over all objects one by one, of this shard where none of one namespace."""
         await super().each(kind, take, namespace, self._narrow(kind, namespace, labels))
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, whole."""
+        await super().each_whole(kind, take, namespace, self._narrow(kind, namespace, labels))
 
     def _narrow(self, kind: Kind, namespace: str | None, labels: Labels | None) -> Labels | None:
         if namespace is not None or kind not in SHARDED:

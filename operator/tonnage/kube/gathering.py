@@ -14,7 +14,7 @@ from typing import Final
 
 import aiohttp
 
-GATHER_SECONDS: Final = 0.2
+GATHER_SECONDS: Final = 0.5
 """How long what is told waits at most. A node that is lost has been silent for 40 s before that is
 told (node-monitor-grace-period of Kubernetes), and looks that follow wait for longer."""
 

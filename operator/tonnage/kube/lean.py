@@ -14,8 +14,13 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 import msgspec
 
 from tonnage.kube.answers import parse_object
-from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PODS, SERVICES
 from tonnage.kube.protocol import Kind, Object, TransientError
+
+JSON: Final = "application/json"
+
+PARTIAL_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""As an Accept: a list of metadata alone, which is all of an object that no user can nest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +41,20 @@ class Page:
 
 
 class LeanReader:
-    """Reads what the API server tells of a kind: Nodes, Pods, Deployments or Services."""
+    """Reads what the API server tells of a kind: Nodes, Pods, or the metadata of others."""
 
     def __init__(self, kind: Kind) -> None:
         self._what = kind.plural
         parts = _PARTS[kind]
+        self._is_metadata = parts is _MetadataOnly
         # mypy takes a type in a variable for none.
         self._lines = msgspec.json.Decoder(_Line[parts])  # type: ignore[valid-type]
         self._lists = msgspec.json.Decoder(_List[parts])  # type: ignore[valid-type]
+
+    @property
+    def accept(self) -> str:
+        """The form in which lists are to be asked for."""
+        return PARTIAL_METADATA_LIST if self._is_metadata else JSON
 
     def event(self, line: bytes) -> Event:
         """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
@@ -55,7 +66,7 @@ class LeanReader:
         if told.type == "ERROR":
             return self._error(line)
         if told.type != "BOOKMARK":
-            self._check(found)
+            check_identity(self._what, found)
         if not (found.get("metadata") or {}).get("resourceVersion"):
             raise TransientError(f"watch {self._what}: an object without metadata.resourceVersion")
         return Event(told.type, found)
@@ -68,7 +79,7 @@ class LeanReader:
             raise TransientError(f"{self._what}: the answer is not a list: {error}") from None
         objects = cast("list[Object]", found.items or [])
         for each in objects:
-            self._check(each)
+            check_identity(self._what, each)
         token, version = found.metadata.get("continue"), found.metadata.get("resourceVersion")
         return Page(objects, token or "", version or "")
 
@@ -81,10 +92,12 @@ class LeanReader:
             raise TransientError(f"watch {self._what}: a line that is no event: {start}")
         return Event("ERROR", status)
 
-    def _check(self, found: Mapping[str, Any]) -> None:
-        metadata = found.get("metadata") or {}
-        if not (metadata.get("name") and metadata.get("uid")):
-            raise TransientError(f"{self._what}: an object without metadata.name or metadata.uid")
+
+def check_identity(what: str, found: Mapping[str, Any]) -> None:
+    """Raises TransientError where an object of a list or a watch does not say which one it is."""
+    metadata = found.get("metadata") or {}
+    if not (metadata.get("name") and metadata.get("uid")):
+        raise TransientError(f"{what}: an object without metadata.name or metadata.uid")
 
 
 # Values that only we look at closer are taken as they are: who reads them expects anything.
@@ -162,6 +175,7 @@ class _MetadataOnly(TypedDict, total=False):
 _PARTS: Final[Mapping[Kind, type]] = {
     NODES: _Node,
     PODS: _Pod,
+    INFERENCE_DEPLOYMENTS: _MetadataOnly,
     DEPLOYMENTS: _MetadataOnly,
     SERVICES: _MetadataOnly,
 }

@@ -108,13 +108,9 @@ class KubeApi(ClusterReader, Protocol):
     """Every call has a timeout, and raises only the errors above."""
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> list[Object]:
-        """Read all objects live, keeping those for which `where` is true, decided page by page."""
+        """Read all objects with these labels live (paged inside); namespace None means all."""
         ...
 
     async def each(
@@ -124,8 +120,27 @@ class KubeApi(ClusterReader, Protocol):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
+        """Read all objects with these labels live, and hand them over one by one, as lean as
         `kube.lean` builds them; none is kept."""
+        ...
+
+    async def each_whole(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same of objects with a spec and a status, whole but for who manages their fields."""
+        ...
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Find out what is in the way of listing these objects.
+
+        Raises KindMissingError, ForbiddenError, or any other ApiError.
+        """
         ...
 
     async def apply(self, kind: Kind, body: Object) -> Object:

@@ -19,10 +19,10 @@ from tonnage.api.redact import redact
 from tonnage.kube.answers import error_for, parse_object
 from tonnage.kube.depth import cut_deep
 from tonnage.kube.gathering import Gathering
+from tonnage.kube.lean import JSON
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
 from tonnage.kube.rights import Right, RightsBook
 
-JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml; charset=utf-8"
 """Server-side apply; the body is JSON, which is YAML, so every API server takes it.

@@ -5,7 +5,7 @@ objects are twenty thousand requests; lists in pages show the same in a hundred.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -33,12 +33,12 @@ class Listed:
 
     wanted: Callable[[Key], bool] = lambda _: True
     _itself: dict[Key, _Packed] = field(default_factory=dict)
-    _belongings: defaultdict[Key, defaultdict[Kind, list[_Packed]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    _belongings: defaultdict[Key, defaultdict[Kind, dict[str, _Packed]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
     )
 
     def note(self, kind: Kind, obj: Object) -> None:
-        """A list shows this one; of the object itself nothing is kept."""
+        """A list shows this one; of the object itself nothing is kept. It may come again."""
         metadata = obj["metadata"]
         is_itself = kind == INFERENCE_DEPLOYMENTS
         owner = metadata["name"] if is_itself else (metadata.get("labels") or {}).get(LABEL_OWNER)
@@ -50,7 +50,7 @@ class Listed:
         if is_itself:
             self._itself[key] = packed
         else:
-            self._belongings[key][kind].append(packed)
+            self._belongings[key][kind][packed.uid] = packed
 
     def keys(self) -> set[Key]:
         """Of what anything is there: an object, or something that was made for one."""
@@ -62,22 +62,29 @@ class Listed:
 
     def deployments(self) -> list[Object]:
         """Our Deployments without their templates, which are most of them."""
-        packed = (one for found in self._belongings.values() for one in found.get(DEPLOYMENTS, ()))
-        return [_without_template(unpack(one.body)) for one in packed]
+        return [
+            _without_template(unpack(packed.body))
+            for found in self._belongings.values()
+            for packed in found.get(DEPLOYMENTS, {}).values()
+        ]
 
     def looks(self) -> Iterator[tuple[Key, PackedLook]]:
         """What a look at each object would have seen."""
         for key, itself in self._itself.items():
-            found: Mapping[Kind, Sequence[_Packed]] = self._belongings.get(key, {})
-            belongings = {kind: found.get(kind, ()) for kind in BELONGINGS}
+            found: Mapping[Kind, Mapping[str, _Packed]] = self._belongings.get(key, {})
+            belongings = {kind: found.get(kind, {}) for kind in BELONGINGS}
             versions = {
-                kind: {one.uid: one.version for one in ones} for kind, ones in belongings.items()
+                kind: {uid: one.version for uid, one in ones.items()}
+                for kind, ones in belongings.items()
             }
             yield (
                 key,
                 PackedLook(
                     itself.body,
-                    {kind: [one.body for one in ones] for kind, ones in belongings.items()},
+                    {
+                        kind: [one.body for one in ones.values()]
+                        for kind, ones in belongings.items()
+                    },
                     {INFERENCE_DEPLOYMENTS: {itself.uid: itself.version}, **versions},
                 ),
             )
@@ -91,7 +98,7 @@ def _without_template(deployment: Object) -> Object:
 async def list_all(api: KubeApi) -> Listed:
     """Read everything once. Raises ApiError."""
     listed = Listed()
-    await api.list(INFERENCE_DEPLOYMENTS, where=partial(listed.note, INFERENCE_DEPLOYMENTS))
+    await api.each_whole(INFERENCE_DEPLOYMENTS, partial(listed.note, INFERENCE_DEPLOYMENTS))
     for kind in BELONGINGS:
-        await api.list(kind, labels=OURS, where=partial(listed.note, kind))
+        await api.each_whole(kind, partial(listed.note, kind), labels=OURS)
     return listed

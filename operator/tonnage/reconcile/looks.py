@@ -6,13 +6,14 @@ answers of before, and where nothing is to be done and nothing to be told, it en
 is to be done, is done after a live look: what is remembered can hold up work, and can never do any.
 """
 
-import json
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from tonnage.api.names import LABEL_OWNER
 from tonnage.fit.corrections import LearntCorrections
@@ -74,14 +75,10 @@ class RecordingApi(ForwardingKubeApi):
         return found
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _objects:
         """Read all objects with these labels live."""
-        found = await super().list(kind, namespace, labels, where)
+        found = await super().list(kind, namespace, labels)
         if kind in BELONGINGS and labels == {LABEL_OWNER: self._key.name}:
             self._belongings[kind] = {one["metadata"]["uid"]: one for one in found}
         return found
@@ -135,17 +132,13 @@ class RecallingApi(ForwardingKubeApi):
         return await super().get(kind, namespace, name)
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _objects:
         """What belongs to the object as the look found it; all else is read live."""
         if kind in BELONGINGS:
             return list(self._look.belongings[kind])
         self.asked_beyond = True
-        return await super().list(kind, namespace, labels, where)
+        return await super().list(kind, namespace, labels)
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
@@ -337,10 +330,10 @@ def pack(body: Object) -> bytes:
     """An object in a tenth of the memory that it takes as one; who manages which field, nobody
     reads."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-    return zlib.compress(json.dumps({**body, "metadata": metadata}).encode(), level=1)
+    return zlib.compress(msgspec.json.encode({**body, "metadata": metadata}), level=1)
 
 
 def unpack(packed: bytes) -> Object:
     """The object again."""
-    found: Object = json.loads(zlib.decompress(packed))
+    found: Object = msgspec.json.decode(zlib.decompress(packed))
     return found

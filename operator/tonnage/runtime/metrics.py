@@ -1,6 +1,7 @@
 """All metrics of the operator; names and labels are controller-runtime's where it has them."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -175,7 +176,10 @@ class ApiMetrics:
             ["kind"],
             registry=registry,
         )
-
+        # To find them anew takes longer than to count.
+        self._of_kind = cache(
+            lambda plural: (self._events.labels(plural), self._last_event.labels(plural))
+        )
         self._missed = Counter(
             "tonnage_watch_missed_changes",
             "Changes that a list found and that no event had told: a watch that is silent.",
@@ -190,8 +194,9 @@ class ApiMetrics:
 
     def event_seen(self, plural: str) -> None:
         """An event of a kind came from the watch."""
-        self._events.labels(plural).inc()
-        self._last_event.labels(plural).set_to_current_time()
+        events, last_event = self._of_kind(plural)
+        events.inc()
+        last_event.set_to_current_time()
 
     def changes_missed(self, plural: str, count: int) -> None:
         """A list found so many changes of a kind that no event had told."""

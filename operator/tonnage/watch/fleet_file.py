@@ -82,17 +82,12 @@ class FleetFileKubeApi(ForwardingKubeApi):
         self._file = file
 
     async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        labels: Labels | None = None,
-        where: Callable[[Object], object] | None = None,
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> _Objects:
         """Read all objects of a kind; cluster-scoped ones are those of the file."""
         if kind.namespaced:
-            return await super().list(kind, namespace, labels, where)
-        mine = (found for found in self._file.objects(kind) if has_labels(found, labels or {}))
-        return [found for found in mine if where is None or where(found)]
+            return await super().list(kind, namespace, labels)
+        return [found for found in self._file.objects(kind) if has_labels(found, labels or {})]
 
     async def each(
         self,
@@ -101,9 +96,16 @@ class FleetFileKubeApi(ForwardingKubeApi):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Hand over all Nodes or Pods one by one; the Nodes are those of the file."""
+        """Hand over all objects one by one; cluster-scoped ones are those of the file."""
         if kind.namespaced:
             await super().each(kind, take, namespace, labels)
             return
         for found in await self.list(kind, labels=labels):
             take(found)
+
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Find out what is in the way of listing these objects; of those of the file, nothing."""
+        if kind.namespaced:
+            await super().probe(kind, namespace, labels)

@@ -1,7 +1,8 @@
 """What lists put right: missed deletions of the fleet, missed events of any InferenceDeployment."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tonnage.kube.kinds import (
@@ -19,7 +20,6 @@ from tonnage.reconcile.looks import BELONGINGS, Looks
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.key_schedule import Urgency
 from tonnage.runtime.seen_objects import SeenObjects
-from tonnage.runtime.workqueue import WorkQueue
 from tonnage.watch.mappers import keys_for, version_of
 from tonnage.watch.resting import RestingObjects
 
@@ -68,7 +68,7 @@ async def relist_fleet(api: KubeApi, fleet: FleetState, looks: Looks) -> None:
 async def resync(
     api: KubeApi,
     fleet: FleetState,
-    queue: WorkQueue[Key],
+    add: Callable[[Key, Urgency], None],
     specs: SeenObjects[int],
     looks: Looks,
     resting: RestingObjects,
@@ -79,45 +79,55 @@ async def resync(
     What was read of one before holds no more where it or its children are other ones now, whether
     or not an event told so. Where many have to be read anew, the lists show it. Raises ApiError.
     """
-    versions = {kind: Versions(kind) for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES)}
-    since, missing = specs.mark(), Listed(lambda key: not looks.knows(key))
-    generations: list[tuple[str, str, int]] = []
+    looks.begin_all()
+    keys, itself = await _list_specs(api, specs)
+    missing = {key for key in keys if not looks.knows(key)}
+    if len(missing) * MISSING_WORTH_A_LIST > len(keys):
+        versions = await _list_all(api, looks, missing.__contains__)
+    else:
+        versions = {kind: Versions(kind) for kind in (DEPLOYMENTS, SERVICES)}
+        for kind, found in versions.items():
+            await api.each(kind, found.note, labels=OURS)
+    for found in (itself, *versions.values()):
+        found.tell(looks)
+    for key in resting.awake(keys | fleet.known_keys()):
+        add(key, Urgency.RESYNC)
+
+
+async def _list_specs(api: KubeApi, specs: SeenObjects[int]) -> tuple[set[Key], "Versions"]:
+    """The keys of all InferenceDeployments, and their versions."""
+    versions, since = Versions(INFERENCE_DEPLOYMENTS), specs.mark()
+    generations: dict[str, tuple[str, str, int]] = {}
     keys: set[Key] = set()
 
     def note(obj: Object) -> None:
-        versions[INFERENCE_DEPLOYMENTS].note(obj)
-        missing.note(INFERENCE_DEPLOYMENTS, obj)
-        generations.append(generation_of(obj))
+        versions.note(obj)
         keys.update(keys_for(INFERENCE_DEPLOYMENTS, obj))
+        generation = generation_of(obj)
+        generations[generation[0]] = generation
 
-    looks.begin_all()
-    # None of them is kept: what one page held is noted before the next is asked for.
-    await api.list(INFERENCE_DEPLOYMENTS, where=note)
-    if len(missing.keys()) * MISSING_WORTH_A_LIST > len(keys):
-        await _list_belongings(api, versions, missing)
-        looks.end_all(missing.looks())
-    else:
-        for kind in (DEPLOYMENTS, SERVICES):
-            await api.each(kind, versions[kind].note, labels=OURS)
-    specs.replace(generations, since)
-    for found in versions.values():
-        found.tell(looks)
-    for key in resting.awake(keys | fleet.known_keys()):
-        queue.add(key, Urgency.RESYNC)
+    await api.each(INFERENCE_DEPLOYMENTS, note)
+    specs.replace(generations.values(), since)
+    return keys, versions
 
 
-async def _list_belongings(
-    api: KubeApi, versions: Mapping[Kind, "Versions"], missing: Listed
-) -> None:
-    """All of what belongs to objects, whole: what an object that has no look would see of it."""
+async def _list_all(
+    api: KubeApi, looks: Looks, wanted: Callable[[Key], bool]
+) -> dict[Kind, "Versions"]:
+    """Make looks at the wanted objects of what lists show; the versions of what belongs to all."""
+    versions = {kind: Versions(kind) for kind in (DEPLOYMENTS, SERVICES)}
+    listed = Listed(wanted)
+    await api.each_whole(INFERENCE_DEPLOYMENTS, partial(listed.note, INFERENCE_DEPLOYMENTS))
     for kind in BELONGINGS:
 
         def note(obj: Object, kind: Kind = kind) -> None:
-            missing.note(kind, obj)
+            listed.note(kind, obj)
             if kind in versions:  # pods are listed with the fleet, whosever they are
                 versions[kind].note(obj)
 
-        await api.list(kind, labels=OURS, where=note)
+        await api.each_whole(kind, note, labels=OURS)
+    looks.end_all(listed.looks())
+    return versions
 
 
 class Versions:

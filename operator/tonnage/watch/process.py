@@ -30,7 +30,7 @@ from tonnage.watch.lists import relist_fleet, resync
 from tonnage.watch.parts import Parts, assemble
 from tonnage.watch.scope import scope_of
 from tonnage.watch.session import open_session
-from tonnage.watch.start_up import find_kinds, keep_none, until_it_works
+from tonnage.watch.start_up import find_kinds, until_it_works
 from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Operator:
     async def _list_kinds(self) -> None:
         await find_kinds(self._parts.api, self._parts.scope.defined)
         for kind in (DEPLOYMENTS, SERVICES):
-            await self._parts.api.each(kind, keep_none, labels=OURS)
+            await self._parts.api.probe(kind, labels=OURS)
 
     async def _keep_fleet(self) -> None:
         await self._await(_FLEET, self._know_fleet)
@@ -299,7 +299,9 @@ class Operator:
 
     async def _resync(self) -> None:
         parts = self._parts
-        await resync(parts.api, parts.fleet, parts.queue, parts.specs, parts.looks, parts.resting)
+        await resync(
+            parts.api, parts.fleet, parts.queue.add, parts.specs, parts.looks, parts.resting
+        )
         parts.metrics.syncs.resynced.done()
         parts.missed.listed()
 

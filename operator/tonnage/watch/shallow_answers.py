@@ -12,6 +12,7 @@ import aiohttp
 
 from tonnage.kube.depth import cut_deep
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
+from tonnage.kube.whole import read_whole_list
 
 _COLLECTION: Final = f"/{INFERENCE_DEPLOYMENTS.plural}"
 """The one kind whose schema lets users nest what they like."""
@@ -34,14 +35,15 @@ class ShallowResponse(aiohttp.ClientResponse):
         loads: Callable[[str], Any] = json.loads,
         content_type: str | None = "application/json",
     ) -> Any:
-        """The whole answer."""
-        return await super().json(
-            encoding=encoding,
-            loads=(lambda text: loads(cut_deep(text)))
-            if self.url.path.endswith(_COLLECTION)
-            else loads,
-            content_type=content_type,
-        )
+        """The whole answer; a list without the managers of its objects, which take long to read."""
+        if self.url.path.endswith(_COLLECTION):
+            read = read_whole_list if self.ok else loads  # a refusal is a Status
+            return await super().json(
+                encoding=encoding,
+                loads=lambda text: read(cut_deep(text)),
+                content_type=content_type,
+            )
+        return await super().json(encoding=encoding, loads=loads, content_type=content_type)
 
 
 class _ShallowLines:

@@ -16,7 +16,6 @@ from tonnage.kube.protocol import (
     KindMissingError,
     KubeApi,
     NotLeadingError,
-    Object,
 )
 
 _log = logging.getLogger(__name__)
@@ -59,17 +58,12 @@ class MissingKindsError(ApiError):
         )
 
 
-def keep_none(_: Object) -> bool:
-    """Of a list of which only that it works is asked; five thousand objects need memory."""
-    return False
-
-
 async def find_kinds(api: KubeApi, kinds: Iterable[Kind]) -> None:
     """Look whether the cluster has these kinds. Raises MissingKindsError, and other ApiErrors."""
     missing = []
     for kind in kinds:
         try:
-            await api.list(kind, where=keep_none)
+            await api.probe(kind)
         except KindMissingError:
             missing.append(kind)
     if missing:
