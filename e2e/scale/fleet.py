@@ -14,14 +14,12 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,18 +29,18 @@ from rich.console import Console
 from e2e.admin import Admin
 from e2e.audit_log import AuditLog
 from e2e.failure import run_cli
-from e2e.fixtures import refuse_foreign_context
 from e2e.models import inference
-from e2e.operator_process import USER, OperatorProcess, install
+from e2e.operator_process import USER, OperatorProcess
 from e2e.rest import Json
 from e2e.scale.births import Client, open_client
 from e2e.scale.etcd_store import EtcdStore, open_etcd
 from e2e.scale.fleet_figures import Figures, figures_table
 from e2e.scale.fleet_journal import Journal
 from e2e.scale.fleet_objects import NEIGHBOURS, Room, conditions_of, nodes_of, served
+from e2e.scale.ground import own_control_plane
 from e2e.scale.heartbeats import beating
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes, watch_cpu
-from e2e.stack import Stack, down, up
+from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER
 
 _PLAYED: Final = ("kube-controller-manager", "kube-scheduler", "kwok")
@@ -260,30 +258,17 @@ def _owner(body: Json) -> str:
 
 
 @contextmanager
-def cluster(announce: Callable[[str], None]) -> Iterator[tuple[Stack, Admin, OperatorProcess]]:
+def cluster() -> Iterator[tuple[Stack, Admin, OperatorProcess]]:
     """A control plane of which only etcd and the API server run."""
-    root = Path(tempfile.mkdtemp(prefix="tonnage-fleet-"))
-    stack = up(root, owner_pid=os.getpid())
-    operator = None
-    try:
-        refuse_foreign_context(stack.kubeconfig, stack)
-        admin = Admin(stack.kubeconfig, stack.kubectl)
-        install(admin)
-        admin.rest.request("POST", "/api/v1/namespaces", {"metadata": {"name": NEIGHBOURS}})
+    with own_control_plane("fleet", [NEIGHBOURS]) as (stack, admin, root):
         for name in _PLAYED:
             stack.processes[name].send(signal.SIGSTOP)
-        operator = OperatorProcess(stack, root / "operator")
-        yield stack, admin, operator
-    finally:
-        if operator is not None:
-            operator.close()
-        for name in _PLAYED:
-            stack.processes[name].send(signal.SIGCONT)
-        down(root)
-        if os.environ.get("TONNAGE_E2E_KEEP"):
-            announce(f"kept: {root}")
-        else:
-            shutil.rmtree(root, ignore_errors=True)
+        try:
+            with closing(OperatorProcess(stack, root / "operator")) as operator:
+                yield stack, admin, operator
+        finally:
+            for name in _PLAYED:
+                stack.processes[name].send(signal.SIGCONT)
 
 
 async def measure(
@@ -327,7 +312,7 @@ def main() -> int:
     def announce(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
-    with cluster(announce) as (stack, admin, operator):
+    with cluster() as (stack, admin, operator):
         found = asyncio.run(
             measure(stack, admin, operator, sizes, arguments.rest_seconds, announce)
         )

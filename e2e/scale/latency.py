@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -28,16 +25,16 @@ from rich.console import Console
 from e2e.admin import Admin
 from e2e.audit_log import AuditLog
 from e2e.failure import run_cli
-from e2e.fixtures import refuse_foreign_context
 from e2e.fleet import apply_fleet
-from e2e.operator_process import OperatorProcess, install
+from e2e.operator_process import OperatorProcess
 from e2e.scale.births import Births, Client, open_client
 from e2e.scale.contenders import CONTENDERS, Contender
+from e2e.scale.ground import own_control_plane
 from e2e.scale.lws import LeaderWorkerSetController
 from e2e.scale.tables import Outcome, burst_table, latency_table
 from e2e.scale.toll import Toll, cores_table, requests_table
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes
-from e2e.stack import Stack, down, up
+from e2e.stack import Stack
 
 _GPUS_PER_NODE: Final = 8
 _PARALLEL_CREATES: Final = 16
@@ -183,37 +180,20 @@ def cluster(
     load: Load, announce: Callable[[str], None]
 ) -> Iterator[tuple[Stack, Admin, dict[str, int]]]:
     """A control plane with nodes enough, and all controllers; ended with the block."""
-    root = Path(tempfile.mkdtemp(prefix="tonnage-scale-"))
-    stack = up(root, owner_pid=os.getpid())
-    lws = operator = None
-    try:
-        refuse_foreign_context(stack.kubeconfig, stack)
-        admin = Admin(stack.kubeconfig, stack.kubectl)
-        install(admin)
+    namespaces = [contender.namespace for contender in CONTENDERS]
+    with own_control_plane("scale", namespaces) as (stack, admin, root), ExitStack() as running:
         nodes = -(-load.gpus // _GPUS_PER_NODE)
         announce(f"{nodes} nodes with {_GPUS_PER_NODE} GPUs each")
         group = {"name": "pool", "accelerator": "mi300x", "count": nodes}
         apply_fleet(stack.access, {"groups": [group]})
-        for contender in CONTENDERS:
-            body = {"metadata": {"name": contender.namespace}}
-            admin.rest.request("POST", "/api/v1/namespaces", body)
-        lws = LeaderWorkerSetController(admin, root / "lws")
+        lws = running.enter_context(closing(LeaderWorkerSetController(admin, root / "lws")))
         lws.start()
-        operator = OperatorProcess(stack, root / "operator")
+        operator = running.enter_context(closing(OperatorProcess(stack, root / "operator")))
         operator.start()
         admin.until("the operator to lead", lambda: operator.leads)
         pids = {name: process.pid for name, process in stack.processes.items()}
         pids |= {"tonnage": operator.pid, "lws-controller": lws.pid, "client": os.getpid()}
         yield stack, admin, pids
-    finally:
-        for process in (lws, operator):
-            if process is not None:
-                process.close()
-        down(root)
-        if os.environ.get("TONNAGE_E2E_KEEP"):
-            announce(f"kept: {root}")
-        else:
-            shutil.rmtree(root, ignore_errors=True)
 
 
 async def _run(

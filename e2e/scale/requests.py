@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import inf
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -28,14 +24,14 @@ from rich.table import Table
 
 from e2e.admin import Admin
 from e2e.failure import run_cli
-from e2e.fixtures import refuse_foreign_context
 from e2e.fleet import apply_fleet
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess, install
+from e2e.operator_process import OperatorProcess
 from e2e.rest import Json
 from e2e.scale.births import Client, open_client
+from e2e.scale.ground import own_control_plane
 from e2e.scale.usage import cpu_seconds
-from e2e.stack import Stack, down, up
+from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.connection import connect
@@ -138,30 +134,18 @@ def _status(found: Json, number: int) -> Json:
 @contextmanager
 def _served() -> Iterator[tuple[Stack, Admin]]:
     """A control plane in which an operator has served one object and has ended."""
-    root = Path(tempfile.mkdtemp(prefix="tonnage-requests-"))
-    stack = up(root, owner_pid=os.getpid())
-    operator = None
-    try:
-        refuse_foreign_context(stack.kubeconfig, stack)
-        admin = Admin(stack.kubeconfig, stack.kubectl)
-        install(admin)
+    with own_control_plane("requests", [_NAMESPACE]) as (stack, admin, root):
         apply_fleet(stack.access, {"groups": [_GROUP]})
-        admin.rest.request("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
-        operator = OperatorProcess(stack, root / "operator")
-        operator.start()
-        body = inference(_NAME, _MODEL, max_model_len=8192, replicas=0)
-        path = admin.resource("inferencedeployments").path(_NAMESPACE)
-        admin.rest.request("POST", path, body)
-        admin.wait_items("services", bool, _NAMESPACE)
-        admin.wait_for("infd", _NAME, _is_told, _NAMESPACE)
-        admin.wait_items("events.events.k8s.io", bool, _NAMESPACE)
-        operator.stop()
+        with closing(OperatorProcess(stack, root / "operator")) as operator:
+            operator.start()
+            body = inference(_NAME, _MODEL, max_model_len=8192, replicas=0)
+            path = admin.resource("inferencedeployments").path(_NAMESPACE)
+            admin.rest.request("POST", path, body)
+            admin.wait_items("services", bool, _NAMESPACE)
+            admin.wait_for("infd", _NAME, _is_told, _NAMESPACE)
+            admin.wait_items("events.events.k8s.io", bool, _NAMESPACE)
+            operator.stop()
         yield stack, admin
-    finally:
-        if operator is not None:
-            operator.close()
-        down(root)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def _is_told(found: Json) -> bool:

@@ -25,7 +25,16 @@ LONGEST_SECONDS = 5.0
 """Of the processor; what takes more than linear time takes minutes of these texts."""
 
 PARSING = frozenset(
-    {"json.loads", "json.load", "from_json", "yaml.load", "yaml.load_all", "yaml.safe_load"}
+    {
+        "json.loads",
+        "json.load",
+        "msgspec.json.decode",
+        "msgspec.json.Decoder",
+        "from_json",
+        "yaml.load",
+        "yaml.load_all",
+        "yaml.safe_load",
+    }
     | {"text_string_to_metric_families", "int.from_bytes", "datetime.fromisoformat", "ip_address"}
     | {"base64.b64decode", "shlex.split"}
 )

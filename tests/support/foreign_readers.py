@@ -38,8 +38,10 @@ from tonnage.fleet.pod import read_gpu_pod
 from tonnage.fleet.pools import build_pools
 from tonnage.kube.answers import error_for, parse_object
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
+from tonnage.kube.lean import LeanReader
 from tonnage.kube.protocol import TransientError
 from tonnage.kube.rights import Right
+from tonnage.kube.whole import WholeReader
 from tonnage.reconcile.ledger import read_reservations
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
@@ -280,6 +282,9 @@ STATUS = {
     "details": {"name": "a", "causes": [{"field": "metadata.uid"}]},
 }
 
+LISTED = {"metadata": {"name": "a", "namespace": "chat", "uid": "u", "resourceVersion": "7"}}
+LIST = {"metadata": {"continue": "t", "resourceVersion": "9"}, "items": [LISTED]}
+
 READERS: Mapping[str, Reader] = {
     "config.json": Reader(
         parse_config_text, ("checkpoint/config.py",), (LLAMA, FP8), (CheckpointError,)
@@ -332,6 +337,18 @@ READERS: Mapping[str, Reader] = {
     "an entry of the corrections": Reader(_text(_entry), ("fit/correction_entries.py",), (ENTRY,)),
     "an answer of an API server": Reader(
         _answer, ("kube/answers.py",), (STATUS,), (TransientError,)
+    ),
+    "a list of lean objects": Reader(
+        LeanReader(PODS).page, ("kube/lean.py",), (LIST,), (TransientError,)
+    ),
+    "an event of a watch": Reader(
+        LeanReader(PODS).event,
+        ("kube/lean.py",),
+        ({"type": "ADDED", "object": LISTED}, {"type": "ERROR", "object": STATUS}),
+        (TransientError,),
+    ),
+    "a list of whole objects": Reader(
+        WholeReader(INFERENCE_DEPLOYMENTS).page, ("kube/whole.py",), (LIST,), (TransientError,)
     ),
     "a result of Prometheus": Reader(_object(_series), (), (SERIES,), (NotUnderstoodError,)),
     "a page of metrics": Reader(read_page, ("telemetry/pod_metrics.py",)),
