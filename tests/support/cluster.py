@@ -44,7 +44,7 @@ from tonnage.reconcile.case import World
 from tonnage.reconcile.first_child import REST_SECONDS
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.learning import KeptInMind
-from tonnage.reconcile.looks import Looks
+from tonnage.reconcile.looks import BELONGINGS, Looks
 from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.observe import MeasureLoad
@@ -232,7 +232,10 @@ class Cluster:
             if itself["metadata"]["uid"] == uid:
                 self.newborns.tell(key, event_type, itself)
                 return
-        self.newborns.outgrow(key)
+        for kind in BELONGINGS:
+            there = {found["metadata"]["uid"] for found in self.api.objects(kind)}
+            if uid in there or event_type == "MODIFIED":  # which can be its end
+                self.newborns.outgrow(key, kind)
 
     # Time
 

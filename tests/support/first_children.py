@@ -22,5 +22,5 @@ async def _find() -> list[str]:
         (first,) = cluster.deployments()
     cluster.cordon(first.removeprefix("llama-"))
     cluster.start_operator()
-    await cluster.reconcile("llama")
+    await cluster.take_turn("llama")
     return [name for name in cluster.deployments() if name != first]

@@ -1,88 +1,18 @@
 """Heartbeats wait in their socket while nobody works, and for nobody who begins to."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
-from aiohttp import web
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.test_utils import RawTestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.fake_clock import FakeClock
-from tests.support.fleet_objects import node
 from tests.support.scripted_server import Answer, serving
+from tests.support.told_of_nodes import following
 from tonnage.kube import gathering as module
 from tonnage.kube import transport
 from tonnage.kube.gathering import AT_WORK_SECONDS, MANY_BYTES, Gathering
 from tonnage.kube.kinds import NODES, PODS
-from tonnage.kube.protocol import Kind, TransientError
+from tonnage.kube.protocol import TransientError
 from tonnage.kube.transport import Transport
 from tonnage.kube.watching import Selection, WatchApi
-
-ARRIVES_SECONDS = 0.05
-"""What is sent on loopback is there by then, and read where anybody reads."""
-
-
-class Told:
-    """A server that tells of nodes when a test says so, and what was heard of them."""
-
-    def __init__(self, gathering: Gathering) -> None:
-        self.gathering = gathering
-        self.heard: list[str] = []
-        self.all_heard = asyncio.Event()
-        self.received = 0
-        self._news: asyncio.Queue[list[str]] = asyncio.Queue()
-
-    async def tell(self, *names: str) -> None:
-        """All in one piece; what is sent has arrived."""
-        self._news.put_nowait(list(names))
-        await asyncio.sleep(ARRIVES_SECONDS)
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        answer = web.StreamResponse()
-        await answer.prepare(request)
-        while names := await self._news.get():
-            await answer.write(b"".join(map(_line, names)))
-        return answer
-
-    async def follow(self, api: WatchApi, kind: Kind) -> None:
-        async for event in api.events(Selection(kind), "5"):
-            self.heard.append(event.object["metadata"]["name"])
-            if self.heard[-1] == "b":
-                self.all_heard.set()
-
-
-def _line(name: str) -> bytes:
-    found = node(name)
-    found["metadata"]["resourceVersion"] = "6"
-    return json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n"
-
-
-@asynccontextmanager
-async def following(
-    monkeypatch: pytest.MonkeyPatch, gathering: Gathering, kind: Kind = NODES
-) -> AsyncIterator[Told]:
-    told, receive = Told(gathering), ResponseHandler.data_received
-
-    def note(self: ResponseHandler, data: bytes) -> None:
-        told.received += 1
-        receive(self, data)
-
-    monkeypatch.setattr(ResponseHandler, "data_received", note)
-    async with (
-        RawTestServer(told.answer) as server,
-        ApiClient(Configuration(host=str(server.make_url("")))) as client,
-        asyncio.timeout(20),
-        asyncio.TaskGroup() as group,
-    ):
-        api = WatchApi(Transport(client, lambda *_: None), gathering)
-        group.create_task(told.follow(api, kind))
-        yield told
-        await told.tell()
-        await gathering.attend()
 
 
 async def test_nobody_wakes_up_for_what_is_told_while_it_gathers(

@@ -121,13 +121,13 @@ def test_what_becomes_of_a_first_child_is_seen_by_the_look_that_follows_it(bench
     key = Key("chat", "llama")
     itself, child = (_version_of(kind, "1") for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS))
     bench.remember(key, Look(itself, {DEPLOYMENTS: [child], SERVICES: (), PODS: ()}))
-    bench.newborns.rest(key)
+    bench.newborns.rest(key, {})
     bench.router.route(DEPLOYMENTS, "MODIFIED", _version_of(DEPLOYMENTS, "2"))
     assert (bench.keys, bench.later) == ([], [])
     assert bench.looks.recall(key) is None, "what was read before is outdated all the same"
     bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", itself)
     assert bench.keys == [key], "a user's wish does not wait"
-    bench.newborns.take(key)
+    bench.newborns.wake(key)
     bench.router.route(DEPLOYMENTS, "MODIFIED", _version_of(DEPLOYMENTS, "3"))
     assert bench.keys == [key, key]
 

@@ -24,9 +24,9 @@ AT_WORK_SECONDS: Final = 1.0
 MANY_BYTES: Final = 128 * 1024
 """Where so much came at once more is likely to wait, and whoever sends it shall not."""
 
-_TURNS: Final = 8
-"""Of the event loop, until what lay in a socket has been routed: it is watched again, read,
-decrypted, cut into lines, and whoever follows it goes on."""
+_TURNS: Final = 10
+"""Of the event loop, until what lay in a socket has been routed: what TLS had read is decrypted,
+the socket is watched again, read, decrypted, cut into lines, and whoever follows it goes on."""
 
 
 class Gathering:
@@ -47,6 +47,7 @@ class Gathering:
         woken = asyncio.Event()
         self._resting.add(woken)
         protocol.pause_reading()
+        _leave_in_socket(protocol.transport)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_SECONDS):
@@ -64,3 +65,11 @@ class Gathering:
             woken.set()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
+
+
+def _leave_in_socket(transport: asyncio.BaseTransport | None) -> None:
+    """TLS reads on while nobody reads it, up to 256 KiB, and wakes up for each piece; so it is to
+    stop after the first. asyncio documents the call in the code of that transport alone."""
+    limit = getattr(transport, "set_read_buffer_limits", None)
+    if limit is not None:
+        limit(high=1, low=0)

@@ -8,9 +8,21 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.kube.protocol import ConflictError, ForbiddenError, InvalidError, KubeApi, Object
+from tonnage.api.names import LABEL_OWNER
+from tonnage.kube.forwarding import ForwardingKubeApi
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.protocol import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    Kind,
+    KubeApi,
+    Labels,
+    Object,
+)
 from tonnage.reconcile.actions import Action, Apply
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.newborns import Grown
 
 REST_SECONDS: Final = 0.3
 """After its first child an object is looked at so soon, unless a user's wish brings it sooner. By
@@ -38,3 +50,50 @@ async def make_children(api: KubeApi, children: Iterable[Apply]) -> list[Object]
         for child in children:
             made.append(await api.create(child.kind, child.body))  # noqa: PERF401 - kept on failure
     return made
+
+
+class GrownApi(ForwardingKubeApi):
+    """For the look at an object whose first child was just made: what nobody told anything of is
+    not read, and what is there is not changed.
+
+    The Deployments are read: their controller has told of them by then. Services and pods of which
+    no event told are not there, or an event is about to tell; the object is what it was when its
+    child was planned, or its status will not be taken.
+    """
+
+    def __init__(self, behind: KubeApi, key: Key, grown: Grown) -> None:
+        super().__init__(behind)
+        self._key = key
+        self._itself = grown.itself
+        self._absent = frozenset({SERVICES, PODS} - grown.told)
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """The object as it was; any other is read live. Raises NotFoundError."""
+        if (kind, name) == (INFERENCE_DEPLOYMENTS, self._key.name):
+            return self._itself
+        return await super().get(kind, namespace, name)
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> list[Object]:
+        """None of what nobody told of; all else is read live."""
+        if kind in self._absent and labels == {LABEL_OWNER: self._key.name}:
+            return []
+        return await super().list(kind, namespace, labels)
+
+    async def apply(self, kind: Kind, body: Object) -> Object:
+        """Raises ConflictError: what is there is changed after it was read."""
+        raise ConflictError(f"{_NOT_READ}, apply {kind.kind} {body['metadata']['name']} waits")
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
+    ) -> None:
+        """Raises ConflictError."""
+        raise ConflictError(f"{_NOT_READ}, delete {kind.kind} {namespace}/{name} waits")
+
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+        """Raises ConflictError."""
+        raise ConflictError(f"{_NOT_READ}, scale {kind.kind} {seen['metadata']['name']} waits")
+
+
+_NOT_READ: Final = "not all of the object was read"

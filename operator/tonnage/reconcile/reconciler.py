@@ -14,7 +14,12 @@ from tonnage.kube.protocol import ApiError, ForbiddenError, KubeApi, Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.case import World
 from tonnage.reconcile.execute import execute, execute_optional
-from tonnage.reconcile.first_child import REST_SECONDS, first_children, make_children
+from tonnage.reconcile.first_child import (
+    REST_SECONDS,
+    GrownApi,
+    first_children,
+    make_children,
+)
 from tonnage.reconcile.forbidden import tell_unseen
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.learning import KeptInMind, Lessons
@@ -117,13 +122,14 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report what was done."""
-        if await self._make_first_child(key):
-            self._newborns.rest(key)
-            return Requeue.after(REST_SECONDS)
-        at_rest = await self._find_at_rest(key)
-        if at_rest is not None:
-            return at_rest
-        api = RecordingApi(self._api, key)
+        grown = self._newborns.wake(key)
+        if grown is None:
+            if await self._make_first_child(key):
+                return Requeue.after(REST_SECONDS)
+            at_rest = await self._find_at_rest(key)
+            if at_rest is not None:
+                return at_rest
+        api = RecordingApi(self._api if grown is None else GrownApi(self._api, key, grown), key)
         self._looks.begin(key)
         try:
             requeue = await self._reconcile_live(api, key)
@@ -144,13 +150,17 @@ class Reconciler:
             return False
         first = first_children(self._planner.plan(observation, self._now()).actions)
         self._looks.begin(key)
+        self._newborns.rest(key, told.itself)
         made: list[Object] = []
         try:
             made = await make_children(self._api, first)
         finally:
             known = Look(told.itself, {**told.belongings, DEPLOYMENTS: made})
             self._looks.end(key, known if made else None)
-        return bool(first) and len(made) == len(first)
+            is_done = bool(first) and len(made) == len(first)
+            if not is_done:
+                self._newborns.wake(key)
+        return is_done
 
     async def _find_at_rest(self, key: Key) -> Requeue | None:
         """When to look again at an object that the last look at it leaves nothing to do of, with

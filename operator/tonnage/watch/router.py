@@ -112,7 +112,7 @@ class EventRouter:
         if kind == INFERENCE_DEPLOYMENTS and key.name == obj["metadata"]["name"]:
             self._newborns.tell(key, event_type, obj)
         else:
-            self._newborns.outgrow(key)
+            self._newborns.outgrow(key, kind)
 
     def _tell_specs(self, event_type: str | None, obj: Object) -> None:
         identity, uid, generation = generation_of(obj)
