@@ -51,8 +51,11 @@ RETRY_BURST: Final = 100
 """Retries of all keys together, so that an outage does not end in a storm."""
 
 KEPT_FOR_WISHES: Final = 4
-"""One of so many workers does nothing but what users have just asked for; while they ask, so few do
-anything else. There is one thread, and a first child waits for whatever it does meanwhile."""
+"""One of so many workers does nothing but what users have just asked for."""
+
+BESIDE_WISHES: Final = 1
+"""While users ask, no more workers begin anything else: a first child waits for whatever the thread
+and the API server do meanwhile (docs/adr/0045-garbage-is-looked-for-seldom.md)."""
 
 EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
@@ -196,11 +199,11 @@ def lease_name(shard: Shard) -> str:
 
 
 def _queue(settings: Settings, metrics: Metrics) -> WorkQueue[Key]:
-    few = settings.workers // KEPT_FOR_WISHES
+    usually = settings.workers - settings.workers // KEPT_FOR_WISHES
     return WorkQueue(
         metrics.queue,
         retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST),
-        others_at_once=OthersAtOnce(settings.workers - few, max(1, few)),
+        others_at_once=OthersAtOnce(usually, BESIDE_WISHES),
     )
 
 
