@@ -195,6 +195,7 @@ async def test_cluster_scoped_objects_stand_in_the_file_and_the_server_is_not_as
     api = FleetFileKubeApi(behind, file)
     assert [found["metadata"]["name"] for found in await api.list(NODES)] == ["of-the-file"]
     assert await api.list(ACCELERATOR_POOLS) == []
+    await api.probe(NODES)
     assert behind.calls == []
     assert len(await api.list(INFERENCE_DEPLOYMENTS)) == 3
 
