@@ -19,7 +19,7 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.labels import select_labels
-from tonnage.kube.protocol import Object
+from tonnage.kube.protocol import Kind, Labels, Object
 from tonnage.reconcile.pools import PoolReporter
 from tonnage.render.scheduling import affinity
 from tonnage.watch.application import build_settings
@@ -77,6 +77,24 @@ async def test_pods_of_everybody_are_shown_and_so_is_all_that_belongs_to_one_obj
     assert len(await api.list(PODS)) == 1
     assert await api.list(DEPLOYMENTS) == []
     assert len(await api.list(DEPLOYMENTS, "chat", {LABEL_MANAGED_BY: MANAGED_BY})) == 1
+
+
+async def test_whatever_is_asked_of_all_is_narrowed_by_the_server() -> None:
+    asked: list[Labels | None] = []
+
+    class Asked(FakeApi):
+        async def list(
+            self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+        ) -> list[Object]:
+            asked.append(labels)
+            return await super().list(kind, namespace, labels)
+
+    api = ShardKubeApi(Asked(), EAST)
+    await api.list(DEPLOYMENTS)
+    await api.probe(DEPLOYMENTS)
+    await api.each(NODES, lambda _: None)
+    await api.each_whole(DEPLOYMENTS, lambda _: None)
+    assert asked == [dict(EAST.labels)] * 4
 
 
 def test_watches_are_narrowed_by_the_server() -> None:

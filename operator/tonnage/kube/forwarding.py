@@ -183,6 +183,12 @@ class ShardKubeApi(ForwardingKubeApi):
         """The same, whole."""
         await super().each_whole(kind, take, namespace, self._narrow(kind, namespace, labels))
 
+    async def probe(
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+    ) -> None:
+        """Find out what is in the way of listing these objects, of this shard."""
+        await super().probe(kind, namespace, self._narrow(kind, namespace, labels))
+
     def _narrow(self, kind: Kind, namespace: str | None, labels: Labels | None) -> Labels | None:
         if namespace is not None or kind not in SHARDED:
             return labels
