@@ -10,14 +10,12 @@ import msgspec
 
 from tonnage.api.names import GROUP
 from tonnage.kube.depth import cut_deep
-from tonnage.kube.lean import JSON, Page, check_identity
+from tonnage.kube.lean import Page, check_identity
 from tonnage.kube.protocol import Kind, Object, TransientError
 
 
 class WholeReader:
     """Reads the lists of a kind."""
-
-    accept: Final = JSON
 
     def __init__(self, kind: Kind) -> None:
         self._what = kind.plural
