@@ -240,6 +240,15 @@ class ReadContract:
         everywhere = await world.api.list(CONFIG_MAPS, None, {"team": "code"})
         assert "two" in [each["metadata"]["name"] for each in everywhere]
 
+    async def test_metadata_tells_the_version_of_what_is_listed(self, world: World) -> None:
+        await world.api.apply(SERVICES, service(world))
+        whole: list[Object] = []
+        metadata: list[Object] = []
+        await world.api.each_whole(SERVICES, whole.append, world.namespace)
+        await world.api.each_metadata(SERVICES, metadata.append, world.namespace)
+        assert [*map(_version_of, metadata)] == [*map(_version_of, whole)]
+        assert len(metadata) == 1
+
     async def test_list_of_an_empty_namespace_is_empty(self, world: World) -> None:
         assert await world.api.list(SERVICES, world.namespace) == []
 
@@ -380,6 +389,10 @@ def _small(world: World, kind: KindOf) -> Object:
         DEPLOYMENTS: deployment(world),
         INFERENCE_DEPLOYMENTS: inference_deployment(world),
     }[kind]
+
+
+def _version_of(live: Object) -> tuple[str, str]:
+    return live["metadata"]["uid"], live["metadata"]["resourceVersion"]
 
 
 def _without_status(live: Object) -> Object:

@@ -236,7 +236,7 @@ class FakeApi:
         for found in await self.list(kind, namespace, labels):
             take(found)
 
-    each_whole = each
+    each_whole = each_metadata = each
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None

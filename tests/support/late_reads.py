@@ -85,7 +85,7 @@ class LateReads(ForwardingKubeApi):
         for found in await self.list(kind, namespace, labels):
             take(found)
 
-    each_whole = each
+    each_whole = each_metadata = each
 
     def _objects(self, kind: Kind) -> dict[_Place, Object]:
         past = self._past[kind]

@@ -142,6 +142,16 @@ class Line(ForwardingKubeApi):
         await super().each(kind, take, namespace, labels)
         await self._wakefulness.needed()
 
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        await super().each_metadata(kind, take, namespace, labels)
+        await self._wakefulness.needed()
+
     async def each_whole(
         self,
         kind: Kind,

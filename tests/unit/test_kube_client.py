@@ -374,7 +374,7 @@ async def test_whole_objects_of_a_broken_answer_are_none() -> None:
 
 async def test_metadata_is_all_that_is_asked_for_where_nothing_else_is_read() -> None:
     async with client_of(pods("a")) as (api, server):
-        await api.each(INFERENCE_DEPLOYMENTS, lambda _: None)
+        await api.each_metadata(INFERENCE_DEPLOYMENTS, lambda _: None)
         await api.each(NODES, lambda _: None)
     assert [asked.accept for asked in server.asked] == [PARTIAL_METADATA_LIST, "application/json"]
 

@@ -93,8 +93,9 @@ async def test_whatever_is_asked_of_all_is_narrowed_by_the_server() -> None:
     await api.list(DEPLOYMENTS)
     await api.probe(DEPLOYMENTS)
     await api.each(NODES, lambda _: None)
+    await api.each_metadata(NODES, lambda _: None)
     await api.each_whole(DEPLOYMENTS, lambda _: None)
-    assert asked == [dict(EAST.labels)] * 4
+    assert asked == [dict(EAST.labels)] * 5
 
 
 def test_watches_are_narrowed_by_the_server() -> None:

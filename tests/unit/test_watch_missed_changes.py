@@ -53,7 +53,7 @@ class Cluster:
         for found in self.objects.get(kind, []):
             take(found)
 
-    each_whole = each
+    each_whole = each_metadata = each
 
     def tell(self, plural: str, changes: int) -> None:
         self.missed[plural] = changes

@@ -1,11 +1,13 @@
 """How much of the cluster is looked at, and that the loop cannot tell."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node
+from tonnage.catalog.load import load_catalog
 from tonnage.kube.forwarding import NamespacedKubeApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -17,8 +19,11 @@ from tonnage.kube.kinds import (
 )
 from tonnage.kube.protocol import KindMissingError, Object, TransientError
 from tonnage.kube.watching import Selection
+from tonnage.reconcile.looks import Looks
+from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.settings import Settings
 from tonnage.watch.fleet_file import FleetFile, FleetFileError, FleetFileKubeApi
+from tonnage.watch.lists import relist_fleet
 from tonnage.watch.scope import WATCHED, scope_of
 from tonnage.watch.start_up import MissingKindsError, find_kinds
 
@@ -59,11 +64,12 @@ async def test_what_is_handed_over_and_probed_is_so_in_each_namespace() -> None:
     behind = in_three_namespaces()
     api, found = NamespacedKubeApi(behind, ("chat", "search")), []
     await api.each(INFERENCE_DEPLOYMENTS, found.append)
+    await api.each_metadata(INFERENCE_DEPLOYMENTS, found.append)
     await api.each_whole(INFERENCE_DEPLOYMENTS, found.append)
     await api.probe(INFERENCE_DEPLOYMENTS)
     await api.probe(NODES)
-    assert [one["metadata"]["namespace"] for one in found] == ["chat", "search"] * 2
-    assert [call.namespace for call in behind.calls] == ["chat", "search"] * 3 + [None]
+    assert [one["metadata"]["namespace"] for one in found] == ["chat", "search"] * 3
+    assert [call.namespace for call in behind.calls] == ["chat", "search"] * 4 + [None]
 
 
 SCOPES = {
@@ -126,6 +132,7 @@ class Files:
 
 
 NODE = node() | {"kind": "Node"}
+NODE["metadata"]["resourceVersion"] = ""
 BROKEN = FleetFileError("fleet.yaml, line 3: is not YAML")
 
 
@@ -184,6 +191,22 @@ async def test_a_file_that_comes_later_is_read(tmp_path) -> None:
     assert not await file.refresh()
     path.write_text("0")
     assert await file.refresh()
+
+
+async def test_an_edited_node_counts_though_its_version_was_left_as_it_was(changing) -> None:
+    def printed(gpus: int) -> Object:
+        found = node(gpus=gpus) | {"kind": "Node"}
+        return found | {"metadata": found["metadata"] | {"resourceVersion": "7"}}
+
+    file, change = changing([printed(8)], [printed(4)])
+    api = FleetFileKubeApi(FakeApi(), file)
+    fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
+    for gpus in (8, 4):
+        await file.refresh()
+        await relist_fleet(api, fleet, Looks(lambda: datetime.now(UTC)))
+        (found,) = fleet.view().snapshot().nodes
+        assert found.capacity == {"amd.com/gpu": gpus}
+        change()
 
 
 async def test_cluster_scoped_objects_stand_in_the_file_and_the_server_is_not_asked(

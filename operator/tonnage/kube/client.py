@@ -17,7 +17,7 @@ from tonnage.kube.answers import ExpiredError
 from tonnage.kube.journal import enter_write
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.labels import select_labels
-from tonnage.kube.lean import JSON, LeanReader, Page
+from tonnage.kube.lean import JSON, PARTIAL_METADATA_LIST, LeanReader, Page, read_metadata
 from tonnage.kube.protocol import (
     ConflictError,
     Gate,
@@ -108,15 +108,25 @@ class AioKubeApi:
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all objects with these labels live, and hand them over one by one, as lean as
+        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
         `kube.lean` builds them.
 
         None is kept. Where it took too long it is begun anew, and what was handed over before
         comes again.
         """
-        reader = LeanReader(kind)
-        request = _list_request(kind, namespace, labels, PAGE_SIZE, reader.accept)
-        await self._each(request, reader.page, take)
+        request = _list_request(kind, namespace, labels, PAGE_SIZE)
+        await self._each(request, LeanReader(kind).page, take)
+
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same of the metadata of objects of any kind."""
+        request = _list_request(kind, namespace, labels, PAGE_SIZE, PARTIAL_METADATA_LIST)
+        await self._each(request, read_metadata(kind).page, take)
 
     async def each_whole(
         self,

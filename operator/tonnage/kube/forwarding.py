@@ -45,6 +45,16 @@ class ForwardingKubeApi:
         """Read all objects live, and hand them over one by one, lean."""
         await self._behind.each(kind, take, namespace, labels)
 
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same of the metadata of objects of any kind."""
+        await self._behind.each_metadata(kind, take, namespace, labels)
+
     async def each_whole(
         self,
         kind: Kind,
@@ -123,6 +133,17 @@ class NamespacedKubeApi(ForwardingKubeApi):
         for place in self._places(kind, namespace):
             await super().each(kind, take, place, labels)
 
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, their metadata."""
+        for place in self._places(kind, namespace):
+            await super().each_metadata(kind, take, place, labels)
+
     async def each_whole(
         self,
         kind: Kind,
@@ -172,6 +193,17 @@ class ShardKubeApi(ForwardingKubeApi):
     ) -> None:
         """Hand over all objects one by one, of this shard where none of one namespace."""
         await super().each(kind, take, namespace, self._narrow(kind, namespace, labels))
+
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, their metadata."""
+        labels = self._narrow(kind, namespace, labels)
+        await super().each_metadata(kind, take, namespace, labels)
 
     async def each_whole(
         self,

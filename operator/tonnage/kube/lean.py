@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 import msgspec
 
 from tonnage.kube.answers import parse_object
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PODS, SERVICES
+from tonnage.kube.kinds import NODES, PODS
 from tonnage.kube.protocol import Kind, Object, TransientError
 
 JSON: Final = "application/json"
@@ -43,18 +43,12 @@ class Page:
 class LeanReader:
     """Reads what the API server tells of a kind: Nodes, Pods, or the metadata of others."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, parts: type | None = None) -> None:
         self._what = kind.plural
-        parts = _PARTS[kind]
-        self._is_metadata = parts is _MetadataOnly
+        parts = parts or _PARTS.get(kind, _MetadataOnly)
         # mypy takes a type in a variable for none.
         self._lines = msgspec.json.Decoder(_Line[parts])  # type: ignore[valid-type]
         self._lists = msgspec.json.Decoder(_List[parts])  # type: ignore[valid-type]
-
-    @property
-    def accept(self) -> str:
-        """The form in which lists are to be asked for."""
-        return PARTIAL_METADATA_LIST if self._is_metadata else JSON
 
     def event(self, line: bytes) -> Event:
         """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
@@ -91,6 +85,11 @@ class LeanReader:
             start = json.dumps(line[:80].decode(errors="replace"))
             raise TransientError(f"watch {self._what}: a line that is no event: {start}")
         return Event("ERROR", status)
+
+
+def read_metadata(kind: Kind) -> LeanReader:
+    """A reader of lists that are asked for as PARTIAL_METADATA_LIST."""
+    return LeanReader(kind, _MetadataOnly)
 
 
 def check_identity(what: str, found: Mapping[str, Any]) -> None:
@@ -172,13 +171,7 @@ class _MetadataOnly(TypedDict, total=False):
     metadata: _Metadata
 
 
-_PARTS: Final[Mapping[Kind, type]] = {
-    NODES: _Node,
-    PODS: _Pod,
-    INFERENCE_DEPLOYMENTS: _MetadataOnly,
-    DEPLOYMENTS: _MetadataOnly,
-    SERVICES: _MetadataOnly,
-}
+_PARTS: Final[Mapping[Kind, type]] = {NODES: _Node, PODS: _Pod}
 
 _Parts = TypeVar("_Parts")
 

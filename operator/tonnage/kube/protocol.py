@@ -120,8 +120,18 @@ class KubeApi(ClusterReader, Protocol):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Read all objects with these labels live, and hand them over one by one, as lean as
+        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
         `kube.lean` builds them; none is kept."""
+        ...
+
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same of the metadata of objects of any kind."""
         ...
 
     async def each_whole(

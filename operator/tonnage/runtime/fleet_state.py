@@ -86,7 +86,7 @@ class FleetState:
     def observe_node(self, obj: Object) -> None:
         """A Node is so now."""
         name, uid = _identity(obj)
-        self._learn(self._nodes.observe(name, uid, read_node(obj)))
+        self._learn(self._nodes.observe(name, uid, read_node(obj), _version(obj)))
 
     def forget_node(self, obj: Object) -> None:
         """The Node is gone; one of the same name and another uid is not."""
@@ -97,16 +97,12 @@ class FleetState:
     def observe_pod(self, obj: Object) -> None:
         """A Pod is so now."""
         _, uid = _identity(obj)
-        pod = read_gpu_pod(obj)
-        if pod is None:
-            self._learn(self._pods.forget(uid, uid))
-        else:
-            self._learn(self._pods.observe(uid, uid, pod))
+        self._learn(self._pods.observe(uid, uid, read_gpu_pod(obj), _version(obj)))
 
     def forget_pod(self, obj: Object) -> None:
-        """The Pod is gone."""
+        """The Pod is gone, or has finished: then lists go on to show it, in this version."""
         _, uid = _identity(obj)
-        self._learn(self._pods.forget(uid, uid))
+        self._learn(self._pods.observe(uid, uid, None, _version(obj)))
 
     # Declared pools
 
@@ -135,7 +131,11 @@ class FleetState:
 
     def begin_list(self, kind: Kind) -> "FleetList[Any]":
         """To be called before Nodes, Pods or AcceleratorPools are asked for."""
-        return FleetList(self._seen[kind], _READERS[kind], self._learn)
+        return FleetList(self._seen[kind], kind, self._learn)
+
+    def knows_versions(self, kind: Kind) -> bool:
+        """Whether of any object of a kind it is known which version was told of."""
+        return self._seen[kind].knows_versions
 
     # Silent watches
 
@@ -213,42 +213,49 @@ class FleetState:
 class FleetList(Generic[T]):
     """All objects of a kind, each read as it comes: of the object itself nothing is kept."""
 
-    def __init__(
-        self, seen: SeenObjects[T], read: "_Reader[T]", learn: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, seen: SeenObjects[T], kind: Kind, learn: Callable[[bool], None]) -> None:
         self._seen = seen
-        self._read = read
+        self._read: _Reader[T] = _READERS[kind]
+        self._identify = _IDENTITIES[kind]
         self._learn = learn
         self._since = seen.mark()
         self._found: list[tuple[str, str, T]] = []
+        self._versions: dict[str, tuple[str, str]] = {}
+
+    def confirm(self, obj: Object) -> bool:
+        """The list shows that there is this one, of which the metadata is enough; whether it is
+        known in that version."""
+        (identity, uid), version = self._identify(obj), _version(obj)
+        if version is None or not self._seen.is_known(identity, uid, version):
+            return False
+        self._versions[identity] = uid, version
+        return True
+
+    def is_told(self, obj: Object) -> bool:
+        """Whether an event has told of it since the list was begun: that is newer."""
+        identity, _ = self._identify(obj)
+        return self._seen.was_told(identity, self._since)
 
     def take(self, obj: Object) -> None:
         """The list shows this one."""
+        (identity, uid), version = self._identify(obj), _version(obj)
+        if version is not None:
+            self._versions[identity] = uid, version
         if (found := self._read(obj)) is not None:
-            self._found.append(found)
+            self._found.append((identity, uid, found))
 
     def end(self) -> None:
         """There are no others: what is known otherwise, and no event told since, is gone."""
-        self._learn(self._seen.replace(self._found, self._since))
+        self._learn(self._seen.replace(self._found, self._since, self._versions))
 
 
-_Reader = Callable[[Object], tuple[str, str, T] | None]
-"""To an object's identity, its uid, and what is needed of it; None where nothing is."""
+_Reader = Callable[[Object], T | None]
+"""To what is needed of an object; None where nothing is."""
 
 
-def _node_of(obj: Object) -> tuple[str, str, Node]:
-    return *_identity(obj), read_node(obj)
-
-
-def _pod_of(obj: Object) -> tuple[str, str, GpuPod] | None:
+def _uid_twice(obj: Object) -> tuple[str, str]:
     _, uid = _identity(obj)
-    pod = read_gpu_pod(obj)
-    return None if pod is None else (uid, uid, pod)
-
-
-def _pool_of(obj: Object) -> tuple[str, str, DeclaredPool] | None:
-    pool = _read_pool(obj)
-    return None if pool is None else (*_identity(obj), pool)
+    return uid, uid
 
 
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -265,8 +272,21 @@ def _read_pool(obj: Object) -> DeclaredPool | None:
         return None
 
 
+def _version(obj: Mapping[str, Any]) -> str | None:
+    """None for an object of a file, whose version says nothing."""
+    version: str = obj["metadata"].get("resourceVersion", "")
+    return version or None
+
+
 _READERS: Final[Mapping[Kind, _Reader[Any]]] = {
-    NODES: _node_of,
-    PODS: _pod_of,
-    ACCELERATOR_POOLS: _pool_of,
+    NODES: read_node,
+    PODS: read_gpu_pod,
+    ACCELERATOR_POOLS: _read_pool,
 }
+
+_IDENTITIES: Final[Mapping[Kind, Callable[[Object], tuple[str, str]]]] = {
+    NODES: _identity,
+    PODS: _uid_twice,
+    ACCELERATOR_POOLS: _identity,
+}
+"""By what objects of a kind are known, and their uids."""

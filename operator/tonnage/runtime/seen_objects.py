@@ -4,14 +4,22 @@ A watch can miss deletions (after a 410 the survivors are told again, the dead a
 list replaces what is known now and then. An event that came after the list was begun is newer than
 the list and stands.
 
+A list need not show all of an object again that is known in its version: `is_known` tells.
+
 What a list finds changed and no event tells either soon after is a sign that the watch is silent:
 a connection that somewhere on its way was dropped can look open for ever.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+Versions = Mapping[str, tuple[str, str]]
+"""The uid and the resourceVersion of objects, by identity."""
+
+_NO_VERSIONS: Final[Versions] = MappingProxyType({})
 
 
 class SeenObjects(Generic[T]):
@@ -24,6 +32,7 @@ class SeenObjects(Generic[T]):
         self._put = put
         self._drop = drop
         self._objects: dict[str, tuple[str, T]] = {}
+        self._versions: dict[str, tuple[str, str]] = {}
         self._told_at: dict[str, int] = {}
         self._events = 0
         self._unannounced: set[str] = set()
@@ -36,16 +45,32 @@ class SeenObjects(Generic[T]):
         """The moment before a list is asked for."""
         return self._events
 
-    def observe(self, identity: str, uid: str, value: T) -> bool:
-        """An event told of the object; whether what is known changed."""
+    @property
+    def knows_versions(self) -> bool:
+        """Whether anything was told of with its version."""
+        return bool(self._versions)
+
+    def is_known(self, identity: str, uid: str, version: str) -> bool:
+        """Whether what was told last of the object was told of this version."""
+        return self._versions.get(identity) == (uid, version)
+
+    def was_told(self, identity: str, since: int) -> bool:
+        """Whether an event has told of the object since that mark."""
+        return self._told_at.get(identity, 0) > since
+
+    def observe(self, identity: str, uid: str, value: T | None, version: str | None = None) -> bool:
+        """An event told of the object, in this version; whether what is known changed. None is the
+        value of what needs no place."""
         self._tell(identity)
-        return self._learn(identity, uid, value)
+        self._note(identity, uid, version)
+        return self._lose(identity) if value is None else self._learn(identity, uid, value)
 
     def forget(self, identity: str, uid: str) -> bool:
         """An event told that the object of this uid is gone; whether it was known."""
         if self._objects.get(identity, (uid, None))[0] != uid:
             return False  # one of the same name is already there in its place
         self._tell(identity)
+        self._versions.pop(identity, None)
         return self._lose(identity)
 
     def begin_anew(self) -> None:
@@ -60,19 +85,31 @@ class SeenObjects(Generic[T]):
         self._unannounced.clear()
         return count
 
-    def replace(self, listed: Iterable[tuple[str, str, T]], since: int) -> bool:
-        """A list begun at the mark `since` is complete; whether what is known changed."""
+    def replace(
+        self,
+        listed: Iterable[tuple[str, str, T]],
+        since: int,
+        versions: Versions = _NO_VERSIONS,
+    ) -> bool:
+        """A list begun at the mark `since` is complete; whether what is known changed. `versions`
+        are uids and versions by identity of all that it showed, also of what needs no place, and of
+        what is known in that version and not listed."""
         newer = {identity for identity, moment in self._told_at.items() if moment > since}
         self._told_at = {identity: self._told_at[identity] for identity in newer}
         changed: set[str] = set()
-        present = set(newer)
+        shown = set()
         for identity, uid, value in listed:
-            present.add(identity)
+            shown.add(identity)
             if identity not in newer and self._learn(identity, uid, value):
                 changed.add(identity)
-        for gone in sorted(self._objects.keys() - present):
+        kept = {one for one, found in versions.items() if self._versions.get(one) == found} - shown
+        for gone in sorted(self._objects.keys() - newer - shown - kept):
             self._lose(gone)
             changed.add(gone)
+        told = {one: self._versions[one] for one in newer if one in self._versions}
+        self._versions = {**versions, **told}
+        for one in newer - told.keys():
+            self._versions.pop(one, None)
         if self._begun_anew is None:
             self._unannounced |= changed
         elif self._begun_anew <= since:
@@ -91,6 +128,12 @@ class SeenObjects(Generic[T]):
             return False
         self._drop(identity)
         return True
+
+    def _note(self, identity: str, uid: str, version: str | None) -> None:
+        if version is None:
+            self._versions.pop(identity, None)
+        else:
+            self._versions[identity] = (uid, version)
 
     def _tell(self, identity: str) -> None:
         self._events += 1

@@ -45,7 +45,7 @@ class FleetFile:
         self._seen = seen
         try:
             # Parsing megabytes of YAML takes seconds, in which the Lease has to be renewed.
-            objects = await asyncio.to_thread(self._read, self.path)
+            objects = [*map(_unversioned, await asyncio.to_thread(self._read, self.path))]
         except FleetFileError as error:
             self._refuse(str(error))
             return False
@@ -72,6 +72,11 @@ class FleetFile:
         except OSError:
             return None
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _unversioned(obj: Object) -> Object:
+    """Who edits what kubectl printed leaves the version as it was, of which that is another one."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
 
 
 class FleetFileKubeApi(ForwardingKubeApi):
@@ -102,6 +107,19 @@ class FleetFileKubeApi(ForwardingKubeApi):
             return
         for found in await self.list(kind, labels=labels):
             take(found)
+
+    async def each_metadata(
+        self,
+        kind: Kind,
+        take: Callable[[Object], object],
+        namespace: str | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        """The same, of which those of the file are whole."""
+        if kind.namespaced:
+            await super().each_metadata(kind, take, namespace, labels)
+        else:
+            await self.each(kind, take, labels=labels)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None

@@ -1,5 +1,6 @@
 """What lists put right: missed deletions of the fleet, missed events of any InferenceDeployment."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,10 @@ MISSING_WORTH_A_LIST: Final = 50
 """Where one in so many objects has to be read anew, the lists of what belongs to all of them cost
 less than four reads of each."""
 
+EVENTS_TAKE_SECONDS: Final = 2.0
+"""What a list showed, a watch tells within that time: of the nodes of a large fleet there is always
+one whose heartbeat is on its way."""
+
 
 def seen_specs(add: Callable[[Key], None]) -> SeenObjects[int]:
     """The generations of InferenceDeployments. One that a list does not show any more is looked at
@@ -47,22 +52,52 @@ def generation_of(obj: Object) -> tuple[str, str, int]:
 
 async def relist_fleet(api: KubeApi, fleet: FleetState, looks: Looks) -> None:
     """Make the cache what the cluster is. Raises ApiError."""
-    nodes = fleet.begin_list(NODES)
-    await api.each(NODES, nodes.take)
-    nodes.end()
+    await _list_news(api, fleet, NODES, lambda _: None)
     pools = fleet.begin_list(ACCELERATOR_POOLS)
     for pool in await api.list(ACCELERATOR_POOLS):
         pools.take(pool)
     pools.end()
-    pods, versions = fleet.begin_list(PODS), Versions(PODS)
-
-    def take(pod: Object) -> None:
-        pods.take(pod)
-        versions.note(pod)
-
-    await api.each(PODS, take)
-    pods.end()
+    versions = Versions(PODS)
+    await _list_news(api, fleet, PODS, versions.note)
     versions.tell(looks)
+
+
+async def _list_news(
+    api: KubeApi, fleet: FleetState, kind: Kind, note: Callable[[Object], None]
+) -> None:
+    """Make the cache what there is of a kind. Its metadata shows whether that is known already;
+    where anything is not, and no event tells of it, all is read. `note` may be told of an object
+    twice."""
+    if fleet.knows_versions(kind) and await _is_known(api, fleet, kind, note):
+        return
+    listed = fleet.begin_list(kind)
+
+    def take(obj: Object) -> None:
+        note(obj)
+        listed.take(obj)
+
+    await api.each(kind, take)
+    listed.end()
+
+
+async def _is_known(
+    api: KubeApi, fleet: FleetState, kind: Kind, note: Callable[[Object], None]
+) -> bool:
+    """Whether all that there is of a kind is known; what there is no more is forgotten."""
+    listed, news = fleet.begin_list(kind), list[Object]()
+
+    def compare(obj: Object) -> None:
+        note(obj)
+        if not listed.confirm(obj):
+            news.append(obj)
+
+    await api.each_metadata(kind, compare)
+    if not all(map(listed.is_told, news)):
+        await asyncio.sleep(EVENTS_TAKE_SECONDS)
+        if not all(map(listed.is_told, news)):
+            return False
+    listed.end()
+    return True
 
 
 async def resync(
@@ -87,7 +122,7 @@ async def resync(
     else:
         versions = {kind: Versions(kind) for kind in (DEPLOYMENTS, SERVICES)}
         for kind, found in versions.items():
-            await api.each(kind, found.note, labels=OURS)
+            await api.each_metadata(kind, found.note, labels=OURS)
     for found in (itself, *versions.values()):
         found.tell(looks)
     for key in resting.awake(keys | fleet.known_keys()):
@@ -106,7 +141,7 @@ async def _list_specs(api: KubeApi, specs: SeenObjects[int]) -> tuple[set[Key], 
         generation = generation_of(obj)
         generations[generation[0]] = generation
 
-    await api.each(INFERENCE_DEPLOYMENTS, note)
+    await api.each_metadata(INFERENCE_DEPLOYMENTS, note)
     specs.replace(generations.values(), since)
     return keys, versions
 
