@@ -30,7 +30,7 @@ from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render import deployment
-from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.fleet_state import FleetList, FleetState
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.waiting_line import WaitingLine
 from tonnage.watch import process
@@ -206,6 +206,10 @@ def _know_better_than_lists(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Looks, "listed", lambda *_: None)
 
 
+def _leave_what_lists_show_to_events(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FleetList, "is_told", lambda *_: True)
+
+
 def _pass_over_whatever_lists_show(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Looks, "would_rest", lambda *_: True)
 
@@ -281,6 +285,10 @@ MUTANTS: Final = {
     "believes in nodes that are gone": Mutant(
         _believe_in_ghosts,
         _by_view("leave a pool whose nodes are gone", View("gone", (NODES,))),
+    ),
+    "leaves what lists show to events that do not come": Mutant(
+        _leave_what_lists_show_to_events,
+        _by_view("use nodes that are given back", View("silent", (NODES,))),
     ),
     "takes news for an echo of its own writes": Mutant(
         _take_news_for_echoes, _by_plans("scale up")

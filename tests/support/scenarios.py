@@ -204,6 +204,11 @@ SCENARIOS: Final = {
         _lose_nodes,
         ends="InsufficientGPUs",
     ),
+    "use nodes that are given back": Scenario(
+        (MI300X,),
+        (lambda cluster: cluster.cordon("mi300x"), apply(replicas=2)),
+        lambda cluster: cluster.cordon("mi300x", cordoned=False),
+    ),
     "move to a cheaper pool": Scenario(
         (MI300X, H100),
         (_price("0.50"), apply(placement={"rebalance": _CHEAPER})),
