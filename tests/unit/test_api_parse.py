@@ -23,6 +23,12 @@ def test_what_is_left_out_gets_its_default() -> None:
     assert spec.replicas is None
 
 
+def test_what_never_changes_is_not_copied() -> None:
+    one, other = parse_spec(GOOD), parse_spec(GOOD)
+    assert one == other
+    assert one.placement is other.placement
+
+
 @pytest.mark.parametrize("duration", ["1ms", "0.5s", "1h30m", "0s10ms", "00.10s"])
 def test_a_latency_above_zero_may_be_written_as_any_duration(duration: str) -> None:
     spec = parse_spec(GOOD | {"scaling": {"targets": {"timeToFirstToken": duration}}})

@@ -25,10 +25,10 @@ def runs(last: LastReadyPlan, deployment: ChildDeployment) -> bool:
 def needs_revisions(status: Mapping[str, Any], deployments: Iterable[ChildDeployment]) -> bool:
     """Whether the last template that served has to be looked for among old ReplicaSets: plans have
     failed since, by this status, and no Deployment has it."""
-    last = read_last_ready(status)
-    if last is None or not status.get("failedPlans"):
+    if not status.get("failedPlans"):
         return False
-    return not any(runs(last, found) for found in deployments)
+    last = read_last_ready(status)
+    return last is not None and not any(runs(last, found) for found in deployments)
 
 
 def find_revision(
