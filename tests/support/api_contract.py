@@ -24,7 +24,14 @@ from tonnage.kube.kinds import (
     LEASES,
     SERVICES,
 )
-from tonnage.kube.protocol import ConflictError, KindMissingError, NotFoundError, Object
+from tonnage.kube.protocol import (
+    ConflictError,
+    KindMissingError,
+    Listing,
+    NotFoundError,
+    Object,
+    Parts,
+)
 from tonnage.kube.protocol import Kind as KindOf
 
 
@@ -244,8 +251,8 @@ class ReadContract:
         await world.api.apply(SERVICES, service(world))
         whole: list[Object] = []
         metadata: list[Object] = []
-        await world.api.each_whole(SERVICES, whole.append, world.namespace)
-        await world.api.each_metadata(SERVICES, metadata.append, world.namespace)
+        await world.api.each(Listing(SERVICES, Parts.WHOLE, world.namespace), whole.append)
+        await world.api.each(Listing(SERVICES, Parts.METADATA, world.namespace), metadata.append)
         assert [*map(_version_of, metadata)] == [*map(_version_of, whole)]
         assert len(metadata) == 1
 

@@ -31,8 +31,10 @@ from tonnage.kube.protocol import (
     Kind,
     KindMissingError,
     Labels,
+    Listing,
     NotFoundError,
     Object,
+    Parts,
 )
 
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
@@ -226,17 +228,9 @@ class FakeApi:
         ]
         return _copied(found)
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], Any],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        for found in await self.list(kind, namespace, labels):
-            take(found)
-
-    each_whole = each_metadata = each
+    async def each(self, wanted: Listing, take: Callable[[Object], Any]) -> None:
+        for found in await self.list(wanted.kind, wanted.namespace, wanted.labels):
+            take(parts_of(found, wanted.parts))
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
@@ -407,6 +401,11 @@ class FakeApi:
             if fault.after == after and fault.hits(verb, kind, self._writes, self._asked):
                 self._faults.remove(fault)
                 raise fault.error
+
+
+def parts_of(found: Object, parts: Parts) -> Object:
+    """What a list shows of an object where these parts are asked for, at least."""
+    return {"metadata": found["metadata"]} if parts is Parts.METADATA else found
 
 
 def _nobody_acts() -> None:

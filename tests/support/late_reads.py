@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.fake_api import FakeApi
+from tests.support.fake_api import FakeApi, parts_of
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object
+from tonnage.kube.protocol import Kind, Labels, Listing, NotFoundError, Object
 
 _Place = tuple[str | None, str]
 _Objects = list[Object]  # inside the class, `list` is the verb
@@ -75,17 +75,9 @@ class LateReads(ForwardingKubeApi):
             if namespace in (None, place[0]) and has_labels(body, labels or {})
         ]
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        for found in await self.list(kind, namespace, labels):
-            take(found)
-
-    each_whole = each_metadata = each
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        for found in await self.list(wanted.kind, wanted.namespace, wanted.labels):
+            take(parts_of(found, wanted.parts))
 
     def _objects(self, kind: Kind) -> dict[_Place, Object]:
         past = self._past[kind]

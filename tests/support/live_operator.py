@@ -26,7 +26,7 @@ from tonnage.kube.connection import Connection
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.kinds import EVENTS, LEASES
 from tonnage.kube.lease import Clock, LeaderElector, LeaseTiming
-from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object
+from tonnage.kube.protocol import Kind, Labels, Listing, NotFoundError, Object
 from tonnage.kube.throttle import TokenBucket
 from tonnage.runtime.controller import Controller
 from tonnage.runtime.settings import Settings
@@ -132,34 +132,8 @@ class Line(ForwardingKubeApi):
         await self._wakefulness.needed()
         return found
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        await super().each(kind, take, namespace, labels)
-        await self._wakefulness.needed()
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        await super().each_metadata(kind, take, namespace, labels)
-        await self._wakefulness.needed()
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        await super().each_whole(kind, take, namespace, labels)
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        await super().each(wanted, take)
         await self._wakefulness.needed()
 
     async def apply(self, kind: Kind, body: Object) -> Object:

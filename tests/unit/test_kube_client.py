@@ -27,9 +27,11 @@ from tonnage.kube.protocol import (
     Gate,
     InvalidError,
     KindMissingError,
+    Listing,
     NotFoundError,
     NotLeadingError,
     Object,
+    Parts,
     TransientError,
 )
 from tonnage.kube.throttle import TokenBucket
@@ -108,7 +110,7 @@ async def test_request_goes_to_the_path_of(name: str) -> None:
 async def test_no_answer_is_to_be_packed() -> None:
     async with client_of(Answer(body={"metadata": {}, "items": []})) as (api, server):
         await api.list(CONFIG_MAPS, "chat")
-        await api.each(NODES, lambda _: None)
+        await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
     assert [asked.encodings for asked in server.asked] == ["identity", "identity"]
 
 
@@ -357,7 +359,7 @@ async def test_whole_objects_are_handed_over_without_their_managers() -> None:
     answer = Answer(body={"metadata": {"continue": "t"}, "items": [managed]})
     found: list[Object] = []
     async with client_of(answer, pods("c")) as (api, server):
-        await api.each_whole(DEPLOYMENTS, found.append, labels={"app": "d"})
+        await api.each(Listing(DEPLOYMENTS, Parts.WHOLE, labels={"app": "d"}), found.append)
     named = {"apiVersion": "apps/v1", "kind": "Deployment"}
     assert found[0] == named | {"metadata": {"name": "a", "uid": "a"}, "spec": {"b": 1}}
     assert found[1]["metadata"]["name"] == "c"
@@ -369,13 +371,13 @@ async def test_whole_objects_of_a_broken_answer_are_none() -> None:
     for body in ({"items": [{}]}, {"items": 7}, {"metadata": 7}):
         async with client_of(Answer(body=body)) as (api, _):
             with pytest.raises(TransientError, match="inferencedeployments"):
-                await api.each_whole(INFERENCE_DEPLOYMENTS, lambda _: None)
+                await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.WHOLE), lambda _: None)
 
 
 async def test_metadata_is_all_that_is_asked_for_where_nothing_else_is_read() -> None:
     async with client_of(pods("a")) as (api, server):
-        await api.each_metadata(INFERENCE_DEPLOYMENTS, lambda _: None)
-        await api.each(NODES, lambda _: None)
+        await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.METADATA), lambda _: None)
+        await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
     assert [asked.accept for asked in server.asked] == [PARTIAL_METADATA_LIST, "application/json"]
 
 
@@ -394,7 +396,9 @@ async def test_a_probe_of_a_kind_that_is_not_there_says_so() -> None:
 async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:
     taken: list[str] = []
     async with client_of(pods("a", "b", token="t"), pods("c")) as (api, server):
-        await api.each(PODS, lambda pod: taken.append(pod["metadata"]["name"]), "chat")
+        await api.each(
+            Listing(PODS, Parts.LEAN, "chat"), lambda pod: taken.append(pod["metadata"]["name"])
+        )
     assert taken == ["a", "b", "c"]
     assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/chat/pods"] * 2
     assert [asked.query for asked in server.asked] == [
@@ -407,7 +411,7 @@ async def test_each_pod_is_handed_over_again_where_the_list_took_too_long() -> N
     taken: list[str] = []
     answers = pods("a", token="t"), Answer(410, STATUS), pods("a", "b")
     async with client_of(*answers) as (api, _):
-        await api.each(PODS, lambda pod: taken.append(pod["metadata"]["name"]))
+        await api.each(Listing(PODS, Parts.LEAN), lambda pod: taken.append(pod["metadata"]["name"]))
     assert taken == ["a", "a", "b"]
 
 

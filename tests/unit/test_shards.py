@@ -19,7 +19,7 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.labels import select_labels
-from tonnage.kube.protocol import Kind, Labels, Object
+from tonnage.kube.protocol import Kind, Labels, Listing, Object, Parts
 from tonnage.reconcile.pools import PoolReporter
 from tonnage.render.scheduling import affinity
 from tonnage.watch.application import build_settings
@@ -92,10 +92,8 @@ async def test_whatever_is_asked_of_all_is_narrowed_by_the_server() -> None:
     api = ShardKubeApi(Asked(), EAST)
     await api.list(DEPLOYMENTS)
     await api.probe(DEPLOYMENTS)
-    await api.each(NODES, lambda _: None)
-    await api.each_metadata(NODES, lambda _: None)
-    await api.each_whole(DEPLOYMENTS, lambda _: None)
-    assert asked == [dict(EAST.labels)] * 5
+    await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
+    assert asked == [dict(EAST.labels)] * 3
 
 
 def test_watches_are_narrowed_by_the_server() -> None:

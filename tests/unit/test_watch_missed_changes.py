@@ -9,7 +9,7 @@ from tests.support.fleet_objects import node
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.corrections import UNCORRECTED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import Kind, Object
+from tonnage.kube.protocol import Kind, Listing, Object
 from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
@@ -49,11 +49,9 @@ class Cluster:
     async def list(self, kind: Kind) -> list[Object]:
         return self.objects.get(kind, [])
 
-    async def each(self, kind: Kind, take: Callable[[Object], object], **_: Any) -> None:
-        for found in self.objects.get(kind, []):
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        for found in self.objects.get(wanted.kind, []):
             take(found)
-
-    each_whole = each_metadata = each
 
     def tell(self, plural: str, changes: int) -> None:
         self.missed[plural] = changes

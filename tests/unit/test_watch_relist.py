@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from tests.support.fleet_objects import node, pod
 from tonnage.catalog.load import load_catalog
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.kinds import NODES, PODS
-from tonnage.kube.protocol import Kind, Object
+from tonnage.kube.protocol import Kind, Listing, Object, Parts
 from tonnage.reconcile.looks import Looks
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.watch import lists
@@ -27,21 +26,14 @@ class Api(ForwardingKubeApi):
 
     def __init__(self, behind: FakeApi) -> None:
         super().__init__(behind)
-        self.asked: list[tuple[str, Kind]] = []
+        self.asked: list[tuple[Parts, Kind]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def each(self, kind: Kind, take: Any, *rest: Any, **more: Any) -> None:
-        self.asked.append(("whole", kind))
-        await super().each(kind, take, *rest, **more)
-
-    async def each_metadata(self, kind: Kind, take: Any, *rest: Any, **more: Any) -> None:
-        self.asked.append(("metadata", kind))
-
-        def strip(obj: Object) -> None:
-            take({"metadata": obj["metadata"]})
-
-        await super().each_metadata(kind, strip, *rest, **more)
-        self.meanwhile()
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        self.asked.append((wanted.parts, wanted.kind))
+        await super().each(wanted, take)
+        if wanted.parts is Parts.METADATA:
+            self.meanwhile()
 
 
 class Operator:
@@ -53,7 +45,7 @@ class Operator:
         self.fleet = a_fleet()
         self.looks = Looks(lambda: datetime.now(UTC))
 
-    async def relist(self) -> list[tuple[str, Kind]]:
+    async def relist(self) -> list[tuple[Parts, Kind]]:
         self.api.asked.clear()
         await relist_fleet(self.api, self.fleet, self.looks)
         return self.api.asked
@@ -66,6 +58,10 @@ class Operator:
 
 def a_fleet() -> FleetState:
     return FleetState(CATALOG, lambda: None, lambda: None, lambda _: None)
+
+
+OF_NODES, OF_PODS = (Parts.METADATA, NODES), (Parts.METADATA, PODS)
+ALL_IS_KNOWN = [OF_NODES, OF_PODS]
 
 
 @pytest.fixture(autouse=True)
@@ -84,17 +80,14 @@ async def operator() -> Operator:
     return found
 
 
-METADATA = [("metadata", NODES), ("metadata", PODS)]
-
-
 async def test_the_first_list_reads_everything() -> None:
     operator = Operator()
-    assert await operator.relist() == [("whole", NODES), ("whole", PODS)]
+    assert await operator.relist() == [(Parts.LEAN, NODES), (Parts.LEAN, PODS)]
 
 
 async def test_what_is_known_is_not_read_again(operator: Operator) -> None:
     changes = operator.fleet.changes
-    assert await operator.relist() == METADATA
+    assert await operator.relist() == ALL_IS_KNOWN
     assert operator.fleet.changes == changes
     assert await operator.is_right()
 
@@ -103,7 +96,7 @@ async def test_what_is_gone_is_forgotten_without_reading_the_others(operator: Op
     operator.cluster.remove(NODES, None, "b")
     (held,) = (one for one in operator.cluster.objects(PODS) if "held" in one["metadata"]["name"])
     operator.cluster.remove(PODS, "chat", held["metadata"]["name"])
-    assert await operator.relist() == METADATA
+    assert await operator.relist() == ALL_IS_KNOWN
     assert [one.name for one in operator.fleet.view().snapshot().nodes] == ["a"]
     assert operator.fleet.view().snapshot().pods == ()
 
@@ -111,9 +104,9 @@ async def test_what_is_gone_is_forgotten_without_reading_the_others(operator: Op
 async def test_what_no_event_told_is_read(operator: Operator) -> None:
     operator.cluster.put(NODES, node("a", "a", gpus=4))
     operator.cluster.put(NODES, node("new", "new"))
-    assert await operator.relist() == [("metadata", NODES), ("whole", NODES), ("metadata", PODS)]
+    assert await operator.relist() == [OF_NODES, (Parts.LEAN, NODES), OF_PODS]
     assert await operator.is_right()
-    assert await operator.relist() == METADATA
+    assert await operator.relist() == ALL_IS_KNOWN
 
 
 async def test_what_an_event_tells_meanwhile_is_not_read(operator: Operator) -> None:
@@ -124,7 +117,7 @@ async def test_what_an_event_tells_meanwhile_is_not_read(operator: Operator) -> 
             operator.fleet.observe_node(one)
 
     operator.api.meanwhile = tell
-    assert await operator.relist() == METADATA
+    assert await operator.relist() == ALL_IS_KNOWN
     assert await operator.is_right()
 
 
@@ -163,7 +156,7 @@ async def test_after_a_list_the_fleet_is_what_there_is(
     await operator.relist()
     assert await operator.is_right()
     seen = {kind for kind in (NODES, PODS) if operator.cluster.objects(kind)}
-    assert seen <= {kind for how, kind in await operator.relist() if how == "metadata"}
+    assert seen <= {kind for how, kind in await operator.relist() if how is Parts.METADATA}
 
 
 def change(operator: Operator, kind: Kind, name: str, gpus: int | None, *, is_told: bool) -> None:

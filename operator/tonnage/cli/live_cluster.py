@@ -22,7 +22,7 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
-from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object
+from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Listing, Object, Parts
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 
@@ -112,7 +112,12 @@ async def _list_if_allowed(api: AioKubeApi, kind: Kind) -> list[Object]:
 
 async def _pods_that_matter(api: AioKubeApi) -> list[Object]:
     found: list[Object] = []
-    await api.each_whole(PODS, lambda pod: found.append(pod) if _matters(pod) else None)
+
+    def note(pod: Object) -> None:
+        if _matters(pod):
+            found.append(pod)
+
+    await api.each(Listing(PODS, Parts.WHOLE), note)
     return found
 
 

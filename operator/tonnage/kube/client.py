@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
@@ -24,8 +24,10 @@ from tonnage.kube.protocol import (
     InvalidError,
     Kind,
     Labels,
+    Listing,
     NotFoundError,
     Object,
+    Parts,
     TransientError,
 )
 from tonnage.kube.throttle import TokenBucket
@@ -101,43 +103,20 @@ class AioKubeApi:
                 return await self._all_pages(request)
         return await self._all_pages(request)
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
-        `kube.lean` builds them.
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Read objects live, and hand them over one by one.
 
         None is kept. Where it took too long it is begun anew, and what was handed over before
         comes again.
         """
-        request = _list_request(kind, namespace, labels, PAGE_SIZE)
-        await self._each(request, LeanReader(kind).page, take)
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same of the metadata of objects of any kind."""
-        request = _list_request(kind, namespace, labels, PAGE_SIZE, PARTIAL_METADATA_LIST)
-        await self._each(request, read_metadata(kind).page, take)
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same of objects with a spec and a status, as `kube.whole` builds them."""
-        request = _list_request(kind, namespace, labels, WHOLE_PAGE_SIZE)
-        await self._each(request, WholeReader(kind).page, take)
+        form = _form_of(wanted.kind, wanted.parts)
+        request = _list_request(
+            wanted.kind, wanted.namespace, wanted.labels, form.page_size, form.accept
+        )
+        for _ in range(LIST_ATTEMPTS - 1):
+            with suppress(ExpiredError):
+                return await self._each_page(request, form.read, take)
+        return await self._each_page(request, form.read, take)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
@@ -231,17 +210,6 @@ class AioKubeApi:
             if not token:
                 return found
             part = _continued(request, token)
-
-    async def _each(
-        self,
-        request: Request,
-        read: Callable[[bytes], Page],
-        take: Callable[[Object], object],
-    ) -> None:
-        for _ in range(LIST_ATTEMPTS - 1):
-            with suppress(ExpiredError):
-                return await self._each_page(request, read, take)
-        return await self._each_page(request, read, take)
 
     async def _each_page(
         self,
@@ -339,6 +307,25 @@ class AioLeaseApi:
         else:
             request = Request("create", "POST", LEASES, namespace, None, body=lease)
         return await self._transport.fetch_object(request, self._timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """In which form a list is asked for, and what reads a page of it."""
+
+    page_size: int
+    accept: str
+    read: Callable[[bytes], Page]
+
+
+def _form_of(kind: Kind, parts: Parts) -> _Form:
+    match parts:
+        case Parts.LEAN:
+            return _Form(PAGE_SIZE, JSON, LeanReader(kind).page)
+        case Parts.METADATA:
+            return _Form(PAGE_SIZE, PARTIAL_METADATA_LIST, read_metadata(kind).page)
+        case Parts.WHOLE:
+            return _Form(WHOLE_PAGE_SIZE, JSON, WholeReader(kind).page)
 
 
 def _list_request(

@@ -1,6 +1,7 @@
 """A KubeApi in front of another one, to be subclassed by what answers some calls otherwise."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from tonnage.api.shard import Shard
@@ -11,7 +12,7 @@ from tonnage.kube.kinds import (
     NODES,
     SERVICES,
 )
-from tonnage.kube.protocol import Kind, KubeApi, Labels, Object
+from tonnage.kube.protocol import Kind, KubeApi, Labels, Listing, Object
 
 SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
 """What is told apart by shards. Pods are not: those of everybody take GPUs."""
@@ -35,35 +36,9 @@ class ForwardingKubeApi:
         """Read all objects with these labels live."""
         return await self._behind.list(kind, namespace, labels)
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Read all objects live, and hand them over one by one, lean."""
-        await self._behind.each(kind, take, namespace, labels)
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same of the metadata of objects of any kind."""
-        await self._behind.each_metadata(kind, take, namespace, labels)
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, whole."""
-        await self._behind.each_whole(kind, take, namespace, labels)
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Read objects live, and hand them over one by one."""
+        await self._behind.each(wanted, take)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
@@ -122,38 +97,10 @@ class NamespacedKubeApi(ForwardingKubeApi):
             found += await super().list(kind, place, labels)
         return found
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Read all objects live, and hand them over one by one, of these namespaces."""
-        for place in self._places(kind, namespace):
-            await super().each(kind, take, place, labels)
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, their metadata."""
-        for place in self._places(kind, namespace):
-            await super().each_metadata(kind, take, place, labels)
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, whole."""
-        for place in self._places(kind, namespace):
-            await super().each_whole(kind, take, place, labels)
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Read objects live, and hand them over one by one, of these namespaces."""
+        for place in self._places(wanted.kind, wanted.namespace):
+            await super().each(replace(wanted, namespace=place), take)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
@@ -184,36 +131,10 @@ class ShardKubeApi(ForwardingKubeApi):
         """Read all objects with these labels live, of this shard where none of one namespace."""
         return await super().list(kind, namespace, self._narrow(kind, namespace, labels))
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Hand over all objects one by one, of this shard where none of one namespace."""
-        await super().each(kind, take, namespace, self._narrow(kind, namespace, labels))
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, their metadata."""
-        labels = self._narrow(kind, namespace, labels)
-        await super().each_metadata(kind, take, namespace, labels)
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, whole."""
-        await super().each_whole(kind, take, namespace, self._narrow(kind, namespace, labels))
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Hand over objects one by one, of this shard where none of one namespace."""
+        labels = self._narrow(wanted.kind, wanted.namespace, wanted.labels)
+        await super().each(replace(wanted, labels=labels), take)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None

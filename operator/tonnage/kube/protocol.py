@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from tonnage.kube.rights import Right
@@ -28,6 +29,31 @@ class Kind:
 
 Labels = Mapping[str, str | None]
 """Labels that objects are selected by; None stands for one that must not be there."""
+
+
+class Parts(Enum):
+    """What is read of each object of a list."""
+
+    LEAN = auto()
+    """Of Nodes and Pods what the fleet is made of, as `kube.lean` builds it."""
+
+    METADATA = auto()
+    """Whose it is and in which version, of any kind."""
+
+    WHOLE = auto()
+    """Spec and status too, as `kube.whole` builds them: all but who manages its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is asked of a list: these parts of all objects of a kind that have these labels, in one
+    namespace or in all."""
+
+    kind: Kind
+    parts: Parts
+    namespace: str | None = None
+    labels: Labels | None = None
+
 
 Gate = Callable[[], float]
 """Asked before each write: the seconds that it may take. Raises NotLeadingError when it may not be
@@ -113,35 +139,11 @@ class KubeApi(ClusterReader, Protocol):
         """Read all objects with these labels live (paged inside); namespace None means all."""
         ...
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Read all Nodes or Pods with these labels live, and hand them over one by one, as lean as
-        `kube.lean` builds them; none is kept."""
-        ...
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Read objects live, and hand them over one by one; none is kept.
 
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same of the metadata of objects of any kind."""
-        ...
-
-    async def each_whole(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same of objects with a spec and a status, whole but for who manages their fields."""
+        Where it took too long it is begun anew, and what was handed over before comes again.
+        """
         ...
 
     async def probe(

@@ -12,7 +12,7 @@ from typing import Final
 
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
-from tonnage.kube.protocol import Kind, KubeApi, Object
+from tonnage.kube.protocol import Kind, KubeApi, Listing, Object, Parts
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.looks import BELONGINGS, PackedLook, pack, unpack
 
@@ -98,7 +98,9 @@ def _without_template(deployment: Object) -> Object:
 async def list_all(api: KubeApi) -> Listed:
     """Read everything once. Raises ApiError."""
     listed = Listed()
-    await api.each_whole(INFERENCE_DEPLOYMENTS, partial(listed.note, INFERENCE_DEPLOYMENTS))
+    await api.each(
+        Listing(INFERENCE_DEPLOYMENTS, Parts.WHOLE), partial(listed.note, INFERENCE_DEPLOYMENTS)
+    )
     for kind in BELONGINGS:
-        await api.each_whole(kind, partial(listed.note, kind), labels=OURS)
+        await api.each(Listing(kind, Parts.WHOLE, labels=OURS), partial(listed.note, kind))
     return listed

@@ -21,7 +21,15 @@ from tonnage.fleet.report import (
     pool_status,
 )
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
-from tonnage.kube.protocol import ApiError, ConflictError, KubeApi, NotFoundError, Object
+from tonnage.kube.protocol import (
+    ApiError,
+    ConflictError,
+    KubeApi,
+    Listing,
+    NotFoundError,
+    Object,
+    Parts,
+)
 from tonnage.reconcile.actions import apply_if_changed
 from tonnage.reconcile.children import read_child
 from tonnage.reconcile.findings import Finding, make_conditions
@@ -127,7 +135,9 @@ class PoolReporter:
         if not gone:
             return
         live = Fleet(self._catalog, self._view().shard)
-        await self._api.each(NODES, lambda node: live.put_node(read_node(node)))
+        await self._api.each(
+            Listing(NODES, Parts.LEAN), lambda node: live.put_node(read_node(node))
+        )
         for declared in self._view().snapshot().declared_pools:
             live.declare(declared)
         still_there = {pool.name for pool in live.pools()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, KubeApi, Labels, Object, TransientError
+from tonnage.kube.protocol import Kind, KubeApi, Labels, Listing, Object, TransientError
 
 _log = logging.getLogger(__name__)
 
@@ -94,32 +94,13 @@ class FleetFileKubeApi(ForwardingKubeApi):
             return await super().list(kind, namespace, labels)
         return [found for found in self._file.objects(kind) if has_labels(found, labels or {})]
 
-    async def each(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """Hand over all objects one by one; cluster-scoped ones are those of the file."""
-        if kind.namespaced:
-            await super().each(kind, take, namespace, labels)
+    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
+        """Hand over objects one by one; cluster-scoped ones are those of the file, and whole."""
+        if wanted.kind.namespaced:
+            await super().each(wanted, take)
             return
-        for found in await self.list(kind, labels=labels):
+        for found in await self.list(wanted.kind, labels=wanted.labels):
             take(found)
-
-    async def each_metadata(
-        self,
-        kind: Kind,
-        take: Callable[[Object], object],
-        namespace: str | None = None,
-        labels: Labels | None = None,
-    ) -> None:
-        """The same, of which those of the file are whole."""
-        if kind.namespaced:
-            await super().each_metadata(kind, take, namespace, labels)
-        else:
-            await self.each(kind, take, labels=labels)
 
     async def probe(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None

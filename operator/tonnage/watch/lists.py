@@ -14,7 +14,7 @@ from tonnage.kube.kinds import (
     PODS,
     SERVICES,
 )
-from tonnage.kube.protocol import Kind, KubeApi, Object
+from tonnage.kube.protocol import Kind, KubeApi, Listing, Object, Parts
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.listed import OURS, Listed
 from tonnage.reconcile.looks import BELONGINGS, Looks
@@ -76,7 +76,7 @@ async def _list_news(
         note(obj)
         listed.take(obj)
 
-    await api.each(kind, take)
+    await api.each(Listing(kind, Parts.LEAN), take)
     listed.end()
 
 
@@ -91,7 +91,7 @@ async def _is_known(
         if not listed.confirm(obj):
             news.append(obj)
 
-    await api.each_metadata(kind, compare)
+    await api.each(Listing(kind, Parts.METADATA), compare)
     if not all(map(listed.is_told, news)):
         await asyncio.sleep(EVENTS_TAKE_SECONDS)
         if not all(map(listed.is_told, news)):
@@ -122,7 +122,7 @@ async def resync(
     else:
         versions = {kind: Versions(kind) for kind in (DEPLOYMENTS, SERVICES)}
         for kind, found in versions.items():
-            await api.each_metadata(kind, found.note, labels=OURS)
+            await api.each(Listing(kind, Parts.METADATA, labels=OURS), found.note)
     for found in (itself, *versions.values()):
         found.tell(looks)
     for key in resting.awake(keys | fleet.known_keys()):
@@ -141,7 +141,7 @@ async def _list_specs(api: KubeApi, specs: SeenObjects[int]) -> tuple[set[Key], 
         generation = generation_of(obj)
         generations[generation[0]] = generation
 
-    await api.each_metadata(INFERENCE_DEPLOYMENTS, note)
+    await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.METADATA), note)
     specs.replace(generations.values(), since)
     return keys, versions
 
@@ -152,7 +152,9 @@ async def _list_all(
     """Make looks at the wanted objects of what lists show; the versions of what belongs to all."""
     versions = {kind: Versions(kind) for kind in (DEPLOYMENTS, SERVICES)}
     listed = Listed(wanted)
-    await api.each_whole(INFERENCE_DEPLOYMENTS, partial(listed.note, INFERENCE_DEPLOYMENTS))
+    await api.each(
+        Listing(INFERENCE_DEPLOYMENTS, Parts.WHOLE), partial(listed.note, INFERENCE_DEPLOYMENTS)
+    )
     for kind in BELONGINGS:
 
         def note(obj: Object, kind: Kind = kind) -> None:
@@ -160,7 +162,7 @@ async def _list_all(
             if kind in versions:  # pods are listed with the fleet, whosever they are
                 versions[kind].note(obj)
 
-        await api.each_whole(kind, note, labels=OURS)
+        await api.each(Listing(kind, Parts.WHOLE, labels=OURS), note)
     looks.end_all(listed.looks())
     return versions
 
