@@ -121,6 +121,20 @@ async def test_what_an_event_tells_meanwhile_is_not_read(operator: Operator) -> 
     assert await operator.is_right()
 
 
+async def test_what_becomes_of_a_finished_pod_is_not_read(operator: Operator) -> None:
+    def write(name: str, phase: str, message: str) -> Object:
+        status = {"phase": phase, "message": message}
+        return operator.cluster.put(PODS, pod(name) | {"status": status})
+
+    ended = write("held", "Failed", "it ran out of memory")
+    operator.fleet.forget_pod(ended)  # the watch leaves out what has finished
+    write("held", "Failed", "its Job has counted it")
+    write("finished", "Succeeded", "its Job has counted it")
+    assert await operator.relist() == ALL_IS_KNOWN
+    assert await operator.relist() == ALL_IS_KNOWN
+    assert operator.fleet.view().snapshot().pods == ()
+
+
 async def test_objects_of_a_file_have_no_versions_and_are_read(operator: Operator) -> None:
     fleet = a_fleet()
     for _ in range(2):

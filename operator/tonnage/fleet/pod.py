@@ -15,8 +15,8 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
 
     A pod that is being deleted holds its GPUs until it is gone. Never raises.
     """
-    metadata, spec, status = (as_mapping(obj.get(part)) for part in ("metadata", "spec", "status"))
-    if _text(status.get("phase")) in _FINISHED:
+    metadata, spec = (as_mapping(obj.get(part)) for part in ("metadata", "spec"))
+    if has_finished(obj):
         return None
     requests = _effective_requests(spec)
     if not requests:
@@ -32,6 +32,11 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
         deleting=metadata.get("deletionTimestamp") is not None,
     )
+
+
+def has_finished(obj: Mapping[str, Any]) -> bool:
+    """Whether the Pod has run to its end; it never runs again. Never raises."""
+    return _text(as_mapping(obj.get("status")).get("phase")) in _FINISHED
 
 
 def _effective_requests(spec: Mapping[str, Any]) -> dict[str, int]:

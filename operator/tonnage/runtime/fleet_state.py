@@ -17,12 +17,12 @@ from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.pod import has_finished, read_gpu_pod
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.turn import Precedence
-from tonnage.runtime.seen_objects import SeenObjects
+from tonnage.runtime.seen_objects import ANY_VERSION, SeenObjects
 from tonnage.runtime.waiting_line import WaitingLine
 
 _log = logging.getLogger(__name__)
@@ -85,30 +85,32 @@ class FleetState:
 
     def observe_node(self, obj: Object) -> None:
         """A Node is so now."""
-        name, uid = _identity(obj)
-        self._learn(self._nodes.observe(name, uid, read_node(obj), _version(obj)))
+        name, uid, version = _by_name(obj)
+        self._learn(self._nodes.observe(name, uid, read_node(obj), version))
 
     def forget_node(self, obj: Object) -> None:
         """The Node is gone; one of the same name and another uid is not."""
-        self._learn(self._nodes.forget(*_identity(obj)))
+        name, uid, _ = _by_name(obj)
+        self._learn(self._nodes.forget(name, uid))
 
     # Pods: known by uid, since only their number and place count.
 
     def observe_pod(self, obj: Object) -> None:
         """A Pod is so now."""
-        _, uid = _identity(obj)
-        self._learn(self._pods.observe(uid, uid, read_gpu_pod(obj), _version(obj)))
+        identity, uid, version = _by_uid(obj)
+        self._learn(self._pods.observe(identity, uid, read_gpu_pod(obj), version))
 
     def forget_pod(self, obj: Object) -> None:
-        """The Pod is gone, or has finished: then lists go on to show it, in this version."""
-        _, uid = _identity(obj)
-        self._learn(self._pods.observe(uid, uid, None, _version(obj)))
+        """The Pod is gone, or has finished: then lists go on to show it, and no event tells what
+        else becomes of it."""
+        identity, uid, _ = _by_uid(obj)
+        self._learn(self._pods.observe(identity, uid, None, ANY_VERSION))
 
     # Declared pools
 
     def observe_pool(self, obj: Object) -> bool:
         """An AcceleratorPool is so now; whether what is declared changed."""
-        name, uid = _identity(obj)
+        name, uid, _ = _by_name(obj)
         pool = _read_pool(obj)
         if pool is None:
             changed = self._pools.forget(name, uid)
@@ -123,7 +125,8 @@ class FleetState:
         One of the same name and another uid is not. The end of a discovered one is told too: where
         somebody deleted it, it is to be made again.
         """
-        changed = self._pools.forget(*_identity(obj))
+        name, uid, _ = _by_name(obj)
+        changed = self._pools.forget(name, uid)
         self._learn(changed=True, room=changed)
         return changed
 
@@ -225,20 +228,21 @@ class FleetList(Generic[T]):
     def confirm(self, obj: Object) -> bool:
         """The list shows that there is this one, of which the metadata is enough; whether it is
         known in that version."""
-        (identity, uid), version = self._identify(obj), _version(obj)
-        if version is None or not self._seen.is_known(identity, uid, version):
+        identity, uid, version = self._identify(obj)
+        known = None if version is None else self._seen.known(identity, uid, version)
+        if known is None:
             return False
-        self._versions[identity] = uid, version
+        self._versions[identity] = known
         return True
 
     def is_told(self, obj: Object) -> bool:
         """Whether an event has told of it since the list was begun: that is newer."""
-        identity, _ = self._identify(obj)
+        identity, _, _ = self._identify(obj)
         return self._seen.was_told(identity, self._since)
 
     def take(self, obj: Object) -> None:
         """The list shows this one."""
-        (identity, uid), version = self._identify(obj), _version(obj)
+        identity, uid, version = self._identify(obj)
         if version is not None:
             self._versions[identity] = uid, version
         if (found := self._read(obj)) is not None:
@@ -253,14 +257,15 @@ _Reader = Callable[[Object], T | None]
 """To what is needed of an object; None where nothing is."""
 
 
-def _uid_twice(obj: Object) -> tuple[str, str]:
-    _, uid = _identity(obj)
-    return uid, uid
-
-
-def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
+def _by_name(obj: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    """Its name, its uid and its version, which an object of a file has not."""
     metadata = obj["metadata"]
-    return metadata["name"], metadata["uid"]
+    return metadata["name"], metadata["uid"], metadata.get("resourceVersion") or None
+
+
+def _by_uid(pod: Object) -> tuple[str, str, str | None]:
+    _, uid, version = _by_name(pod)
+    return uid, uid, ANY_VERSION if has_finished(pod) else version
 
 
 def _read_pool(obj: Object) -> DeclaredPool | None:
@@ -272,21 +277,15 @@ def _read_pool(obj: Object) -> DeclaredPool | None:
         return None
 
 
-def _version(obj: Mapping[str, Any]) -> str | None:
-    """None for an object of a file, whose version says nothing."""
-    version: str = obj["metadata"].get("resourceVersion", "")
-    return version or None
-
-
 _READERS: Final[Mapping[Kind, _Reader[Any]]] = {
     NODES: read_node,
     PODS: read_gpu_pod,
     ACCELERATOR_POOLS: _read_pool,
 }
 
-_IDENTITIES: Final[Mapping[Kind, Callable[[Object], tuple[str, str]]]] = {
-    NODES: _identity,
-    PODS: _uid_twice,
-    ACCELERATOR_POOLS: _identity,
+_IDENTITIES: Final[Mapping[Kind, Callable[[Object], tuple[str, str, str | None]]]] = {
+    NODES: _by_name,
+    PODS: _by_uid,
+    ACCELERATOR_POOLS: _by_name,
 }
-"""By what objects of a kind are known, and their uids."""
+"""By what objects of a kind are known, their uids and their versions."""

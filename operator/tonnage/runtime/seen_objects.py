@@ -4,7 +4,7 @@ A watch can miss deletions (after a 410 the survivors are told again, the dead a
 list replaces what is known now and then. An event that came after the list was begun is newer than
 the list and stands.
 
-A list need not show all of an object again that is known in its version: `is_known` tells.
+A list need not show all of an object again that is known in its version: `known` tells.
 
 What a list finds changed and no event tells either soon after is a sign that the watch is silent:
 a connection that somewhere on its way was dropped can look open for ever.
@@ -15,6 +15,9 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+ANY_VERSION: Final = "*"
+"""Of what counts no more, whatever is still written of it."""
 
 Versions = Mapping[str, tuple[str, str]]
 """The uid and the resourceVersion of objects, by identity."""
@@ -50,9 +53,10 @@ class SeenObjects(Generic[T]):
         """Whether anything was told of with its version."""
         return bool(self._versions)
 
-    def is_known(self, identity: str, uid: str, version: str) -> bool:
-        """Whether what was told last of the object was told of this version."""
-        return self._versions.get(identity) == (uid, version)
+    def known(self, identity: str, uid: str, version: str) -> tuple[str, str] | None:
+        """The uid and the version that were told last of the object, where this is that one."""
+        found = self._versions.get(identity)
+        return found if found in ((uid, version), (uid, ANY_VERSION)) else None
 
     def was_told(self, identity: str, since: int) -> bool:
         """Whether an event has told of the object since that mark."""
