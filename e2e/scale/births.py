@@ -25,16 +25,21 @@ _LONGEST_LINE: Final = 2**22
 
 
 class Births:
-    """Times of birth by name (parents) and by the parent's name (its first child)."""
+    """Times of birth by name (parents) and by the parent's name (its first child), and when a
+    parent changed for the first time: by its status, as nobody else writes it."""
 
     def __init__(self) -> None:
         self.parents: dict[str, float] = {}
+        self.reports: dict[str, float] = {}
         self.children: dict[str, float] = {}
         self._changed = asyncio.Event()
 
     def parent_told(self, metadata: Json, at: float) -> None:
         """An event of a parent."""
-        self.parents.setdefault(metadata["name"], at)
+        name = metadata["name"]
+        if name in self.parents:
+            self.reports.setdefault(name, at)
+        self.parents.setdefault(name, at)
 
     def child_told(self, metadata: Json, at: float) -> None:
         """An event of a child."""
@@ -46,6 +51,10 @@ class Births:
     def latencies(self, names: Sequence[str]) -> list[float]:
         """Seconds from a parent's birth to its child's."""
         return [self.children[name] - self.parents[name] for name in names]
+
+    def reported_after(self, names: Sequence[str]) -> list[float]:
+        """Seconds from a parent's birth to its first status, of those that have one."""
+        return [self.reports[one] - self.parents[one] for one in names if one in self.reports]
 
     async def all_born(self, names: Sequence[str], within_seconds: float) -> None:
         """Wait until each of these parents has a child. Raises HarnessError."""

@@ -31,7 +31,7 @@ from e2e.scale.births import Births, Client, open_client
 from e2e.scale.contenders import CONTENDERS, Contender
 from e2e.scale.ground import own_control_plane
 from e2e.scale.lws import LeaderWorkerSetController
-from e2e.scale.tables import Outcome, burst_table, latency_table
+from e2e.scale.tables import Outcome, burst_table, latency_table, report_table
 from e2e.scale.toll import Toll, cores_table, requests_table
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes
 from e2e.stack import Stack
@@ -107,6 +107,7 @@ class Bench:
                 await births.all_born(names, _LATE_TIMEOUT)
                 outcome.latencies += births.latencies(names)
                 await self._settle(contender)
+                outcome.reported_after += births.reported_after(names)
                 outcome.steady_cpu_seconds += cpu_seconds(pid) - before
 
     async def _create_steadily(self, contender: Contender, names: Sequence[str]) -> None:
@@ -225,6 +226,7 @@ def main() -> int:
     with cluster(load, announce) as (stack, admin, pids):
         bench = asyncio.run(_run(stack, admin, pids, chosen, load, announce))
     console.print(latency_table(bench.outcomes, load.present, load.rate))
+    console.print(report_table(bench.outcomes, load.rate))
     console.print(burst_table(bench.outcomes, load.present))
     console.print(cores_table(bench.tolls, load.rate))
     console.print(requests_table(bench.tolls))

@@ -15,9 +15,11 @@ _OURS: Final = "Tonnage"
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one controller: latencies in seconds, the burst, and what its process used."""
+    """Of one controller: seconds to the child, and to the first status of those that got one; the
+    burst; and what its process used."""
 
     latencies: list[float] = field(default_factory=list)
+    reported_after: list[float] = field(default_factory=list)
     steady_cpu_seconds: float = 0.0
     posted_seconds: float = 0.0
     burst_seconds: float = 0.0
@@ -53,6 +55,21 @@ def latency_table(outcomes: Mapping[str, Outcome], present: int, rate: float) ->
         ratios = [ours.quantile(share) / peer.quantile(share) for share in (0.5, 0.9, 0.99)]
         ratios.append(max(ours.latencies) / max(peer.latencies))
         table.add_row(f"{_OURS} / {_PEER}", "", *(f"{ratio:.2f}" for ratio in ratios), "", "")
+    return table
+
+
+def report_table(outcomes: Mapping[str, Outcome], rate: float) -> Table:
+    """Parent created to its first status, at the same rate: what may come later than the child."""
+    table = Table(
+        "controller",
+        *("n", "median s", "longest s"),
+        title=f"parent created to its first status, {rate:g}/s",
+    )
+    for name, found in outcomes.items():
+        seconds = found.reported_after
+        if seconds:
+            shown = (statistics.median(seconds), max(seconds))
+            table.add_row(name, str(len(seconds)), *(f"{each:.2f}" for each in shown))
     return table
 
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.fake_clock import FakeClock
 from tonnage.runtime.key_schedule import KeySchedule, Urgency
-from tonnage.runtime.others_at_once import WISH_SECONDS, OthersAtOnce
+from tonnage.runtime.others_at_once import LONG_SECONDS, WISH_SECONDS, OthersAtOnce
 
 KEYS = st.sampled_from("abcd")
 
@@ -18,6 +18,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     `others` among that, which were no wishes."""
 
     usually, beside_wishes = math.inf, math.inf
+    rest_for_work = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,6 +30,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self.working: set[str] = set()
         self.others: dict[str, float] = {}
         self.last_wish = -math.inf
+        self.rests_until = -math.inf
 
     @rule(key=KEYS, urgency=st.sampled_from(Urgency))
     def add(self, key: str, urgency: Urgency) -> None:
@@ -73,14 +75,17 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.working)))
         self.schedule.done(key)
         self.working.remove(key)
-        self.others.pop(key, None)
+        if key in self.others:
+            now = self.clock.seconds
+            worked = min(now - self.others.pop(key), LONG_SECONDS)
+            self.rests_until = now + worked * self.rest_for_work
 
     @invariant()
     def whoever_waits_is_woken_when_there_is_something_to_take(self) -> None:
         now = self.clock.seconds
         moments = [due - now for due in self.delayed.values()]
         if any(self.wanted[key] > Urgency.WISH for key in self.wanted.keys() - self.working):
-            later = (seconds / 4 for seconds in range(int(WISH_SECONDS) * 4 + 1))
+            later = (seconds / 4 for seconds in range(int(WISH_SECONDS * 4) + 1))
             moments += [next((each for each in later if self._has_room(now + each)), math.inf)]
         soonest = min(moments, default=math.inf)
         expected = None if soonest == math.inf else max(0.0, soonest)
@@ -105,8 +110,9 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     def _has_room(self, now: float) -> bool:
         if now - self.last_wish >= WISH_SECONDS:
             return len(self.others) < self.usually
-        quick = [each for each in self.others.values() if now - each < WISH_SECONDS]
-        return len(self.others) < self.usually and len(quick) < self.beside_wishes
+        quick = [each for each in self.others.values() if now - each < LONG_SECONDS]
+        is_room = len(self.others) < self.usually and len(quick) < max(1, self.beside_wishes)
+        return is_room and now >= self.rests_until
 
     def _let_due_ones_be_wanted(self) -> None:
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
@@ -121,7 +127,16 @@ class WithWorkersKeptForWishes(KeyScheduleMachine):
     usually, beside_wishes = 3, 1
 
 
+class WithRestBesideWishes(KeyScheduleMachine):
+    """The same where beside wishes one is processed in a quarter of the time."""
+
+    usually, beside_wishes = 3, 0.25
+    rest_for_work = 3
+
+
 TestKeySchedule = KeyScheduleMachine.TestCase
 TestKeySchedule.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestWithWorkersKeptForWishes = WithWorkersKeptForWishes.TestCase
 TestWithWorkersKeptForWishes.settings = TestKeySchedule.settings
+TestWithRestBesideWishes = WithRestBesideWishes.TestCase
+TestWithRestBesideWishes.settings = TestKeySchedule.settings

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
 from tonnage.runtime.key_schedule import KeySchedule, Urgency
-from tonnage.runtime.others_at_once import WISH_SECONDS, OthersAtOnce
+from tonnage.runtime.others_at_once import LONG_SECONDS, WISH_SECONDS, OthersAtOnce
 from tonnage.runtime.workqueue import WorkQueue
 
 
@@ -102,13 +102,42 @@ def test_beside_wishes_others_that_take_long_are_not_counted() -> None:
     for key in ("e1", "e2"):
         schedule.add(key)
     assert schedule.take() == ("e1", 0)
-    clock.advance(WISH_SECONDS - 0.25)
+    clock.advance(LONG_SECONDS - 0.25)
     schedule.add("w", Urgency.WISH)
     assert schedule.take() == ("w", 0)
     assert schedule.take() is None
     assert schedule.seconds_to_next() == 0.25
     clock.advance(0.25)
-    assert schedule.take() == ("e2", WISH_SECONDS)
+    assert schedule.take() == ("e2", LONG_SECONDS)
+
+
+def test_beside_wishes_others_rest_for_as_long_as_their_part_of_the_time_asks_for() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
+    schedule.add("w", Urgency.WISH)
+    for key in ("e1", "e2"):
+        schedule.add(key)
+    assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
+    clock.advance(0.125)
+    schedule.done("e1")
+    assert schedule.take() is None
+    assert schedule.seconds_to_next() == 3 * 0.125
+    clock.advance(3 * 0.125)
+    assert schedule.take() == ("e2", 4 * 0.125)
+
+
+def test_nobody_rests_when_no_wish_has_come_for_a_while() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
+    schedule.add("w", Urgency.WISH)
+    for key in ("e1", "e2", "e3"):
+        schedule.add(key)
+    assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
+    clock.advance(WISH_SECONDS - 0.25)
+    schedule.done("e1")
+    assert schedule.seconds_to_next() == 0.25
+    clock.advance(0.25)
+    assert [schedule.take() for _ in range(2)] == [("e2", WISH_SECONDS), ("e3", WISH_SECONDS)]
 
 
 async def test_whoever_waited_beside_wishes_goes_on_though_none_is_added_or_done() -> None:

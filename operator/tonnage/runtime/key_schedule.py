@@ -91,7 +91,7 @@ class KeySchedule(Generic[K]):
     def done(self, key: K) -> None:
         """Let a key be handed out again; one that was added meanwhile is ready now."""
         self._processing.discard(key)
-        self._others.done(key)
+        self._others.done(key, self._clock())
         urgency = self._dirty.pop(key, None)
         if urgency is not None:
             self.add(key, urgency)

@@ -5,22 +5,29 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 
-WISH_SECONDS: Final = 1.0
-"""Where there was a wish, more are often about to come: whoever makes objects makes several. A key
-that is processed for longer than that waits for somebody else, and takes nothing from a wish."""
+WISH_SECONDS: Final = 0.5
+"""Where there was a wish, more are often about to come: whoever makes objects makes several. Where
+they come more slowly than that, there is room for all else between them."""
+
+LONG_SECONDS: Final = 1.0
+"""A key that is processed for longer waits for somebody else, and takes nothing from a wish."""
 
 
 class OthersAtOnce(Generic[K]):
     """`usually` so many, so that a wish never waits for all the workers to come back from them.
 
-    For a while after a wish was handed out no more than `beside_wishes` (1 or more) start: there is
-    one thread, and a first child waits for whatever it does meanwhile.
+    For a while after a wish was handed out no more than `beside_wishes` start: a first child waits
+    for whatever the one thread and the API server do meanwhile. Less than 1 (and more than 0) is a
+    part of the time of one: with a quarter, a tenth of a second of work is followed by three of
+    rest, so that the longer answers take, the less is asked.
     """
 
     def __init__(self, usually: float = math.inf, beside_wishes: float = math.inf) -> None:
         self._usually = usually
-        self._beside_wishes = beside_wishes
+        self._beside_wishes = max(1.0, beside_wishes)
+        self._rest_for_work = max(0.0, 1.0 / beside_wishes - 1.0)
         self._started: dict[K, float] = {}
+        self._rests_until = -math.inf
         self._last_wish = -math.inf
 
     def wish_started(self, now: float) -> None:
@@ -31,18 +38,21 @@ class OthersAtOnce(Generic[K]):
         """Another key was handed out."""
         self._started[key] = now
 
-    def done(self, key: K) -> None:
-        """A key is no longer processed."""
-        self._started.pop(key, None)
+    def done(self, key: K, now: float) -> None:
+        """A key is no longer processed, a wish or another."""
+        started = self._started.pop(key, None)
+        if started is not None:
+            worked = min(now - started, LONG_SECONDS)
+            self._rests_until = now + worked * self._rest_for_work
 
     def seconds_to_room(self, now: float) -> float:
         """Seconds until one more may start, if none is done before; not above 0 where it may now,
         and inf where one has to be done."""
         if len(self._started) >= self._usually:
             return math.inf
-        ends = sorted(start + WISH_SECONDS - now for start in self._started.values())
+        ends = sorted(start + LONG_SECONDS - now for start in self._started.values())
         quick = [end for end in ends if end > 0]
-        if len(quick) < self._beside_wishes:
-            return 0.0
-        one_less = quick[len(quick) - int(self._beside_wishes)]
-        return min(one_less, self._last_wish + WISH_SECONDS - now)
+        is_room = len(quick) < self._beside_wishes
+        one_less = 0.0 if is_room else quick[len(quick) - int(self._beside_wishes)]
+        rested = max(one_less, self._rests_until - now)
+        return min(rested, self._last_wish + WISH_SECONDS - now)

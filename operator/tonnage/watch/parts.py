@@ -53,9 +53,10 @@ RETRY_BURST: Final = 100
 KEPT_FOR_WISHES: Final = 4
 """One of so many workers does nothing but what users have just asked for."""
 
-BESIDE_WISHES: Final = 1
-"""While users ask, no more workers begin anything else: a first child waits for whatever the thread
-and the API server do meanwhile (docs/adr/0045-garbage-is-looked-for-seldom.md)."""
+BESIDE_WISHES: Final = 0.1
+"""While users ask, a tenth of the time of one worker goes to anything else: a first child waits for
+whatever the thread and the API server do meanwhile
+(docs/adr/0048-beside-wishes-others-rest.md)."""
 
 EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
