@@ -126,6 +126,25 @@ def test_beside_wishes_others_rest_for_as_long_as_their_part_of_the_time_asks_fo
     assert schedule.take() == ("e2", 4 * 0.125)
 
 
+def test_work_that_took_long_calls_for_no_longer_rest() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
+    schedule.add("e1")
+    assert schedule.take() == ("e1", 0)
+    clock.advance(60)
+    schedule.done("e1")
+    pause = WISH_SECONDS / 2
+    taken = []
+    for _ in range(round(3 * LONG_SECONDS / pause) + 1):
+        schedule.add("w", Urgency.WISH)
+        schedule.add("e2")
+        taken += [one for one in (schedule.take(), schedule.take()) if one is not None]
+        schedule.done("w")
+        clock.advance(pause)
+    assert [key for key, _ in taken].index("e2") == len(taken) - 1
+    assert taken[-1] == ("e2", 3 * LONG_SECONDS)
+
+
 def test_nobody_rests_when_no_wish_has_come_for_a_while() -> None:
     clock = FakeClock()
     schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
