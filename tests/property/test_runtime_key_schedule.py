@@ -8,7 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.fake_clock import FakeClock
 from tonnage.runtime.key_schedule import KeySchedule, Urgency
-from tonnage.runtime.others_at_once import LONG_SECONDS, WISH_SECONDS, OthersAtOnce
+from tonnage.runtime.others_at_once import (
+    CROWD_SECONDS,
+    LONG_SECONDS,
+    WISH_SECONDS,
+    OthersAtOnce,
+)
 
 KEYS = st.sampled_from("abcd")
 
@@ -29,7 +34,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self.delayed: dict[str, float] = {}
         self.working: set[str] = set()
         self.others: dict[str, float] = {}
-        self.last_wish = -math.inf
+        self.first_wish = self.last_wish = -math.inf
         self.rests_until = -math.inf
 
     @rule(key=KEYS, urgency=st.sampled_from(Urgency))
@@ -63,6 +68,8 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         assert key not in self.working
         assert self.wanted[key] == min(self.wanted[each] for each in ready)
         if self.wanted.pop(key) is Urgency.WISH:
+            if self.clock.seconds - self.last_wish >= WISH_SECONDS:
+                self.first_wish = self.clock.seconds
             self.last_wish = self.clock.seconds
         else:
             self.others[key] = self.clock.seconds
@@ -112,7 +119,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
             return len(self.others) < self.usually
         quick = [each for each in self.others.values() if now - each < LONG_SECONDS]
         is_room = len(self.others) < self.usually and len(quick) < max(1, self.beside_wishes)
-        return is_room and now >= self.rests_until
+        return is_room and now >= min(self.rests_until, self.first_wish + CROWD_SECONDS)
 
     def _let_due_ones_be_wanted(self) -> None:
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}

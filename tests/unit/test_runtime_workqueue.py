@@ -1,13 +1,19 @@
 """The work queue: order, delays, retries, and workers that wait."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
 from tonnage.runtime.key_schedule import KeySchedule, Urgency
-from tonnage.runtime.others_at_once import LONG_SECONDS, WISH_SECONDS, OthersAtOnce
+from tonnage.runtime.others_at_once import (
+    CROWD_SECONDS,
+    LONG_SECONDS,
+    WISH_SECONDS,
+    OthersAtOnce,
+)
 from tonnage.runtime.workqueue import WorkQueue
 
 
@@ -143,6 +149,25 @@ def test_work_that_took_long_calls_for_no_longer_rest() -> None:
         clock.advance(pause)
     assert [key for key, _ in taken].index("e2") == len(taken) - 1
     assert taken[-1] == ("e2", 3 * LONG_SECONDS)
+
+
+def test_nobody_rests_beside_wishes_that_come_for_longer_than_people_wait() -> None:
+    clock = FakeClock()
+    schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.1))
+    pause = WISH_SECONDS / 4
+    began = []
+    ends = clock.monotonic() + CROWD_SECONDS + 5 * pause
+    while clock.monotonic() < ends:
+        schedule.add("w", Urgency.WISH)
+        schedule.add("e")
+        if [one for one, _ in filter(None, (schedule.take(), schedule.take()))] == ["w", "e"]:
+            began.append(clock.monotonic())
+        clock.advance(pause)
+        schedule.done("w")
+        schedule.done("e")
+    gaps = [later - earlier for earlier, later in pairwise(began)]
+    assert gaps[0] == 10 * pause
+    assert gaps[-4:] == [pause] * 4
 
 
 def test_nobody_rests_when_no_wish_has_come_for_a_while() -> None:

@@ -12,6 +12,9 @@ they come more slowly than that, there is room for all else between them."""
 LONG_SECONDS: Final = 1.0
 """A key that is processed for longer waits for somebody else, and takes nothing from a wish."""
 
+CROWD_SECONDS: Final = 30.0
+"""Where wishes have come for longer than that, all else has waited for long enough."""
+
 
 class OthersAtOnce(Generic[K]):
     """`usually` so many, so that a wish never waits for all the workers to come back from them.
@@ -19,7 +22,8 @@ class OthersAtOnce(Generic[K]):
     For a while after a wish was handed out no more than `beside_wishes` start: a first child waits
     for whatever the one thread and the API server do meanwhile. Less than 1 (and more than 0) is a
     part of the time of one: with a quarter, a tenth of a second of work is followed by three of
-    rest, so that the longer answers take, the less is asked.
+    rest, so that the longer answers take, the less is asked. Where wishes have come for half a
+    minute, one goes on without rest.
     """
 
     def __init__(self, usually: float = math.inf, beside_wishes: float = math.inf) -> None:
@@ -28,10 +32,13 @@ class OthersAtOnce(Generic[K]):
         self._rest_for_work = max(0.0, 1.0 / beside_wishes - 1.0)
         self._started: dict[K, float] = {}
         self._rests_until = -math.inf
+        self._first_wish = -math.inf
         self._last_wish = -math.inf
 
     def wish_started(self, now: float) -> None:
         """A wish was handed out."""
+        if now - self._last_wish >= WISH_SECONDS:
+            self._first_wish = now
         self._last_wish = now
 
     def started(self, key: K, now: float) -> None:
@@ -54,5 +61,6 @@ class OthersAtOnce(Generic[K]):
         quick = [end for end in ends if end > 0]
         is_room = len(quick) < self._beside_wishes
         one_less = 0.0 if is_room else quick[len(quick) - int(self._beside_wishes)]
-        rested = max(one_less, self._rests_until - now)
+        rests_until = min(self._rests_until, self._first_wish + CROWD_SECONDS)
+        rested = max(one_less, rests_until - now)
         return min(rested, self._last_wish + WISH_SECONDS - now)
