@@ -1,7 +1,7 @@
 """Which Deployment carries the replicas, and where these run by now."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import InvalidSpecError
@@ -76,13 +76,30 @@ def newest(deployments: Iterable[ChildDeployment]) -> ChildDeployment | None:
 def failure_to_serve(observation: Observation, placement: str | None) -> PodFailure | None:
     """The failure of the template that is to serve now, in one placement or (None) in all; those of
     older templates leave."""
-    pods = [pod for pod in observation.pods if placement in (None, pod.placement)]
-    latest = {pod.placement: pod.template for pod in pods}  # pods are sorted, the oldest first
-    serving = [pod for pod in pods if pod.template == latest[pod.placement]]
+    deployments = [one for one in observation.deployments if placement in (None, one.placement)]
     secrets = {value for found in observation.deployments for value in secret_values(found)}
-    return find_failure(serving, observation.logs, secrets) or find_refusal(
-        found for found in observation.deployments if placement in (None, found.placement)
-    )
+    by_placement: dict[str, list[ChildPod]] = {}
+    for pod in observation.pods:
+        if placement in (None, pod.placement):
+            by_placement.setdefault(pod.placement, []).append(pod)
+    serving = [
+        pod for pods in by_placement.values() for pod in _of_newest_template(pods, observation.logs)
+    ]
+    return find_failure(serving, observation.logs, secrets) or find_refusal(deployments)
+
+
+def _of_newest_template(pods: Sequence[ChildPod], logs: Mapping[str, str]) -> list[ChildPod]:
+    """The pods of the template that came last; `pods` are of one placement, the oldest first.
+
+    Pods say in whole seconds when they were created. Of templates that came within one second, it
+    is the one whose pods have not failed: that of the others is why there is another one.
+    """
+    last = [pod for pod in pods if pod.created == pods[-1].created]
+    staying = [pod for pod in last if not pod.deleting] or last
+    templates = dict.fromkeys(pod.template for pod in staying)
+    candidates = [[pod for pod in pods if pod.template == template] for template in templates]
+    well = (those for those in candidates if find_failure(those, logs) is None)
+    return next(well, candidates[-1])
 
 
 def pool_now(
