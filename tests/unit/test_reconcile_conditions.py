@@ -390,14 +390,16 @@ def test_a_long_message_is_cut_between_characters(character: str, extra: int) ->
 
 
 def test_a_pod_of_a_template_that_was_mended_is_no_failure_of_the_new_one() -> None:
-    old, new = replace(LOOPING, template="old"), replace(pod(), template="new")
+    later = NOW + timedelta(seconds=1)
+    old, new = replace(LOOPING, template="old"), replace(pod(), template="new", created=later)
     found = conditions_of(
         Outlook(ACCEPTED, placed(), ROLLING), pods=[old, new], deployments=[ROLLING]
     )
     assert found["Ready"] == ("False", "RollingOut")
     assert "Stalled" not in found
+    broken = replace(LOOPING, template="new", created=later)
     again = conditions_of(
-        Outlook(ACCEPTED, placed(), ROLLING), pods=[new, old], deployments=[ROLLING]
+        Outlook(ACCEPTED, placed(), ROLLING), pods=[old, broken], deployments=[ROLLING]
     )
     assert again["Stalled"] == ("True", "CrashLooping")
 

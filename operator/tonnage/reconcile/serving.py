@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from tonnage.api.conditions import Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
@@ -12,6 +14,9 @@ from tonnage.reconcile.children import ChildDeployment, ChildPod, secret_values
 from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.retain import scheduled
+
+_ON_THE_WAY: Final = (Reason.CONTAINERS_NOT_READY, Reason.UNSCHEDULABLE)
+"""Why a pod waits that has not begun: Kubernetes has no node for it yet, or no leave."""
 
 
 def placed_for(spec: InferenceDeploymentSpec) -> str:
@@ -91,15 +96,23 @@ def failure_to_serve(observation: Observation, placement: str | None) -> PodFail
 def _of_newest_template(pods: Sequence[ChildPod], logs: Mapping[str, str]) -> list[ChildPod]:
     """The pods of the template that came last; `pods` are of one placement, the oldest first.
 
-    Pods say in whole seconds when they were created. Of templates that came within one second, it
-    is the one whose pods have not failed: that of the others is why there is another one.
+    Pods say in whole seconds when they were created. Of templates that came within one second it is
+    the one whose pods have got least far.
     """
     last = [pod for pod in pods if pod.created == pods[-1].created]
     staying = [pod for pod in last if not pod.deleting] or last
-    templates = dict.fromkeys(pod.template for pod in staying)
-    candidates = [[pod for pod in pods if pod.template == template] for template in templates]
-    well = (those for those in candidates if find_failure(those, logs) is None)
-    return next(well, candidates[-1])
+    templates = dict.fromkeys(pod.template for pod in reversed(staying))
+    candidates = ([pod for pod in pods if pod.template == template] for template in templates)
+    return min(candidates, key=lambda those: _progress(those, logs))
+
+
+def _progress(pods: Sequence[ChildPod], logs: Mapping[str, str]) -> int:
+    """How far the pods of a template have got: they are on their way, serve, or have failed, which
+    is often why there is another template."""
+    failure = find_failure(pods, logs)
+    if failure is not None and failure.reason not in _ON_THE_WAY:
+        return 2
+    return int(any(pod.ready for pod in pods))
 
 
 def pool_now(
