@@ -151,6 +151,7 @@ class Bench:
 
     async def lose_node(self, found: Figures) -> None:
         """A node goes silent, and the node controller says so, and that its pods are not ready."""
+        await self._between_resyncs()
         node = max(self.pods, key=lambda name: len(self.pods[name]))
         concerned = {_owner(pod) for pod in self.pods[node]}
         self.journal.skip()
@@ -167,6 +168,16 @@ class Bench:
         )
         self._mark(node, ready=True)
         await asyncio.sleep(_LONGEST_ECHO_SECONDS)
+
+    async def _between_resyncs(self) -> None:
+        """Wait until no resync is under way: it looks at others too."""
+        while True:
+            self.journal.skip()
+            mark = self.audit.mark()
+            await asyncio.sleep(_QUIET_SECONDS)
+            self.journal.look()
+            if not self._lists(mark) and not self.journal.reconciles:
+                return
 
     def _mark(self, node: str, *, ready: bool) -> None:
         taints = [] if ready else [{"key": _UNREACHABLE, "effect": "NoSchedule"}]
