@@ -170,13 +170,12 @@ class Bench:
         await asyncio.sleep(_LONGEST_ECHO_SECONDS)
 
     async def _between_resyncs(self) -> None:
-        """Wait until no resync is under way: it looks at others too."""
+        """Wait until no resync is under way: it looks at others too. Raises HarnessError."""
         while True:
-            self.journal.skip()
             mark = self.audit.mark()
             await asyncio.sleep(_QUIET_SECONDS)
-            self.journal.look()
-            if not self._lists(mark) and not self.journal.reconciles:
+            await self._rest(())
+            if not self._lists(mark):
                 return
 
     def _mark(self, node: str, *, ready: bool) -> None:

@@ -1,17 +1,14 @@
 """Which specs can be planned: a request must not be longer than the release takes."""
 
-from datetime import UTC, datetime
-
 import pytest
 
+from tests.support.observed import observed
 from tests.support.placing import spec_of
 from tests.support.shapes import load_shape
 from tonnage.api.conditions import Reason
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.reconcile.accept import Accepted, Refused, accept
-from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
 
 CATALOG = load_catalog()
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -20,17 +17,7 @@ YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768
 def accepted(length: int, version: str, **config: object) -> Accepted | Refused:
     shape = load_shape("llama-3.1-8b", **config)
     spec = spec_of(workload={"maxModelLen": length}, engine={"vllm": {"version": version}})
-    asked = Observation(
-        key=Key("chat", "llama"),
-        uid="u0",
-        resource_version="1",
-        generation=1,
-        created=datetime(2026, 1, 1, tzinfo=UTC),
-        spec=spec,
-        model=Checkpoint(shape),
-        previous_status={},
-    )
-    return accept(asked, CATALOG)
+    return accept(observed(spec, model=Checkpoint(shape)), CATALOG)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Which plans count as failed, how long, and what is read back of them."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.support.cluster import H100, L40S, MI300X, WORLD, Cluster, spec_of
+from tests.support.observed import observed
 from tonnage.api.parse import parse_spec
 from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fit.model import Parallelism
@@ -17,8 +17,6 @@ from tonnage.reconcile.attempts import (
     read_attempts,
     starts_without_memory,
 )
-from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.ready_plan import needs_revisions
 
 KV_SPACE = (
@@ -50,23 +48,10 @@ def pools(*groups: dict[str, Any]) -> tuple[Pool, ...]:
     return Cluster(*groups).fleet.view().pools()
 
 
-def observed(raw: dict[str, Any], queue: str | None = None) -> Observation:
-    return Observation(
-        key=Key("chat", "llama"),
-        uid="u",
-        resource_version="1",
-        generation=1,
-        created=datetime(2026, 1, 1, tzinfo=UTC),
-        spec=parse_spec(raw),
-        model=None,
-        previous_status={},
-        queue=queue,
-    )
-
-
 def circumstances(raw: dict[str, Any], *groups: dict[str, Any], queue: str | None = None) -> str:
     fleet = Cluster(*(groups or (MI300X,))).fleet.view()
-    return circumstances_of(observed(raw, queue), parse_spec(raw), fleet, WORLD.catalog)
+    spec = parse_spec(raw)
+    return circumstances_of(observed(spec, queue=queue), spec, fleet, WORLD.catalog)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_nodes import amd_node, nvidia_node
+from tests.support.observed import observed
 from tests.support.placing import LLAMA_8B, decide_on, spec_of
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, ConditionType, Reason
 from tonnage.api.text import truncate
@@ -14,8 +15,6 @@ from tonnage.fit.model import Parallelism
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
 from tonnage.reconcile.findings import Finding, make_conditions
-from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outlook import Outlook, find_all
 from tonnage.reconcile.placed import Held, Placed, Unplaced
 
@@ -66,15 +65,10 @@ OUT_OF_MEMORY = pod(end=ContainerEnd(1, "Error", "torch.OutOfMemoryError: CUDA o
 
 def conditions_of(outlook: Outlook, *, pods: Any = (), deployments: Any = ()) -> dict[str, Any]:
     """Status and reason by type, of those that are listed."""
-    observation = Observation(
-        key=Key("chat", "llama"),
-        uid="u0",
-        resource_version="1",
-        generation=1,
+    observation = observed(
+        SPEC,
         created=NOW,
-        spec=SPEC,
         model=LLAMA_8B,
-        previous_status={},
         deployments=tuple(deployments),
         pods=tuple(pods),
     )

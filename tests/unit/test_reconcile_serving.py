@@ -2,43 +2,31 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tests.support.cluster import spec_of
+from tests.support.observed import observed
 from tonnage.api.parse import parse_spec
 from tonnage.reconcile.children import ChildPod, ContainerEnd
-from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.serving import failure_to_serve
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIED = ContainerEnd(1, "Error", "torch.OutOfMemoryError: CUDA out of memory.")
 
 
-def pod(name: str, template: str, **fields: object) -> ChildPod:
+def pod(name: str, template: str, **fields: Any) -> ChildPod:
     """One that is being started, on the pool of MI300X."""
     starting = ChildPod(name, "mi300x", NOON, "node", False, False, 0, template=template)
-    return replace(starting, **fields)  # type: ignore[arg-type]  # any fields
+    return replace(starting, **fields)
 
 
 def told(*pods: ChildPod) -> str | None:
     """The pod whose failure is told."""
-    observation = Observation(
-        key=Key("chat", "llama"),
-        uid="u",
-        resource_version="1",
-        generation=1,
-        created=NOON,
-        spec=parse_spec(spec_of("llama-3.1-8b")),
-        model=None,
-        previous_status={},
-        pods=tuple(sorted(pods, key=lambda one: (one.created, one.name))),
-    )
-    failure = failure_to_serve(observation, None)
-    if failure is None:
-        return None
-    return failure.subject.removeprefix("pod ")
+    found = tuple(sorted(pods, key=lambda one: (one.created, one.name)))
+    failure = failure_to_serve(observed(parse_spec(spec_of()), pods=found), None)
+    return None if failure is None else failure.subject.removeprefix("pod ")
 
 
 def test_a_template_that_failed_is_not_told_of_once_another_one_came() -> None:
