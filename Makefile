@@ -142,7 +142,7 @@ bench: install ## Print the figures of placement: recognition, reasons, speed, r
 bench-cluster: install control-plane ## Measure the operator beside Go controllers on a real control plane (Go builds one, once)
 	@$(BIN)/python -m e2e.binaries peers
 	@$(BIN)/python -m e2e.scale.latency
-	@$(BIN)/python -m e2e.scale.requests
+	@$(BIN)/python -m e2e.scale.request_cost
 
 .PHONY: bench-fleet
 bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that (an hour)

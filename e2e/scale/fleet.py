@@ -32,13 +32,13 @@ from e2e.failure import run_cli
 from e2e.models import inference
 from e2e.operator_process import USER, OperatorProcess
 from e2e.rest import Json
-from e2e.scale.births import Client, open_client
+from e2e.scale.bench_cluster import own_control_plane
 from e2e.scale.etcd_store import EtcdStore, open_etcd
 from e2e.scale.fleet_figures import Figures, figures_table
-from e2e.scale.fleet_journal import Journal
 from e2e.scale.fleet_objects import NEIGHBOURS, Room, conditions_of, nodes_of, served
-from e2e.scale.ground import own_control_plane
 from e2e.scale.heartbeats import beating
+from e2e.scale.latency_probe import Client, open_client
+from e2e.scale.reconcile_log import Journal
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes, watch_cpu
 from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER

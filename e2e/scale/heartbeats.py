@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from e2e.scale.births import Client
 from e2e.scale.fleet_objects import conditions_of
+from e2e.scale.latency_probe import Client
 
 PERIOD_SECONDS: Final = 300.0
 

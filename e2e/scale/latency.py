@@ -27,12 +27,12 @@ from e2e.audit_log import AuditLog
 from e2e.failure import run_cli
 from e2e.fleet import apply_fleet
 from e2e.operator_process import OperatorProcess
-from e2e.scale.births import Births, Client, open_client
-from e2e.scale.contenders import CONTENDERS, Contender
-from e2e.scale.ground import own_control_plane
+from e2e.scale.baselines import CONTENDERS, Contender
+from e2e.scale.bench_cluster import own_control_plane
+from e2e.scale.latency_probe import Births, Client, open_client
 from e2e.scale.lws import LeaderWorkerSetController
+from e2e.scale.resource_cost import Toll, cores_table, requests_table
 from e2e.scale.tables import Outcome, burst_table, latency_table, report_table
-from e2e.scale.toll import Toll, cores_table, requests_table
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes
 from e2e.stack import Stack
 

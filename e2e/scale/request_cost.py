@@ -1,6 +1,6 @@
 """What each request of the operator takes of an API server that has nothing else to do.
 
-    python -m e2e.scale.requests --times 150
+    python -m e2e.scale.request_cost --times 150
 
 One object is served by a real operator, which then ends. What it has made is made again and again
 under other names, one request after the other; beside the time stands the CPU of the API server, of
@@ -28,8 +28,8 @@ from e2e.fleet import apply_fleet
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
 from e2e.rest import Json
-from e2e.scale.births import Client, open_client
-from e2e.scale.ground import own_control_plane
+from e2e.scale.bench_cluster import own_control_plane
+from e2e.scale.latency_probe import Client, open_client
 from e2e.scale.usage import cpu_seconds
 from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER
@@ -165,7 +165,7 @@ async def _run(stack: Stack, admin: Admin, times: int) -> Table:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m e2e.scale.requests",
+        prog="python -m e2e.scale.request_cost",
         description="Time and CPU of each request of the operator, one after the other.",
     )
     parser.add_argument("--times", type=int, default=150, help="of each request (150)")
