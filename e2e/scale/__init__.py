@@ -1,1 +1,1 @@
-"""How fast the operator is beside Go controllers on the same control plane; no tests."""
+"""How fast the operator is next to Go controllers, and what a large fleet costs it; no tests."""

@@ -1,41 +1,53 @@
-"""The controllers that are measured beside each other: what each is given, and what it makes of it.
+"""The controllers that one benchmark measures on the same control plane: what each one gets, and
+what it makes of it.
 
-Each makes one child of each parent. As many pods come of it for each of them, so that all share the
-cluster with the same work of others.
+Each makes one child of each parent. As many pods follow for each of them, so that the rest of the
+cluster has the same work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from e2e.admin import Admin
 from e2e.models import inference
+from e2e.operator_process import USER
 from e2e.rest import Json
+from e2e.scale.latency_probe import CHANGE_ANNOTATION, Stage
+
+ROUND_LABEL: Final = "scale.example.org/round"
+"""On a parent: the round that created it, and after which it is deleted."""
 
 _TEMPLATE: Json = {
     "metadata": {"labels": {"app": "scale"}},
     "spec": {"containers": [{"name": "main", "image": "example.org/pause:1"}]},
 }
-_MODEL = "llama-3.1-8b"  # fits on one GPU
+_MODEL: Final = "llama-3.1-8b"  # fits on one GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """One controller: the kinds of parent and child, and a parent of a name and with replicas.
+class MeasuredController:
+    """One controller: the kinds of its parents and children, and how to make and change a parent.
 
-    `process` is whose CPU time is its own.
+    `process` is the one whose CPU time is the controller's, `user` the one that its requests have
+    in the audit log (a part of the user's name or of the user agent). `make_spec` gets a name and
+    a number of replicas; `wrap_template` puts a change of the pod template where a parent has it.
     """
 
     name: str
     parent: str
     child: str
+    stages: tuple[Stage, ...]
     process: str
-    make: Callable[[str, int], Json]
+    user: str
+    make_spec: Callable[[str, int], Json]
+    wrap_template: Callable[[Json], Json]
 
     @property
     def namespace(self) -> str:
-        """Where its objects are, so that no other contender's are counted."""
+        """Where its objects are, so that no events of another controller's are counted."""
         return f"scale-{self.name.lower()}"
 
     def parents(self, admin: Admin) -> str:
@@ -46,19 +58,30 @@ class Contender:
         """Path of the children."""
         return admin.resource(self.child).path(self.namespace)
 
+    def services(self, admin: Admin) -> str:
+        """Path of the Services."""
+        return admin.resource("services").path(self.namespace)
+
+    def make(self, name: str, replicas: int, round_name: str) -> Json:
+        """A parent that a round creates."""
+        body = self.make_spec(name, replicas)
+        return {**body, "metadata": {"name": name, "labels": {ROUND_LABEL: round_name}}}
+
+    def change(self, value: str) -> Json:
+        """A merge patch that changes the pod template of a parent."""
+        template = {"metadata": {"annotations": {CHANGE_ANNOTATION: value}}}
+        return {"spec": self.wrap_template(template)}
+
 
 def _deployment(name: str, replicas: int) -> Json:
+    labels = {"app": "scale", "set": name}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
-            "selector": {"matchLabels": {"app": "scale", "set": name}},
-            "template": {
-                **_TEMPLATE,
-                "metadata": {"labels": {"app": "scale", "set": name}},
-            },
+            "selector": {"matchLabels": labels},
+            "template": {**_TEMPLATE, "metadata": {"labels": labels}},
         },
     }
 
@@ -68,7 +91,6 @@ def _leader_worker_set(name: str, replicas: int) -> Json:
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
             "startupPolicy": "LeaderCreated",
@@ -90,9 +112,34 @@ def _inference(name: str, replicas: int) -> Json:
     return inference(name, _MODEL, max_model_len=8192, replicas=replicas)
 
 
-DEPLOYMENT = Contender(
-    "Deployment", "deployments", "replicasets", "kube-controller-manager", _deployment
+DEPLOYMENT: Final = MeasuredController(
+    name="Deployment",
+    parent="deployments",
+    child="replicasets",
+    stages=(Stage.CHILD, Stage.STATUS),
+    process="kube-controller-manager",
+    user="deployment-controller",
+    make_spec=_deployment,
+    wrap_template=lambda template: {"template": template},
 )
-LWS = Contender("LWS", "leaderworkersets", "statefulsets", "lws-controller", _leader_worker_set)
-TONNAGE = Contender("Tonnage", "inferencedeployments", "deployments", "tonnage", _inference)
-CONTENDERS = (DEPLOYMENT, LWS, TONNAGE)
+LWS: Final = MeasuredController(
+    name="LWS",
+    parent="leaderworkersets",
+    child="statefulsets",
+    stages=(Stage.CHILD, Stage.SERVICE, Stage.STATUS),
+    process="lws-controller",
+    user="lws/v",
+    make_spec=_leader_worker_set,
+    wrap_template=lambda template: {"leaderWorkerTemplate": {"workerTemplate": template}},
+)
+TONNAGE: Final = MeasuredController(
+    name="Tonnage",
+    parent="inferencedeployments",
+    child="deployments",
+    stages=(Stage.CHILD, Stage.SERVICE, Stage.STATUS),
+    process="tonnage",
+    user=USER,
+    make_spec=_inference,
+    wrap_template=lambda template: {"template": template},
+)
+CONTROLLERS: Final = (DEPLOYMENT, LWS, TONNAGE)

@@ -1,4 +1,4 @@
-"""A control plane for one benchmark, with the operator installed; gone with the block."""
+"""A control plane for one benchmark, with the operator installed; it ends with the block."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from e2e.stack import Stack, down, up
 
 
 @contextmanager
-def own_control_plane(name: str, namespaces: Iterable[str]) -> Iterator[tuple[Stack, Admin, Path]]:
-    """With these namespaces; the folder is for whatever else runs. TONNAGE_E2E_KEEP keeps it."""
+def bench_cluster(name: str, namespaces: Iterable[str]) -> Iterator[tuple[Stack, Admin, Path]]:
+    """A control plane with these namespaces, and a folder for the logs of further processes, which
+    TONNAGE_E2E_KEEP keeps."""
     root = Path(tempfile.mkdtemp(prefix=f"tonnage-{name}-"))
     stack = up(root, owner_pid=os.getpid())
     try:
@@ -31,6 +32,6 @@ def own_control_plane(name: str, namespaces: Iterable[str]) -> Iterator[tuple[St
     finally:
         down(root)
         if os.environ.get("TONNAGE_E2E_KEEP"):
-            print(f"kept: {root}", file=sys.stderr)  # noqa: T201 - where to look afterwards
+            print(f"kept: {root}", file=sys.stderr)  # noqa: T201 - the path of the logs
         else:
             shutil.rmtree(root, ignore_errors=True)

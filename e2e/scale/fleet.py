@@ -32,13 +32,13 @@ from e2e.failure import run_cli
 from e2e.models import inference
 from e2e.operator_process import USER, OperatorProcess
 from e2e.rest import Json
-from e2e.scale.bench_cluster import own_control_plane
+from e2e.scale.api_client import ApiClient, open_client
+from e2e.scale.bench_cluster import bench_cluster
 from e2e.scale.etcd_store import EtcdStore, open_etcd
 from e2e.scale.fleet_figures import Figures, figures_table
 from e2e.scale.fleet_objects import NEIGHBOURS, Room, conditions_of, nodes_of, served
 from e2e.scale.heartbeats import beating
-from e2e.scale.latency_probe import Client, open_client
-from e2e.scale.reconcile_log import Journal
+from e2e.scale.reconcile_log import ReconcileLog
 from e2e.scale.usage import cpu_seconds, peak_rss_bytes, watch_cpu
 from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER
@@ -79,10 +79,10 @@ class Bench:
     """A cluster, and how far it is filled."""
 
     admin: Admin
-    client: Client
+    client: ApiClient
     etcd: EtcdStore
     operator: OperatorProcess
-    journal: Journal
+    journal: ReconcileLog
     audit: AuditLog
     announce: Callable[[str], None]
     size: Size = Size(0, 0, 0)
@@ -141,7 +141,7 @@ class Bench:
         found.rest_between_lists_percent = rest.median_percent
         lists = self._lists(listed)
         found.rest_resyncs, found.rest_fleet_lists = lists["inferencedeployments"], lists["nodes"]
-        self.journal.look()
+        self.journal.refresh()
         writes = self._writes(mark)
         found.rest_writes = sum(writes.values())
         found.rest_reconciles = self.journal.reconciles.total()
@@ -158,7 +158,7 @@ class Bench:
         lost = time.time()
         self._mark(node, ready=False)
         await asyncio.sleep(_LONGEST_ECHO_SECONDS)
-        self.journal.look()
+        self.journal.refresh()
         late = concerned - self.journal.first.keys()
         found.lost_concerned = len(concerned)
         found.lost_not_seen = len(late)
@@ -270,7 +270,7 @@ def _owner(body: Json) -> str:
 @contextmanager
 def cluster() -> Iterator[tuple[Stack, Admin, OperatorProcess]]:
     """A control plane of which only etcd and the API server run."""
-    with own_control_plane("fleet", [NEIGHBOURS]) as (stack, admin, root):
+    with bench_cluster("fleet", [NEIGHBOURS]) as (stack, admin, root):
         for name in _PLAYED:
             stack.processes[name].send(signal.SIGSTOP)
         try:
@@ -292,7 +292,7 @@ async def measure(
     """Each size in turn, the smallest first."""
     found = []
     async with open_client(stack.access) as client, open_etcd(stack) as etcd:
-        journal, audit = Journal(operator.log), AuditLog(stack.audit_log)
+        journal, audit = ReconcileLog(operator.log), AuditLog(stack.audit_log)
         bench = Bench(admin, client, etcd, operator, journal, audit, announce)
         for size in sizes:
             await bench.grow(size)

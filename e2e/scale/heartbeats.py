@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from e2e.scale.api_client import ApiClient
 from e2e.scale.fleet_objects import conditions_of
-from e2e.scale.latency_probe import Client
 
 PERIOD_SECONDS: Final = 300.0
 
@@ -25,7 +25,7 @@ class Beats:
 
 
 @asynccontextmanager
-async def beating(client: Client, names: Sequence[str]) -> AsyncIterator[Beats]:
+async def beating(client: ApiClient, names: Sequence[str]) -> AsyncIterator[Beats]:
     """Let these nodes report, each once in a period, evenly spread over it."""
     beats = Beats()
     task = asyncio.create_task(_beat(client, names, beats))
@@ -37,12 +37,12 @@ async def beating(client: Client, names: Sequence[str]) -> AsyncIterator[Beats]:
             await task
 
 
-async def _beat(client: Client, names: Sequence[str], beats: Beats) -> None:
+async def _beat(client: ApiClient, names: Sequence[str], beats: Beats) -> None:
     started = time.monotonic()
     while True:
         due = started + beats.sent * PERIOD_SECONDS / len(names)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         told = conditions_of(ready=True, heartbeat=now)
-        await client.report_status(f"/api/v1/nodes/{names[beats.sent % len(names)]}", told)
+        await client.patch_conditions(f"/api/v1/nodes/{names[beats.sent % len(names)]}", told)
         beats.sent += 1

@@ -1,11 +1,11 @@
-"""How soon a child follows its parent, beside the controllers of others: `make bench-cluster`.
+"""How fast the operator is next to Go controllers on one control plane: `make bench-cluster`.
 
-    python -m e2e.scale.latency --present 1000 --rate 20 --seconds 15 --rounds 3
+    python -m e2e.scale.latency --figures cluster.json
 
-One control plane, one client and one clock for all: first a burst of objects for each controller,
-then, with those present, creates at a steady rate for one controller after the other, several times
-over, so that all of them see the same minutes of the machine. Ratios are what counts; nothing is
-asserted.
+One control plane, one client and one clock for all. With objects present, each controller gets
+creates at steady rates, spec changes and a burst, in turns, so that all of them meet the same
+minutes of the machine. Each figure stands next to its bar; nothing is asserted. A full run takes
+about 25 minutes, `--short` about five.
 """
 
 from __future__ import annotations
@@ -15,175 +15,48 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
-
-from rich.console import Console
 
 from e2e.admin import Admin
 from e2e.audit_log import AuditLog
 from e2e.failure import run_cli
 from e2e.fleet import apply_fleet
 from e2e.operator_process import OperatorProcess
-from e2e.scale.baselines import CONTENDERS, Contender
-from e2e.scale.bench_cluster import own_control_plane
-from e2e.scale.latency_probe import Births, Client, open_client
+from e2e.scale.api_client import open_client
+from e2e.scale.baselines import CONTROLLERS, TONNAGE, MeasuredController
+from e2e.scale.bench_cluster import bench_cluster
+from e2e.scale.cluster_figures import cluster_figures, cluster_tables
+from e2e.scale.figures import Report, describe_run
 from e2e.scale.lws import LeaderWorkerSetController
-from e2e.scale.resource_cost import Toll, cores_table, requests_table
-from e2e.scale.tables import Outcome, burst_table, latency_table, report_table
-from e2e.scale.usage import cpu_seconds, peak_rss_bytes
+from e2e.scale.rounds import ClusterBench, ClusterResults, LoadPlan
+from e2e.scale.tables import open_console, print_report
+from e2e.scale.usage import peak_rss_bytes
 from e2e.stack import Stack
 
 _GPUS_PER_NODE: Final = 8
-_PARALLEL_CREATES: Final = 16
-_BURST_TIMEOUT: Final = 600.0
-_LATE_TIMEOUT: Final = 120.0
-_QUIET_SECONDS: Final = 5.0
-"""A cluster in which no child has changed for so long has settled."""
-
-_SETTLE_TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Objects present, creates a second, seconds of them in each round, rounds, and the replicas of
-    each object."""
+class RunningCluster:
+    """A cluster in which all measured controllers run; `pids` are those of all its processes and
+    of this one, by name."""
 
-    present: int
-    rate: float
-    seconds: float
-    rounds: int
-    replicas: int
-
-    @property
-    def gpus(self) -> int:
-        """What all objects of one controller take: one each."""
-        return self.present + int(self.rate * self.seconds * self.rounds)
-
-
-@dataclass(slots=True)
-class Bench:
-    """A cluster with controllers in it, and what was found of each."""
-
+    stack: Stack
     admin: Admin
-    client: Client
-    load: Load
+    operator: OperatorProcess
     pids: dict[str, int]
-    audit_log: AuditLog
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    tolls: dict[str, Toll] = field(default_factory=dict)
-
-    async def burst(self, contender: Contender) -> None:
-        """Create those that are to be present as fast as the API server takes them, and wait until
-        all children are there."""
-        names = [f"present-{number:05}" for number in range(self.load.present)]
-        outcome = self.outcomes.setdefault(contender.name, Outcome())
-        async with self._watched(contender) as births:
-            before, started = cpu_seconds(self.pids[contender.process]), time.monotonic()
-            gate = asyncio.Semaphore(_PARALLEL_CREATES)
-            async with asyncio.TaskGroup() as group:
-                for name in names:
-                    group.create_task(self._create(contender, name, gate))
-            outcome.posted_seconds = time.monotonic() - started
-            await births.all_born(names, _BURST_TIMEOUT)
-            outcome.burst_seconds = max(births.children[name] for name in names) - started
-            await self._settle(contender)
-            outcome.burst_cpu_seconds = cpu_seconds(self.pids[contender.process]) - before
-
-    async def steady(self, contender: Contender, number: int) -> None:
-        """Create at the rate, and learn how long each child takes."""
-        load = self.load
-        names = [f"round-{number}-{one:05}" for one in range(int(load.rate * load.seconds))]
-        outcome = self.outcomes.setdefault(contender.name, Outcome())
-        toll = self.tolls.setdefault(contender.name, Toll())
-        pid = self.pids[contender.process]
-        with toll.requests_for(len(names), self.audit_log):
-            async with self._watched(contender) as births:
-                before = cpu_seconds(pid)
-                with toll.creates(self.pids):
-                    await self._create_steadily(contender, names)
-                await births.all_born(names, _LATE_TIMEOUT)
-                outcome.latencies += births.latencies(names)
-                await self._settle(contender)
-                outcome.reported_after += births.reported_after(names)
-                outcome.steady_cpu_seconds += cpu_seconds(pid) - before
-
-    async def _create_steadily(self, contender: Contender, names: Sequence[str]) -> None:
-        started, gate = time.monotonic(), asyncio.Semaphore(_PARALLEL_CREATES)
-        async with asyncio.TaskGroup() as group:
-            for one, name in enumerate(names):
-                await asyncio.sleep(started + one / self.load.rate - time.monotonic())
-                group.create_task(self._create(contender, name, gate))
-
-    async def _create(self, contender: Contender, name: str, gate: asyncio.Semaphore) -> None:
-        async with gate:
-            await self.client.create(
-                contender.parents(self.admin), contender.make(name, self.load.replicas)
-            )
-
-    @asynccontextmanager
-    async def _watched(self, contender: Contender) -> AsyncIterator[Births]:
-        births = Births()
-        watches = [
-            await self.client.watch(contender.parents(self.admin), births.parent_told),
-            await self.client.watch(contender.children(self.admin), births.child_told),
-        ]
-        try:
-            yield births
-        finally:
-            for watch in watches:
-                watch.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watch
-
-    async def _settle(self, contender: Contender) -> None:
-        """Wait until nothing of the controller's objects changes any more."""
-        changed = asyncio.Event()
-        paths = (contender.parents(self.admin), contender.children(self.admin))
-        watches = [await self.client.watch(path, lambda *_: changed.set()) for path in paths]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SETTLE_TIMEOUT):
-                await _until_quiet(changed)
-        for watch in watches:
-            watch.cancel()
-
-
-async def _until_quiet(changed: asyncio.Event) -> None:
-    """Return when the event has not been set for a while."""
-    with suppress(TimeoutError):
-        while True:
-            changed.clear()
-            await asyncio.wait_for(changed.wait(), _QUIET_SECONDS)
-
-
-async def measure(
-    bench: Bench, contenders: Sequence[Contender], announce: Callable[[str], None]
-) -> None:
-    """All bursts, then all rounds of steady creates."""
-    load = bench.load
-    for contender in contenders:
-        announce(f"{load.present:,} objects at once: {contender.name}")
-        await bench.burst(contender)
-    for number in range(load.rounds):
-        for contender in contenders:
-            announce(f"round {number + 1} of {load.rounds}, {load.rate:g}/s: {contender.name}")
-            await bench.steady(contender, number)
-    for contender in contenders:
-        bench.outcomes[contender.name].peak_rss_bytes = peak_rss_bytes(
-            bench.pids[contender.process]
-        )
 
 
 @contextmanager
-def cluster(
-    load: Load, announce: Callable[[str], None]
-) -> Iterator[tuple[Stack, Admin, dict[str, int]]]:
-    """A control plane with nodes enough, and all controllers; ended with the block."""
-    namespaces = [contender.namespace for contender in CONTENDERS]
-    with own_control_plane("scale", namespaces) as (stack, admin, root), ExitStack() as running:
-        nodes = -(-load.gpus // _GPUS_PER_NODE)
+def running_cluster(plan: LoadPlan, announce: Callable[[str], None]) -> Iterator[RunningCluster]:
+    """A control plane with nodes enough, and all controllers; it ends with the block."""
+    namespaces = [controller.namespace for controller in CONTROLLERS]
+    with bench_cluster("scale", namespaces) as (stack, admin, root), ExitStack() as running:
+        nodes = -(-plan.most_objects // _GPUS_PER_NODE)
         announce(f"{nodes} nodes with {_GPUS_PER_NODE} GPUs each")
         group = {"name": "pool", "accelerator": "mi300x", "count": nodes}
         apply_fleet(stack.access, {"groups": [group]})
@@ -193,62 +66,115 @@ def cluster(
         operator.start()
         admin.until("the operator to lead", lambda: operator.leads)
         pids = {name: process.pid for name, process in stack.processes.items()}
-        pids |= {"tonnage": operator.pid, "lws-controller": lws.pid, "client": os.getpid()}
-        yield stack, admin, pids
+        pids |= {TONNAGE.process: operator.pid, "lws-controller": lws.pid, "client": os.getpid()}
+        yield RunningCluster(stack, admin, operator, pids)
+
+
+async def measure(bench: ClusterBench, controllers: Sequence[MeasuredController]) -> None:
+    """All rounds, each of them for one controller after the other."""
+    plan, announce = bench.plan, bench.announce
+    for controller in controllers:
+        announce(f"{controller.name}: creating the {plan.present:,} objects that are present")
+        await bench.fill(controller)
+    if TONNAGE in controllers:
+        announce(f"Tonnage: idle for {plan.idle_seconds:g} s")
+        await bench.idle()
+    for rate, seconds in plan.steady:
+        for controller in controllers:
+            announce(f"{controller.name}: {rate:g} objects a second for {seconds:g} s")
+            await bench.steady(controller, rate, seconds)
+    for controller in controllers:
+        announce(f"{controller.name}: {plan.changes_per_second:g} spec changes a second")
+        await bench.change_specs(controller)
+    if TONNAGE in controllers:
+        announce(f"Tonnage: touching {plan.present:,} unchanged objects")
+        await bench.touch()
+    for controller in controllers:
+        announce(f"{controller.name}: a burst of {plan.burst:,} objects")
+        await bench.burst(controller)
+        rss = peak_rss_bytes(bench.pids[controller.process])
+        bench.results.peak_rss_bytes[controller.name] = rss
 
 
 async def _run(
-    stack: Stack,
-    admin: Admin,
-    pids: dict[str, int],
-    contenders: Sequence[Contender],
-    load: Load,
+    cluster: RunningCluster,
+    plan: LoadPlan,
+    controllers: Sequence[MeasuredController],
     announce: Callable[[str], None],
-) -> Bench:
-    async with open_client(stack.access) as client:
-        bench = Bench(admin, client, load, pids, AuditLog(stack.audit_log))
-        await measure(bench, contenders, announce)
-        return bench
+) -> ClusterResults:
+    async with open_client(cluster.stack.access) as client:
+        bench = ClusterBench(
+            cluster.admin,
+            client,
+            plan,
+            cluster.pids,
+            AuditLog(cluster.stack.audit_log),
+            cluster.operator,
+            announce,
+        )
+        await measure(bench, controllers)
+        return bench.results
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure, print, and write the figures."""
     arguments = _parser().parse_args()
-    load = Load(
-        arguments.present, arguments.rate, arguments.seconds, arguments.rounds, arguments.replicas
-    )
-    chosen = [one for one in CONTENDERS if not arguments.only or one.name in arguments.only]
-    console = Console()
+    plan = replace(LoadPlan(), replicas=arguments.replicas)
+    if arguments.short:
+        plan = plan.shortened()
+    controllers = [
+        controller
+        for controller in CONTROLLERS
+        if not arguments.only or controller.name in arguments.only
+    ]
+    console, started = open_console(), time.monotonic()
 
     def announce(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
-    with cluster(load, announce) as (stack, admin, pids):
-        bench = asyncio.run(_run(stack, admin, pids, chosen, load, announce))
-    console.print(latency_table(bench.outcomes, load.present, load.rate))
-    console.print(report_table(bench.outcomes, load.rate))
-    console.print(burst_table(bench.outcomes, load.present))
-    console.print(cores_table(bench.tolls, load.rate))
-    console.print(requests_table(bench.tolls))
+    with running_cluster(plan, announce) as cluster:
+        results = asyncio.run(_run(cluster, plan, controllers, announce))
+    report = Report(
+        "cluster",
+        describe_run(plan.describe(), is_short=arguments.short)
+        | {"other_cores": results.other_cores},
+        [controller.name for controller in controllers],
+        cluster_figures(results, plan),
+        cluster_tables(results, plan),
+    )
+    print_report(console, report)
+    if arguments.figures is not None:
+        report.write(arguments.figures)
+    announce(f"done after {(time.monotonic() - started) / 60:.1f} minutes")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m e2e.scale.latency",
-        description="Time from a parent to its child: Tonnage, LeaderWorkerSet and Deployments.",
+        description="Latency and cost of Tonnage next to LeaderWorkerSet and the Deployment"
+        " controller, on one control plane. Each figure is printed next to its bar.",
     )
-    parser.add_argument("--present", type=int, default=1000, help="objects of each (1000)")
-    parser.add_argument("--rate", type=float, default=20.0, help="creates a second (20)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of creates a round (15)")
-    parser.add_argument("--rounds", type=int, default=3, help="for each controller (3)")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="a tenth of the objects and durations, to try the benchmark: some five minutes",
+    )
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument(
         "--replicas",
         type=int,
         default=0,
-        help="of each object (0: no pods, or what is measured is how fast one machine plays them)",
+        help="of each object (0: with pods, the machine that plays them would be measured)",
     )
-    parser.add_argument("--only", nargs="*", choices=[one.name for one in CONTENDERS], default=[])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="CONTROLLER",
+        choices=[controller.name for controller in CONTROLLERS],
+        default=[],
+        help="measure these controllers only: Deployment, LWS, Tonnage",
+    )
     return parser
 
 

@@ -1,134 +1,163 @@
-"""When parents and their children came into being, as one client's watches told it.
-
-Both kinds are watched by the same client and timed by the same clock, when the event's bytes are
-there. Objects come as metadata alone: the client must not be what is slow.
-"""
+"""When objects, and what their controllers made of them, first appeared in the watches of one
+client: one clock for all controllers. Pure but for the waiting."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import ssl
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
-import aiohttp
-
 from e2e.failure import HarnessError
-from e2e.rest import Access, Json
+from e2e.rest import Json
+from e2e.scale.api_client import WatchEvent
 
-_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_LONGEST_LINE: Final = 2**22
+CHANGE_ANNOTATION: Final = "scale.example.org/change"
+"""On a pod template: which change of the benchmark it carries."""
 
 
-class Births:
-    """Times of birth by name (parents) and by the parent's name (its first child), and when a
-    parent changed for the first time: by its status, as nobody else writes it."""
+class Stage(StrEnum):
+    """What a controller does with a new parent object."""
+
+    CHILD = "child"
+    SERVICE = "Service"
+    STATUS = "status"
+
+
+class LatencyProbe:
+    """Pairs the events of children and Services with those of their parents, by the name in the
+    controller's ownerReference. A time is that of the first event, in seconds."""
 
     def __init__(self) -> None:
-        self.parents: dict[str, float] = {}
-        self.reports: dict[str, float] = {}
-        self.children: dict[str, float] = {}
-        self._changed = asyncio.Event()
+        self.created: dict[str, float] = {}
+        self.reached: dict[Stage, dict[str, float]] = {stage: {} for stage in Stage}
+        self._progress = asyncio.Event()
 
-    def parent_told(self, metadata: Json, at: float) -> None:
-        """An event of a parent."""
-        name = metadata["name"]
-        if name in self.parents:
-            self.reports.setdefault(name, at)
-        self.parents.setdefault(name, at)
+    def handle_parent(self, event: WatchEvent) -> None:
+        """An event of a parent: its creation, or its first status."""
+        name = event.metadata["name"]
+        self.created.setdefault(name, event.received_at)
+        if has_status(event.metadata):
+            self.reached[Stage.STATUS].setdefault(name, event.received_at)
+        self._progress.set()
 
-    def child_told(self, metadata: Json, at: float) -> None:
+    def handle_child(self, event: WatchEvent) -> None:
         """An event of a child."""
-        for owner in metadata.get("ownerReferences") or []:
-            if owner.get("controller"):
-                self.children.setdefault(owner["name"], at)
-        self._changed.set()
+        self._handle_owned(Stage.CHILD, event)
 
-    def latencies(self, names: Sequence[str]) -> list[float]:
-        """Seconds from a parent's birth to its child's."""
-        return [self.children[name] - self.parents[name] for name in names]
+    def handle_service(self, event: WatchEvent) -> None:
+        """An event of a Service."""
+        self._handle_owned(Stage.SERVICE, event)
 
-    def reported_after(self, names: Sequence[str]) -> list[float]:
-        """Seconds from a parent's birth to its first status, of those that have one."""
-        return [self.reports[one] - self.parents[one] for one in names if one in self.reports]
+    def _handle_owned(self, stage: Stage, event: WatchEvent) -> None:
+        if (owner := controller_of(event.metadata)) is not None:
+            self.reached[stage].setdefault(owner, event.received_at)
+            self._progress.set()
 
-    async def all_born(self, names: Sequence[str], within_seconds: float) -> None:
-        """Wait until each of these parents has a child. Raises HarnessError."""
-        missing = set(names)
+    def delays(self, names: Sequence[str], stage: Stage, until: float) -> list[float]:
+        """Seconds from each parent's creation to the stage. A parent that has not reached it counts
+        with the time that it has been waiting `until` then, which is less than the truth."""
+        times = self.reached[stage]
+        return [times.get(name, until) - self.created[name] for name in names]
+
+    def missing(self, names: Collection[str], stages: Collection[Stage]) -> set[str]:
+        """Those of these parents that have not reached one of the stages."""
+        waiting = set(names) - self.created.keys()
+        for stage in stages:
+            waiting |= set(names) - self.reached[stage].keys()
+        return waiting
+
+    async def wait(
+        self, names: Collection[str], stages: Collection[Stage], timeout_seconds: float
+    ) -> bool:
+        """Wait until these parents have reached all stages; False where some have not in time.
+        Raises HarnessError where the watch has not even shown a parent."""
         try:
-            async with asyncio.timeout(within_seconds):
-                while missing := missing - self.children.keys() | missing - self.parents.keys():
-                    self._changed.clear()
-                    await self._changed.wait()
+            async with asyncio.timeout(timeout_seconds):
+                while self.missing(names, stages):
+                    self._progress.clear()
+                    await self._progress.wait()
         except TimeoutError:
-            raise HarnessError(
-                f"{len(missing)} of {len(names)} parents have no child after {within_seconds:g} s,"
-                f" among them {sorted(missing)[:3]}"
-            ) from None
+            if unseen := set(names) - self.created.keys():
+                raise HarnessError(
+                    f"{len(unseen)} of {len(names)} objects were created but never watched,"
+                    f" among them {sorted(unseen)[:3]}: is the watch broken?"
+                ) from None
+            return False
+        return True
 
 
-class Client:
-    """Creates objects and watches kinds, over connections that are kept."""
+class ChangeProbe:
+    """Pairs the first event of a parent's new generation with the first event of its child that
+    carries the change in its pod template. Times are in seconds."""
 
-    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
-        self._session = session
-        self._server = server
+    def __init__(self, generations: Mapping[str, int], value: str) -> None:
+        self.changed: dict[str, float] = {}
+        self.carried: dict[str, float] = {}
+        self._generations = generations
+        self._value = value
+        self._progress = asyncio.Event()
 
-    async def create(self, path: str, body: Json) -> None:
-        """POST one object. Raises HarnessError."""
-        async with self._session.post(self._server + path, json=body) as answer:
-            if answer.status != 201:
-                raise HarnessError(f"POST {path}: {answer.status} {await answer.text()}")
-            await answer.read()
+    def handle_parent(self, event: WatchEvent) -> None:
+        """An event of a parent, with its metadata at least."""
+        name, generation = event.metadata["name"], event.metadata["generation"]
+        if generation > self._generations.get(name, generation):
+            self.changed.setdefault(name, event.received_at)
+            self._progress.set()
 
-    async def report_status(self, path: str, conditions: Sequence[Json]) -> None:
-        """Tell an object's conditions, as a kubelet does. Raises HarnessError."""
-        text = json.dumps({"status": {"conditions": conditions}})
-        headers = {"Content-Type": "application/strategic-merge-patch+json"}
-        target = f"{self._server}{path}/status"
-        async with self._session.patch(target, data=text, headers=headers) as answer:
-            if answer.status != 200:
-                raise HarnessError(f"PATCH {path}: {answer.status} {await answer.text()}")
-            await answer.read()
+    def handle_child(self, event: WatchEvent) -> None:
+        """An event of a child, as a full object."""
+        owner = controller_of(event.metadata)
+        if owner is not None and change_of(event.object) == self._value:
+            self.carried.setdefault(owner, event.received_at)
+            self._progress.set()
 
-    async def watch(self, path: str, tell: Callable[[Json, float], None]) -> asyncio.Task[None]:
-        """Tell of each object from now on, until the task is cancelled."""
-        query = {"limit": "1"}
-        accept = {"Accept": _METADATA_LIST}
-        async with self._session.get(self._server + path, params=query, headers=accept) as answer:
-            version = (await answer.json(content_type=None))["metadata"]["resourceVersion"]
-        return asyncio.create_task(self._follow(path, version, tell))
+    def delays(self, names: Sequence[str], until: float) -> list[float]:
+        """Seconds from each parent's new generation to the child that carries it; `until` as in
+        `LatencyProbe.delays`."""
+        return [self.carried.get(name, until) - self.changed[name] for name in names]
 
-    async def _follow(self, path: str, version: str, tell: Callable[[Json, float], None]) -> None:
-        """An API server that is busy ends watches that it cannot serve in time; the next one begins
-        where that ended."""
-        while True:
-            query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-            async with self._session.get(
-                self._server + path,
-                params=query,
-                headers={"Accept": _METADATA_ONLY},
-                timeout=aiohttp.ClientTimeout(total=None),
-                read_bufsize=_LONGEST_LINE,
-            ) as answer:
-                async for line in answer.content:
-                    at = time.monotonic()
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise HarnessError(f"watch of {path}: {event['object']}")
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    tell(event["object"]["metadata"], at)
+    def missing(self, names: Collection[str]) -> set[str]:
+        """Those of these parents whose change no child carries."""
+        return set(names) - (self.changed.keys() & self.carried.keys())
+
+    async def wait(self, names: Collection[str], timeout_seconds: float) -> bool:
+        """Wait until children carry all changes; False where some do not in time. Raises
+        HarnessError where the watch has not even shown a parent's change."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.missing(names):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            if unseen := set(names) - self.changed.keys():
+                raise HarnessError(
+                    f"{len(unseen)} of {len(names)} changes made no new generation,"
+                    f" among them {sorted(unseen)[:3]}"
+                ) from None
+            return False
+        return True
 
 
-@asynccontextmanager
-async def open_client(access: Access) -> AsyncIterator[Client]:
-    """A client with an admin's rights."""
-    trust = ssl.create_default_context(cadata=access.authority)
-    connector = aiohttp.TCPConnector(limit=0, ssl=trust)
-    headers = {"Authorization": f"Bearer {access.token}"}
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        yield Client(session, access.server)
+def controller_of(metadata: Json) -> str | None:
+    """The name in the ownerReference of the controller, None where there is none."""
+    for owner in metadata.get("ownerReferences") or []:
+        if owner.get("controller"):
+            return str(owner["name"])
+    return None
+
+
+def has_status(metadata: Json) -> bool:
+    """Whether somebody has written the status subresource: its managed fields show it, so that
+    the probe need not read the status itself."""
+    return any(
+        entry.get("subresource") == "status" for entry in metadata.get("managedFields") or []
+    )
+
+
+def change_of(child: Json) -> str | None:
+    """Which of the benchmark's changes the pod template of a child carries."""
+    template = (child.get("spec") or {}).get("template") or {}
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    value: str | None = annotations.get(CHANGE_ANNOTATION)
+    return value

@@ -1,7 +1,7 @@
-"""The controller of LeaderWorkerSet, a process beside the stack.
+"""The controller of LeaderWorkerSet, a process of its own next to the control plane.
 
-It runs without its webhooks, which would need a certificate and a Service; what they fill in, the
-benchmark's objects have. All else is as it ships: 500 requests a second, 500 at once
+It runs without its webhooks, which would need a certificate and a Service; the benchmark's objects
+have what the webhooks would fill in. All else is as it ships: 500 requests a second, 500 at once
 (api/config/v1alpha1/defaults.go of v0.7.0), and controller-runtime's workers.
 """
 

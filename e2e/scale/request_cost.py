@@ -1,11 +1,11 @@
-"""What each request of the operator takes of an API server that has nothing else to do.
+"""What each kind of request that the operator sends costs an idle API server.
 
     python -m e2e.scale.request_cost --times 150
 
-One object is served by a real operator, which then ends. What it has made is made again and again
-under other names, one request after the other; beside the time stands the CPU of the API server, of
-etcd and of the controller manager, which makes a ReplicaSet of each Deployment and an EndpointSlice
-of each Service. No controller can be faster than the request by which it makes its child.
+A real operator serves one object and ends. The benchmark then creates copies of what the operator
+has made, one request after the other. Next to the time stands the CPU of the API server, of etcd
+and of the controller manager, which makes a ReplicaSet of each Deployment and an EndpointSlice of
+each Service. No controller can be faster than the request that creates its child.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from math import inf
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
-
-from rich.console import Console
-from rich.table import Table
 
 from e2e.admin import Admin
 from e2e.failure import run_cli
@@ -28,113 +26,116 @@ from e2e.fleet import apply_fleet
 from e2e.models import inference
 from e2e.operator_process import OperatorProcess
 from e2e.rest import Json
-from e2e.scale.bench_cluster import own_control_plane
-from e2e.scale.latency_probe import Client, open_client
-from e2e.scale.usage import cpu_seconds
+from e2e.scale.api_client import ApiClient, open_client
+from e2e.scale.bench_cluster import bench_cluster
+from e2e.scale.figures import ResultTable
+from e2e.scale.tables import open_console, print_table
+from e2e.scale.usage import CpuMeter
 from e2e.stack import Stack
 from tonnage.api.names import LABEL_OWNER
-from tonnage.kube.client import AioKubeApi
-from tonnage.kube.connection import connect
-from tonnage.kube.kinds import DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES
-from tonnage.kube.protocol import Kind
-from tonnage.kube.throttle import TokenBucket
-from tonnage.kube.transport import Transport
 
 _NAMESPACE, _NAME = "scale-requests", "served"
 _GROUP: Final = {"name": "pool", "accelerator": "mi300x", "count": 2}
 _MODEL: Final = "llama-3.1-8b"
-_AT_REST_SECONDS: Final = 1.0
-"""What follows from the last requests has been done by then."""
+_SETTLE_SECONDS: Final = 1.0
+"""The controllers have done by then what follows from the last requests."""
 
-_PROCESSES: Final = {
-    "kube-apiserver": "API server",
-    "etcd": "etcd",
-    "kube-controller-manager": "controllers",
+_PROCESSES: Final = ("kube-apiserver", "etcd", "kube-controller-manager")
+_KINDS: Final = {
+    "Deployment": ("deployments", "apps/v1"),
+    "Service": ("services", "v1"),
+    "Event": ("events", "events.k8s.io/v1"),
 }
-"""Whose CPU is measured, and how the table calls it."""
 
-Repeat = Callable[[int], Awaitable[object]]
+Send = Callable[[int], Awaitable[object]]
+"""Sends one request; the number makes its object another one."""
 
 
-class Bench:
-    """Repeats requests for what was found of one object."""
+@dataclass(frozen=True, slots=True)
+class RequestBench:
+    """Repeats the operator's requests for what it has made of one object."""
 
-    def __init__(self, stack: Stack, admin: Admin, api: AioKubeApi, client: Client) -> None:
-        self._pids = [stack.processes[name].pid for name in _PROCESSES]
-        self._admin = admin
-        self._api = api
-        self._client = client
-        heads = (f"CPU: {one}" for one in _PROCESSES.values())
-        self.table = Table("one request at a time, ms", "time", *heads)
+    admin: Admin
+    client: ApiClient
+    pids: dict[str, int]
 
-    async def run(self, times: int) -> None:
-        """All of them."""
-        own = {LABEL_OWNER: _NAME}
-        (deployment,) = self._admin.items("deployments", _NAMESPACE)
-        (service,) = self._admin.items("services", _NAMESPACE)
-        event = self._admin.items("events.events.k8s.io", _NAMESPACE)[0]
-        status = self._admin.get("infd", _NAME, _NAMESPACE) or {}
-        api, rows = self._api, dict[str, Repeat]()
-        rows["read the object"] = lambda _: api.get(INFERENCE_DEPLOYMENTS, _NAMESPACE, _NAME)
-        rows["list its Deployments"] = lambda _: api.list(DEPLOYMENTS, _NAMESPACE, own)
-        rows["write its status"] = lambda number: api.apply_status(
-            INFERENCE_DEPLOYMENTS, _status(status, number)
+    async def measure(self, times: int) -> ResultTable:
+        """Each request, so many times."""
+        rows = []
+        for name, send in self._requests():
+            meter, started = CpuMeter(self.pids), time.monotonic()
+            for number in range(times):
+                await send(number)
+            seconds = time.monotonic() - started
+            await asyncio.sleep(_SETTLE_SECONDS)
+            spent = [seconds, *meter.read().by_process.values()]
+            rows.append((name, *(f"{one / times * 1e3:.1f}" for one in spent)))
+        columns = ("request", "time ms", *(f"CPU ms of {name}" for name in self.pids))
+        return ResultTable(f"one request at a time, {times} of each", columns, rows)
+
+    def _requests(self) -> Iterator[tuple[str, Send]]:
+        client, owned = self.client, f"{LABEL_OWNER}={_NAME}"
+        served = self.admin.get("infd", _NAME, _NAMESPACE) or {}
+        path = self.admin.resource("infd").path(_NAMESPACE, _NAME)
+        deployments = self.admin.resource("deployments", "apps/v1").path(_NAMESPACE)
+        yield "read the object", lambda _: client.get(path)
+        yield "list its Deployments", lambda _: client.get(deployments, {"labelSelector": owned})
+        yield (
+            "apply its status",
+            lambda number: client.apply(f"{path}/status", _status(served, number)),
         )
-        for kind, found in ((DEPLOYMENTS, deployment), (SERVICES, service), (EVENTS, event)):
-            rows[f"make a {kind.kind} by apply"] = self._by_apply(kind, found)
-            rows[f"make a {kind.kind} by POST"] = self._by_post(kind, found)
-        for name, repeat in rows.items():
-            await self._measure(name, times, repeat)
+        for kind, (plural, group_version) in _KINDS.items():
+            original = self._made(plural, group_version)
+            collection = self.admin.resource(plural, group_version).path(_NAMESPACE)
+            yield f"create a {kind} by apply", partial(self._apply, collection, original)
+            yield f"create a {kind} by POST", partial(self._post, collection, original)
 
-    def _by_apply(self, kind: Kind, found: Json) -> Repeat:
-        make = self._api.apply if kind == EVENTS else self._api.create
-        return lambda number: make(kind, _again(kind, found, f"applied-{number}"))
+    def _made(self, plural: str, group_version: str) -> Json:
+        """The first object of a kind that the operator has made."""
+        resource = self.admin.resource(plural, group_version)
+        items = self.admin.rest.request("GET", resource.path(_NAMESPACE))["items"]
+        return {"apiVersion": group_version, "kind": resource.kind, **items[0]}
 
-    def _by_post(self, kind: Kind, found: Json) -> Repeat:
-        path = self._admin.resource(f"{kind.plural}.{kind.group}".rstrip(".")).path(_NAMESPACE)
-        return lambda number: self._client.create(path, _again(kind, found, f"posted-{number}"))
+    async def _apply(self, collection: str, original: Json, number: int) -> None:
+        name = f"applied-{number}"
+        await self.client.apply(f"{collection}/{name}", copy_of(original, name))
 
-    async def _measure(self, name: str, times: int, repeat: Repeat) -> None:
-        before, started = list(map(cpu_seconds, self._pids)), time.monotonic()
-        for number in range(times):
-            await repeat(number)
-        seconds = time.monotonic() - started
-        await asyncio.sleep(_AT_REST_SECONDS)
-        spent = [cpu_seconds(pid) - cpu for pid, cpu in zip(self._pids, before, strict=True)]
-        self.table.add_row(name, *(f"{each / times * 1e3:.1f}" for each in (seconds, *spent)))
+    async def _post(self, collection: str, original: Json, number: int) -> None:
+        await self.client.create(collection, copy_of(original, f"posted-{number}"))
 
 
-def _again(kind: Kind, found: Json, name: str) -> Json:
-    """The same under another name, without what the API server has put in."""
-    metadata = {
-        key: found["metadata"][key] for key in ("labels", "annotations") if key in found["metadata"]
-    }
-    rest = {
+def copy_of(original: Json, name: str) -> Json:
+    """The object under another name, without the fields that the API server has set."""
+    metadata: Json = {"name": name, "namespace": original["metadata"]["namespace"]}
+    for key in ("labels", "annotations"):
+        if key in original["metadata"]:
+            metadata[key] = original["metadata"][key]
+    content = {
         key: value
-        for key, value in found.items()
+        for key, value in original.items()
         if key not in ("metadata", "status") and not key.startswith("deprecated")
     }
-    if kind == SERVICES:
-        rest["spec"] = {
-            key: value for key, value in rest["spec"].items() if not key.startswith("clusterIP")
+    if original["kind"] == "Service":
+        content["spec"] = {
+            key: value for key, value in content["spec"].items() if not key.startswith("clusterIP")
         }
-    identity = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return {**rest, **identity, "metadata": {**metadata, "name": name, "namespace": _NAMESPACE}}
+    return {**content, "metadata": metadata}
 
 
-def _status(found: Json, number: int) -> Json:
+def _status(served: Json, number: int) -> Json:
+    """The object's status, another one for each number."""
     return {
-        "apiVersion": INFERENCE_DEPLOYMENTS.api_version,
-        "kind": INFERENCE_DEPLOYMENTS.kind,
+        "apiVersion": served["apiVersion"],
+        "kind": served["kind"],
         "metadata": {"name": _NAME, "namespace": _NAMESPACE},
-        "status": {**found["status"], "observedGeneration": number},
+        "status": {**served["status"], "observedGeneration": number},
     }
 
 
 @contextmanager
 def _served() -> Iterator[tuple[Stack, Admin]]:
     """A control plane in which an operator has served one object and has ended."""
-    with own_control_plane("requests", [_NAMESPACE]) as (stack, admin, root):
+    with bench_cluster("requests", [_NAMESPACE]) as (stack, admin, root):
         apply_fleet(stack.access, {"groups": [_GROUP]})
         with closing(OperatorProcess(stack, root / "operator")) as operator:
             operator.start()
@@ -142,24 +143,20 @@ def _served() -> Iterator[tuple[Stack, Admin]]:
             path = admin.resource("inferencedeployments").path(_NAMESPACE)
             admin.rest.request("POST", path, body)
             admin.wait_items("services", bool, _NAMESPACE)
-            admin.wait_for("infd", _NAME, _is_told, _NAMESPACE)
+            admin.wait_for("infd", _NAME, _has_placements, _NAMESPACE)
             admin.wait_items("events.events.k8s.io", bool, _NAMESPACE)
             operator.stop()
         yield stack, admin
 
 
-def _is_told(found: Json) -> bool:
-    return bool((found.get("status") or {}).get("placements"))
+def _has_placements(served: Json) -> bool:
+    return bool((served.get("status") or {}).get("placements"))
 
 
-async def _run(stack: Stack, admin: Admin, times: int) -> Table:
-    async with connect(str(stack.kubeconfig), None) as connection, open_client(stack.access) as one:
-        transport = Transport(connection.client, lambda *_: None)
-        bucket = TokenBucket(inf, times)
-        api = AioKubeApi(transport, before_write=lambda: inf, bucket=bucket)
-        bench = Bench(stack, admin, api, one)
-        await bench.run(times)
-        return bench.table
+async def _run(stack: Stack, admin: Admin, times: int) -> ResultTable:
+    pids = {name: stack.processes[name].pid for name in _PROCESSES}
+    async with open_client(stack.access) as client:
+        return await RequestBench(admin, client, pids).measure(times)
 
 
 def main() -> int:
@@ -172,7 +169,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with _served() as (stack, admin):
         table = asyncio.run(_run(stack, admin, arguments.times))
-    Console().print(table)
+    print_table(open_console(), table)
     return 0
 
 

@@ -1,89 +1,87 @@
-"""What was measured, as tables with the ratio to each of the others."""
+"""A benchmark's report in the terminal and as Markdown. Pure but for printing."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from rich.console import Console
 from rich.table import Table
 
-_PEER: Final = "LWS"
-_OURS: Final = "Tonnage"
+from e2e.scale.figures import SUBJECT, Report, ResultTable
+
+_DISTURBING_CORES: Final = 0.1
+_FILE_WIDTH: Final = 150
+"""Columns of a table that goes to a file or a pipe."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """Of one controller: seconds to the child, and to the first status of those that got one; the
-    burst; and what its process used."""
-
-    latencies: list[float] = field(default_factory=list)
-    reported_after: list[float] = field(default_factory=list)
-    steady_cpu_seconds: float = 0.0
-    posted_seconds: float = 0.0
-    burst_seconds: float = 0.0
-    burst_cpu_seconds: float = 0.0
-    peak_rss_bytes: int = 0
-
-    def quantile(self, share: float) -> float:
-        """The latency that so large a share does not exceed, in seconds."""
-        return statistics.quantiles(self.latencies, n=1000, method="inclusive")[
-            round(share * 1000) - 1
-        ]
+def open_console() -> Console:
+    """The terminal, as wide as it is; a file gets tables whose lines do not wrap."""
+    console = Console(soft_wrap=True)
+    return console if console.is_terminal else Console(soft_wrap=True, width=_FILE_WIDTH)
 
 
-def latency_table(outcomes: Mapping[str, Outcome], present: int, rate: float) -> Table:
-    """Parent created to child created, at a steady rate."""
-    table = Table(
-        "controller",
-        *("n", "p50 ms", "p90 ms", "p99 ms", "max ms", "CPU ms/object", "peak RSS MiB"),
-        title=f"parent created to child created, {rate:g}/s with {present:,} present",
-    )
-    for name, found in outcomes.items():
-        count = len(found.latencies)
-        shown = [found.quantile(share) for share in (0.5, 0.9, 0.99)] + [max(found.latencies)]
-        table.add_row(
-            name,
-            str(count),
-            *(f"{seconds * 1e3:.1f}" for seconds in shown),
-            f"{found.steady_cpu_seconds / count * 1e3:.1f}",
-            f"{found.peak_rss_bytes / 2**20:.0f}",
+def figures_table(report: Report) -> ResultTable:
+    """Each figure next to its bar: the last and most important table."""
+    others = [name for name in report.controllers if name != SUBJECT]
+    rows = [
+        (
+            figure.name,
+            figure.shown_bar,
+            figure.show(SUBJECT),
+            *(figure.show(name) for name in others),
+            figure.verdict,
         )
-    if {_OURS, _PEER} <= outcomes.keys():
-        ours, peer = outcomes[_OURS], outcomes[_PEER]
-        ratios = [ours.quantile(share) / peer.quantile(share) for share in (0.5, 0.9, 0.99)]
-        ratios.append(max(ours.latencies) / max(peer.latencies))
-        table.add_row(f"{_OURS} / {_PEER}", "", *(f"{ratio:.2f}" for ratio in ratios), "", "")
-    return table
+        for figure in report.figures
+    ]
+    columns = ("Figure", "Bar", SUBJECT, *others, "Met")
+    return ResultTable(f"figures of bench-{report.benchmark}", columns, rows)
 
 
-def report_table(outcomes: Mapping[str, Outcome], rate: float) -> Table:
-    """Parent created to its first status, at the same rate: what may come later than the child."""
-    table = Table(
-        "controller",
-        *("n", "median s", "longest s"),
-        title=f"parent created to its first status, {rate:g}/s",
+def print_report(console: Console, report: Report) -> None:
+    """All tables, that of the figures last."""
+    for table in (*report.tables, figures_table(report)):
+        print_table(console, table)
+    for line in notes(report):
+        console.print(line, highlight=False)
+
+
+def print_table(console: Console, table: ResultTable) -> None:
+    """One table; numbers stand to the right."""
+    rich_table = Table(title=table.title)
+    for number, column in enumerate(table.columns):
+        rich_table.add_column(column, justify="left" if number == 0 else "right")
+    for row in table.rows:
+        rich_table.add_row(*row)
+    console.print(rich_table)
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What a reader of the figures has to know about the run."""
+    if report.run["short"]:
+        yield "A short run, to try the benchmark: the bars are for a full one."
+    run = report.run
+    yield (
+        f"Measured on {run['date']} at commit {run['commit']}, {run['cores']} cores"
+        f" ({run['machine']}), Python {run['python']}."
     )
-    for name, found in outcomes.items():
-        seconds = found.reported_after
-        if seconds:
-            shown = (statistics.median(seconds), max(seconds))
-            table.add_row(name, str(len(seconds)), *(f"{each:.2f}" for each in shown))
-    return table
+    yield f"Load: {_shown_load(run['load'])}."
+    if (busy := run.get("other_cores")) is not None and busy >= _DISTURBING_CORES:
+        yield (
+            f"Other programs used {busy:.1f} of the cores meanwhile: compare controllers of this"
+            " run, not times of different runs."
+        )
 
 
-def burst_table(outcomes: Mapping[str, Outcome], present: int) -> Table:
-    """So many objects at once."""
-    table = Table(
-        "controller",
-        *("all posted s", "all children s", "CPU s until settled"),
-        title=f"a burst of {present:,} objects",
-    )
-    for name, found in outcomes.items():
-        seconds = (found.posted_seconds, found.burst_seconds, found.burst_cpu_seconds)
-        table.add_row(name, *(f"{each:.1f}" for each in seconds))
-    if {_OURS, _PEER} <= outcomes.keys():
-        ratio = outcomes[_OURS].burst_seconds / outcomes[_PEER].burst_seconds
-        table.add_row(f"{_OURS} / {_PEER}", "", f"{ratio:.2f}", "")
-    return table
+def _shown_load(load: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in load.items())
+
+
+def markdown_table(table: ResultTable) -> str:
+    """The table as GitHub reads it."""
+    lines = [_markdown_row(table.columns), _markdown_row("---" for _ in table.columns)]
+    return "\n".join([*lines, *map(_markdown_row, table.rows)]) + "\n"
+
+
+def _markdown_row(cells: Any) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
