@@ -1,8 +1,8 @@
 """Objects written into etcd as an API server keeps them, past the API server.
 
-Tens of thousands of nodes and pods are there in seconds that way, and the two processors of a small
-machine are not asked to admit, validate and default what a benchmark has made anyway. The API
-server reads JSON as well as its own encoding, and hears of new keys by its watch of etcd.
+Tens of thousands of nodes and pods are stored in seconds that way, and a small machine need not
+admit, validate and default what a benchmark has made itself. The API server reads JSON as well as
+its own encoding, and learns of new keys from its watch of etcd.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ async def open_etcd(stack: Stack) -> AsyncIterator[EtcdStore]:
 
 
 def _batches(objects: Iterable[Json]) -> Iterator[list[Json]]:
-    left = iter(objects)
-    while batch := list(islice(left, _IN_ONE_TRANSACTION)):
+    remaining = iter(objects)
+    while batch := list(islice(remaining, _IN_ONE_TRANSACTION)):
         yield batch
 
 
 def _key(body: Json) -> str:
     metadata = body["metadata"]
     parts = ["", "registry", _FOLDERS[body["kind"]], metadata.get("namespace"), metadata["name"]]
-    return _packed("/".join(part for part in parts if part is not None))
+    return _encode("/".join(part for part in parts if part is not None))
 
 
 def _value(body: Json) -> str:
     metadata = {key: value for key, value in body["metadata"].items() if key != "resourceVersion"}
-    return _packed(json.dumps({**body, "metadata": metadata}))
+    return _encode(json.dumps({**body, "metadata": metadata}))
 
 
-def _packed(text: str) -> str:
+def _encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()

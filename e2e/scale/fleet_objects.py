@@ -1,7 +1,7 @@
 """Nodes and pods of a large fleet, as heavy as real ones. Pure.
 
-A node of a GPU cluster is some 12 kB of JSON, with the images it has and who manages which field;
-a pod some 6 kB. An operator that reads them all pays for what it does not need, too.
+A node of a GPU cluster is some 12 kB of JSON, with its images and managed fields; a pod some 6 kB.
+An operator that reads them all pays for fields that it does not need, too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from e2e.fleet_nodes import GROUP_ANNOTATION, render_nodes
 from e2e.rest import Json
 from tonnage.fleet.pod import read_gpu_pod
 
-BORN: Final = "2026-11-01T08:00:00Z"
-NEIGHBOURS: Final = "neighbours"
-"""Namespace of the pods that are not ours."""
+CREATED: Final = "2026-11-01T08:00:00Z"
+OTHER_WORKLOADS: Final = "other-workloads"
+"""Namespace of the pods that no InferenceDeployment owns."""
 
 _GPUS_PER_NODE: Final = 8
-_GPUS_OF_A_NEIGHBOUR: Final = 2
+_GPUS_OF_OTHER_POD: Final = 2
 _NAMESPACE: Final = uuid.UUID("7b2f2c1e-6f0e-4d5c-9a52-2c1d7c3f9e10")
 
 _GROUPS: Final = (
@@ -38,15 +38,15 @@ def uid_of(kind: str, name: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{kind}/{name}"))
 
 
-def nodes_of(count: int, begin: int = 0) -> list[Json]:
+def fleet_nodes(count: int, begin: int = 0) -> list[Json]:
     """The nodes of a fleet of `count`, from number `begin` on; a smaller fleet is the first part of
     a larger one."""
     kinds = [name for name, share in _GROUPS for _ in range(share)]
-    found = []
+    nodes = []
     for number in range(begin, count):
         accelerator = kinds[number * 37 % len(kinds)]  # all of them, mixed
-        found.append(_node(accelerator, number))
-    return found
+        nodes.append(_node(accelerator, number))
+    return nodes
 
 
 def _node(accelerator: str, number: int) -> Json:
@@ -60,7 +60,7 @@ def _node(accelerator: str, number: int) -> Json:
         "metadata": {
             "name": name,
             "uid": uid_of("Node", name),
-            "creationTimestamp": BORN,
+            "creationTimestamp": CREATED,
             "labels": labels,
             "annotations": {
                 GROUP_ANNOTATION: accelerator,
@@ -71,7 +71,7 @@ def _node(accelerator: str, number: int) -> Json:
         },
         "status": {
             **template["status"],
-            "conditions": conditions_of(ready=True, heartbeat=BORN),
+            "conditions": node_conditions(ready=True, heartbeat=CREATED),
             "addresses": [{"type": "Hostname", "address": name}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "images": _IMAGES,
@@ -92,15 +92,16 @@ _IMAGES: Final = [
 ]
 
 
-def conditions_of(*, ready: bool, heartbeat: str) -> list[Json]:
-    """What a kubelet says of its node; one that is silent is said to be unknown."""
-    fine = (
+def node_conditions(*, ready: bool, heartbeat: str) -> list[Json]:
+    """The conditions that a kubelet reports, and those that the node controller sets for a kubelet
+    that has stopped reporting."""
+    healthy = (
         ("MemoryPressure", "KubeletHasSufficientMemory"),
         ("DiskPressure", "KubeletHasNoDiskPressure"),
         ("PIDPressure", "KubeletHasSufficientPID"),
     )
-    told = [(kind, "False" if ready else "Unknown", reason) for kind, reason in fine]
-    told.append(("Ready", "True" if ready else "Unknown", "KubeletReady"))
+    conditions = [(kind, "False" if ready else "Unknown", reason) for kind, reason in healthy]
+    conditions.append(("Ready", "True" if ready else "Unknown", "KubeletReady"))
     return [
         {
             "type": kind,
@@ -108,22 +109,22 @@ def conditions_of(*, ready: bool, heartbeat: str) -> list[Json]:
             "reason": reason if ready else "NodeStatusUnknown",
             "message": reason if ready else "Kubelet stopped posting node status.",
             "lastHeartbeatTime": heartbeat,
-            "lastTransitionTime": BORN,
+            "lastTransitionTime": CREATED,
         }
-        for kind, status, reason in told
+        for kind, status, reason in conditions
     ]
 
 
-def neighbour_on(node: Json, number: int) -> Json:
-    """A pod of somebody else that runs on the node and holds GPUs of it."""
+def other_pod_on(node: Json, number: int) -> Json:
+    """A pod of another workload that runs on the node and holds GPUs of it."""
     (resource,) = (name for name in node["status"]["allocatable"] if name.endswith(".com/gpu"))
     name = f"{node['metadata']['name']}-{number}"
     labels = {"app": f"training-{number}", "pod-template-hash": "6c5f7d8b9"}
-    amount = {resource: str(_GPUS_OF_A_NEIGHBOUR), "cpu": "16", "memory": "256Gi"}
+    amount = {resource: str(_GPUS_OF_OTHER_POD), "cpu": "16", "memory": "256Gi"}
     container = {
         "name": "main",
         "image": "registry.example.org/research/training:2026-10",
-        "command": ["torchrun", f"--nproc-per-node={_GPUS_OF_A_NEIGHBOUR}", "train.py"],
+        "command": ["torchrun", f"--nproc-per-node={_GPUS_OF_OTHER_POD}", "train.py"],
         "env": [{"name": f"SETTING_{n:02}", "value": f"value-{n}" * 4} for n in range(24)],
         "resources": {"limits": amount, "requests": amount},
         "volumeMounts": [{"name": f"data-{n}", "mountPath": f"/data/{n}"} for n in range(6)],
@@ -132,18 +133,18 @@ def neighbour_on(node: Json, number: int) -> Json:
         "containers": [container],
         "volumes": [{"name": f"data-{n}", "emptyDir": {}} for n in range(6)],
     }
-    metadata = {"name": name, "namespace": NEIGHBOURS, "labels": labels}
+    metadata = {"name": name, "namespace": OTHER_WORKLOADS, "labels": labels}
     return running_pod(metadata, spec, node["metadata"]["name"])
 
 
 def running_pod(metadata: Json, spec: Json, node: str) -> Json:
-    """The pod, bound to a node, running and ready. Without an address: nobody answers for it."""
-    told = [
-        {"type": kind, "status": "True", "lastTransitionTime": BORN}
+    """The pod, bound to a node, running and ready. It has no address, so that nothing answers."""
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": CREATED}
         for kind in ("PodReadyToStartContainers", "Initialized", "PodScheduled")
     ]
-    told += [
-        {"type": kind, "status": "True", "lastTransitionTime": BORN}
+    conditions += [
+        {"type": kind, "status": "True", "lastTransitionTime": CREATED}
         for kind in ("ContainersReady", "Ready")
     ]
     states = [
@@ -155,7 +156,7 @@ def running_pod(metadata: Json, spec: Json, node: str) -> Json:
             "ready": True,
             "started": True,
             "restartCount": 0,
-            "state": {"running": {"startedAt": BORN}},
+            "state": {"running": {"startedAt": CREATED}},
         }
         for container in spec["containers"]
     ]
@@ -165,7 +166,7 @@ def running_pod(metadata: Json, spec: Json, node: str) -> Json:
         "metadata": {
             **metadata,
             "uid": uid_of("Pod", f"{metadata['namespace']}/{metadata['name']}"),
-            "creationTimestamp": BORN,
+            "creationTimestamp": CREATED,
             "managedFields": _managed(
                 ("kube-controller-manager", "kubelet"), metadata["labels"], 16
             ),
@@ -173,22 +174,22 @@ def running_pod(metadata: Json, spec: Json, node: str) -> Json:
         "spec": {**spec, "nodeName": node},
         "status": {
             "phase": "Running",
-            "conditions": told,
+            "conditions": conditions,
             "containerStatuses": states,
-            "startTime": BORN,
+            "startTime": CREATED,
             "qosClass": "Burstable",
         },
     }
 
 
 def _managed(managers: Sequence[str], labels: Json, fields: int) -> list[Json]:
-    """Who manages which field: as much of it as a real object has."""
+    """Managed fields, as many as a real object has."""
     return [
         {
             "manager": manager,
             "operation": "Update",
             "apiVersion": "v1",
-            "time": BORN,
+            "time": CREATED,
             "fieldsType": "FieldsV1",
             "fieldsV1": {
                 "f:metadata": {"f:labels": {f"f:{name}": {} for name in labels}},
@@ -202,31 +203,31 @@ def _managed(managers: Sequence[str], labels: Json, fields: int) -> list[Json]:
 
 
 @dataclass(slots=True)
-class Room:
-    """GPUs that no pod holds yet, by node, and which of them is asked next in each group."""
+class FreeCapacity:
+    """GPUs that no pod holds yet, by node, and the nodes of each group in order."""
 
     nodes: dict[str, Json] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
 
-    def join(self, nodes: Sequence[Json]) -> None:
-        """These nodes are there, too."""
+    def add_nodes(self, nodes: Sequence[Json]) -> None:
+        """Add the GPUs of these nodes."""
         for node in nodes:
             name = node["metadata"]["name"]
             self.nodes[name], self.free[name] = node, _GPUS_PER_NODE
             group = node["metadata"]["annotations"][GROUP_ANNOTATION]
             self.groups.setdefault(group, []).append(name)
 
-    def neighbours(self, count: int, nodes: Sequence[Json]) -> Iterator[Json]:
-        """So many pods of others, spread evenly over these nodes."""
+    def other_pods(self, count: int, nodes: Sequence[Json]) -> Iterator[Json]:
+        """So many pods of other workloads, spread evenly over these nodes."""
         for number in range(count):
             node = nodes[number % len(nodes)]
-            self.free[node["metadata"]["name"]] -= _GPUS_OF_A_NEIGHBOUR
-            yield neighbour_on(node, number // len(nodes))
+            self.free[node["metadata"]["name"]] -= _GPUS_OF_OTHER_POD
+            yield other_pod_on(node, number // len(nodes))
 
     def pod_of(self, deployment: Json) -> Json:
         """The first pod of a Deployment, on a node that its template asks for. Raises
-        StopIteration where none has room."""
+        StopIteration where none has capacity."""
         metadata, template = deployment["metadata"], deployment["spec"]["template"]
         name = f"{metadata['name']}-7d9c5b6f8-00000"
         labels = {**template["metadata"]["labels"], "pod-template-hash": "7d9c5b6f8"}
@@ -275,10 +276,10 @@ def _matches(labels: dict[str, str], wanted: dict[str, Any]) -> bool:
             return wanted["key"] not in labels
 
 
-def served(deployment: Json) -> Json:
-    """The Deployment as its controller says of it that all replicas serve."""
+def available_deployment(deployment: Json) -> Json:
+    """The Deployment with the status that its controller sets once all replicas are available."""
     replicas = deployment["spec"]["replicas"]
-    told = [
+    conditions = [
         ("Available", "MinimumReplicasAvailable"),
         ("Progressing", "NewReplicaSetAvailable"),
     ]
@@ -293,10 +294,10 @@ def served(deployment: Json) -> Json:
                 "status": "True",
                 "reason": reason,
                 "message": reason,
-                "lastUpdateTime": BORN,
-                "lastTransitionTime": BORN,
+                "lastUpdateTime": CREATED,
+                "lastTransitionTime": CREATED,
             }
-            for kind, reason in told
+            for kind, reason in conditions
         ],
     }
     return {**deployment, "apiVersion": "apps/v1", "kind": "Deployment", "status": status}

@@ -1,13 +1,12 @@
 """How cost grows with a fleet: `python -m e2e.scale.fleet_plot FIGURES PICTURE`.
 
-Beside each line stands the exponent of the power law that fits it best: 1 is linear, less is
+The title of each line has the exponent of the power law that fits it best: 1 is linear, less is
 better.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -19,13 +18,14 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from e2e.failure import HarnessError, run_cli
-from e2e.scale.fleet_figures import Figures
+from e2e.scale.figures import read_report
+from e2e.scale.fleet_figures import FleetSample
 
 _SHOWN: Final = (
-    ("cold_start_seconds", "cold start, s"),
-    ("cold_start_cpu_seconds", "its CPU, s"),
-    ("peak_rss_mib", "peak RSS, MiB"),
-    ("rest_between_lists_percent", "CPU at rest between lists, % of a core"),
+    ("start_seconds", "start, s"),
+    ("start_cpu_seconds", "its CPU, s"),
+    ("start_peak_rss_mib", "its peak RSS, MiB"),
+    ("idle_median_cpu_percent", "CPU while idle, % of a core, median of 10 s"),
 )
 
 
@@ -35,15 +35,15 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return fitted.slope
 
 
-def draw(found: Sequence[Figures], picture: Path) -> None:
+def draw(samples: Sequence[FleetSample], picture: Path) -> None:
     """Write the plot. Raises HarnessError."""
-    if len(found) < 2:
-        raise HarnessError("figures of one size tell of no growth; measure with several --shares")
-    nodes = [one.nodes for one in found]
+    if len(samples) < 2:
+        raise HarnessError("figures of one size show no growth; measure with several --shares")
+    nodes = [one.nodes for one in samples]
     mpl.rcParams["svg.hashsalt"] = "tonnage"  # the same picture of the same figures
     figure = Figure(figsize=(9, 6), layout="constrained")
     for number, (name, title) in enumerate(_SHOWN, 1):
-        costs = [float(getattr(one, name)) for one in found]
+        costs = [float(getattr(one, name)) for one in samples]
         axes = figure.add_subplot(2, 2, number)
         axes.plot(nodes, costs, marker="o")
         axes.set(xlim=(0, None), ylim=(0, None), xlabel="nodes")
@@ -60,8 +60,8 @@ def main() -> int:
     parser.add_argument("figures", type=Path, help="as `e2e.scale.fleet --figures` wrote them")
     parser.add_argument("picture", type=Path, help="an SVG file")
     arguments = parser.parse_args()
-    found = [Figures(**each) for each in json.loads(arguments.figures.read_text("utf-8"))]
-    draw(found, arguments.picture)
+    samples = [FleetSample(**sample) for sample in read_report(arguments.figures).samples]
+    draw(samples, arguments.picture)
     return 0
 
 

@@ -12,37 +12,38 @@ from datetime import UTC, datetime
 from typing import Final
 
 from e2e.scale.api_client import ApiClient
-from e2e.scale.fleet_objects import conditions_of
+from e2e.scale.fleet_objects import node_conditions
 
 PERIOD_SECONDS: Final = 300.0
 
 
 @dataclass(slots=True)
-class Beats:
+class HeartbeatCount:
     """How many heartbeats were sent so far."""
 
     sent: int = 0
 
 
 @asynccontextmanager
-async def beating(client: ApiClient, names: Sequence[str]) -> AsyncIterator[Beats]:
+async def node_heartbeats(client: ApiClient, names: Sequence[str]) -> AsyncIterator[HeartbeatCount]:
     """Let these nodes report, each once in a period, evenly spread over it."""
-    beats = Beats()
-    task = asyncio.create_task(_beat(client, names, beats))
+    count = HeartbeatCount()
+    task = asyncio.create_task(_send(client, names, count))
     try:
-        yield beats
+        yield count
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def _beat(client: ApiClient, names: Sequence[str], beats: Beats) -> None:
+async def _send(client: ApiClient, names: Sequence[str], count: HeartbeatCount) -> None:
     started = time.monotonic()
     while True:
-        due = started + beats.sent * PERIOD_SECONDS / len(names)
+        due = started + count.sent * PERIOD_SECONDS / len(names)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = conditions_of(ready=True, heartbeat=now)
-        await client.patch_conditions(f"/api/v1/nodes/{names[beats.sent % len(names)]}", told)
-        beats.sent += 1
+        conditions = node_conditions(ready=True, heartbeat=now)
+        path = f"/api/v1/nodes/{names[count.sent % len(names)]}"
+        await client.patch_conditions(path, conditions)
+        count.sent += 1
