@@ -126,7 +126,15 @@ verify: install ## Generated files are what their sources generate
 	$(BIN)/python -m accuracy --page "$$folder/accuracy.md" --quiet; \
 	diff -u docs/accuracy.md "$$folder/accuracy.md" || { \
 	  echo "docs/accuracy.md is not what is measured: run 'make accuracy-page' and commit" >&2; \
-	  exit 1; }
+	  exit 1; }; \
+	for figures in docs/bench-*.json; do \
+	  [ -e $$figures ] || continue; \
+	  page=$$(basename $$figures .json).md; \
+	  $(BIN)/python -m e2e.scale.page $$figures --output "$$folder/$$page"; \
+	  diff -u docs/$$page "$$folder/$$page" || { \
+	    echo "docs/$$page is not what was measured: run 'make bench-pages' and commit" >&2; \
+	    exit 1; }; \
+	done
 
 .PHONY: accuracy
 accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, worst records, timings
@@ -138,16 +146,30 @@ bench: install ## Print the figures of placement: recognition, reasons, speed, r
 	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
 	done
 
+# SHORT=1 tries a benchmark with a tenth of its load; what it writes is no page of docs/ then.
+SHORT ?=
+BENCH_FOLDER ?= $(if $(SHORT),build/bench,docs)
+
 .PHONY: bench-cluster
-bench-cluster: install control-plane ## Measure the operator beside Go controllers on a real control plane (Go builds one, once)
+bench-cluster: install control-plane ## Measure the operator next to Go controllers on a real control plane: 25 minutes (SHORT=1: 5)
 	@$(BIN)/python -m e2e.binaries peers
-	@$(BIN)/python -m e2e.scale.latency
-	@$(BIN)/python -m e2e.scale.request_cost
+	@mkdir -p $(BENCH_FOLDER)
+	@$(BIN)/python -m e2e.scale.latency --figures $(BENCH_FOLDER)/bench-cluster.json $(if $(SHORT),--short)
+	@$(BIN)/python -m e2e.scale.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
+	@$(BIN)/python -m e2e.scale.request_cost $(if $(SHORT),--times 15)
 
 .PHONY: bench-fleet
-bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that (an hour)
-	@$(BIN)/python -m e2e.scale.fleet --shares 0.125 0.25 0.5 1 --figures docs/scale.json
-	@$(BIN)/python -m e2e.scale.fleet_plot docs/scale.json docs/scale.svg
+bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that: an hour (SHORT=1)
+	@mkdir -p $(BENCH_FOLDER)
+	@$(BIN)/python -m e2e.scale.fleet --shares 0.125 0.25 0.5 1 --figures $(BENCH_FOLDER)/bench-fleet.json $(if $(SHORT),--short)
+	@$(BIN)/python -m e2e.scale.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
+	@$(BIN)/python -m e2e.scale.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
+
+.PHONY: bench-pages
+bench-pages: install ## Write the pages of bench-cluster and bench-fleet anew from the figures of their last runs
+	@for figures in docs/bench-*.json; do \
+	  [ ! -e $$figures ] || $(BIN)/python -m e2e.scale.page $$figures --output $${figures%.json}.md; \
+	done
 
 MINUTES ?= 60
 
