@@ -120,7 +120,7 @@ def read_report(path: Path) -> Report:
 
 
 def describe_run(load: Mapping[str, Any], *, is_short: bool) -> dict[str, Any]:
-    """Date, machine, commit and load of the run that is about to end."""
+    """Date, machine, commit and load of a run that begins."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"],
         cwd=_ROOT,

@@ -212,11 +212,12 @@ def main() -> int:
     def announce(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
+    run = describe_run(asdict(full), is_short=arguments.short)
     with fleet_control_plane() as (stack, admin, operator):
         samples = asyncio.run(measure(stack, admin, operator, sizes, idle_seconds, announce))
     report = Report(
         "fleet",
-        describe_run(asdict(full), is_short=arguments.short),
+        run,
         [SUBJECT],
         fleet_figures(samples[-1]),
         [fleet_table(samples)],

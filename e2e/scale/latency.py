@@ -132,12 +132,12 @@ def main() -> int:
     def announce(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
+    run = describe_run(plan.describe(), is_short=arguments.short)
     with running_cluster(plan, announce) as cluster:
         results = asyncio.run(_run(cluster, plan, controllers, announce))
     report = Report(
         "cluster",
-        describe_run(plan.describe(), is_short=arguments.short)
-        | {"other_cores": results.other_cores},
+        run | {"other_cores": results.other_cores},
         [controller.name for controller in controllers],
         cluster_figures(results, plan),
         cluster_tables(results, plan),

@@ -124,12 +124,14 @@ class ChangeRound:
 
 @dataclass(frozen=True, slots=True)
 class TouchRound:
-    """The operator's work on objects of which nothing has changed but an annotation of no meaning;
-    `requests` are its requests meanwhile, by verb and resource."""
+    """The operator's work on objects of which nothing has changed but an annotation of no meaning.
+    Its requests meanwhile, by verb and resource: those in the namespace of the objects, and those
+    about the whole cluster, which may be periodic reads."""
 
     touches: int
     work: OperatorWork
     requests: Mapping[str, int]
+    cluster_requests: Mapping[str, int]
     use: CpuUse
 
 
@@ -306,7 +308,11 @@ class ClusterBench:
         requests = requests_of(TONNAGE.user, self.audit_log.events(mark))
         work = await self._work(TONNAGE, before, names)
         assert work is not None
-        return TouchRound(len(names), work, Counter(map(describe_request, requests)), use)
+        own, cluster = Counter[str](), Counter[str]()
+        for request in requests:
+            is_own = request["objectRef"].get("namespace") == TONNAGE.namespace
+            (own if is_own else cluster)[describe_request(request)] += 1
+        return TouchRound(len(names), work, own, cluster, use)
 
     @asynccontextmanager
     async def _cleared(

@@ -1,12 +1,18 @@
 """What the cluster benchmark counts, and the figures and tables that it makes of it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from e2e.failure import HarnessError
 from e2e.scale.baselines import CONTROLLERS, DEPLOYMENT, LWS, TONNAGE
-from e2e.scale.cluster_figures import cluster_figures, cluster_tables, plans_per_object
+from e2e.scale.cluster_figures import (
+    cluster_figures,
+    cluster_tables,
+    plans_per_object,
+    requests_per_reconcile,
+)
 from e2e.scale.figures import Bar
 from e2e.scale.latency_probe import CHANGE_ANNOTATION, Stage, change_of
 from e2e.scale.operator_metrics import OperatorCounters
@@ -101,6 +107,7 @@ def results():
         300,
         OperatorWork(OperatorCounters(300, 300, 0.6, None)),
         {"patch deployments": 30},
+        {"list priorityclasses": 1},
         use(30.0, tonnage=0.9),
     )
     rounds = [created(reconciles=201, rate=rate) for rate in (5, 10, 20)]
@@ -133,6 +140,13 @@ def test_every_bar_has_its_figure():
     assert figures[f"{new}: CPU of the controller"].values["Tonnage"] == pytest.approx(10.0)
     assert figures[f"{new}: plans"].values["Tonnage"] == pytest.approx(2.0)
     assert figures["a new object: requests of the controller"].values["Tonnage"] == 4.0
+
+
+def test_requests_about_the_cluster_count_unless_they_are_seldom():
+    touched = results().touched
+    assert requests_per_reconcile(touched) == pytest.approx(0.1)
+    often = replace(touched, cluster_requests={"list nodes": 300, "list pools": 29})
+    assert requests_per_reconcile(often) == pytest.approx(1.1)
 
 
 def test_nothing_measured_is_no_figure_and_no_error():
