@@ -1,4 +1,4 @@
-"""A witness of one object: every version of it that the API server ever told, in order."""
+"""Records every version of an object, or of all objects of a kind, that a watch reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _LOOK_SECONDS = 1  # after so long a watch begins anew, so that its end is notic
 class Witness:
     """Watches while the `with` block runs; `versions` has the object as it was, oldest first.
 
+    Without a name it watches all objects of the kind in the namespace. `events` has each version
+    with the type of its event: ADDED, MODIFIED or DELETED.
+
     A version between two looks at an object is not lost, as it is with polling.
     """
 
-    def __init__(self, admin: Admin, kind: str, name: str, namespace: str) -> None:
-        self.versions: list[Json] = []
+    def __init__(self, admin: Admin, kind: str, name: str | None, namespace: str) -> None:
+        self.events: list[tuple[str, Json]] = []
         resource = admin.resource(kind)
         self._path = resource.path(namespace)
         self._name = name
@@ -29,6 +32,11 @@ class Witness:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._since = str(self._rest.request("GET", self._path)["metadata"]["resourceVersion"])
+
+    @property
+    def versions(self) -> list[Json]:
+        """Every version, oldest first."""
+        return [version for _, version in self.events]
 
     def __enter__(self) -> Witness:
         self._thread.start()
@@ -50,15 +58,16 @@ class Witness:
                 for event in self._look():
                     self._since = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        self.versions.append(event["object"])
+                        self.events.append((event["type"], event["object"]))
 
     def _look(self) -> Iterator[Json]:
         query = {
             "watch": "true",
-            "fieldSelector": f"metadata.name={self._name}",
             "resourceVersion": self._since,
             "timeoutSeconds": str(_LOOK_SECONDS),
         }
+        if self._name is not None:
+            query["fieldSelector"] = f"metadata.name={self._name}"
         for line in self._rest.lines(self._path, query):
             event: Json = json.loads(line)
             if event["type"] == "ERROR":
