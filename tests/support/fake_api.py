@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from e2e.recording import managers, part_of
 from tests.support.api_calls import WRITES, Call, Fault, Verb
 from tests.support.field_ownership import (
     CUSTOM_MAP_LISTS,
@@ -39,10 +40,11 @@ from tonnage.kube.protocol import (
 
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
 
-IDENTITY = frozenset(
+_SERVER_FIELDS = tuple(
     ("metadata", name)
     for name in ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
-) | {("apiVersion",), ("kind",)}
+)
+IDENTITY = frozenset(_SERVER_FIELDS) | {("apiVersion",), ("kind",)}
 """Leaves that the server owns; no manager does."""
 
 
@@ -152,6 +154,25 @@ class FakeApi:
         wanted = _fields(kind, body)
         stored.ownership.update(live, wanted, manager)
         self._store(kind, stored, live, wanted, body["metadata"])
+        return _copied(stored.object)
+
+    def restore(self, kind: Kind, body: Object) -> Object:
+        """Store an object as another server had it: its uid, generation and creation time stay, and
+        `metadata.managedFields` names the owners of its fields."""
+        metadata = body["metadata"]
+        self._version += 1
+        kept = {key: metadata[key] for _, key in _SERVER_FIELDS if key in metadata}
+        plain = {key: value for key, value in metadata.items() if key != "managedFields"}
+        leaves = _fields(kind, _without_fractions({**body, "metadata": plain}))
+        content = unflatten(leaves)
+        identity = {**kept, "resourceVersion": str(self._version)}
+        content["metadata"] = identity | content.get("metadata", {})
+        stored = _Stored({"apiVersion": kind.api_version, "kind": kind.kind} | content)
+        for manager in {name for name, _, _ in managers(body)}:
+            owned = part_of(body, manager, "", "status", "scale")
+            stored.ownership.assign(_fields(kind, owned), manager)
+        self._shelf(kind)[_place(kind, metadata.get("namespace"), metadata["name"])] = stored
+        self._tell(kind, "ADDED", stored.object)
         return _copied(stored.object)
 
     def set_status(self, kind: Kind, namespace: str | None, name: str, status: Object) -> Object:

@@ -103,6 +103,10 @@ class Ownership:
         self._take(changed | (set(live) - set(stored)))
         self._owned.setdefault(manager, set()).update(changed)
 
+    def assign(self, fields: Fields, manager: str) -> None:
+        """Let the manager own these leaves, in addition to those that it owns already."""
+        self._owned.setdefault(manager, set()).update(fields)
+
     def _take(self, paths: set[Path]) -> None:
         for owned in self._owned.values():
             owned -= paths

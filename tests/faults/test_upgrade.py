@@ -1,0 +1,102 @@
+"""A later operator takes over what an earlier one left on a real control plane, and rolls nothing.
+
+The recordings are made by `python -m e2e.record_upgrade`; `e2e/delivery/test_upgrade.py` restores
+them to a real control plane.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.api_calls import WRITES
+from tests.support.cluster import Cluster
+from tests.support.recordings import RECORDINGS, load_recording, restore
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.protocol import Kind, Object
+
+HOUR_SECONDS = 3600
+STEP_SECONDS = 60
+
+EXPECTED_WRITES = [("apply_status", "waits-for-a-node")]
+"""The scheduler in memory gives another message for a pod without a node; the status repeats it."""
+
+CHILDREN_AND_PODS = (DEPLOYMENTS, SERVICES, PODS)
+
+
+@dataclass
+class ChangeRecorder:
+    """Every change of a cluster since this was made, a roll that is undone among them."""
+
+    cluster: Cluster
+    changes: list[tuple[Kind, str, Object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster.api.listeners.append(self._record)
+
+    def _record(self, kind: Kind, event_type: str, body: Object) -> None:
+        self.changes.append((kind, event_type, body))
+
+    def versions(self, kind: Kind) -> list[Object]:
+        """Every version of all objects of a kind, oldest first."""
+        return [body for changed, _, body in self.changes if changed == kind]
+
+
+def name_of(body: Object) -> str:
+    return str(body["metadata"]["name"])
+
+
+def values_by_name(cluster: Cluster, kind: Kind, *path: str) -> dict[str, Any]:
+    """The values of one field of all objects of a kind, by the objects' names."""
+    return {name_of(body): value_of(body, *path) for body in cluster.api.objects(kind)}
+
+
+def value_of(body: Object, *path: str) -> Any:
+    value: Any = body
+    for key in path:
+        value = value.get(key, {})
+    return value
+
+
+def is_ready(body: Object) -> bool:
+    conditions = body.get("status", {}).get("conditions", [])
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+
+
+@pytest.mark.parametrize("commit", RECORDINGS)
+async def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(commit, played):
+    cluster = restore(load_recording(commit))
+    templates = values_by_name(cluster, DEPLOYMENTS, "spec", "template")
+    replicas = values_by_name(cluster, DEPLOYMENTS, "spec", "replicas")
+    annotations = values_by_name(cluster, DEPLOYMENTS, "metadata", "annotations")
+    services = values_by_name(cluster, SERVICES, "spec")
+    ready = {name_of(body) for body in cluster.api.objects(INFERENCE_DEPLOYMENTS) if is_ready(body)}
+    assert len(ready) >= 20
+    recorder = ChangeRecorder(cluster)
+
+    for body in cluster.api.objects(INFERENCE_DEPLOYMENTS):
+        await cluster.reconcile(name_of(body))
+    await cluster.settle()
+    for _ in range(HOUR_SECONDS // STEP_SECONDS):
+        await cluster.wait(STEP_SECONDS)
+
+    made_or_deleted = [
+        f"{event_type} {kind.kind} {name_of(body)}"
+        for kind, event_type, body in recorder.changes
+        if kind in CHILDREN_AND_PODS and event_type != "MODIFIED"
+    ]
+    assert made_or_deleted == []
+    for body in recorder.versions(DEPLOYMENTS):
+        assert value_of(body, "spec", "template") == templates[name_of(body)], name_of(body)
+        assert value_of(body, "spec", "replicas") == replicas[name_of(body)], name_of(body)
+        assert value_of(body, "metadata", "annotations") == annotations[name_of(body)], name_of(
+            body
+        )
+    for body in recorder.versions(SERVICES):
+        assert value_of(body, "spec") == services[name_of(body)], name_of(body)
+    for body in recorder.versions(INFERENCE_DEPLOYMENTS):
+        assert is_ready(body) or name_of(body) not in ready, f"{name_of(body)} lost Ready"
+    assert cluster.errors == []
+    writes = [(call.verb, call.name) for call in cluster.api.calls if call.verb in WRITES]
+    played[f"writes when taking over the objects of {commit}"] = len(writes)
+    assert writes == EXPECTED_WRITES
