@@ -1,0 +1,127 @@
+"""A later operator takes over what an earlier one left in a real cluster, and rolls no pod."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from e2e.admin import WRITES, Admin
+from e2e.journeys.user import User, has
+from e2e.operator_process import USER, OperatorProcess
+from e2e.record_upgrade import prepare
+from e2e.recording import FOLDER, Recording
+from e2e.rest import Json
+from e2e.restore_recording import Restorer
+from e2e.stack import Stack, down, up
+from e2e.upgrade_objects import NAMESPACE
+from e2e.witness import Witness
+
+RECORDINGS = sorted(FOLDER.glob("*.json.gz"))
+WATCHED = ("deployments", "replicasets", "pods", "services", "infd")
+
+EXPECTED_WRITES = [("inferencedeployments", "waits-for-a-node", "status")]
+"""Resource, name and subresource of each write of the operator that takes over. The pod of this
+object has another name than in the recording, and the status repeats it."""
+
+
+@pytest.fixture(params=RECORDINGS, ids=lambda path: str(path.name).split(".")[0])
+def recording(request: pytest.FixtureRequest) -> Recording:
+    return Recording.load(request.param)
+
+
+@pytest.fixture
+def fresh_stack(tmp_path: Path) -> Iterator[Stack]:
+    """A control plane in which no operator has ever run."""
+    root = tmp_path / "stack"
+    yield up(root, owner_pid=os.getpid())
+    down(root)
+
+
+@pytest.fixture
+def restored(fresh_stack: Stack, recording: Recording) -> Admin:
+    """That control plane with the recorded objects in it."""
+    admin = Admin(fresh_stack.kubeconfig, fresh_stack.kubectl, audit_log=fresh_stack.audit_log)
+    prepare(admin)
+    admin.namespace = NAMESPACE
+    Restorer(fresh_stack, admin, recording).restore()
+    return admin
+
+
+def uids(admin: Admin, kind: str) -> dict[str, str]:
+    return {body["metadata"]["name"]: body["metadata"]["uid"] for body in admin.items(kind)}
+
+
+def generations(admin: Admin) -> dict[str, int]:
+    """The generation of each Deployment: it counts the changes of its spec."""
+    return {
+        body["metadata"]["name"]: body["metadata"]["generation"]
+        for body in admin.items("deployments")
+    }
+
+
+def service_specs(admin: Admin) -> dict[str, Json]:
+    return {body["metadata"]["name"]: body["spec"] for body in admin.items("services")}
+
+
+def is_ready(body: Json) -> bool:
+    return bool(has("Ready")(body.get("status") or {}))
+
+
+def ready_names(admin: Admin) -> set[str]:
+    return {body["metadata"]["name"] for body in admin.items("infd") if is_ready(body)}
+
+
+def written(admin: Admin, mark: int) -> list[tuple[str, str, str]]:
+    """Resource, name and subresource of each write of the operator since a mark of the audit log,
+    but for its Lease and for events."""
+    references = [event["objectRef"] for event in admin.requests(USER, verbs=WRITES, since=mark)]
+    return [
+        (reference["resource"], reference.get("name", ""), reference.get("subresource", ""))
+        for reference in references
+        if reference["resource"] not in ("leases", "events")
+    ]
+
+
+def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(
+    restored: Admin, fresh_stack: Stack, tmp_path: Path
+) -> None:
+    admin = restored
+    kept = ("deployments", "pods", "services")
+    before = {kind: uids(admin, kind) for kind in kept}
+    generation, services, ready = generations(admin), service_specs(admin), ready_names(admin)
+    assert len(ready) >= 20
+    operator = OperatorProcess(fresh_stack, tmp_path / "operator")
+    mark = admin.audit_mark()
+    with ExitStack() as watches:
+        recorders = {
+            kind: watches.enter_context(Witness(admin, kind, None, NAMESPACE)) for kind in WATCHED
+        }
+        watches.callback(operator.close)
+        operator.start()
+        admin.until("the operator to lead", lambda: operator.leads)
+        User(admin, NAMESPACE).await_quiet()
+        for body in admin.items("infd"):  # an event for each object: the operator reconciles it
+            patch = {"metadata": {"annotations": {"example.com/seen": "true"}}}
+            admin.patch("infd", body["metadata"]["name"], patch)
+        User(admin, NAMESPACE).await_quiet()
+
+    names = {body["metadata"]["name"] for body in admin.items("infd")}
+    assert {body["metadata"]["name"] for body in recorders["infd"].versions} == names
+    for kind, recorder in recorders.items():
+        events = [(event, body["metadata"]["name"]) for event, body in recorder.events]
+        assert [event for event in events if event[0] != "MODIFIED"] == [], kind
+    for body in recorders["deployments"].versions:
+        assert body["metadata"]["generation"] == generation[body["metadata"]["name"]]
+    for body in recorders["services"].versions:
+        assert body["spec"] == services[body["metadata"]["name"]]
+    for body in recorders["infd"].versions:
+        name = body["metadata"]["name"]
+        assert is_ready(body) or name not in ready, f"{name} lost Ready"
+    assert {kind: uids(admin, kind) for kind in kept} == before
+    assert generations(admin) == generation
+    assert ready_names(admin) == ready
+    assert written(admin, mark) == EXPECTED_WRITES
