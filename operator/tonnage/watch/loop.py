@@ -22,7 +22,7 @@ from tonnage.telemetry.load import measure_load
 from tonnage.telemetry.outcome import Outcome
 from tonnage.telemetry.pod_metrics import PodMetrics
 from tonnage.telemetry.prometheus import PrometheusSource
-from tonnage.telemetry.series import Ask, ask_nobody
+from tonnage.telemetry.series import Ask, no_prometheus
 from tonnage.watch.work import Surroundings, Work
 
 
@@ -72,7 +72,7 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
 def _ask_of(settings: Settings, count: Callable[[Outcome], None]) -> Ask:
     """How all that vLLM measured is asked for: one source, so that what is down is known to all."""
     if settings.prometheus_url is None:
-        return ask_nobody
+        return no_prometheus
     access = Access(
         settings.prometheus_url,
         bearer_token_file=settings.prometheus_bearer_token_file,
