@@ -17,7 +17,7 @@ from tests.support.hostile_values import VALUES, WHOLE, places
 from tonnage.api.inference import HuggingFaceSource, ModelSource, SecretKeyRef
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.reconcile.model_source import read_model
-from tonnage.telemetry import bounded_http
+from tonnage.telemetry.prometheus import refusal
 
 SOURCES = Path("operator/tonnage")
 LONGEST_MESSAGE = 2000
@@ -48,7 +48,7 @@ ELSEWHERE = {
     "reconcile/beside.py": "an annotation that was rendered in the same breath",
     "reconcile/looks.py": "what the same process has packed",
     "reconcile/model_source.py": "a Secret's value: test_a_secret_that_is_none",
-    "telemetry/bounded_http.py": "an answer of Prometheus: test_an_error_of_prometheus",
+    "telemetry/prometheus.py": "an answer of Prometheus: test_an_error_of_prometheus",
 }
 """Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""
 
@@ -123,7 +123,7 @@ def test_a_secret_that_is_none(text: str) -> None:
 @pytest.mark.parametrize("whole", WHOLE)
 def test_an_error_of_prometheus(whole: str) -> None:
     started = time.process_time()
-    bounded_http._refusal(503, WHOLE[whole])
+    refusal(503, WHOLE[whole])
     assert time.process_time() - started < LONGEST_SECONDS
 
 

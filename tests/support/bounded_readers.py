@@ -26,8 +26,8 @@ from tonnage.checkpoint.hub_headers import MAX_HEADER_BYTES
 from tonnage.checkpoint.safetensors import MAX_INDEX_BYTES
 from tonnage.cli.documents import MAX_FILE_BYTES
 from tonnage.reconcile.observe import LOG_TAIL_BYTES
-from tonnage.telemetry.bounded_http import LARGEST_ANSWER_BYTES
 from tonnage.telemetry.pod_metrics import MAX_BYTES
+from tonnage.telemetry.prometheus import MAX_ANSWER_BYTES
 
 MIB = 2**20
 
@@ -68,7 +68,7 @@ LARGEST: Mapping[str, int] = {
     "a file for the command line": MIB,  # takes more for more: what a person plans with is theirs
     "a case of a batch": MIB,  # likewise
     "an entry of the corrections": CONFIG_MAP_BYTES,
-    "a result of Prometheus": LARGEST_ANSWER_BYTES,
+    "a result of Prometheus": MAX_ANSWER_BYTES,
     "a page of metrics": MAX_BYTES,
     "a log of vLLM": LOG_TAIL_BYTES,
 }

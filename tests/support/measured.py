@@ -18,7 +18,7 @@ from tonnage.reconcile.key import Key
 from tonnage.runtime.controller import Result
 from tonnage.runtime.registry import Metrics
 from tonnage.runtime.status_book import StatusBook
-from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.prometheus import QueryOutcome
 
 CATALOG = load_catalog()
 
@@ -58,7 +58,7 @@ class Measured:
         self.metrics.api.changes_missed(NODES.plural, 2)
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
-        self.metrics.prometheus.asked(Outcome.ANSWERED)
+        self.metrics.prometheus.asked(QueryOutcome.ANSWERED)
         self.metrics.corrections.watch(Learnt())
         found = status(
             conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),

@@ -1,21 +1,28 @@
 """A Prometheus may be absent, slow or wrong; nothing that it does hurts who asks it."""
 
 import asyncio
+import gzip
 import json
 import logging
+import socket
+from pathlib import Path
 
 import pytest
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from tests.support import hostile_server
 from tests.support.hostile_server import says, says_nothing, says_raw, says_without_end
 from tonnage.telemetry.access import Access
-from tonnage.telemetry.bounded_http import LARGEST_ANSWER_BYTES
-from tonnage.telemetry.outcome import Outcome
-from tonnage.telemetry.prometheus import PrometheusSource
+from tonnage.telemetry.prometheus import (
+    MAX_ANSWER_BYTES,
+    CancellableSocket,
+    PrometheusSource,
+    QueryOutcome,
+)
 from tonnage.telemetry.series import Series
 
 NOW = 1_800_000_000.0
-HOLD_SECONDS = 15.0
+RETRY_SECONDS = 15.0
 LONG = 30.0
 """Seconds that no test waits for: what must end before it is awaited."""
 
@@ -46,7 +53,7 @@ class Asking:
         self.source = PrometheusSource(
             Access(url, **access),
             deadline,
-            HOLD_SECONDS,
+            RETRY_SECONDS,
             self.outcomes.append,
             clock=lambda: NOW,
             monotonic=self.clock,
@@ -61,7 +68,7 @@ async def outcome_of(say, **options):
     async with hostile_server.serving(say) as server:
         asking = Asking(server.url, **options)
         answer = await asking.ask()
-        assert (answer is None) == (asking.outcomes != [Outcome.ANSWERED])
+        assert (answer is None) == (asking.outcomes != [QueryOutcome.ANSWERED])
         async with asyncio.timeout(LONG):
             await server.all_closed.wait()
     return asking.outcomes[0]
@@ -93,51 +100,55 @@ def prometheus_error(kind):
 
 
 REFUSED = [
-    pytest.param(says(401, b"who?"), Outcome.UNAUTHORIZED, id="401"),
-    pytest.param(says(403, b"no"), Outcome.UNAUTHORIZED, id="403"),
-    pytest.param(says(400, prometheus_error("bad_data")), Outcome.QUERY_REFUSED, id="400"),
-    pytest.param(says(414, b"<html>too long"), Outcome.QUERY_REFUSED, id="a question too long"),
-    pytest.param(says(422, prometheus_error("execution")), Outcome.QUERY_REFUSED, id="422"),
-    pytest.param(says(503, prometheus_error("timeout")), Outcome.QUERY_REFUSED, id="slow query"),
-    pytest.param(says(503, prometheus_error("unavailable")), Outcome.HTTP_ERROR, id="503"),
-    pytest.param(says(503, b"[" * 100_000), Outcome.HTTP_ERROR, id="503 with brackets"),
-    pytest.param(says(404, b"404 page not found"), Outcome.HTTP_ERROR, id="404"),
-    pytest.param(says(429, b""), Outcome.HTTP_ERROR, id="429"),
-    pytest.param(says(204, b""), Outcome.HTTP_ERROR, id="204"),
-    pytest.param(says(200, b"<html>log in</html>"), Outcome.NOT_UNDERSTOOD, id="a login page"),
+    pytest.param(says(401, b"who?"), QueryOutcome.UNAUTHORIZED, id="401"),
+    pytest.param(says(403, b"no"), QueryOutcome.UNAUTHORIZED, id="403"),
+    pytest.param(says(400, prometheus_error("bad_data")), QueryOutcome.QUERY_REFUSED, id="400"),
+    pytest.param(
+        says(414, b"<html>too long"), QueryOutcome.QUERY_REFUSED, id="a question too long"
+    ),
+    pytest.param(says(422, prometheus_error("execution")), QueryOutcome.QUERY_REFUSED, id="422"),
+    pytest.param(
+        says(503, prometheus_error("timeout")), QueryOutcome.QUERY_REFUSED, id="slow query"
+    ),
+    pytest.param(says(503, prometheus_error("unavailable")), QueryOutcome.HTTP_ERROR, id="503"),
+    pytest.param(says(503, b"[" * 100_000), QueryOutcome.HTTP_ERROR, id="503 with brackets"),
+    pytest.param(says(404, b"404 page not found"), QueryOutcome.HTTP_ERROR, id="404"),
+    pytest.param(says(429, b""), QueryOutcome.HTTP_ERROR, id="429"),
+    pytest.param(says(204, b""), QueryOutcome.HTTP_ERROR, id="204"),
+    pytest.param(says(200, b"<html>log in</html>"), QueryOutcome.NOT_UNDERSTOOD, id="a login page"),
     pytest.param(
         says(200, b"<html>", "Content-Type: text/html; charset=none"),
-        Outcome.NOT_UNDERSTOOD,
+        QueryOutcome.NOT_UNDERSTOOD,
         id="a page in a charset that is none",
     ),
-    pytest.param(says(200, b""), Outcome.NOT_UNDERSTOOD, id="nothing"),
-    pytest.param(says(200, b"[" * 200_000), Outcome.NOT_UNDERSTOOD, id="brackets without end"),
-    pytest.param(says(200, b"[]"), Outcome.NOT_UNDERSTOOD, id="a list"),
-    pytest.param(says(200, b"null"), Outcome.NOT_UNDERSTOOD, id="null"),
-    pytest.param(says(200, b"{}"), Outcome.NOT_UNDERSTOOD, id="no data"),
-    pytest.param(says(200, b'{"data": null}'), Outcome.NOT_UNDERSTOOD, id="null data"),
-    pytest.param(says(200, b"9" * 5000), Outcome.NOT_UNDERSTOOD, id="a number of many digits"),
-    pytest.param(says(200, bytes(range(256)) * 4000), Outcome.NOT_UNDERSTOOD, id="noise"),
+    pytest.param(says(200, b""), QueryOutcome.NOT_UNDERSTOOD, id="nothing"),
+    pytest.param(says(200, b"[" * 200_000), QueryOutcome.NOT_UNDERSTOOD, id="brackets without end"),
+    pytest.param(says(200, b"[]"), QueryOutcome.NOT_UNDERSTOOD, id="a list"),
+    pytest.param(says(200, b"null"), QueryOutcome.NOT_UNDERSTOOD, id="null"),
+    pytest.param(says(200, b"{}"), QueryOutcome.NOT_UNDERSTOOD, id="no data"),
+    pytest.param(says(200, b'{"data": null}'), QueryOutcome.NOT_UNDERSTOOD, id="null data"),
+    pytest.param(says(200, b"9" * 5000), QueryOutcome.NOT_UNDERSTOOD, id="a number of many digits"),
+    pytest.param(says(200, bytes(range(256)) * 4000), QueryOutcome.NOT_UNDERSTOOD, id="noise"),
     pytest.param(
-        says(200, b"\x1f\x8b\x08\x00", "Content-Encoding: gzip"),
-        Outcome.NOT_UNDERSTOOD,
-        id="packed, which nobody asked for",
+        says(200, gzip.compress(ONE), "Content-Encoding: gzip"),
+        QueryOutcome.NOT_UNDERSTOOD,
+        id="packed though the operator accepts identity only, so it is not unpacked",
     ),
-    pytest.param(says_raw(b"SSH-2.0-OpenSSH\r\n"), Outcome.UNREACHABLE, id="another protocol"),
-    pytest.param(says_raw(b""), Outcome.UNREACHABLE, id="hangs up"),
+    pytest.param(says_raw(b"SSH-2.0-OpenSSH\r\n"), QueryOutcome.UNREACHABLE, id="another protocol"),
+    pytest.param(says_raw(b""), QueryOutcome.UNREACHABLE, id="hangs up"),
     pytest.param(
         says_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
-        Outcome.NOT_UNDERSTOOD,
+        QueryOutcome.NOT_UNDERSTOOD,
         id="hangs up in the middle",
     ),
     pytest.param(
         says_raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-        Outcome.UNREACHABLE,
+        QueryOutcome.UNREACHABLE,
         id="chunks of no size",
     ),
     pytest.param(
         says_without_end(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 9000 + b"\r\n"),
-        Outcome.UNREACHABLE,
+        QueryOutcome.UNREACHABLE,
         id="headers without end",
     ),
 ]
@@ -157,23 +168,46 @@ async def test_what_is_no_answer_is_told_apart(say, want):
     ],
 )
 async def test_an_answer_without_end_is_refused_while_it_comes(begin):
-    assert await outcome_of(says_without_end(begin, b" " * 10_000)) is Outcome.TOO_LARGE
+    assert await outcome_of(says_without_end(begin, b" " * 10_000)) is QueryOutcome.TOO_LARGE
+
+
+async def test_no_more_is_read_than_one_byte_beyond_the_bound():
+    async def say(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (MAX_ANSWER_BYTES + 1))
+        await says_nothing(writer)
+
+    assert await outcome_of(say) is QueryOutcome.TOO_LARGE
+
+
+async def test_the_bound_is_that_of_the_bytes_as_they_come():
+    bomb = gzip.compress(b" " * 2 * MAX_ANSWER_BYTES)
+    assert await outcome_of(says(200, bomb, "Content-Encoding: gzip")) is (
+        QueryOutcome.NOT_UNDERSTOOD
+    )
+
+
+@pytest.mark.parametrize("path", ["/a/../prometheus", "/%7eprometheus", "/pro metheus"])
+async def test_a_path_that_requests_rewrites_evades_no_bound(path):
+    async with hostile_server.serving(says(200, b" " * (MAX_ANSWER_BYTES + 1))) as server:
+        asking = Asking(server.url + path)
+        assert await asking.ask() is None
+    assert asking.outcomes == [QueryOutcome.TOO_LARGE]
 
 
 async def test_an_answer_just_within_the_bound_is_read():
-    body = ONE + b" " * (LARGEST_ANSWER_BYTES - len(ONE))
-    assert await outcome_of(says(200, body, JSON)) is Outcome.ANSWERED
+    body = ONE + b" " * (MAX_ANSWER_BYTES - len(ONE))
+    assert await outcome_of(says(200, body, JSON)) is QueryOutcome.ANSWERED
 
 
 async def test_an_answer_is_utf_8_whatever_it_says_it_is():
     say = says(200, ONE, "Content-Type: application/json; charset=utf-16")
-    assert await outcome_of(say) is Outcome.ANSWERED
+    assert await outcome_of(say) is QueryOutcome.ANSWERED
 
 
 async def test_a_redirect_is_not_followed():
     async with hostile_server.serving(says(200, ONE, JSON)) as other:
         say = says(302, b"", f"Location: {other.url}/api/v1/query")
-        assert await outcome_of(say) is Outcome.REDIRECTED
+        assert await outcome_of(say) is QueryOutcome.REDIRECTED
     assert other.asked == []
 
 
@@ -198,9 +232,9 @@ async def test_a_slow_server_costs_the_deadline_and_its_threads_come_back(say, m
             # More than there are threads: some wait for one in vain.
             assert await asyncio.gather(*(asking.ask() for _ in range(8))) == [None] * 8
             await server.all_closed.wait()
-        assert set(asking.outcomes) == {Outcome.TIMEOUT}
+        assert set(asking.outcomes) == {QueryOutcome.TIMEOUT}
         server.say = says(200, ONE, JSON)
-        asking.clock.now += HOLD_SECONDS
+        asking.clock.now += RETRY_SECONDS
         monkeypatch.setattr(asking.source, "_deadline_seconds", LONG)
         assert await asking.ask() is not None, "there is a thread for it"
 
@@ -216,6 +250,15 @@ async def test_who_is_no_longer_waited_for_lets_its_thread_come_back():
             await server.all_closed.wait()
 
 
+def test_a_socket_that_connects_after_the_deadline_is_closed():
+    ours, theirs = socket.socketpair()
+    connection = CancellableSocket()
+    connection.cancel()
+    with theirs, pytest.raises(ConnectionAbortedError):
+        connection.attach(ours)
+    assert ours.fileno() == -1
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -226,7 +269,7 @@ async def test_who_is_no_longer_waited_for_lets_its_thread_come_back():
 async def test_a_server_that_is_not_there_is_no_opinion(url):
     asking = Asking(url)
     assert await asking.ask() is None
-    assert asking.outcomes == [Outcome.UNREACHABLE]
+    assert asking.outcomes == [QueryOutcome.UNREACHABLE]
 
 
 async def test_a_server_without_tls_is_not_spoken_to_without():
@@ -240,7 +283,7 @@ async def test_a_server_without_tls_is_not_spoken_to_without():
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         asking = Asking(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await asking.ask() is None
-    assert asking.outcomes == [Outcome.TLS]
+    assert asking.outcomes == [QueryOutcome.TLS]
     assert heard == [b"\x16"], "the begin of a handshake"
 
 
@@ -250,12 +293,12 @@ async def test_what_is_down_is_asked_once_in_a_while_and_by_one():
         for _ in range(10):
             await asking.ask()
         assert len(server.asked) == 1
-        assert asking.outcomes == [Outcome.HTTP_ERROR] + [Outcome.HELD_BACK] * 9
-        asking.clock.now += HOLD_SECONDS
+        assert asking.outcomes == [QueryOutcome.HTTP_ERROR] + [QueryOutcome.HELD_BACK] * 9
+        asking.clock.now += RETRY_SECONDS
         await asyncio.gather(*(asking.ask() for _ in range(10)))
         assert len(server.asked) == 2
         server.say = says(200, ONE, JSON)
-        asking.clock.now += HOLD_SECONDS
+        asking.clock.now += RETRY_SECONDS
         assert await asking.ask() is not None
         assert None not in await asyncio.gather(*(asking.ask() for _ in range(10)))
 
@@ -281,7 +324,7 @@ async def test_a_change_is_told_once(caplog):
         asking = Asking(server.url.replace("//", "//robot:planted-password@"))
         for _ in range(3):
             await asking.ask()
-            asking.clock.now += HOLD_SECONDS
+            asking.clock.now += RETRY_SECONDS
         server.say = says(200, ONE, JSON)
         await asking.ask()
         await asking.ask()
@@ -322,8 +365,29 @@ async def test_without_a_usable_token_nothing_is_asked(tmp_path, content, caplog
         asking = Asking(server.url, bearer_token_file=str(token))
         assert await asking.ask() is None
     assert server.asked == []
-    assert asking.outcomes == [Outcome.FILE_UNREADABLE]
+    assert asking.outcomes == [QueryOutcome.FILE_UNREADABLE]
     assert str(token) in caplog.records[0].why
+
+
+async def test_a_ca_file_that_breaks_is_named(tmp_path, caplog):
+    ca = tmp_path / "ca.crt"
+    ca.write_text("planted")
+    asking = Asking("https://127.0.0.1:1", ca_file=str(ca))
+    assert await asking.ask() is None
+    assert asking.outcomes == [QueryOutcome.FILE_UNREADABLE]
+    assert f"{ca} holds no certificates" in caplog.records[0].why
+
+
+def test_a_ca_file_is_parsed_again_only_when_it_changes(tmp_path):
+    ca, public = tmp_path / "ca.crt", Path(DEFAULT_CA_BUNDLE_PATH).read_bytes()
+    end = b"-----END CERTIFICATE-----\n"
+    ca.write_bytes("# Bücher & Söhne\n".encode() + public)
+    access = Access("https://p", ca_file=str(ca))
+    before = access.tls()
+    assert access.tls() is before
+    assert len(before.get_ca_certs()) > 1
+    ca.write_bytes(public.partition(end)[0] + end)
+    assert len(access.tls().get_ca_certs()) == 1
 
 
 async def test_the_tenant_is_named_in_each_question():

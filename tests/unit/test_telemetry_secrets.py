@@ -11,8 +11,7 @@ from tests.support import hostile_server
 from tests.support.hostile_server import says, says_raw
 from tonnage.runtime.log_lines import configure_logging
 from tonnage.telemetry.access import Access
-from tonnage.telemetry.outcome import Outcome
-from tonnage.telemetry.prometheus import PrometheusSource
+from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 
 SECRET = "planted and shapeless".replace(" ", "-")
 QUOTING = SECRET.encode()
@@ -57,7 +56,7 @@ def log() -> Iterator[io.StringIO]:
 async def test_credentials_that_are_repeated_are_told_nowhere(
     say: hostile_server.Say, way: str, log: io.StringIO, tmp_path: Path
 ) -> None:
-    outcomes: list[Outcome] = []
+    outcomes: list[QueryOutcome] = []
     token = tmp_path / "token"
     token.write_text(SECRET, encoding="utf-8")
     async with hostile_server.serving(say) as server:

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.prometheus import QueryOutcome
 
 
 class PrometheusMetrics:
@@ -16,6 +16,6 @@ class PrometheusMetrics:
             registry=registry,
         )
 
-    def asked(self, outcome: Outcome) -> None:
+    def asked(self, outcome: QueryOutcome) -> None:
         """One question has ended so."""
         self._questions.labels(outcome).inc()

@@ -1,33 +1,32 @@
-"""How a Prometheus is reached: address, credentials, certificates, tenant.
+"""How the operator reaches a Prometheus: address, credentials, CA certificates, tenant.
 
-Files are read when they are needed: tokens that Kubernetes projects into a pod are replaced long
-before they end.
+The operator reads the files again for each question: Kubernetes replaces a projected token long
+before the token expires.
 """
 
 import re
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from os import stat_result
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from requests import PreparedRequest
-from requests.auth import AuthBase, HTTPBasicAuth
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url
 
 from tonnage.api.redact import redact, without_credentials
 
-_LONGEST_TOKEN_BYTES: Final = 16 * 1024
-"""As long as a header may be for most servers; tokens of ServiceAccounts have about 1 KiB."""
+_MAX_TOKEN_BYTES: Final = 16 * 1024
+"""Few servers take a longer header; a token of a ServiceAccount has about 1 KiB."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)=(?P<value>[\x21-\x7e]+)")
-_NOT_OURS: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "host", "connection", "content-length"}
     | {"transfer-encoding", "accept-encoding"}
 )
-"""Credentials would be shown with the settings; the others are HTTP's own."""
+"""The operator logs its settings, so credentials may not stand there; HTTP sets the others."""
 
 
 class AccessError(ValueError):
@@ -42,93 +41,75 @@ class Access:
     bearer_token_file: str | None = None
     ca_file: str | None = None
     tenant_header: tuple[str, str] | None = None
-    _certificates: "_Certificates" = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_certificates", _Certificates(self.ca_file or DEFAULT_CA_BUNDLE_PATH)
-        )
 
     @property
     def address(self) -> str:
-        """The URL without credentials, which may be shown, and without a slash at its end."""
+        """The URL without credentials, safe to log, and without a slash at its end."""
         return without_credentials(self.url).rstrip("/")
 
-    @property
     def headers(self) -> Mapping[str, str]:
-        """What goes with each question beside the credentials."""
-        return dict([self.tenant_header]) if self.tenant_header else {}
-
-    def credentials(self) -> AuthBase | None:
-        """As they are now; None where there are none. Raises AccessError for an unusable token."""
-        if self.bearer_token_file is not None:
-            return _Bearer(read_token(self.bearer_token_file))
+        """Tenant and credentials, as the files hold them now. Raises AccessError."""
+        headers = dict([self.tenant_header]) if self.tenant_header else {}
         user, password = get_auth_from_url(self.url)
-        return HTTPBasicAuth(user.encode(), password.encode()) if user or password else None
+        if self.bearer_token_file is not None:
+            headers["Authorization"] = f"Bearer {read_token(self.bearer_token_file)}"
+        elif user or password:
+            headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+        return headers
 
     def tls(self) -> ssl.SSLContext:
-        """Trusts the CA of the file only, else the public ones. Raises AccessError."""
-        return self._certificates.context()
-
-
-class _Bearer(AuthBase):
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
-
-
-class _Certificates:
-    """A context for TLS, made again when the file changed: to make one takes 30 ms."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._made: tuple[object, ssl.SSLContext] | None = None
-
-    def context(self) -> ssl.SSLContext:
-        try:
-            state = _identity(Path(self._path).stat())
-        except OSError as error:
-            raise AccessError(f"{self._path} cannot be read: {error.strerror}") from None
-        if self._made is None or self._made[0] != state:
-            self._made = (state, read_certificates(self._path))
-        return self._made[1]
-
-
-def _identity(found: stat_result) -> object:
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        """Trusts the CAs of the file only, else the public ones. Raises AccessError."""
+        return read_certificates(self.ca_file or DEFAULT_CA_BUNDLE_PATH)
 
 
 def read_token(path: str) -> str:
     """The token in the file, without the line break at its end. Raises AccessError."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_LONGEST_TOKEN_BYTES + 1)
-    except OSError as error:
-        raise AccessError(f"{path} cannot be read: {error.strerror}") from None
-    token = content.decode("ascii", errors="replace").strip()
-    if len(content) > _LONGEST_TOKEN_BYTES:
+    content = _read_ascii(path, _MAX_TOKEN_BYTES + 1)
+    if len(content) > _MAX_TOKEN_BYTES:
         raise AccessError(f"{path} is too long for a token, expected at most 16 KiB")
-    if not _TOKEN.fullmatch(token):
+    if not _TOKEN.fullmatch(content.strip()):
         raise AccessError(f"{path} does not hold one token, expected a single word of ASCII")
-    return token
+    return content.strip()
 
 
 def read_certificates(path: str) -> ssl.SSLContext:
-    """A context that trusts the CAs in the file. Raises AccessError."""
+    """A context that trusts the CAs in the file, and no others. Raises AccessError."""
     try:
-        return ssl.create_default_context(cafile=path)
+        return _trust(_read_ascii(path))
     except ssl.SSLError:
         raise AccessError(f"{path} holds no certificates, expected a CA bundle in PEM") from None
+
+
+@lru_cache(maxsize=1)  # OpenSSL takes 20 ms of CPU for the public CAs
+def _trust(certificates: str) -> ssl.SSLContext:
+    # Python trusts the system's CAs where the text is empty; with the line break it never is.
+    return ssl.create_default_context(cadata=certificates.replace("\ufffd", "?") + "\n")
+
+
+def _read_ascii(path: str, max_bytes: int = -1) -> str:
+    """The file, or its first `max_bytes`; other characters become U+FFFD. Raises AccessError."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(max_bytes).decode("ascii", "replace")
     except OSError as error:
         raise AccessError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def read_url(text: str) -> str:
-    """The URL as it stands. Raises AccessError, which shows it without its password."""
-    if not _is_address(text):
+    """The URL, unchanged. Raises AccessError, whose message leaves the password out."""
+    try:
+        url = urlsplit(text)
+        is_valid = (
+            url.scheme in ("http", "https")
+            and (url.hostname or "").encode("idna") != b""
+            and url.port != 0
+            and not (url.query or url.fragment)
+            and text.isprintable()
+            and " " not in text
+        )
+    except ValueError:  # of a host in brackets, of a port and of a name that IDNA does not know
+        is_valid = False
+    if not is_valid:
         raise AccessError(
             f"{redact(text)!r} is not the address of a Prometheus,"
             " expected one as in http://prometheus.monitoring:9090"
@@ -136,31 +117,14 @@ def read_url(text: str) -> str:
     return text
 
 
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        port = parts.port  # is checked when it is read
-        (parts.hostname or "").encode("idna")
-    except ValueError:
-        return False
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and port != 0
-        and not (parts.query or parts.fragment)
-        and text.isprintable()
-        and " " not in text
-    )
-
-
 def read_tenant_header(text: str) -> tuple[str, str]:
     """Name and value. Raises AccessError."""
-    found = _HEADER.fullmatch(text)
-    if found is None:
+    header = _HEADER.fullmatch(text)
+    if header is None:
         raise AccessError("expected NAME=VALUE, for example X-Scope-OrgID=team-a")
-    if found["name"].lower() in _NOT_OURS:
+    if header["name"].lower() in _RESERVED_HEADERS:
         raise AccessError(
-            f"{found['name']} is no header of a tenant; credentials belong into the bearer token"
+            f"{header['name']} is no header of a tenant; put credentials into the bearer token"
             " file or into the URL"
         )
-    return found["name"], found["value"]
+    return header["name"], header["value"]

@@ -1,100 +1,298 @@
-"""Questions to a Prometheus, or to what speaks like one (Thanos, Mimir).
+"""Instant queries to a Prometheus, or to what speaks like one (Thanos, Mimir, VictoriaMetrics).
 
-Prometheus is a neighbour that may be absent, slow or wrong. So every question has a deadline, and
-an answer that is missing or not understood is no opinion (None): it never stands for zero, and
-nothing that runs depends on it.
+That server may be absent, slow or hostile, and nothing that runs depends on it. So each question
+has one deadline and a bound on its bytes, its credentials go to one address only, and no message
+quotes what came: a server may repeat the credentials that it received.
 """
 
 import asyncio
 import logging
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from contextlib import closing, suppress
+from enum import StrEnum
+from http.client import HTTPException
+from io import BytesIO
+from threading import Lock
+from typing import Any, Final
 
-from tonnage.telemetry.access import Access
-from tonnage.telemetry.breaker import Breaker
-from tonnage.telemetry.exchange import Exchange
-from tonnage.telemetry.outcome import Outcome, UnansweredError
+import msgspec
+from prometheus_api_client import PrometheusConnect
+from requests import PreparedRequest, Response, Session, Timeout
+from requests.adapters import HTTPAdapter
+from requests.exceptions import SSLError
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError
+from urllib3.exceptions import TimeoutError as ReadTimeout
+
+from tonnage import __version__
+from tonnage.telemetry.access import Access, AccessError
 from tonnage.telemetry.series import NotUnderstoodError, Series, read_vector
 
 _log = logging.getLogger(__name__)
 
+MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
+"""A series of vllm:cache_config_info has 2 KB, so this is a thousand engines. JSON of this size can
+take twenty times as much memory, and `_THREADS` answers may arrive at once."""
+
 _THREADS: Final = 4
-"""The client blocks. So many questions are asked at once; no more can hang on a server."""
+"""The client blocks, so this many questions run at once; no more can hang on a server."""
+
+_WHOLE_ANSWERS_ONLY: Final = {"partial_response": "false", "deny_partial_response": "1"}
+"""Thanos and VictoriaMetrics, each by its own parameter, leave out what they cannot reach and only
+warn; replicas would look missing. Prometheus and Mimir ignore both."""
+
+_QUERY_STATUSES: Final = frozenset({400, 413, 414, 422, 431})
+"""Of Prometheus, and of proxies that find a question too long: one about very many pods."""
+
+_QUERY_ERRORS: Final = frozenset({"bad_data", "execution", "timeout", "canceled"})
+"""errorType of Prometheus 3.5 (web/api/v1/api.go) where the query is at fault, not the server."""
+
+
+class QueryOutcome(StrEnum):
+    """The outcome of one question, as logs and metrics show it."""
+
+    ANSWERED = "answered"
+    QUERY_REFUSED = "query_refused"
+    TOO_LARGE = "too_large"
+    UNREACHABLE = "unreachable"
+    TLS = "tls"
+    FILE_UNREADABLE = "file_unreadable"
+    TIMEOUT = "timeout"
+    UNAUTHORIZED = "unauthorized"
+    REDIRECTED = "redirected"
+    HTTP_ERROR = "http_error"
+    NOT_UNDERSTOOD = "not_understood"
+    HELD_BACK = "held_back"
+
+
+_SERVER_IS_UP: Final = frozenset(
+    {QueryOutcome.ANSWERED, QueryOutcome.QUERY_REFUSED, QueryOutcome.TOO_LARGE}
+)
+"""Another question may well succeed; after any other outcome it would fail likewise."""
+
+
+class UnansweredError(Exception):
+    """A question has no answer; the message is the operator's own and quotes nothing."""
+
+    def __init__(self, outcome: QueryOutcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class PrometheusSource:
-    """Asks one Prometheus, while it does not answer only every `hold_seconds`; `count` is told what
-    became of each question."""
+    """Asks one Prometheus; while that one fails, one question per `retry_seconds`.
+
+    `count` receives the outcome of each question. `clock` gives Unix time, `monotonic` a time that
+    never goes back, both in seconds.
+    """
 
     def __init__(
         self,
         access: Access,
         deadline_seconds: float,
-        hold_seconds: float,
-        count: Callable[[Outcome], None],
+        retry_seconds: float,
+        count: Callable[[QueryOutcome], None],
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._deadline_seconds = deadline_seconds
+        self._retry_seconds = retry_seconds
         self._count = count
         self._clock = clock
-        self._breaker = Breaker(hold_seconds, monotonic)
+        self._monotonic = monotonic
+        self._retry_at: float | None = None  # None while Prometheus answers
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tonnage-prometheus")
-        self._was_silent = False
 
     async def ask(self, query: str) -> tuple[Series, ...] | None:
-        """The answer to an instant query; None when there is none in time. Implements Ask."""
-        if not self._breaker.lets_through():
-            self._count(Outcome.HELD_BACK)
+        """The answer to an instant query; None when no valid one comes in time. Implements Ask."""
+        if not self._admits():
+            self._count(QueryOutcome.HELD_BACK)
             return None
         try:
-            series = await self._ask_in_time(query)
+            series = await self._ask_in_thread(query)
         except UnansweredError as error:
-            self._failed(error)
+            self._record(error.outcome, str(error))
             return None
-        self._answered(Outcome.ANSWERED)
+        self._record(QueryOutcome.ANSWERED)
         return series
 
-    async def _ask_in_time(self, query: str) -> tuple[Series, ...]:
-        """Raises UnansweredError, at the deadline at the latest."""
-        exchange = Exchange(self._access, self._deadline_seconds)
+    def _admits(self) -> bool:
+        """The circuit breaker: whether to ask now. A question that tries a Prometheus that failed
+        holds back the others until it has an answer."""
+        if self._retry_at is not None:
+            if self._monotonic() < self._retry_at:
+                return False
+            self._retry_at = self._monotonic() + self._retry_seconds
+        return True
+
+    def _record(self, outcome: QueryOutcome, reason: str = "") -> None:
+        """Count the outcome, open or close the circuit breaker, and log when that changes it."""
+        self._count(outcome)
+        was_open = self._retry_at is not None
+        details = {"url": self._access.address, "outcome": outcome, "why": reason}
+        if outcome not in _SERVER_IS_UP:
+            self._retry_at = self._monotonic() + self._retry_seconds
+            if not was_open:
+                _log.warning("Prometheus does not answer", extra=details)
+            return
+        self._retry_at = None
+        if outcome is not QueryOutcome.ANSWERED:
+            _log.debug("Prometheus refused a question", extra=details)
+        if was_open:
+            _log.info("Prometheus answers again", extra={"url": self._access.address})
+
+    async def _ask_in_thread(self, query: str) -> tuple[Series, ...]:
+        """Raises UnansweredError, at the deadline at the latest; then the thread returns too."""
+        connection = CancellableSocket()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                return await loop.run_in_executor(self._threads, self._ask, exchange, query)
+                return await loop.run_in_executor(self._threads, self._answer, connection, query)
         except TimeoutError:
-            raise UnansweredError(Outcome.TIMEOUT, "no answer in time") from None
+            raise UnansweredError(QueryOutcome.TIMEOUT, "no answer in time") from None
         finally:
-            exchange.give_up()
+            connection.cancel()
 
-    def _ask(self, exchange: Exchange, query: str) -> tuple[Series, ...]:
-        """In a thread; a large answer is read there too."""
+    def _answer(self, connection: "CancellableSocket", query: str) -> tuple[Series, ...]:
+        """Blocks. Raises UnansweredError, whatever went wrong."""
         try:
-            return read_vector(exchange.ask(query), self._clock())
+            return read_vector(self._fetch(connection, query), self._clock())
+        except AccessError as error:
+            raise UnansweredError(QueryOutcome.FILE_UNREADABLE, str(error)) from None
         except NotUnderstoodError as error:
-            raise UnansweredError(Outcome.NOT_UNDERSTOOD, str(error)) from None
+            raise UnansweredError(QueryOutcome.NOT_UNDERSTOOD, str(error)) from None
+        except SSLError:
+            reason = "it speaks no TLS, or its certificate is not trusted"
+            raise UnansweredError(QueryOutcome.TLS, reason) from None
+        except (Timeout, ReadTimeout):
+            raise UnansweredError(QueryOutcome.TIMEOUT, "no answer in time") from None
+        except (ValueError, KeyError, TypeError, RecursionError):  # of the client, for other JSON
+            raise UnansweredError(QueryOutcome.NOT_UNDERSTOOD, "not Prometheus' JSON") from None
+        except (OSError, HTTPError, HTTPException):
+            raise UnansweredError(QueryOutcome.UNREACHABLE, "no connection, or it broke") from None
 
-    def _failed(self, error: UnansweredError) -> None:
-        if not error.outcome.speaks_for_all:
-            _log.debug("Prometheus refused a question", extra=self._told(error))
-            self._answered(error.outcome)
-            return
-        self._count(error.outcome)
-        self._breaker.failed()
-        if not self._was_silent:
-            _log.warning("Prometheus does not answer", extra=self._told(error))
-        self._was_silent = True
+    def _fetch(self, connection: "CancellableSocket", query: str) -> Any:
+        """The raw result. Questions share nothing: no connection, no cookie, no token."""
+        address, seconds = self._access.address, self._deadline_seconds
+        with Session() as session:
+            session.trust_env = False  # neither ~/.netrc nor REQUESTS_CA_BUNDLE counts
+            session.proxies = get_environ_proxies(address, no_proxy=None)
+            session.headers.update(
+                {
+                    "User-Agent": f"tonnage/{__version__}",
+                    "Accept-Encoding": "identity",
+                    "Connection": "close",
+                    **self._access.headers(),
+                }
+            )
+            client = PrometheusConnect(url=address, session=session)
+            adapter = BoundedAdapter(connection, self._access.tls())
+            # The client has mounted an adapter of its own at the address, which a URL with "/../"
+            # or a name in Unicode misses, as requests rewrites it: leave no unbounded adapter.
+            for prefix in tuple(session.adapters):
+                session.mount(prefix, adapter)
+            params = {"timeout": f"{seconds:g}s", **_WHOLE_ANSWERS_ONLY}
+            return client.custom_query(query, params=params, timeout=seconds)
 
-    def _answered(self, outcome: Outcome) -> None:
-        self._count(outcome)
-        self._breaker.succeeded()
-        if self._was_silent:
-            _log.info("Prometheus answers again", extra={"url": self._access.address})
-        self._was_silent = False
 
-    def _told(self, error: UnansweredError) -> dict[str, str]:
-        return {"url": self._access.address, "outcome": error.outcome, "why": str(error)}
+class CancellableSocket:
+    """The socket that one thread blocks on, and that another thread shuts down.
+
+    The timeout of a socket starts anew with each byte, so a server that trickles outlasts it.
+    Before there is a socket, the resolver has its own timeout, and connecting has the deadline.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._duplicate: socket.socket | None = None
+        self._is_cancelled = False
+
+    def attach(self, connected: socket.socket) -> socket.socket:
+        """Remember the socket, and return it. Raises OSError after `cancel`."""
+        with self._lock:
+            if self._is_cancelled:
+                connected.close()
+                raise ConnectionAbortedError("the question is cancelled")
+            # TLS moves the file descriptor into another object; a duplicate stays usable.
+            self._duplicate = connected.dup()
+        return connected
+
+    def cancel(self) -> None:
+        """End all reading and writing on the socket, at once and from now on."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._duplicate is not None:
+                with self._duplicate, suppress(OSError):  # the server may have closed it
+                    self._duplicate.shutdown(socket.SHUT_RDWR)
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Sends one request on a socket that `connection` can cancel, and reads a bounded answer.
+
+    Raises UnansweredError for an answer that is too large or no success. It follows no redirect,
+    which would carry the credentials to another address.
+    """
+
+    def __init__(self, connection: CancellableSocket, tls: ssl.SSLContext) -> None:
+        self._connection = connection
+        self._tls = tls
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
+        """Add our TLS context, also for a proxy."""
+        host, pool = super().build_connection_pool_key_attributes(*args, **kwargs)
+        return host, {**pool, "ssl_context": self._tls}
+
+    def cert_verify(self, *_: object, **__: object) -> None:
+        """Load no other CAs: the context has its own, and requires a certificate."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Attach the pool's sockets as they connect, before TLS and before any byte is sent."""
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        base = pool.ConnectionCls
+        attach = self._connection.attach
+        members = {"_new_conn": lambda connection: attach(base._new_conn(connection))}
+        pool.ConnectionCls = type(base.__name__, (base,), members)
+        return pool
+
+    def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]  # the options are requests' own, handed on as they come
+        """Send it, and read the answer to its end or to the bound. Nothing is decompressed."""
+        response = super().send(request, **{**options, "stream": True})
+        with closing(response):
+            body = response.raw.read(MAX_ANSWER_BYTES + 1, decode_content=False)
+        if len(body) > MAX_ANSWER_BYTES:
+            raise UnansweredError(QueryOutcome.TOO_LARGE, "the answer is larger than 2 MiB")
+        if response.status_code != 200:
+            raise refusal(response.status_code, body)
+        response.raw = BytesIO(body)
+        # JSON is UTF-8; requests would try what the server names, and some charsets take minutes.
+        response.encoding = "utf-8"
+        return response
+
+
+class _ErrorBody(msgspec.Struct):
+    """What Prometheus answers when a query fails."""
+
+    errorType: str = ""  # noqa: N815 - the name in Prometheus' JSON
+
+
+def refusal(status: int, body: bytes) -> UnansweredError:
+    """What an answer without success means, by its status and by Prometheus' own error."""
+    message = f"status {status}"
+    if 300 <= status < 400:
+        return UnansweredError(QueryOutcome.REDIRECTED, f"{message} is not followed")
+    if status in (401, 403):
+        return UnansweredError(QueryOutcome.UNAUTHORIZED, message)
+    try:
+        error_type = msgspec.json.decode(body, type=_ErrorBody).errorType
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the error page of a proxy
+        error_type = ""
+    if status in _QUERY_STATUSES or error_type in _QUERY_ERRORS:
+        return UnansweredError(QueryOutcome.QUERY_REFUSED, message)
+    return UnansweredError(QueryOutcome.HTTP_ERROR, message)

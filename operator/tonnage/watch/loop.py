@@ -19,9 +19,8 @@ from tonnage.runtime.settings import Settings
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import measure_load
-from tonnage.telemetry.outcome import Outcome
 from tonnage.telemetry.pod_metrics import PodMetrics
-from tonnage.telemetry.prometheus import PrometheusSource
+from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 from tonnage.telemetry.series import Ask, no_prometheus
 from tonnage.watch.work import Surroundings, Work
 
@@ -69,7 +68,7 @@ def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
     )
 
 
-def _ask_of(settings: Settings, count: Callable[[Outcome], None]) -> Ask:
+def _ask_of(settings: Settings, count: Callable[[QueryOutcome], None]) -> Ask:
     """How all that vLLM measured is asked for: one source, so that what is down is known to all."""
     if settings.prometheus_url is None:
         return no_prometheus

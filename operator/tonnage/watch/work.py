@@ -11,7 +11,7 @@ from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.status_book import StatusBook
-from tonnage.telemetry.outcome import Outcome
+from tonnage.telemetry.prometheus import QueryOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Surroundings:
     events: EventRecorder
     book: StatusBook
     wake: Callable[[Key], None]
-    count_question: Callable[[Outcome], None]
+    count_question: Callable[[QueryOutcome], None]
     lessons: Lessons
     looks: Looks
     newborns: Newborns
