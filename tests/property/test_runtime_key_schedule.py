@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.fake_clock import FakeClock
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import KeySchedule
 from tonnage.runtime.others_at_once import (
     CROWD_SECONDS,
     LONG_SECONDS,
     WISH_SECONDS,
     OthersAtOnce,
 )
+from tonnage.runtime.priority import Priority
 
 KEYS = st.sampled_from("abcd")
 
@@ -30,17 +31,17 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         others: OthersAtOnce[str] = OthersAtOnce(self.usually, self.beside_wishes)
         self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic, others)
-        self.wanted: dict[str, Urgency] = {}
+        self.wanted: dict[str, Priority] = {}
         self.delayed: dict[str, float] = {}
         self.working: set[str] = set()
         self.others: dict[str, float] = {}
         self.first_wish = self.last_wish = -math.inf
         self.rests_until = -math.inf
 
-    @rule(key=KEYS, urgency=st.sampled_from(Urgency))
-    def add(self, key: str, urgency: Urgency) -> None:
-        assert self.schedule.add(key, urgency) == (key not in self.wanted)
-        self.wanted[key] = min(urgency, self.wanted.get(key, urgency))
+    @rule(key=KEYS, priority=st.sampled_from(Priority))
+    def add(self, key: str, priority: Priority) -> None:
+        assert self.schedule.add(key, priority) == (key not in self.wanted)
+        self.wanted[key] = min(priority, self.wanted.get(key, priority))
 
     @rule(key=KEYS, seconds=st.integers(min_value=-1, max_value=5))
     def add_after(self, key: str, seconds: int) -> None:
@@ -58,7 +59,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         taken = self.schedule.take()
         ready = self.wanted.keys() - self.working
         if not self._has_room(self.clock.seconds):
-            ready = {key for key in ready if self.wanted[key] is Urgency.WISH}
+            ready = {key for key in ready if self.wanted[key] is Priority.NEW_GENERATION}
         if taken is None:
             assert not ready
             return
@@ -67,7 +68,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         assert key in self.wanted
         assert key not in self.working
         assert self.wanted[key] == min(self.wanted[each] for each in ready)
-        if self.wanted.pop(key) is Urgency.WISH:
+        if self.wanted.pop(key) is Priority.NEW_GENERATION:
             if self.clock.seconds - self.last_wish >= WISH_SECONDS:
                 self.first_wish = self.clock.seconds
             self.last_wish = self.clock.seconds
@@ -91,7 +92,9 @@ class KeyScheduleMachine(RuleBasedStateMachine):
     def whoever_waits_is_woken_when_there_is_something_to_take(self) -> None:
         now = self.clock.seconds
         moments = [due - now for due in self.delayed.values()]
-        if any(self.wanted[key] > Urgency.WISH for key in self.wanted.keys() - self.working):
+        if any(
+            self.wanted[key] > Priority.NEW_GENERATION for key in self.wanted.keys() - self.working
+        ):
             later = (seconds / 4 for seconds in range(int(WISH_SECONDS * 4) + 1))
             moments += [next((each for each in later if self._has_room(now + each)), math.inf)]
         soonest = min(moments, default=math.inf)
@@ -125,7 +128,7 @@ class KeyScheduleMachine(RuleBasedStateMachine):
         due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
         for key in due:
             del self.delayed[key]
-            self.wanted[key] = min(Urgency.EVENT, self.wanted.get(key, Urgency.EVENT))
+            self.wanted[key] = min(Priority.EVENT, self.wanted.get(key, Priority.EVENT))
 
 
 class WithWorkersKeptForWishes(KeyScheduleMachine):

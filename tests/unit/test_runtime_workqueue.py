@@ -7,13 +7,14 @@ import pytest
 
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import KeySchedule
 from tonnage.runtime.others_at_once import (
     CROWD_SECONDS,
     LONG_SECONDS,
     WISH_SECONDS,
     OthersAtOnce,
 )
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.workqueue import WorkQueue
 
 
@@ -53,8 +54,8 @@ def queue_of(
 
 def test_events_come_before_resyncs_each_in_order() -> None:
     schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
-    schedule.add("r1", Urgency.RESYNC)
-    schedule.add("r2", Urgency.RESYNC)
+    schedule.add("r1", Priority.RESYNC)
+    schedule.add("r2", Priority.RESYNC)
     schedule.add("e1")
     schedule.add("e2")
     assert [schedule.take() for _ in range(5)] == [
@@ -70,8 +71,8 @@ def test_wishes_come_before_events_that_were_there_first() -> None:
     schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
     for key in ("e1", "w1"):
         schedule.add(key)
-    schedule.add("w1", Urgency.WISH)
-    schedule.add("w2", Urgency.WISH)
+    schedule.add("w1", Priority.NEW_GENERATION)
+    schedule.add("w2", Priority.NEW_GENERATION)
     schedule.add("w2")
     assert [schedule.take() for _ in range(4)] == [("w1", 0), ("w2", 0), ("e1", 0), None]
 
@@ -82,7 +83,7 @@ def test_a_wish_finds_a_worker_where_others_take_long() -> None:
         schedule.add(key)
     assert [schedule.take(), schedule.take()] == [("e1", 0), None]
     for key in ("w1", "w2"):
-        schedule.add(key, Urgency.WISH)
+        schedule.add(key, Priority.NEW_GENERATION)
     assert [schedule.take() for _ in range(3)] == [("w1", 0), ("w2", 0), None]
     schedule.done("e1")
     assert schedule.take() == ("e2", 0)
@@ -91,7 +92,7 @@ def test_a_wish_finds_a_worker_where_others_take_long() -> None:
 def test_beside_wishes_others_are_fewer_until_no_wish_has_come_for_a_while() -> None:
     clock = FakeClock()
     schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(2, beside_wishes=1))
-    schedule.add("w", Urgency.WISH)
+    schedule.add("w", Priority.NEW_GENERATION)
     for key in ("e1", "e2"):
         schedule.add(key)
     assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
@@ -109,7 +110,7 @@ def test_beside_wishes_others_that_take_long_are_not_counted() -> None:
         schedule.add(key)
     assert schedule.take() == ("e1", 0)
     clock.advance(LONG_SECONDS - 0.25)
-    schedule.add("w", Urgency.WISH)
+    schedule.add("w", Priority.NEW_GENERATION)
     assert schedule.take() == ("w", 0)
     assert schedule.take() is None
     assert schedule.seconds_to_next() == 0.25
@@ -120,7 +121,7 @@ def test_beside_wishes_others_that_take_long_are_not_counted() -> None:
 def test_beside_wishes_others_rest_for_as_long_as_their_part_of_the_time_asks_for() -> None:
     clock = FakeClock()
     schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
-    schedule.add("w", Urgency.WISH)
+    schedule.add("w", Priority.NEW_GENERATION)
     for key in ("e1", "e2"):
         schedule.add(key)
     assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
@@ -142,7 +143,7 @@ def test_work_that_took_long_calls_for_no_longer_rest() -> None:
     pause = WISH_SECONDS / 2
     taken = []
     for _ in range(round(3 * LONG_SECONDS / pause) + 1):
-        schedule.add("w", Urgency.WISH)
+        schedule.add("w", Priority.NEW_GENERATION)
         schedule.add("e2")
         taken += [one for one in (schedule.take(), schedule.take()) if one is not None]
         schedule.done("w")
@@ -158,7 +159,7 @@ def test_nobody_rests_beside_wishes_that_come_for_longer_than_people_wait() -> N
     began = []
     ends = clock.monotonic() + CROWD_SECONDS + 5 * pause
     while clock.monotonic() < ends:
-        schedule.add("w", Urgency.WISH)
+        schedule.add("w", Priority.NEW_GENERATION)
         schedule.add("e")
         if [one for one, _ in filter(None, (schedule.take(), schedule.take()))] == ["w", "e"]:
             began.append(clock.monotonic())
@@ -173,7 +174,7 @@ def test_nobody_rests_beside_wishes_that_come_for_longer_than_people_wait() -> N
 def test_nobody_rests_when_no_wish_has_come_for_a_while() -> None:
     clock = FakeClock()
     schedule: KeySchedule[str] = KeySchedule(clock.monotonic, OthersAtOnce(3, beside_wishes=0.25))
-    schedule.add("w", Urgency.WISH)
+    schedule.add("w", Priority.NEW_GENERATION)
     for key in ("e1", "e2", "e3"):
         schedule.add(key)
     assert [schedule.take() for _ in range(3)] == [("w", 0), ("e1", 0), None]
@@ -187,7 +188,7 @@ def test_nobody_rests_when_no_wish_has_come_for_a_while() -> None:
 async def test_whoever_waited_beside_wishes_goes_on_though_none_is_added_or_done() -> None:
     clock = FakeClock()
     queue = queue_of(clock, others_at_once=OthersAtOnce(3, beside_wishes=1))
-    queue.add("w", Urgency.WISH)
+    queue.add("w", Priority.NEW_GENERATION)
     for key in ("e1", "e2", "e3"):
         queue.add(key)
     assert [await queue.get(), await queue.get()] == ["w", "e1"]
@@ -201,7 +202,7 @@ async def test_whoever_waited_beside_wishes_goes_on_though_none_is_added_or_done
 
 def test_event_makes_a_resync_urgent() -> None:
     schedule: KeySchedule[str] = KeySchedule(FakeClock().monotonic)
-    schedule.add("r", Urgency.RESYNC)
+    schedule.add("r", Priority.RESYNC)
     schedule.add("e")
     schedule.add("r")
     assert [schedule.take(), schedule.take(), schedule.take()] == [("e", 0), ("r", 0), None]
@@ -212,8 +213,8 @@ def test_event_during_a_resync_of_the_same_key_stays_urgent() -> None:
     schedule.add("k")
     schedule.take()
     schedule.add("k")
-    schedule.add("k", Urgency.RESYNC)
-    schedule.add("r", Urgency.RESYNC)
+    schedule.add("k", Priority.RESYNC)
+    schedule.add("r", Priority.RESYNC)
     schedule.done("k")
     assert schedule.take() == ("k", 0)
 
@@ -221,7 +222,7 @@ def test_event_during_a_resync_of_the_same_key_stays_urgent() -> None:
 def test_key_tells_how_long_it_was_ready() -> None:
     clock = FakeClock()
     schedule: KeySchedule[str] = KeySchedule(clock.monotonic)
-    schedule.add("k", Urgency.RESYNC)
+    schedule.add("k", Priority.RESYNC)
     clock.advance(3)
     schedule.add("k")
     clock.advance(4)

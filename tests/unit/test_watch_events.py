@@ -32,7 +32,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.looks import Look, Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.key_schedule import Urgency
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.workqueue import WorkQueue
 from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import relist_fleet, resync, seen_specs
@@ -46,7 +46,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
-        self.urgencies: dict[Key, Urgency] = {}
+        self.priorities: dict[Key, Priority] = {}
         self.later: list[tuple[Key, float]] = []
         self.seen: list[str] = []
         self.fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
@@ -69,9 +69,9 @@ class Bench:
             self,
         )
 
-    def add(self, key: Key, urgency: Urgency = Urgency.EVENT) -> None:
+    def add(self, key: Key, priority: Priority = Priority.EVENT) -> None:
         self.keys.append(key)
-        self.urgencies[key] = urgency
+        self.priorities[key] = priority
 
     def add_after(self, key: Key, seconds: float) -> None:
         self.later.append((key, seconds))
@@ -102,19 +102,19 @@ def test_every_event_of_an_inferencedeployment_wakes_it(
 @pytest.mark.parametrize(
     ("status", "want"),
     [
-        ({}, Urgency.WISH),
-        ({"status": {"observedGeneration": 0}}, Urgency.WISH),
-        ({"status": {"observedGeneration": 2}}, Urgency.WISH),
-        ({"status": {"observedGeneration": 3}}, Urgency.EVENT),
-        ({"status": "hostile"}, Urgency.WISH),
+        ({}, Priority.NEW_GENERATION),
+        ({"status": {"observedGeneration": 0}}, Priority.NEW_GENERATION),
+        ({"status": {"observedGeneration": 2}}, Priority.NEW_GENERATION),
+        ({"status": {"observedGeneration": 3}}, Priority.EVENT),
+        ({"status": "hostile"}, Priority.NEW_GENERATION),
     ],
 )
 def test_a_spec_that_no_status_tells_of_comes_before_all_else(
-    bench: Bench, status: Object, want: Urgency
+    bench: Bench, status: Object, want: Priority
 ) -> None:
     body = {"metadata": {"name": "llama", "namespace": "chat", "uid": "u", "generation": 3}}
     bench.router.route(INFERENCE_DEPLOYMENTS, "MODIFIED", {**body, **status})
-    assert bench.urgencies == {Key("chat", "llama"): want}
+    assert bench.priorities == {Key("chat", "llama"): want}
 
 
 def test_what_becomes_of_a_first_child_is_seen_by_the_look_that_follows_it(bench: Bench) -> None:

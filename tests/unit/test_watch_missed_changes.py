@@ -13,7 +13,7 @@ from tonnage.kube.protocol import Kind, Listing, Object
 from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.key_schedule import Urgency
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.watch import missed_changes
 from tonnage.watch.echoes import Echoes
@@ -57,7 +57,7 @@ class Cluster:
         self.missed[plural] = changes
         self.counted.set()
 
-    def add(self, _: object, __: Urgency = Urgency.EVENT) -> None:
+    def add(self, _: object, __: Priority = Priority.EVENT) -> None:
         """The work queue, as far as a resync needs one."""
 
     def add_after(self, _: object, seconds: float) -> None:

@@ -9,21 +9,12 @@ whatever they were to bring about is read live now.
 import heapq
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Generic, TypeVar
 
 from tonnage.runtime.others_at_once import OthersAtOnce
+from tonnage.runtime.priority import Priority
 
 K = TypeVar("K")
-
-
-class Urgency(IntEnum):
-    """What users have just asked for comes first, then events and due delays; resyncs fill the time
-    between."""
-
-    WISH = 0
-    EVENT = 1
-    RESYNC = 2
 
 
 class KeySchedule(Generic[K]):
@@ -35,9 +26,9 @@ class KeySchedule(Generic[K]):
         self._clock = clock
         self._others: OthersAtOnce[K] = others_at_once or OthersAtOnce()
         # Ordered sets: key -> when it became ready.
-        self._ready: dict[Urgency, dict[K, float]] = {urgency: {} for urgency in Urgency}
+        self._ready: dict[Priority, dict[K, float]] = {priority: {} for priority in Priority}
         self._processing: set[K] = set()
-        self._dirty: dict[K, Urgency] = {}
+        self._dirty: dict[K, Priority] = {}
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._entries = 0
@@ -47,17 +38,17 @@ class KeySchedule(Generic[K]):
         """Keys that are ready now."""
         return sum(len(keys) for keys in self._ready.values())
 
-    def add(self, key: K, urgency: Urgency = Urgency.EVENT) -> bool:
+    def add(self, key: K, priority: Priority = Priority.EVENT) -> bool:
         """Make a key ready, once; whether it was not ready before."""
         if key in self._processing:
             known = self._dirty.get(key)
-            self._dirty[key] = urgency if known is None else min(known, urgency)
+            self._dirty[key] = priority if known is None else min(known, priority)
             return known is None
         known = next((each for each, keys in self._ready.items() if key in keys), None)
-        if known is not None and known <= urgency:
+        if known is not None and known <= priority:
             return False
         since = self._clock() if known is None else self._ready[known].pop(key)
-        self._ready[urgency][key] = since
+        self._ready[priority][key] = since
         return known is None
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -73,14 +64,14 @@ class KeySchedule(Generic[K]):
         """The next key and the seconds it was ready, None when none is, or none may be taken."""
         self._promote_due()
         now = self._clock()
-        for urgency, keys in self._ready.items():
-            if urgency is not Urgency.WISH and self._others.seconds_to_room(now) > 0:
+        for priority, keys in self._ready.items():
+            if priority is not Priority.NEW_GENERATION and self._others.seconds_to_room(now) > 0:
                 return None
             if keys:
                 key = next(iter(keys))
                 since = keys.pop(key)
                 self._processing.add(key)
-                if urgency is Urgency.WISH:
+                if priority is Priority.NEW_GENERATION:
                     self._others.wish_started(now)
                 else:
                     self._others.started(key, now)
@@ -92,9 +83,9 @@ class KeySchedule(Generic[K]):
         """Let a key be handed out again; one that was added meanwhile is ready now."""
         self._processing.discard(key)
         self._others.done(key, self._clock())
-        urgency = self._dirty.pop(key, None)
-        if urgency is not None:
-            self.add(key, urgency)
+        priority = self._dirty.pop(key, None)
+        if priority is not None:
+            self.add(key, priority)
 
     def seconds_to_next(self) -> float | None:
         """Seconds until there may be a key to take without anything being added or done: a delayed
@@ -102,7 +93,11 @@ class KeySchedule(Generic[K]):
         self._drop_outdated()
         now = self._clock()
         moments = [self._heap[0][0] - now] if self._heap else []
-        if any(keys for urgency, keys in self._ready.items() if urgency is not Urgency.WISH):
+        if any(
+            keys
+            for priority, keys in self._ready.items()
+            if priority is not Priority.NEW_GENERATION
+        ):
             moments.append(self._others.seconds_to_room(now))
         soonest = min(moments, default=math.inf)
         return max(0.0, soonest) if soonest < math.inf else None

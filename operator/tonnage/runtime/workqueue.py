@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule, Urgency
+from tonnage.runtime.key_schedule import KeySchedule
 from tonnage.runtime.others_at_once import OthersAtOnce
+from tonnage.runtime.priority import Priority
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 300.0
@@ -65,9 +66,9 @@ class WorkQueue(Generic[K]):
         """Keys that are ready now."""
         return self._schedule.depth
 
-    def add(self, key: K, urgency: Urgency = Urgency.EVENT) -> None:
+    def add(self, key: K, priority: Priority = Priority.EVENT) -> None:
         """The key needs work now."""
-        if self._schedule.add(key, urgency):
+        if self._schedule.add(key, priority):
             self._observer.key_added()
         self._wake_one()
 

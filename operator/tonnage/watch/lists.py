@@ -19,7 +19,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.listed import OURS, Listed
 from tonnage.reconcile.looks import BELONGINGS, Looks
 from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.key_schedule import Urgency
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.watch.mappers import keys_for, version_of
 from tonnage.watch.resting import RestingObjects
@@ -103,7 +103,7 @@ async def _is_known(
 async def resync(
     api: KubeApi,
     fleet: FleetState,
-    add: Callable[[Key, Urgency], None],
+    add: Callable[[Key, Priority], None],
     specs: SeenObjects[int],
     looks: Looks,
     resting: RestingObjects,
@@ -126,7 +126,7 @@ async def resync(
     for found in (itself, *versions.values()):
         found.tell(looks)
     for key in resting.awake(keys | fleet.known_keys()):
-        add(key, Urgency.RESYNC)
+        add(key, Priority.RESYNC)
 
 
 async def _list_specs(api: KubeApi, specs: SeenObjects[int]) -> tuple[set[Key], "Versions"]:

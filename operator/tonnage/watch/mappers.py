@@ -7,7 +7,7 @@ from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
-from tonnage.runtime.key_schedule import Urgency
+from tonnage.runtime.priority import Priority
 
 
 def keys_for(kind: Kind, obj: Object) -> set[Key]:
@@ -23,13 +23,13 @@ def version_of(event_type: str | None, obj: Object) -> tuple[str, str | None]:
     return str(metadata.get("uid")), version if isinstance(version, str) else None
 
 
-def urgency_of(kind: Kind, obj: Object) -> Urgency:
+def priority_of(kind: Kind, obj: Object) -> Priority:
     """A spec that no status tells of yet is a user's wish; all else follows from wishes."""
     if kind != INFERENCE_DEPLOYMENTS:
-        return Urgency.EVENT
+        return Priority.EVENT
     generation = _mapping(obj.get("metadata")).get("generation")
     seen = _mapping(obj.get("status")).get("observedGeneration")
-    return Urgency.EVENT if seen == generation else Urgency.WISH
+    return Priority.EVENT if seen == generation else Priority.NEW_GENERATION
 
 
 def _itself(metadata: Mapping[str, Any]) -> set[Key]:

@@ -9,11 +9,11 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.looks import Looks
 from tonnage.reconcile.newborns import Newborns
 from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.key_schedule import Urgency
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.watch.echoes import Echoes
 from tonnage.watch.lists import generation_of
-from tonnage.watch.mappers import keys_for, urgency_of, version_of
+from tonnage.watch.mappers import keys_for, priority_of, version_of
 
 ECHO_SECONDS: Final = 1.0
 """An event of what was read or written already, as of the operator's own writes, waits so long for
@@ -34,7 +34,7 @@ class EventObserver(Protocol):
 class KeySink(Protocol):
     """Where keys go that need work."""
 
-    def add(self, key: Key, urgency: Urgency = Urgency.EVENT) -> None:
+    def add(self, key: Key, priority: Priority = Priority.EVENT) -> None:
         """Now."""
         ...
 
@@ -82,17 +82,17 @@ class EventRouter:
             self._tell_fleet(kind, event_type, obj)
         elif kind == INFERENCE_DEPLOYMENTS:
             self._tell_specs(event_type, obj)
-        urgency, (uid, version) = urgency_of(kind, obj), version_of(event_type, obj)
+        priority, (uid, version) = priority_of(kind, obj), version_of(event_type, obj)
         self._echoes.hear(uid)
         if not self._fleet.view().shard.has(obj):  # a pod that takes GPUs, of another shard
             return
         for key in keys_for(kind, obj):
             self._tell_newborns(key, kind, event_type, obj)
             is_news = self._looks.tell(key, uid, version)
-            if urgency is not Urgency.WISH and self._newborns.rests(key):
+            if priority is not Priority.NEW_GENERATION and self._newborns.rests(key):
                 continue
             if is_news:
-                self._queue.add(key, urgency)
+                self._queue.add(key, priority)
             elif not self._looks.is_at_rest(key):
                 self._queue.add_after(key, ECHO_SECONDS)
 
