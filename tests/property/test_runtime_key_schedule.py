@@ -1,152 +1,238 @@
-"""Whatever happens in whatever order: no key is in work twice, and none is lost."""
+"""Whatever happens in whatever order: no key is processed twice at once, none is lost, and none is
+overtaken by more than a bounded number of others."""
 
 import math
+from collections import Counter, defaultdict
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from tests.support.fake_clock import FakeClock
 from tonnage.runtime.key_schedule import KeySchedule
-from tonnage.runtime.others_at_once import (
-    CROWD_SECONDS,
-    LONG_SECONDS,
-    WISH_SECONDS,
-    OthersAtOnce,
-)
-from tonnage.runtime.priority import Priority
+from tonnage.runtime.priority import Priority, WorkerShares
 
-KEYS = st.sampled_from("abcd")
+KEYS = st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1", "c2", "d1"])
+PRIORITIES = st.sampled_from(Priority)
+
+
+def namespace_of(key: str) -> str:
+    return key[0]
+
+
+def passes_of(priority: Priority, other: Priority) -> int:
+    """How often `other` may start between two starts of `priority`, by the default weights."""
+    weights = WorkerShares().weights
+    return weights[other] // weights[priority] + 1
 
 
 class KeyScheduleMachine(RuleBasedStateMachine):
-    """The model: `wanted` since when, `delayed` until when, `working` on what, and on which
-    `others` among that, which were no wishes."""
+    """The model: `ready` keys with their times and, for each priority, their `arrivals` in order;
+    `delayed` until when; the keys that are `processing`, and the `dirty` among them.
 
-    usually, beside_wishes = math.inf, math.inf
-    rest_for_work = 0
+    `passes` counts, since a priority started and while it could have, the starts of the others;
+    `visits`, since a namespace started at a priority and while it had keys, those of the others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        others: OthersAtOnce[str] = OthersAtOnce(self.usually, self.beside_wishes)
-        self.schedule: KeySchedule[str] = KeySchedule(self.clock.monotonic, others)
-        self.wanted: dict[str, Priority] = {}
-        self.delayed: dict[str, float] = {}
-        self.working: set[str] = set()
-        self.others: dict[str, float] = {}
-        self.first_wish = self.last_wish = -math.inf
-        self.rests_until = -math.inf
+        self.ready: dict[str, float] = {}
+        self.arrivals: dict[Priority, list[str]] = {priority: [] for priority in Priority}
+        self.delayed: dict[str, tuple[float, Priority]] = {}
+        self.processing: dict[str, Priority] = {}
+        self.dirty: dict[str, Priority] = {}
+        self.passes: defaultdict[Priority, Counter[Priority]] = defaultdict(Counter)
+        self.visits: defaultdict[tuple[Priority, str], Counter[str]] = defaultdict(Counter)
 
-    @rule(key=KEYS, priority=st.sampled_from(Priority))
+    @initialize(workers=st.sampled_from([None, 1, 2, 3, 4, 6]))
+    def start(self, workers: int | None) -> None:
+        self.shares = WorkerShares() if workers is None else WorkerShares.among(workers)
+        self.schedule = KeySchedule(self.clock.monotonic, self.shares, namespace_of)
+
+    @rule(key=KEYS, priority=PRIORITIES)
     def add(self, key: str, priority: Priority) -> None:
-        assert self.schedule.add(key, priority) == (key not in self.wanted)
-        self.wanted[key] = min(priority, self.wanted.get(key, priority))
+        is_new = key not in self.ready and key not in self.dirty
+        assert self.schedule.add(key, priority) == is_new
+        self._model_add(key, priority)
 
-    @rule(key=KEYS, seconds=st.integers(min_value=-1, max_value=5))
-    def add_after(self, key: str, seconds: int) -> None:
-        self.schedule.add_after(key, seconds)
+    @rule(key=KEYS, seconds=st.integers(min_value=-1, max_value=5), priority=PRIORITIES)
+    def add_after(self, key: str, seconds: int, priority: Priority) -> None:
+        self.schedule.add_after(key, seconds, priority)
         due = self.clock.seconds + max(0, seconds)
-        self.delayed[key] = min(due, self.delayed.get(key, due))
+        earlier, highest = self.delayed.get(key, (math.inf, priority))
+        if due < earlier:  # of equal times the one that was asked for first comes first
+            self.delayed.pop(key, None)
+        self.delayed[key] = (min(due, earlier), min(priority, highest))
 
-    @rule(seconds=st.sampled_from([0.25, 0.5, 1, 5]))
+    @rule(seconds=st.sampled_from([0.25, 1, 5]))
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
     @rule()
     def take(self) -> None:
-        self._let_due_ones_be_wanted()
+        self._model_promote_due()
+        candidates = {each for each in Priority if self.arrivals[each] and self._may_start(each)}
         taken = self.schedule.take()
-        ready = self.wanted.keys() - self.working
-        if not self._has_room(self.clock.seconds):
-            ready = {key for key in ready if self.wanted[key] is Priority.NEW_GENERATION}
         if taken is None:
-            assert not ready
+            assert not candidates
             return
         key, waited = taken
-        assert waited >= 0
-        assert key in self.wanted
-        assert key not in self.working
-        assert self.wanted[key] == min(self.wanted[each] for each in ready)
-        if self.wanted.pop(key) is Priority.NEW_GENERATION:
-            if self.clock.seconds - self.last_wish >= WISH_SECONDS:
-                self.first_wish = self.clock.seconds
-            self.last_wish = self.clock.seconds
-        else:
-            self.others[key] = self.clock.seconds
-        self.delayed.pop(key, None)
-        self.working.add(key)
+        assert key not in self.processing
+        assert waited == self.clock.seconds - self.ready[key]
+        priority = next(each for each, keys in self.arrivals.items() if key in keys)
+        assert priority in candidates
+        self._check_order_in_namespace(key, priority)
+        self._check_passes(priority, candidates)
+        self._check_visits(namespace_of(key), priority)
+        self._model_start(key, priority)
 
-    @precondition(lambda self: self.working)
+    @precondition(lambda self: self.processing)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.working)))
-        self.schedule.done(key)
-        self.working.remove(key)
-        if key in self.others:
-            now = self.clock.seconds
-            worked = min(now - self.others.pop(key), LONG_SECONDS)
-            self.rests_until = now + worked * self.rest_for_work
+        self._done(data.draw(st.sampled_from(sorted(self.processing))))
 
     @invariant()
-    def whoever_waits_is_woken_when_there_is_something_to_take(self) -> None:
-        now = self.clock.seconds
-        moments = [due - now for due in self.delayed.values()]
-        if any(
-            self.wanted[key] > Priority.NEW_GENERATION for key in self.wanted.keys() - self.working
-        ):
-            later = (seconds / 4 for seconds in range(int(WISH_SECONDS * 4) + 1))
-            moments += [next((each for each in later if self._has_room(now + each)), math.inf)]
-        soonest = min(moments, default=math.inf)
-        expected = None if soonest == math.inf else max(0.0, soonest)
+    def a_worker_that_waits_is_woken_when_a_delay_is_over(self) -> None:
+        soonest = min((due for due, _ in self.delayed.values()), default=None)
+        expected = None if soonest is None else max(0.0, soonest - self.clock.seconds)
         assert self.schedule.seconds_to_next() == expected
 
     @invariant()
     def depth_counts_what_is_ready(self) -> None:
-        assert self.schedule.depth == len(self.wanted.keys() - self.working)
+        assert self.schedule.depth == len(self.ready)
+
+    @invariant()
+    def no_priority_has_workers_that_are_kept_for_others(self) -> None:
+        running = Counter(self.processing.values())
+        kept = self.shares.kept
+        assert sum(max(running[each], kept.get(each, 0)) for each in Priority) <= (
+            self.shares.workers
+        )
 
     def teardown(self) -> None:
-        """Everything that was ever asked for comes out in the end."""
-        for key in self.working:
-            self.schedule.done(key)
+        """Everything that was ever added comes out in the end."""
+        if not hasattr(self, "schedule"):
+            return
+        for key in list(self.processing):
+            self._done(key)
         self.clock.advance(100)
-        self._let_due_ones_be_wanted()
-        left = set()
-        while (taken := self.schedule.take()) is not None:
-            left.add(taken[0])
-            self.schedule.done(taken[0])
-        assert left == self.wanted.keys()
+        while self.ready or self.delayed:
+            before = len(self.ready) + len(self.delayed)
+            self.take()
+            assert len(self.ready) + len(self.delayed) < before
+            for key in list(self.processing):
+                self._done(key)
+        assert self.schedule.take() is None
 
-    def _has_room(self, now: float) -> bool:
-        if now - self.last_wish >= WISH_SECONDS:
-            return len(self.others) < self.usually
-        quick = [each for each in self.others.values() if now - each < LONG_SECONDS]
-        is_room = len(self.others) < self.usually and len(quick) < max(1, self.beside_wishes)
-        return is_room and now >= min(self.rests_until, self.first_wish + CROWD_SECONDS)
+    def _done(self, key: str) -> None:
+        self.schedule.done(key)
+        del self.processing[key]
+        if key in self.dirty:
+            self._model_add(key, self.dirty.pop(key))
 
-    def _let_due_ones_be_wanted(self) -> None:
-        due = {key for key, moment in self.delayed.items() if moment <= self.clock.seconds}
-        for key in due:
-            del self.delayed[key]
-            self.wanted[key] = min(Priority.EVENT, self.wanted.get(key, Priority.EVENT))
+    def _check_order_in_namespace(self, key: str, priority: Priority) -> None:
+        neighbours = [
+            each for each in self.arrivals[priority] if namespace_of(each) == namespace_of(key)
+        ]
+        assert neighbours[0] == key
 
+    def _check_passes(self, priority: Priority, candidates: set[Priority]) -> None:
+        self.passes[priority].clear()
+        for other in candidates - {priority}:
+            self.passes[other][priority] += 1
+            assert self.passes[other][priority] <= passes_of(other, priority)
 
-class WithWorkersKeptForWishes(KeyScheduleMachine):
-    """The same where three other keys are processed at a time, and beside wishes one."""
+    def _check_visits(self, namespace: str, priority: Priority) -> None:
+        self.visits[priority, namespace].clear()
+        for other in {namespace_of(each) for each in self.arrivals[priority]} - {namespace}:
+            self.visits[priority, other][namespace] += 1
+            assert self.visits[priority, other][namespace] <= 1
 
-    usually, beside_wishes = 3, 1
+    def _model_start(self, key: str, priority: Priority) -> None:
+        del self.ready[key]
+        self._model_leave(key, priority)
+        self.delayed.pop(key, None)
+        self.processing[key] = priority
 
+    def _model_leave(self, key: str, priority: Priority) -> None:
+        self.arrivals[priority].remove(key)
+        if namespace_of(key) not in {namespace_of(each) for each in self.arrivals[priority]}:
+            self.visits[priority, namespace_of(key)].clear()
 
-class WithRestBesideWishes(KeyScheduleMachine):
-    """The same where beside wishes one is processed in a quarter of the time."""
+    def _model_add(self, key: str, priority: Priority) -> None:
+        if key in self.processing:
+            self.dirty[key] = min(priority, self.dirty.get(key, priority))
+            return
+        for each, keys in self.arrivals.items():
+            if key in keys and each <= priority:
+                return
+            if key in keys:
+                self._model_leave(key, each)
+        self.arrivals[priority].append(key)
+        self.ready.setdefault(key, self.clock.seconds)
 
-    usually, beside_wishes = 3, 0.25
-    rest_for_work = 3
+    def _model_promote_due(self) -> None:
+        for key, (due, priority) in sorted(self.delayed.items(), key=lambda item: item[1][0]):
+            if due <= self.clock.seconds:
+                del self.delayed[key]
+                self._model_add(key, priority)
+
+    def _may_start(self, priority: Priority) -> bool:
+        """A worker that is kept for the priority is free, or one that is kept for none."""
+        running, kept = Counter(self.processing.values()), self.shares.kept
+        free = self.shares.workers - len(self.processing)
+        free -= sum(
+            max(0, kept.get(each, 0) - running[each]) for each in Priority if each is not priority
+        )
+        return free > 0
 
 
 TestKeySchedule = KeyScheduleMachine.TestCase
-TestKeySchedule.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
-TestWithWorkersKeptForWishes = WithWorkersKeptForWishes.TestCase
-TestWithWorkersKeptForWishes.settings = TestKeySchedule.settings
-TestWithRestBesideWishes = WithRestBesideWishes.TestCase
-TestWithRestBesideWishes.settings = TestKeySchedule.settings
+TestKeySchedule.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+ADDITIONS = st.lists(st.tuples(KEYS, PRIORITIES), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=ADDITIONS, key=KEYS, priority=PRIORITIES, meanwhile=st.lists(ADDITIONS, min_size=1))
+def test_a_ready_key_is_overtaken_by_a_bounded_number_of_others(
+    before: list[tuple[str, Priority]],
+    key: str,
+    priority: Priority,
+    meanwhile: list[list[tuple[str, Priority]]],
+) -> None:
+    """A key at position i of its namespace, where n namespaces have keys of its priority, starts
+    with the (i + 1) * n-th of its priority at the latest, and before each of these every other
+    priority starts a bounded number of keys. That holds for whatever is added meanwhile."""
+    schedule = KeySchedule(FakeClock().monotonic, namespace_of=namespace_of)
+    added = dict(reversed(before))
+    for other, its_priority in added.items():
+        if other != key:
+            schedule.add(other, its_priority)
+    schedule.add(key, priority)
+    position = sum(
+        1
+        for other, its_priority in added.items()
+        if its_priority is priority and other != key and other[0] == key[0]
+    )
+    namespaces = {"a", "b", "c", "d"}
+    rounds = (position + 1) * len(namespaces)
+    each_round = 1 + sum(passes_of(priority, each) for each in Priority if each is not priority)
+    for number in range(rounds * each_round):
+        taken = schedule.take()
+        assert taken is not None
+        if taken[0] == key:
+            return
+        schedule.done(taken[0])
+        for other, its_priority in meanwhile[number % len(meanwhile)]:
+            if other != key:
+                schedule.add(other, its_priority)
+    raise AssertionError(f"{key} has not started after {rounds * each_round} others")

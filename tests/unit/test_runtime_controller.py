@@ -19,6 +19,7 @@ from tonnage.kube.protocol import (
 from tonnage.kube.throttle import TokenBucket
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.runtime.controller import Controller, drain
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.workqueue import WorkQueue
 
 LLAMA = Key("chat", "llama")
@@ -94,9 +95,9 @@ class _Queue(WorkQueue[Key]):
         )
         self._bench = bench
 
-    def add_after(self, key: Key, seconds: float) -> None:
+    def add_after(self, key: Key, seconds: float, priority: Priority = Priority.EVENT) -> None:
         self._bench.delays[key] = seconds
-        super().add_after(key, seconds)
+        super().add_after(key, seconds, priority)
 
 
 def raising(error: BaseException) -> Callable[[Key], Awaitable[Requeue]]:

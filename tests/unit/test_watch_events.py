@@ -109,7 +109,7 @@ def test_every_event_of_an_inferencedeployment_wakes_it(
         ({"status": "hostile"}, Priority.NEW_GENERATION),
     ],
 )
-def test_a_spec_that_no_status_tells_of_comes_before_all_else(
+def test_a_generation_that_no_status_has_observed_has_a_priority_of_its_own(
     bench: Bench, status: Object, want: Priority
 ) -> None:
     body = {"metadata": {"name": "llama", "namespace": "chat", "uid": "u", "generation": 3}}

@@ -1,117 +1,129 @@
 """Which key is next: the rules of the work queue, without waiting.
 
-Invariants: a key is never handed out twice at once; a key added while it is being processed is
-handed out again afterwards; no key that was added is lost. The rules are those of client-go's
-workqueue, save one: a key that is handed out takes its own delayed additions with it, because
-whatever they were to bring about is read live now.
+Invariants:
+
+- A key is never with two workers at once; a key that is added while it is processed is handed out
+  again afterwards; no key that was added is lost, and none is in the queue twice.
+- A ready key that may start is overtaken by a bounded number of others: those that
+  WeightedFairOrder lets pass between priorities, times those of FairQueue between namespaces.
+- Workers that WorkerShares keeps for a priority never start keys of another one.
+
+The rules are those of client-go's workqueue, save one: a key that is handed out takes its own
+delay with it, because the store that a reconcile reads has whatever the delay was to bring about.
 """
 
-import heapq
-import math
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
-from tonnage.runtime.others_at_once import OthersAtOnce
-from tonnage.runtime.priority import Priority
+from tonnage.runtime.delayed_keys import DelayedKeys
+from tonnage.runtime.fair_queue import FairQueue
+from tonnage.runtime.priority import Priority, WeightedFairOrder, WorkerShares
 
 K = TypeVar("K")
 
+NO_SHARES: Final = WorkerShares()
+
+
+def one_namespace(_: object) -> Hashable:
+    """All keys are of one namespace: first in, first out."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    priority: Priority
+    since: float
+
 
 class KeySchedule(Generic[K]):
-    """Keys that are ready, delayed, or being processed."""
+    """Keys that are ready, delayed, or being processed. No operation takes more than O(log n)."""
 
     def __init__(
-        self, clock: Callable[[], float], others_at_once: OthersAtOnce[K] | None = None
+        self,
+        clock: Callable[[], float],
+        shares: WorkerShares = NO_SHARES,
+        namespace_of: Callable[[K], Hashable] = one_namespace,
     ) -> None:
         self._clock = clock
-        self._others: OthersAtOnce[K] = others_at_once or OthersAtOnce()
-        # Ordered sets: key -> when it became ready.
-        self._ready: dict[Priority, dict[K, float]] = {priority: {} for priority in Priority}
-        self._processing: set[K] = set()
+        self._shares = shares
+        self._order = WeightedFairOrder(shares.weights)
+        self._queues = {priority: FairQueue(namespace_of) for priority in Priority}
+        self._ready: dict[K, _Ready] = {}
+        self._processing: dict[K, Priority] = {}
+        self._running: Counter[Priority] = Counter()  # the values of _processing
         self._dirty: dict[K, Priority] = {}
-        self._due: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []
-        self._entries = 0
+        self._delays: DelayedKeys[K] = DelayedKeys()
 
     @property
     def depth(self) -> int:
         """Keys that are ready now."""
-        return sum(len(keys) for keys in self._ready.values())
+        return len(self._ready)
 
     def add(self, key: K, priority: Priority = Priority.EVENT) -> bool:
-        """Make a key ready, once; whether it was not ready before."""
+        """Make a key ready, once; whether it was not ready before.
+
+        A key that was ready at a lower priority moves up and keeps the time that it has waited.
+        """
         if key in self._processing:
             known = self._dirty.get(key)
             self._dirty[key] = priority if known is None else min(known, priority)
             return known is None
-        known = next((each for each, keys in self._ready.items() if key in keys), None)
-        if known is not None and known <= priority:
-            return False
-        since = self._clock() if known is None else self._ready[known].pop(key)
-        self._ready[priority][key] = since
-        return known is None
+        ready = self._ready.get(key)
+        if ready is None:
+            self._ready[key] = _Ready(priority, self._clock())
+            self._queues[priority].push(key)
+            return True
+        if priority < ready.priority:
+            self._queues[ready.priority].remove(key)
+            self._ready[key] = _Ready(priority, ready.since)
+            self._queues[priority].push(key)
+        return False
 
-    def add_after(self, key: K, seconds: float) -> None:
-        """Make a key ready later; of several delays the earliest counts."""
-        due = self._clock() + max(0.0, seconds)
-        if key in self._due and self._due[key] <= due:
-            return
-        self._due[key] = due
-        self._entries += 1  # equal times are compared by age, never by key
-        heapq.heappush(self._heap, (due, self._entries, key))
+    def priority_in_process(self, key: K) -> Priority | None:
+        """The priority at which a key was handed out; None where it is not being processed."""
+        return self._processing.get(key)
+
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.EVENT) -> None:
+        """Make a key ready later; of several delays the earliest counts, and of their priorities
+        the highest."""
+        self._delays.add(key, self._clock() + max(0.0, seconds), priority)
 
     def take(self) -> tuple[K, float] | None:
-        """The next key and the seconds it was ready, None when none is, or none may be taken."""
+        """The next key and the seconds it was ready, None when none is, or none may start."""
         self._promote_due()
-        now = self._clock()
-        for priority, keys in self._ready.items():
-            if priority is not Priority.NEW_GENERATION and self._others.seconds_to_room(now) > 0:
-                return None
-            if keys:
-                key = next(iter(keys))
-                since = keys.pop(key)
-                self._processing.add(key)
-                if priority is Priority.NEW_GENERATION:
-                    self._others.wish_started(now)
-                else:
-                    self._others.started(key, now)
-                self._due.pop(key, None)
-                return key, now - since
-        return None
+        candidates = [
+            priority
+            for priority, queue in self._queues.items()
+            if queue and self._shares.may_start(priority, self._running)
+        ]
+        if not candidates:
+            return None
+        priority = self._order.pick(candidates)
+        key = self._queues[priority].pop()
+        ready = self._ready.pop(key)
+        self._processing[key] = priority
+        self._running[priority] += 1
+        self._delays.discard(key)
+        return key, self._clock() - ready.since
 
     def done(self, key: K) -> None:
         """Let a key be handed out again; one that was added meanwhile is ready now."""
-        self._processing.discard(key)
-        self._others.done(key, self._clock())
-        priority = self._dirty.pop(key, None)
-        if priority is not None:
-            self.add(key, priority)
+        priority = self._processing.pop(key, None)
+        if priority is None:
+            return
+        self._running[priority] -= 1
+        dirty = self._dirty.pop(key, None)
+        if dirty is not None:
+            self.add(key, dirty)
 
     def seconds_to_next(self) -> float | None:
-        """Seconds until there may be a key to take without anything being added or done: a delayed
-        one, or one that is ready and is held back beside wishes. None where there is neither."""
-        self._drop_outdated()
-        now = self._clock()
-        moments = [self._heap[0][0] - now] if self._heap else []
-        if any(
-            keys
-            for priority, keys in self._ready.items()
-            if priority is not Priority.NEW_GENERATION
-        ):
-            moments.append(self._others.seconds_to_room(now))
-        soonest = min(moments, default=math.inf)
-        return max(0.0, soonest) if soonest < math.inf else None
+        """Seconds until a delayed key is due, None where none is delayed."""
+        due = self._delays.earliest()
+        return None if due is None else max(0.0, due - self._clock())
 
     def _promote_due(self) -> None:
         now = self._clock()
-        self._drop_outdated()
-        while self._heap and self._heap[0][0] <= now:
-            _, _, key = heapq.heappop(self._heap)
-            del self._due[key]
-            self.add(key)
-            self._drop_outdated()
-
-    def _drop_outdated(self) -> None:
-        """A delay that was overtaken stays in the heap until it comes to its top."""
-        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
+        while (delayed := self._delays.pop_due(now)) is not None:
+            self.add(*delayed)

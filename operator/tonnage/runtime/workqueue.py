@@ -4,13 +4,12 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.key_schedule import KeySchedule
-from tonnage.runtime.others_at_once import OthersAtOnce
-from tonnage.runtime.priority import Priority
+from tonnage.runtime.key_schedule import NO_SHARES, KeySchedule, one_namespace
+from tonnage.runtime.priority import Priority, WorkerShares
 
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 300.0
@@ -22,10 +21,10 @@ K = TypeVar("K")
 
 
 class QueueObserver(Protocol):
-    """Told what the queue does, for metrics."""
+    """Counts what the queue does, for metrics."""
 
     def key_added(self) -> None:
-        """A key became wanted that was not."""
+        """A key was added that was not in the queue."""
         ...
 
     def key_retried(self) -> None:
@@ -40,7 +39,8 @@ class QueueObserver(Protocol):
 class WorkQueue(Generic[K]):
     """Keys for workers of one event loop. All methods but `get` return at once.
 
-    `others_at_once` are those that are no wishes and are handed out at a time.
+    `shares` says how the priorities share the workers, `namespace_of` between which keys there is a
+    round robin. Without them every worker takes any key, first in, first out within a priority.
     """
 
     def __init__(
@@ -48,14 +48,15 @@ class WorkQueue(Generic[K]):
         observer: QueueObserver,
         *,
         retries: TokenBucket,
-        others_at_once: OthersAtOnce[K] | None = None,
+        shares: WorkerShares = NO_SHARES,
+        namespace_of: Callable[[K], Hashable] = one_namespace,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._observer = observer
         self._retries = retries
         self._jitter = jitter
-        self._schedule: KeySchedule[K] = KeySchedule(clock, others_at_once)
+        self._schedule: KeySchedule[K] = KeySchedule(clock, shares, namespace_of)
         self._failures: dict[K, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -72,13 +73,16 @@ class WorkQueue(Generic[K]):
             self._observer.key_added()
         self._wake_one()
 
-    def add_after(self, key: K, seconds: float) -> None:
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.EVENT) -> None:
         """The key needs work later; the earliest of several delays counts."""
-        self._schedule.add_after(key, seconds)
+        self._schedule.add_after(key, seconds, priority)
         self._wake_one()
 
     def retry(self, key: K, at_least_seconds: float = 0.0) -> float:
-        """The key failed: bring it back after a growing delay, returned in seconds."""
+        """The key failed: bring it back after a growing delay, returned in seconds.
+
+        It comes back at the priority at which the worker got it.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         backoff = min(
@@ -87,7 +91,8 @@ class WorkQueue(Generic[K]):
         spread = backoff * (0.5 + 0.5 * self._jitter())
         seconds = max(spread, at_least_seconds) + self._retries.reserve()
         self._observer.key_retried()
-        self.add_after(key, seconds)
+        priority = self._schedule.priority_in_process(key)
+        self.add_after(key, seconds, Priority.EVENT if priority is None else priority)
         return seconds
 
     def forget(self, key: K) -> None:

@@ -24,12 +24,12 @@ def version_of(event_type: str | None, obj: Object) -> tuple[str, str | None]:
 
 
 def priority_of(kind: Kind, obj: Object) -> Priority:
-    """A spec that no status tells of yet is a user's wish; all else follows from wishes."""
+    """NEW_GENERATION for a spec that no status has observed yet; EVENT for everything else."""
     if kind != INFERENCE_DEPLOYMENTS:
         return Priority.EVENT
     generation = _mapping(obj.get("metadata")).get("generation")
-    seen = _mapping(obj.get("status")).get("observedGeneration")
-    return Priority.EVENT if seen == generation else Priority.NEW_GENERATION
+    observed = _mapping(obj.get("status")).get("observedGeneration")
+    return Priority.EVENT if observed == generation else Priority.NEW_GENERATION
 
 
 def _itself(metadata: Mapping[str, Any]) -> set[Key]:

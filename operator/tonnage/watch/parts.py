@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final
 
 from tonnage.api.shard import Shard
@@ -29,7 +30,7 @@ from tonnage.runtime.controller import Controller
 from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.health import Health
-from tonnage.runtime.others_at_once import OthersAtOnce
+from tonnage.runtime.priority import WorkerShares
 from tonnage.runtime.registry import Metrics
 from tonnage.runtime.seen_objects import SeenObjects
 from tonnage.runtime.settings import Settings, process_identity
@@ -49,14 +50,6 @@ LEASE_NAME: Final = "tonnage"
 RETRIES_PER_SECOND: Final = 20.0
 RETRY_BURST: Final = 100
 """Retries of all keys together, so that an outage does not end in a storm."""
-
-KEPT_FOR_WISHES: Final = 4
-"""One of so many workers does nothing but what users have just asked for."""
-
-BESIDE_WISHES: Final = 0.1
-"""While users ask, a tenth of the time of one worker goes to anything else: a first child waits for
-whatever the thread and the API server do meanwhile
-(docs/adr/0048-beside-wishes-others-rest.md)."""
 
 EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
@@ -200,11 +193,11 @@ def lease_name(shard: Shard) -> str:
 
 
 def _queue(settings: Settings, metrics: Metrics) -> WorkQueue[Key]:
-    usually = settings.workers - settings.workers // KEPT_FOR_WISHES
     return WorkQueue(
         metrics.queue,
         retries=TokenBucket(RETRIES_PER_SECOND, RETRY_BURST),
-        others_at_once=OthersAtOnce(usually, BESIDE_WISHES),
+        shares=WorkerShares.among(settings.workers),
+        namespace_of=attrgetter("namespace"),
     )
 
 
