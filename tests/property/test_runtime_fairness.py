@@ -1,4 +1,4 @@
-"""A tenant that changes nine objects 60 times a second each delays nobody's event by a second.
+"""A tenant that changes nine objects 60 times a second each delays no event of others by a second.
 
 Time is simulated: reconciles share the cores as coroutines of one process do.
 """
@@ -102,7 +102,7 @@ class Simulation:
         for each in [each for each in self.running if each.answered <= now]:
             self.running.remove(each)
             self.schedule.done(each.key)
-            if each.key in NINE:  # its status is news, too
+            if each.key in NINE:  # the write of its status is an event
                 self.statuses.append((now + WATCH_SECONDS, each.key))
             self._note_events_seen_by(each)
 

@@ -138,10 +138,10 @@ class KeyScheduleMachine(RuleBasedStateMachine):
             self._model_add(key, self.dirty.pop(key))
 
     def _check_order_in_namespace(self, key: str, priority: Priority) -> None:
-        neighbours = [
+        same_namespace = [
             each for each in self.arrivals[priority] if namespace_of(each) == namespace_of(key)
         ]
-        assert neighbours[0] == key
+        assert same_namespace[0] == key
 
     def _check_passes(self, priority: Priority, candidates: set[Priority]) -> None:
         self.passes[priority].clear()

@@ -70,6 +70,30 @@ async def test_retries_of_all_keys_share_one_bucket() -> None:
     assert [queue.retry(key) for key in "abcd"] == pytest.approx([0.2, 0.2, 1.2, 2.2])
 
 
+async def test_retries_that_events_overtake_leave_the_tokens_to_other_keys() -> None:
+    clock = FakeClock()
+    queue = queue_of(clock, burst=2)
+    for _ in range(20):
+        queue.add("conflicts")
+        assert await queue.get() == "conflicts"
+        queue.retry("conflicts")
+        queue.done("conflicts")
+    assert queue.retry("other") == pytest.approx(0.2)
+
+
+async def test_retries_that_no_event_overtakes_keep_their_tokens() -> None:
+    clock = FakeClock()
+    bucket = TokenBucket(0.001, 2, clock.monotonic)
+    queue: WorkQueue[str] = WorkQueue(
+        Recorder(), retries=bucket, clock=clock.monotonic, jitter=lambda: 1.0
+    )
+    queue.retry("k")
+    clock.advance(0.5)
+    assert await queue.get() == "k"
+    queue.retry("k")
+    assert queue.retry("other") > 900
+
+
 async def test_jitter_shortens_by_at_most_half() -> None:
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(

@@ -31,6 +31,11 @@ class TokenBucket:
         self._tokens -= 1
         return max(0.0, -self._tokens / self._rate)
 
+    def give_back(self) -> None:
+        """Return a token that was reserved and is not used."""
+        self._refill()
+        self._tokens = min(self._burst, self._tokens + 1)
+
     async def take(self) -> None:
         """Take a token and wait until it is there."""
         seconds = self.reserve()

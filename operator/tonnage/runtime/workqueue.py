@@ -1,6 +1,7 @@
 """The queue that all events, delays and retries go through; see key_schedule for its rules."""
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -57,7 +58,9 @@ class WorkQueue(Generic[K]):
         self._retries = retries
         self._jitter = jitter
         self._schedule: KeySchedule[K] = KeySchedule(clock, shares, namespace_of)
+        self._clock = clock
         self._failures: dict[K, int] = {}
+        self._retries_due: dict[K, float] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -81,7 +84,9 @@ class WorkQueue(Generic[K]):
     def retry(self, key: K, at_least_seconds: float = 0.0) -> float:
         """The key failed: bring it back after a growing delay, returned in seconds.
 
-        It comes back at the priority at which the worker got it.
+        It comes back at the priority at which the worker got it. `get` returns the token of a retry
+        that an event overtakes: a key whose writes conflict with a tenant's many patches would
+        otherwise use up the retries of all other keys.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -90,6 +95,7 @@ class WorkQueue(Generic[K]):
         )
         spread = backoff * (0.5 + 0.5 * self._jitter())
         seconds = max(spread, at_least_seconds) + self._retries.reserve()
+        self._retries_due[key] = self._clock() + seconds
         self._observer.key_retried()
         priority = self._schedule.priority_in_process(key)
         self.add_after(key, seconds, Priority.EVENT if priority is None else priority)
@@ -105,6 +111,8 @@ class WorkQueue(Generic[K]):
             taken = self._schedule.take()
             if taken is not None:
                 key, seconds = taken
+                if self._retries_due.pop(key, -math.inf) > self._clock():
+                    self._retries.give_back()
                 self._observer.key_waited(seconds)
                 self._wake_one()
                 return key
