@@ -49,8 +49,7 @@ ELSEWHERE: Spec = {**FIRST, "placement": {"accelerators": ["h100-sxm-80gb"]}}
 
 def _stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place is kept though it was chosen for something else."""
-    for module in (serving, case):
-        monkeypatch.setattr(module, "placed_for", lambda spec: "the same")
+    monkeypatch.setattr(serving, "_placed_for_spec", lambda seen: seen.deployments)
 
 
 def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
