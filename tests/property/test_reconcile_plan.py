@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.claims import claims_in_status
 from tests.support.cluster import WORLD
 from tests.support.cluster import spec_of as raw_spec
 from tests.support.gpu_nodes import MI355X, amd_node, mixed_fleet, snapshot_of
@@ -316,6 +317,8 @@ def test_a_plan_is_made_of_anything_and_always_the_same(
 ) -> None:
     plan = make_plan(observation, fleet, WORLD, now)
     assert plan == make_plan(observation, fleet, WORLD, now)
+    if not plan.status.omitted_candidates:
+        assert plan.claims == claims_in_status(plan, OWNER)
     types = [condition.type for condition in plan.status.conditions]
     assert len(types) == len(set(types))
     for condition in plan.status.conditions:

@@ -5,12 +5,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
 from tonnage.api.names import ANNOTATION_PLACEMENT
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
+
+pytestmark = pytest.mark.usefixtures("claims_stand_in_status")
 
 POOLS = {"mi300x": MI300X, "h100": H100, "l40s": L40S}
 BY_COST = ("l40s", "mi300x", "h100")

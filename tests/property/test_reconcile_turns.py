@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation, measure_nothing, observe
 from tonnage.reconcile.plan import make_plan
 from tonnage.reconcile.turn import Turn
+
+pytestmark = pytest.mark.usefixtures("claims_stand_in_status")
 
 NAMES = ("a", "b", "c", "d")
 POOLS = {

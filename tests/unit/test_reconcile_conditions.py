@@ -15,8 +15,8 @@ from tonnage.fit.model import Parallelism
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
 from tonnage.reconcile.findings import Finding, make_conditions
+from tonnage.reconcile.outcome import Pending, Scheduled, Unschedulable
 from tonnage.reconcile.outlook import Outlook, find_all
-from tonnage.reconcile.placed import Held, Placed, Unplaced
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -28,9 +28,9 @@ NO_GPUS = decide_on([amd_node("a", cordoned=True)], LLAMA_8B, replicas=1)
 ACCEPTED = Accepted(SPEC, LLAMA_8B)
 
 
-def placed(granted: int = 2, replicas: int = 2) -> Placed:
+def placed(granted: int = 2, replicas: int = 2) -> Scheduled:
     assert DECISION.chosen is not None
-    return Placed(DECISION, replace(DECISION.chosen, replicas=replicas, room=granted), granted)
+    return Scheduled(DECISION, replace(DECISION.chosen, replicas=replicas, room=granted), granted)
 
 
 def deployment(
@@ -249,7 +249,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="partly granted, and that part loads",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Held(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
+            Outlook(ACCEPTED, Pending(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
             [],
             [READY],
             {
@@ -262,7 +262,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="held",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Unplaced(NOTHING_FITS)),
+            Outlook(ACCEPTED, Unschedulable(NOTHING_FITS)),
             [],
             [],
             {
@@ -276,7 +276,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="fits nowhere",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Unplaced(NO_GPUS)),
+            Outlook(ACCEPTED, Unschedulable(NO_GPUS)),
             [],
             [READY],
             {

@@ -11,11 +11,10 @@ from typing import Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.fleet.fleet import Fleet
 from tonnage.kube.protocol import Object
-from tonnage.placement.model import Decision
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.serving import newest, pool_now
 from tonnage.reconcile.terms import Terms, read_terms
 
@@ -30,7 +29,7 @@ class Proposal:
 
     key: Key
     terms: Terms
-    placed: Placed
+    placed: Scheduled
     change: str
     outdated: str | None
 
@@ -42,19 +41,6 @@ class Proposal:
             f" `kubectl tonnage approve {self.key.name} -n {self.key.namespace}`, or set"
             f" spec.approvedPlan: {self.terms.hash}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Awaiting:
-    """What was decided waits for a person, and nothing of it can be done before; what runs goes
-    on as it is."""
-
-    placed: Placed
-
-    @property
-    def decision(self) -> Decision:
-        """Every pool judged."""
-        return self.placed.decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +60,7 @@ UNASKED: Final = Standing()
 """Nobody asked to approve anything."""
 
 
-def terms_of(placed: Placed, deployment: Object) -> Terms:
+def terms_of(placed: Scheduled, deployment: Object) -> Terms:
     """The terms of a placement and the Deployment that was rendered for it."""
     option = placed.option
     place = option.pool.name, option.accelerator.id, option.parallelism

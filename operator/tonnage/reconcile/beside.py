@@ -17,7 +17,7 @@ from tonnage.reconcile.approval import Standing
 from tonnage.reconcile.case import Case, owner_of
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.rollout import find_deployment
 from tonnage.render.metadata import BESIDE
 from tonnage.render.names import placement_name
@@ -31,7 +31,7 @@ class Beside:
     `target` is the live one where it already is what was rendered, `live` whatever is there.
     """
 
-    placed: Placed
+    placed: Scheduled
     actions: tuple[Action, ...]
     child: Object
     live: ChildDeployment | None
@@ -44,7 +44,7 @@ class Beside:
 
 
 def carry_out_beside(
-    case: Case, placed: Placed, standing: Standing, *, first_serves: bool
+    case: Case, placed: Scheduled, standing: Standing, *, first_serves: bool
 ) -> tuple[Beside, ...]:
     """The Deployments of the placements beside the first; one that waits for approval, or for those
     before it, keeps its template and gets its number of replicas."""
@@ -58,7 +58,7 @@ def carry_out_beside(
     return tuple(found)
 
 
-def look_at_beside(case: Case, placed: Placed) -> tuple[Beside, ...]:
+def look_at_beside(case: Case, placed: Scheduled) -> tuple[Beside, ...]:
     """The same where nothing is to be replaced: those that have the template already are told."""
     return tuple(_look_at(case, alone) for alone in placed.alone)
 
@@ -68,7 +68,7 @@ def image_of(deployment: Object) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def reserve(owner: tuple[str, str], placed: Placed) -> Reservation:
+def reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
     """What the replicas of one placement hold or will hold."""
     return Reservation(
         owner=owner,
@@ -79,7 +79,7 @@ def reserve(owner: tuple[str, str], placed: Placed) -> Reservation:
     )
 
 
-def render_services(observation: Observation, placed: Placed) -> tuple[Object, ...]:
+def render_services(observation: Observation, placed: Scheduled) -> tuple[Object, ...]:
     """A Service for each placement, where there are several."""
     owner = owner_of(observation)
     options = [placed.option, *(share.option for share in placed.beside)]
@@ -97,7 +97,7 @@ def keep_services(observation: Observation, wanted: tuple[Object, ...]) -> Itera
         yield Delete(SERVICES, observation.key.namespace, found)
 
 
-def _carry_out(case: Case, alone: Placed, *, may_roll: bool) -> Beside:
+def _carry_out(case: Case, alone: Scheduled, *, may_roll: bool) -> Beside:
     rendered = _marked(case.render(alone))
     live = find_deployment(case.observation, rendered)
     template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
@@ -107,7 +107,7 @@ def _carry_out(case: Case, alone: Placed, *, may_roll: bool) -> Beside:
     return Beside(alone, rolls, stamped(rendered), live, live if not rolls else None)
 
 
-def _look_at(case: Case, alone: Placed) -> Beside:
+def _look_at(case: Case, alone: Scheduled) -> Beside:
     rendered = _marked(case.render(alone))
     live = find_deployment(case.observation, rendered)
     if live is None:
@@ -116,7 +116,7 @@ def _look_at(case: Case, alone: Placed) -> Beside:
     return Beside(alone, (), live.child.body, live, live if same else None)
 
 
-def _leave(case: Case, alone: Placed, live: ChildDeployment) -> Beside:
+def _leave(case: Case, alone: Scheduled, live: ChildDeployment) -> Beside:
     scale = Scale(DEPLOYMENTS, case.observation.key.namespace, live.child, alone.granted)
     actions = (scale,) if live.wanted != alone.granted else ()
     return Beside(alone, actions, live.child.body, live, None)

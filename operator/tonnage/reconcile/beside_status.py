@@ -7,13 +7,13 @@ from tonnage.api.status import PlacementStatus
 from tonnage.placement.messages import format_count, tell_fit
 from tonnage.placement.report import placement_status
 from tonnage.reconcile.beside import Beside, image_of
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 
 SPREAD: Final = "Spread"
 """Reason of a placement beside the first."""
 
 
-def beside_status(first: Placed, beside: Iterable[Beside]) -> Iterator[PlacementStatus]:
+def beside_status(first: Scheduled, beside: Iterable[Beside]) -> Iterator[PlacementStatus]:
     """One entry each, with its own part of the cost and of the work."""
     for one, share in zip(beside, first.beside, strict=True):
         option = one.placed.option

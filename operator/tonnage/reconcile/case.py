@@ -13,7 +13,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.kube.protocol import Object
 from tonnage.placement.memory import Memory
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.approval import UNASKED, Awaiting, Standing, terms_in_force, terms_of_live
+from tonnage.reconcile.approval import UNASKED, Standing, terms_in_force, terms_of_live
 from tonnage.reconcile.attempts import Attempts, circumstances_of, failed_plan, find_fault
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.gate import Gate, settle_as_approved
@@ -26,8 +26,8 @@ from tonnage.reconcile.measurement import (
 )
 from tonnage.reconcile.move import with_move
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.outcome import Pending, PlacementOutcome, Scheduled, Unschedulable
 from tonnage.reconcile.place import place, pools_for
-from tonnage.reconcile.placed import Held, Placed, Unplaced
 from tonnage.reconcile.rollback import WayBack, find_way_back
 from tonnage.reconcile.rollout import find_deployment, with_strategy
 from tonnage.reconcile.scaling import room_in
@@ -37,9 +37,6 @@ from tonnage.reconcile.turn import Turn
 from tonnage.render.deployment import render_deployment
 from tonnage.render.model import Owner, RenderSettings, SurgeMode
 from tonnage.telemetry.startup_log import read_shortfall
-
-Placing = Placed | Held | Unplaced | Awaiting
-"""Where the replicas belong, or why nothing is done about that now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Case:
         """What is asked for."""
         return self.accepted.spec
 
-    def settle(self) -> tuple[Placing, Standing]:
+    def settle(self) -> tuple[PlacementOutcome, Standing]:
         """Where the replicas belong, within what a person approved where one is to be asked."""
         if self.spec.approval is not Approval.MANUAL:
             return self._place(self.turn), UNASKED
@@ -81,7 +78,7 @@ class Case:
         gate = Gate(self.observation, self.spec, in_force, self.render, self._read_live)
         return settle_as_approved(gate, self._place, self.turn)
 
-    def render(self, placed: Placed) -> Object:
+    def render(self, placed: Scheduled) -> Object:
         """The Deployment of the placement."""
         spec = self.spec
         rendered = render_deployment(
@@ -98,9 +95,9 @@ class Case:
         deployment = with_move(rendered, placed.moved)
         return with_strategy(deployment, self.observation, spec, placed, self.fleet)
 
-    def is_carried_out(self, placing: Placing, running: ChildDeployment) -> bool:
+    def is_carried_out(self, placing: PlacementOutcome, running: ChildDeployment) -> bool:
         """Whether the Deployment has the template that the placement asks for."""
-        if not isinstance(placing, Placed):
+        if not isinstance(placing, Scheduled):
             return False
         rendered = self.render(placing)
         template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
@@ -108,7 +105,7 @@ class Case:
             find_deployment(self.observation, rendered) is running
         )
 
-    def judge(self, placed: Placed, terms: Terms, running: ChildDeployment | None) -> Attempts:
+    def judge(self, placed: Scheduled, terms: Terms, running: ChildDeployment | None) -> Attempts:
         """What is known of plans by now: the one by which `running` runs may have failed.
 
         Nothing else is done about that before it stands in the status, so that no crash makes the
@@ -129,7 +126,7 @@ class Case:
         return self.attempts.with_failed(found)
 
     def read_measurement(
-        self, placed: Placed, running: ChildDeployment | None, image: str
+        self, placed: Scheduled, running: ChildDeployment | None, image: str
     ) -> Reading | None:
         """What vLLM measured of the placement where just that runs."""
         return take_reading(
@@ -146,7 +143,7 @@ class Case:
         known, catalog = self._corrections, self.world.catalog
         return tuple(draw_lessons(readings, known, self._taught_by, catalog))
 
-    def learn_from_failure(self, placed: Placed, attempts: Attempts) -> MemoryCorrection | None:
+    def learn_from_failure(self, placed: Scheduled, attempts: Attempts) -> MemoryCorrection | None:
         """What the placement teaches by a failure that was just found."""
         if attempts.failed == self.attempts.failed:
             return None
@@ -164,7 +161,7 @@ class Case:
     def _taught_by(self) -> TaughtBy:
         return TaughtBy("/".join(self.observation.owner), self.now.date())
 
-    def way_back_from(self, placed: Placed, terms: Terms, deployment: Object) -> WayBack | None:
+    def way_back_from(self, placed: Scheduled, terms: Terms, deployment: Object) -> WayBack | None:
         """How the plan that served last runs again, where just these terms have failed, or where
         to try them after others that failed would take away replicas that serve."""
         failed = self.attempts.failure_of(terms.hash)
@@ -184,7 +181,7 @@ class Case:
         in_force = terms_in_force(self.observation, self.spec, self.fleet)
         return self._way_back(self.attempts.failure_of(in_force.hash) if in_force else None)
 
-    def _takes_away(self, placed: Placed, deployment: Object) -> bool:
+    def _takes_away(self, placed: Scheduled, deployment: Object) -> bool:
         target = find_deployment(self.observation, deployment)
         template = deployment["metadata"]["annotations"][ANNOTATION_TEMPLATE]
         if target is not None and target.template == template:
@@ -206,7 +203,7 @@ class Case:
         pools = pools_for(self.observation, self.accepted, self.fleet, self.turn)
         return room_in(pools, pool, gpus)
 
-    def _place(self, turn: Turn, *, bound: bool = False) -> Placed | Held | Unplaced:
+    def _place(self, turn: Turn, *, bound: bool = False) -> Scheduled | Pending | Unschedulable:
         return place(
             self.observation,
             self.accepted,

@@ -27,7 +27,7 @@ from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.findings import Finding
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.reported import read_reported
+from tonnage.reconcile.reported import read_placements
 from tonnage.render.names import placement_name
 from tonnage.telemetry.cache import MeasuredCache
 
@@ -83,9 +83,8 @@ def take_reading(
     placement = placement_name(option)
     settled = target is not None and target.settled
     fresh = observation.measured.get(placement) if settled else None
-    told = observation.previous_status.get("placements") or []
-    before = (read_reported(PlacementStatus, raw) for raw in told)
-    cache = fresh or _known_before((one for one in before if one is not None), option, image)
+    before = read_placements(observation.previous_status)
+    cache = fresh or _known_before(before, option, image)
     if cache is None or cache.overridden:
         return None
     question = _question(option, accepted, catalog)

@@ -8,7 +8,7 @@ from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import Approval
 from tonnage.fit.weights import stored_bytes
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.approval import UNASKED, Awaiting, Proposal, Standing
+from tonnage.reconcile.approval import UNASKED, Proposal, Standing
 from tonnage.reconcile.attempts import Attempts
 from tonnage.reconcile.beside import Beside
 from tonnage.reconcile.children import ChildDeployment
@@ -16,7 +16,15 @@ from tonnage.reconcile.failures import PodFailure
 from tonnage.reconcile.findings import Finding, format_time, read_finding
 from tonnage.reconcile.measurement import Reading, find_accuracy
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Held, Placed, Unplaced, tell_shares, tell_short
+from tonnage.reconcile.outcome import (
+    Pending,
+    PendingApproval,
+    PlacementOutcome,
+    Scheduled,
+    Unschedulable,
+    tell_shares,
+    tell_short,
+)
 from tonnage.reconcile.remember import Remembered
 from tonnage.reconcile.rollback import WayBack
 from tonnage.reconcile.rolled_back import find_rolled_back
@@ -53,7 +61,7 @@ class Outlook:
     """
 
     accepted: Accepted | Refused | Remembered
-    placing: Placed | Held | Unplaced | Awaiting | None = None
+    placing: PlacementOutcome | None = None
     target: ChildDeployment | None = None
     image: str = ""
     standing: Standing = UNASKED
@@ -87,9 +95,9 @@ class Outlook:
             return self.accepted.status.desired_replicas
         if self.way_back is not None:
             return self.way_back.wanted
-        if isinstance(self.placing, Placed):
+        if isinstance(self.placing, Scheduled):
             return self.placing.wanted
-        if isinstance(self.placing, Awaiting):
+        if isinstance(self.placing, PendingApproval):
             return self.placing.placed.wanted
         if isinstance(self.accepted, Refused):
             return 0
@@ -126,11 +134,9 @@ def find_all(observation: Observation, outlook: Outlook) -> list[Finding]:
     ]
 
 
-def _find_failure(
-    observation: Observation, placing: Placed | Held | Unplaced | Awaiting | None
-) -> PodFailure | None:
+def _find_failure(observation: Observation, placing: PlacementOutcome | None) -> PodFailure | None:
     """The first failure of the placements that are to carry replicas."""
-    if not isinstance(placing, Placed):
+    if not isinstance(placing, Scheduled):
         return failure_to_serve(observation, None)
     options = (placing.option, *(share.option for share in placing.beside))
     failures = (failure_to_serve(observation, placement_name(option)) for option in options)
@@ -139,7 +145,7 @@ def _find_failure(
 
 def _find_accuracy(observation: Observation, outlook: Outlook) -> list[Finding]:
     """Whether the prediction held, where that is known; where no plan was made, what was known."""
-    if isinstance(outlook.placing, Placed):
+    if isinstance(outlook.placing, Scheduled):
         spread = bool(outlook.placing.beside)
         return [find_accuracy(outlook.readings, spread=spread)] if outlook.readings else []
     kind = ConditionType.PREDICTION_ACCURATE
@@ -175,16 +181,16 @@ def _find_placed(outlook: Outlook) -> Finding:
                 Reason.NOT_ACCEPTED,
                 "no pool was judged: the spec is not accepted",
             )
-        case Unplaced(decision):
+        case Unschedulable(decision):
             return Finding(ConditionType.PLACED, False, decision.reason, decision.message)
-        case Awaiting():
+        case PendingApproval():
             told = str(outlook.standing.proposal)
             return Finding(ConditionType.PLACED, False, Reason.AWAITING_APPROVAL, told)
-        case Held(_, current, why, until):
+        case Pending(_, current, why, until):
             told = f"pool {current.pool} cannot take the replicas: {why}"
             stays = "those that run there stay" if until is None else _tell_leaving(outlook, until)
             return _tell_waiting(told, stays, outlook.standing.proposal)
-        case Placed():
+        case Scheduled():
             return _tell_placed(outlook, outlook.placing)
 
 
@@ -205,7 +211,7 @@ def _tell_waiting(told: str, otherwise: str, proposal: Proposal | None) -> Findi
     return Finding(ConditionType.PLACED, False, Reason.INSUFFICIENT_GPUS, told)
 
 
-def _tell_placed(outlook: Outlook, placed: Placed) -> Finding:
+def _tell_placed(outlook: Outlook, placed: Scheduled) -> Finding:
     """Placed means room now; nodes that an autoscaler may come to add are none yet."""
     message, option = tell_shares(placed) or placed.decision.message, placed.option
     if option.replicas == 0:
@@ -241,7 +247,7 @@ def _find_available(
         return Finding(kind, False, failure.reason, str(failure))
     if not observation.deployments and placed.holds is not True:
         return Finding(kind, False, Reason.NOT_PLACED, "no replica exists")
-    if isinstance(outlook.placing, Placed) and outlook.wanted == 0:
+    if isinstance(outlook.placing, Scheduled) and outlook.wanted == 0:
         return Finding(kind, False, Reason.SCALED_TO_ZERO, placed.message)
     return Finding(kind, False, Reason.CONTAINERS_NOT_READY, "no replica answers yet")
 
@@ -297,7 +303,7 @@ def _is_moving(outlook: Outlook) -> bool:
     """Whether replicas come or go; one that has all it was granted only waits for more GPUs."""
     if isinstance(outlook.accepted, Remembered):
         return outlook.accepted.placed.holds is True
-    if not isinstance(outlook.placing, Placed):
+    if not isinstance(outlook.placing, Scheduled):
         return False
     granted = (outlook.placing.granted, *(one.placed.granted for one in outlook.beside))
     has_all = all(
@@ -312,7 +318,7 @@ def _lasts(outlook: Outlook, failure: PodFailure | None) -> bool:
     not that of pods whose template was replaced."""
     if failure is None or failure.reason not in _PERSISTENT or outlook.goes_on:
         return False
-    if not isinstance(outlook.placing, Placed) or failure.reason is Reason.CHILD_REFUSED:
+    if not isinstance(outlook.placing, Scheduled) or failure.reason is Reason.CHILD_REFUSED:
         return True
     return any(found is not None and found.updated > 0 for found in outlook.targets)
 

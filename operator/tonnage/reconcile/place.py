@@ -29,7 +29,7 @@ from tonnage.reconcile.children import ChildDeployment, ChildPod
 from tonnage.reconcile.learning import known_when_placed
 from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Held, Placed, Unplaced, tell_short
+from tonnage.reconcile.outcome import Pending, Scheduled, Unschedulable, tell_short
 from tonnage.reconcile.retain import (
     find_prospect,
     find_relief,
@@ -112,7 +112,7 @@ def place(
     bound: bool = False,
     attempts: Attempts = UNTRIED,
     corrections: Corrections = UNCORRECTED,
-) -> Placed | Held | Unplaced:
+) -> Scheduled | Pending | Unschedulable:
     """Judge every pool and settle where the replicas belong.
 
     `bound`: those that run on a pool that the spec still leads to do not leave it, by need or by
@@ -207,20 +207,20 @@ def _count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
     return sum(pod.gpus == current.parallelism.gpus for pod in mine)
 
 
-def _settle(decision: Decision, moved: Move | None) -> Placed | Unplaced:
+def _settle(decision: Decision, moved: Move | None) -> Scheduled | Unschedulable:
     """Take what was chosen, with as many replicas as can run there, now or on nodes to come."""
     chosen = decision.chosen
     if chosen is None:
-        return Unplaced(decision)
+        return Unschedulable(decision)
     granted = min(chosen.replicas, max(chosen.room, chosen.grown_room))
-    return Placed(decision, chosen, granted, moved)
+    return Scheduled(decision, chosen, granted, moved)
 
 
 def _spread(
-    road: _Road, placed: Placed | Unplaced, current: ChildDeployment | None
-) -> Placed | Unplaced:
+    road: _Road, placed: Scheduled | Unschedulable, current: ChildDeployment | None
+) -> Scheduled | Unschedulable:
     """The placement with others beside it, where the user allows that and it is needed."""
-    if not isinstance(placed, Placed):
+    if not isinstance(placed, Scheduled):
         return placed
     placing, option = road.spec.placement, placed.option
     there = tuple(found for found in (current, *road.beside) if found is not None)
@@ -240,7 +240,7 @@ def _spread(
     return replace(found, granted=own.replicas + min(found.lacking, to_come))
 
 
-def _alone(placed: Placed, there: Sequence[ChildDeployment]) -> Placed:
+def _alone(placed: Scheduled, there: Sequence[ChildDeployment]) -> Scheduled:
     """With nothing beside; a placement that was beside another once keeps its name."""
     (share,) = name_placements([Share(placed.option, placed.granted)], there)
     return replace(placed, option=share.option)
@@ -248,11 +248,11 @@ def _alone(placed: Placed, there: Sequence[ChildDeployment]) -> Placed:
 
 def _go_beside(
     road: _Road,
-    placed: Placed,
+    placed: Scheduled,
     first: Option,
     there: Sequence[ChildDeployment],
     current: ChildDeployment | None,
-) -> Placed | Unplaced:
+) -> Scheduled | Unschedulable:
     """Nothing is left for the placement that the others were beside: one of these comes first.
 
     It is beside that one for a moment, as it is, so that nobody can mistake which comes first.
@@ -269,10 +269,10 @@ def _go_beside(
     if current is not None:
         shares, moved = (*shares, Share(placed.option, current.wanted)), None
     own, *others = name_placements(shares, there)
-    return Placed(decision, own.option, own.replicas, moved, beside=tuple(others))
+    return Scheduled(decision, own.option, own.replicas, moved, beside=tuple(others))
 
 
-def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
+def _go(road: _Road, option: Option, moved: Move) -> Scheduled | Unschedulable:
     """Leave the pool for the option."""
     place, adjustments = (option.pool.name, option.parallelism), option.adjustments
     request = _request(road, place, adjustments=adjustments)
@@ -284,14 +284,14 @@ def _go(road: _Road, option: Option, moved: Move) -> Placed | Unplaced:
 
 def _stay(
     road: _Road, current: ChildDeployment, decision: Decision, chosen: Option
-) -> Placed | Unplaced:
+) -> Scheduled | Unschedulable:
     """Go on where the replicas are, unless they have been short of GPUs for too long, or the user
     asked to leave for something better and it is their turn."""
     placed = _settle(decision, current.moved)
-    assert isinstance(placed, Placed), "a choice was made"
+    assert isinstance(placed, Scheduled), "a choice was made"
     placed = replace(placed, silent=_silent_nodes(road, current, chosen))
     spread = _spread(road, placed, current)
-    if not isinstance(spread, Placed) or spread.option.pool is not chosen.pool:
+    if not isinstance(spread, Scheduled) or spread.option.pool is not chosen.pool:
         return spread
     placed = spread
     by_load = road.accepted.demanded is not None and road.runs(current.placement)
@@ -309,7 +309,9 @@ def _stay(
     return _go(road, prospect.option, moved)
 
 
-def _stay_short(road: _Road, current: ChildDeployment, placed: Placed) -> Placed | Unplaced:
+def _stay_short(
+    road: _Road, current: ChildDeployment, placed: Scheduled
+) -> Scheduled | Unschedulable:
     """Wait for more room here, up to a time, if all replicas could run elsewhere."""
     running = road.runs(current.placement)
     relief = find_relief(placed.decision, current, running=running)
@@ -334,7 +336,7 @@ def _silent_nodes(road: _Road, current: ChildDeployment, option: Option) -> tupl
     return tuple(sorted({pod.node for pod in lost if pod.node}))
 
 
-def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | None:
+def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Pending | None:
     """Whether the replicas of a pool that cannot take them stay there, or still wait for it.
 
     While any of them is scheduled they stay, for the pool may only have vanished from sight, unless
@@ -349,9 +351,9 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
     running = road.runs(current.placement)
     misfit = verdict is not None and verdict.reason in _MISFITS
     if running and not misfit:
-        return Held(decision, current, why, None)
+        return Pending(decision, current, why, None)
     if road.bound:
-        return Held(decision, current, why, None)
+        return Pending(decision, current, why, None)
     if misfit and decision.chosen is None:
         return None
     if current.wanted == 0 and not running:
@@ -361,7 +363,7 @@ def _hold(road: _Road, current: ChildDeployment, decision: Decision) -> Held | N
     else:
         since = short_since(observation, current, road.now)
     until = since + wait_of(road.spec.placement.fallback.after)
-    return Held(decision, current, why, until) if until > road.now else None
+    return Pending(decision, current, why, until) if until > road.now else None
 
 
 def _died(road: _Road, current: ChildDeployment) -> bool:
@@ -371,10 +373,12 @@ def _died(road: _Road, current: ChildDeployment) -> bool:
     return now in [(one.accelerator_id, one.parallelism, one.adjustments) for one in tried]
 
 
-def _fall_back(road: _Road, current: ChildDeployment, decision: Decision) -> Placed | Unplaced:
+def _fall_back(
+    road: _Road, current: ChildDeployment, decision: Decision
+) -> Scheduled | Unschedulable:
     """Take another pool, since this one could not hold the replicas for so long."""
     if decision.chosen is None:
-        return Unplaced(decision)
+        return Unschedulable(decision)
     why = _tell_verdict(_verdict_on(current, decision))
     moved = move_away(current, why, decision.chosen.pool.name, road.now)
     return _spread(road, _settle(decision, moved), None)

@@ -18,7 +18,7 @@ from tonnage.reconcile.case import Case, owner_of
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.gateway import mark_service
 from tonnage.reconcile.handover import hand_over
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.rollout import find_deployment
 from tonnage.render.service import render_service
 
@@ -35,7 +35,9 @@ class PlacedChildren:
     children: tuple[Object, ...]
 
 
-def roll_out(case: Case, placed: Placed, deployment: Object, standing: Standing) -> PlacedChildren:
+def roll_out(
+    case: Case, placed: Scheduled, deployment: Object, standing: Standing
+) -> PlacedChildren:
     """The Services, a Deployment for each placement, and how old placements leave."""
     observation = case.observation
     target = find_deployment(observation, deployment)

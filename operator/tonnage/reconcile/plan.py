@@ -20,11 +20,11 @@ from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused, accept
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
-from tonnage.reconcile.approval import Awaiting, Standing, terms_of
+from tonnage.reconcile.approval import Standing, terms_of
 from tonnage.reconcile.attempts import attempts_now
 from tonnage.reconcile.beside import image_of, look_at_beside
 from tonnage.reconcile.by_load import follow_load
-from tonnage.reconcile.case import Case, Placing, World, owner_of
+from tonnage.reconcile.case import Case, World, owner_of
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.endpoints import plan_endpoints, tell_endpoints
 from tonnage.reconcile.forbidden import RETRY_SECONDS, tell_unchanged
@@ -42,8 +42,15 @@ from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.moves import Wish, is_under_way
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.outcome import (
+    Pending,
+    PendingApproval,
+    PlacementOutcome,
+    Scheduled,
+    Unschedulable,
+    find_claims,
+)
 from tonnage.reconcile.outlook import Outlook
-from tonnage.reconcile.placed import Held, Placed, Unplaced
 from tonnage.reconcile.placed_children import roll_out
 from tonnage.reconcile.remember import remember
 from tonnage.reconcile.review import review
@@ -65,7 +72,8 @@ class Plan:
 
     `optional` come after all others, and what is in the way of one is only told.
     `children` are those that the replicas are to run as, complete, whether or not they have to be
-    written now; `waits_for_capacity`: the key is to be woken when GPUs become free. `moves`: it has
+    written now; `waits_for_capacity`: the key is to be woken when GPUs become free, and `claims` is
+    what the object would take of them. `moves`: it has
     left a pool and does not all serve from the new one yet; `wish` is to leave its own by choice.
     `lessons` are what its replicas teach of memory, for the plans to come.
     """
@@ -77,6 +85,7 @@ class Plan:
     optional: tuple[Action, ...] = ()
     children: tuple[Object, ...] = ()
     waits_for_capacity: bool = False
+    claims: tuple[Reservation, ...] = ()
     moves: bool = False
     wish: Wish | None = None
     lessons: tuple[MemoryCorrection, ...] = ()
@@ -115,7 +124,7 @@ def _plan_replicas(
     placing, standing = case.settle()
     if accepted.spec.rollout.paused:
         return _pause(case, placing, standing)
-    if isinstance(placing, Placed):
+    if isinstance(placing, Scheduled):
         return _carry_out(case, placing, standing)
     return _wait(case, placing, standing)
 
@@ -190,11 +199,13 @@ def _stand_still(observation: Observation, refused: Refused, now: datetime) -> P
     )
 
 
-def _wait(case: Case, placing: Held | Unplaced | Awaiting, standing: Standing) -> Plan:
+def _wait(
+    case: Case, placing: Pending | Unschedulable | PendingApproval, standing: Standing
+) -> Plan:
     """No room, no fit, or no approval: what runs goes on running, and free GPUs wake the key. But
     where what runs has failed, the plan that served before runs in its stead."""
     observation = case.observation
-    if not isinstance(placing, Held):
+    if not isinstance(placing, Pending):
         back = case.way_back_from_nothing()
         if back is not None:
             return _go_back(case, placing, back, standing)
@@ -203,11 +214,12 @@ def _wait(case: Case, placing: Held | Unplaced | Awaiting, standing: Standing) -
         actions=(),
         status=make_status(observation, outlook, case.now),
         reservations=_reservations(observation, observation.deployments),
-        requeue=_look_again(case.now, placing.until if isinstance(placing, Held) else None),
+        requeue=_look_again(case.now, placing.until if isinstance(placing, Pending) else None),
         waits_for_capacity=True,
+        claims=_find_claims(case, placing, standing),
         moves=is_under_way(observation.deployments),
     )
-    return _scaled(case, plan) if isinstance(placing, Awaiting) else plan
+    return _scaled(case, plan) if isinstance(placing, PendingApproval) else plan
 
 
 def _scaled(case: Case, plan: Plan) -> Plan:
@@ -234,17 +246,17 @@ def _look_again(now: datetime, *moments: datetime | None) -> Requeue:
     return Requeue((min(to_come) - now).total_seconds() if to_come else None)
 
 
-def _sets_out(placed: Placed, now: datetime) -> bool:
+def _sets_out(placed: Scheduled, now: datetime) -> bool:
     return placed.moved is not None and placed.moved.at == now
 
 
-def _waits_to_return(accepted: Accepted, placed: Placed) -> bool:
+def _waits_to_return(accepted: Accepted, placed: Scheduled) -> bool:
     """Whether room in the pool that the replicas had to leave is what they wait for."""
     fell_back = placed.moved is not None and placed.moved.reason is MoveReason.FELL_BACK
     return fell_back and accepted.spec.placement.fallback.back is not FallbackReturn.NEVER
 
 
-def _wish(observation: Observation, placed: Placed, standing: Standing) -> Wish | None:
+def _wish(observation: Observation, placed: Scheduled, standing: Standing) -> Wish | None:
     """What waits for a person holds up no other object that would move."""
     prospect = placed.prospect
     if prospect is None or standing.proposal is not None:
@@ -253,7 +265,7 @@ def _wish(observation: Observation, placed: Placed, standing: Standing) -> Wish 
     return Wish(due, prospect.claim(observation.owner))
 
 
-def _carry_out(case: Case, placed: Placed, standing: Standing) -> Plan:
+def _carry_out(case: Case, placed: Scheduled, standing: Standing) -> Plan:
     """Make the children what the placement asks for; old placements leave as they may. Where just
     that has failed before, the plan that served last runs in its stead."""
     observation, now = case.observation, case.now
@@ -286,6 +298,7 @@ def _carry_out(case: Case, placed: Placed, standing: Standing) -> Plan:
         ).or_after(_AT_ONCE_SECONDS if outlook.goes_on else None),
         children=rollout.children,
         waits_for_capacity=placed.is_short or _waits_to_return(case.accepted, placed),
+        claims=_find_claims(case, placed, standing),
         moves=_sets_out(placed, now) or is_under_way(observation.deployments),
         wish=_wish(observation, placed, standing),
         lessons=found.lessons,
@@ -293,7 +306,10 @@ def _carry_out(case: Case, placed: Placed, standing: Standing) -> Plan:
 
 
 def _go_back(
-    case: Case, placing: Placed | Unplaced | Awaiting, back: WayBack, standing: Standing
+    case: Case,
+    placing: Scheduled | Unschedulable | PendingApproval,
+    back: WayBack,
+    standing: Standing,
 ) -> Plan:
     """Run by the last plan that served; what came after it leaves as that serves again."""
     observation = case.observation
@@ -323,12 +339,13 @@ def _go_back(
         ),
         requeue=Requeue(None),
         children=(stamped(service), back.body, *(one.child.body for one in beside)),
-        waits_for_capacity=not isinstance(placing, Placed),
+        waits_for_capacity=not isinstance(placing, Scheduled),
+        claims=() if isinstance(placing, Scheduled) else _find_claims(case, placing, standing),
         moves=is_under_way(observation.deployments),
     )
 
 
-def _pause(case: Case, placing: Placing, standing: Standing) -> Plan:
+def _pause(case: Case, placing: PlacementOutcome, standing: Standing) -> Plan:
     """Replace and move nothing, also what Kubernetes is in the middle of; follow the number of
     replicas alone."""
     observation = case.observation
@@ -341,7 +358,7 @@ def _pause(case: Case, placing: Placing, standing: Standing) -> Plan:
         image_of(target.child.body) if target else "",
         standing,
         attempts=case.attempts,
-        beside=look_at_beside(case, placing) if isinstance(placing, Placed) else (),
+        beside=look_at_beside(case, placing) if isinstance(placing, Scheduled) else (),
     )
     plan = Plan(
         actions=tuple(action for found in observation.deployments for action in hold_still(found)),
@@ -362,6 +379,13 @@ def _with_service(observation: Observation, plan: Plan) -> Plan:
     applied = apply_if_changed(SERVICES, service, observation.service)
     children = (stamped(service), *plan.children)
     return replace(plan, actions=(*applied, *plan.actions), children=children)
+
+
+def _find_claims(
+    case: Case, placing: PlacementOutcome, standing: Standing
+) -> tuple[Reservation, ...]:
+    proposed = standing.proposal is not None
+    return find_claims(placing, case.observation, proposed=proposed)
 
 
 def _reservations(

@@ -17,7 +17,7 @@ from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.priority import PriorityClasses
 from tonnage.reconcile.stock import Ledger, take_stock
-from tonnage.reconcile.turn import Precedence, Turn, read_claims
+from tonnage.reconcile.turn import Precedence, Turn
 
 
 class SharedFleet(Ledger, Protocol):
@@ -87,8 +87,7 @@ class Planner:
         precedence = observation.precedence
         self._fleet.reserve(observation.key, plan.reservations)
         if plan.waits_for_capacity:
-            claims = read_claims(observation.owner, plan.status)
-            self._fleet.wait_for_capacity(precedence, claims)
+            self._fleet.wait_for_capacity(precedence, plan.claims)
         else:
             self._fleet.stop_waiting(observation.key)
         called = self._moves.tell(precedence, moves=plan.moves, wish=plan.wish, now=now)

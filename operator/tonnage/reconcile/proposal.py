@@ -16,7 +16,7 @@ from tonnage.placement.messages import format_count, format_split
 from tonnage.placement.pricing import NO_PRICE, format_money
 from tonnage.reconcile.approval import Proposal
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.terms import Terms
 
 _MODEL: Final = "the model"
@@ -27,7 +27,7 @@ def propose(
     observation: Observation,
     spec: InferenceDeploymentSpec,
     terms: Terms,
-    placed: Placed,
+    placed: Scheduled,
     in_force: Terms | None,
     *,
     beside: bool = False,
@@ -63,7 +63,7 @@ def proposed_plan(proposal: Proposal) -> ProposedPlan:
     )
 
 
-def _tell_change(terms: Terms, placed: Placed, in_force: Terms | None) -> str:
+def _tell_change(terms: Terms, placed: Scheduled, in_force: Terms | None) -> str:
     option = placed.option
     cost = NO_PRICE if option.cost_per_hour is None else f"{format_money(option.cost_per_hour)}/h"
     replicas = format_count(option.replicas, "replica")
@@ -76,7 +76,7 @@ def _tell_change(terms: Terms, placed: Placed, in_force: Terms | None) -> str:
     return f"{told}; because {truncate(placed.moved.why, _MAX_WHY_BYTES)}"
 
 
-def _tell_beside(terms: Terms, placed: Placed, in_force: Terms | None) -> str:
+def _tell_beside(terms: Terms, placed: Scheduled, in_force: Terms | None) -> str:
     if in_force is not None:
         return f"beside the first pool {_tell_change(terms, placed, in_force)}"
     option = placed.option

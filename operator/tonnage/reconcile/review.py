@@ -12,7 +12,7 @@ from tonnage.reconcile.beside import image_of
 from tonnage.reconcile.case import Case
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.measurement import Reading
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.placed_children import PlacedChildren
 
 
@@ -26,7 +26,7 @@ class Review:
     lessons: tuple[MemoryCorrection, ...]
 
 
-def review(case: Case, placed: Placed, deployment: Object, rollout: PlacedChildren) -> Review:
+def review(case: Case, placed: Scheduled, deployment: Object, rollout: PlacedChildren) -> Review:
     """Look at all placements, the first one first."""
     readings: list[Reading] = []
     failures: list[MemoryCorrection] = []
@@ -42,8 +42,8 @@ def review(case: Case, placed: Placed, deployment: Object, rollout: PlacedChildr
 
 
 def _each(
-    placed: Placed, deployment: Object, rollout: PlacedChildren
-) -> Iterator[tuple[Placed, Object, ChildDeployment | None]]:
+    placed: Scheduled, deployment: Object, rollout: PlacedChildren
+) -> Iterator[tuple[Scheduled, Object, ChildDeployment | None]]:
     """Each placement with its Deployment as it is to be, and the live one that already is that."""
     yield placed, deployment, rollout.settled
     for one in rollout.beside:

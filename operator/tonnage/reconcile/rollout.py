@@ -15,7 +15,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.placed import Placed
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.retain import scheduled
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode
@@ -31,7 +31,7 @@ def with_strategy(
     rendered: Object,
     observation: Observation,
     spec: InferenceDeploymentSpec,
-    placed: Placed,
+    placed: Scheduled,
     fleet: Fleet,
 ) -> Object:
     """The rendered Deployment with the digest of its template and the strategy for this change.
@@ -110,7 +110,7 @@ def _choose(
     live: ChildDeployment | None,
     observation: Observation,
     spec: InferenceDeploymentSpec,
-    placed: Placed,
+    placed: Scheduled,
     fleet: Fleet,
 ) -> SurgeMode:
     if live is None or spec.rollout.strategy is RolloutStrategy.SURGE:

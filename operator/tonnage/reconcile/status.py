@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from tonnage.api.names import LABEL_OWNER
-from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.scaling_status import ScalingStatus
 from tonnage.api.status import (
     InferenceDeploymentStatus,
@@ -26,10 +25,11 @@ from tonnage.reconcile.long_endpoint import read_endpoints
 from tonnage.reconcile.measurement import measured_status
 from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.outlook import GIB, Outlook, find_all
-from tonnage.reconcile.placed import Placed
 from tonnage.reconcile.proposal import proposed_plan
 from tonnage.reconcile.remember import Remembered
+from tonnage.reconcile.reported import read_placements
 from tonnage.reconcile.retain import tell_way_back
 from tonnage.reconcile.rolled_back import rolled_back_placement
 from tonnage.render.names import placement_name
@@ -74,7 +74,7 @@ def _attempts(
     """What is known of plans, the one among it by which all replicas serve now."""
     known = outlook.attempts or read_attempts(observation.previous_status)
     target, placing = outlook.target, outlook.placing
-    if not outlook.plan or target is None or not isinstance(placing, Placed):
+    if not outlook.plan or target is None or not isinstance(placing, Scheduled):
         return known
     if not target.settled or not target.ready >= placing.granted > 0:
         return known
@@ -91,7 +91,7 @@ def _attempts(
 def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
     if isinstance(outlook.accepted, Remembered):
         return outlook.accepted.status.rebalance
-    prospect = outlook.placing.prospect if isinstance(outlook.placing, Placed) else None
+    prospect = outlook.placing.prospect if isinstance(outlook.placing, Scheduled) else None
     if prospect is None:
         return None
     return RebalanceStatus.model_validate(
@@ -115,7 +115,7 @@ def _scaling(observation: Observation, outlook: Outlook) -> ScalingStatus | None
 def _taken(outlook: Outlook) -> Taken | None:
     if outlook.way_back is not None:
         return Taken(outlook.way_back.last.placement.name, outlook.way_back.wanted)
-    if not isinstance(outlook.placing, Placed):
+    if not isinstance(outlook.placing, Scheduled):
         return None
     option = outlook.placing.option
     beside = (share.option for share in outlook.placing.beside)
@@ -165,13 +165,13 @@ def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | No
 
 def _placements(observation: Observation, outlook: Outlook) -> Iterable[PlacementStatus]:
     """The one that carries the replicas, then others that still exist as they were reported."""
-    reported = {found.name: found for found in _reported(observation)}
+    reported = {found.name: found for found in read_placements(observation.previous_status)}
     names: set[str] = set()
     if outlook.way_back is not None:
         returned = rolled_back_placement(outlook.way_back)
         names.add(returned.name)
         yield returned
-    elif isinstance(outlook.placing, Placed) and not (outlook.paused and outlook.target is None):
+    elif isinstance(outlook.placing, Scheduled) and not (outlook.paused and outlook.target is None):
         placement = _chosen_placement(observation, outlook.placing, outlook.image)
         placement = _with_move(placement, outlook.placing, outlook.accepted)
         for found in (placement, *beside_status(outlook.placing, outlook.beside)):
@@ -182,7 +182,7 @@ def _placements(observation: Observation, outlook: Outlook) -> Iterable[Placemen
             yield _carried_over(reported[deployment.placement], deployment)
 
 
-def _chosen_placement(observation: Observation, placed: Placed, image: str) -> PlacementStatus:
+def _chosen_placement(observation: Observation, placed: Scheduled, image: str) -> PlacementStatus:
     """The placement that was taken, with its own part of the cost where others are beside it."""
     name = placement_name(placed.option)
     ready = sum(found.ready for found in observation.deployments if found.placement == name)
@@ -200,7 +200,7 @@ def _chosen_placement(observation: Observation, placed: Placed, image: str) -> P
 
 
 def _with_move(
-    placement: PlacementStatus, placed: Placed, accepted: Accepted | Refused | Remembered
+    placement: PlacementStatus, placed: Scheduled, accepted: Accepted | Refused | Remembered
 ) -> PlacementStatus:
     """How the replicas came there from another pool, where they did."""
     moved = placed.moved
@@ -240,15 +240,6 @@ def _tokens(
     if before is None or before.tensor_parallel_size != placement.tensor_parallel_size:
         return None
     return before.measured_kv_cache_tokens
-
-
-def _reported(observation: Observation) -> Iterable[PlacementStatus]:
-    """Placements of the status before; one that an older version wrote otherwise is dropped."""
-    for raw in observation.previous_status.get("placements") or []:
-        try:
-            yield parse_model(PlacementStatus, raw, "status.placements")
-        except InvalidSpecError:
-            continue
 
 
 def _carried_over(before: PlacementStatus, deployment: ChildDeployment) -> PlacementStatus:

@@ -20,7 +20,9 @@ from tonnage.fleet.promised import largest_first
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.key import Key
 
-_LACKS_ROOM: Final = frozenset({RejectedReason.INSUFFICIENT_GPUS, RejectedReason.NO_USABLE_NODES})
+LACKS_CAPACITY: Final = frozenset(
+    {RejectedReason.INSUFFICIENT_GPUS, RejectedReason.NO_USABLE_NODES}
+)
 """Why a pool that could run the replicas does not: GPUs that become free mend it."""
 
 
@@ -62,10 +64,8 @@ ALONE: Final = Turn()
 def read_claims(
     owner: tuple[str, str], status: InferenceDeploymentStatus
 ) -> tuple[Reservation, ...]:
-    """What an object would take if there were room, as its status tells it.
-
-    Read from the status, so that an operator that has just begun knows what the one before knew.
-    """
+    """What an object would take if there were capacity, by its status: all that a leader knows
+    which has just begun. A plan knows it without the status (`outcome.find_claims`)."""
     if not _waits_for_gpus(status):
         return ()
     chosen = next((found for found in status.candidates if found.verdict == "Chosen"), None)
@@ -74,7 +74,7 @@ def read_claims(
     return tuple(
         Reservation(owner, "", found.pool, found.gpus_per_replica, found.replicas)
         for found in status.candidates
-        if found.reason in _LACKS_ROOM and found.gpus_per_replica and found.replicas
+        if found.reason in LACKS_CAPACITY and found.gpus_per_replica and found.replicas
     )
 
 
