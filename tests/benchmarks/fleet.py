@@ -36,8 +36,8 @@ from tonnage.fleet.resources import gpu_counts
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS, SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Apply
-from tonnage.reconcile.case import World
 from tonnage.reconcile.children import ChildPod, read_child, read_deployment
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
@@ -110,7 +110,7 @@ class Bench:
     def __init__(self, nodes: int, pools: int) -> None:
         self.random = Random(3)
         self.gone: Object = {}
-        self.world = World(load_catalog(), RenderSettings())
+        self.world = Dependencies(load_catalog(), RenderSettings())
         self.state = FleetState(self.world.catalog, lambda: None, lambda: None, lambda _: None)
         self.nodes = raw_nodes(nodes, pools)
         self.pods = raw_pods(self.nodes)

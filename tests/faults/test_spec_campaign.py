@@ -12,7 +12,7 @@ from tests.support.admission import spec_schema
 from tests.support.campaign import Campaign
 from tests.support.spec_walks import Spec, Walk, first_spec, walks
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile import case, plan, serving
+from tonnage.reconcile import plan, rollout, serving
 from tonnage.reconcile.actions import Delete
 
 PARTS, WALKS, STEPS = 10, 25, 9
@@ -67,16 +67,17 @@ def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pods are made anew with every change of the spec."""
-    render = case.Case.render
+    with_strategy = rollout._with_strategy
 
-    def stamp(self: Any, placed: Any) -> Any:
-        body = render(self, placed)
+    def stamp(context: Any, *rest: Any) -> Any:
+        body = with_strategy(context, *rest)
+        generation = str(context.observation.generation)
         labels = body["spec"]["template"]["metadata"]["labels"]
-        body["metadata"]["annotations"]["tonnage.dev/template"] += str(self.observation.generation)
-        labels["generation"] = str(self.observation.generation)
+        body["metadata"]["annotations"]["tonnage.dev/template"] += generation
+        labels["generation"] = generation
         return body
 
-    monkeypatch.setattr(case.Case, "render", stamp)
+    monkeypatch.setattr(rollout, "_with_strategy", stamp)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation, measure_nothing, observe
 from tonnage.reconcile.plan import make_plan
-from tonnage.reconcile.turn import Turn
+from tonnage.reconcile.turn import Admission
 
 pytestmark = pytest.mark.usefixtures("claims_stand_in_status")
 
@@ -81,9 +81,9 @@ class Just(Cluster):
         observation = await self._observation(name)
         if observation is None:
             return 0
-        turn = Turn(claims=self.fleet.claims_before(observation.precedence))
+        admission = Admission(claims=self.fleet.claims_before(observation.precedence))
         now = self.clock.now()
-        plan = make_plan(observation, self.fleet.view(), WORLD, now, turn)
+        plan = make_plan(observation, self.fleet.view(), WORLD, now, admission)
         return sum(found.replicas * found.gpus_per_replica for found in plan.reservations)
 
     async def _observation(self, name: str) -> Observation | None:

@@ -40,7 +40,7 @@ from tonnage.kube.protocol import (
     Object,
     TransientError,
 )
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.first_child import REST_SECONDS
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.learning import KeptInMind
@@ -59,7 +59,7 @@ from tonnage.telemetry.load import LoadQuestion
 from tonnage.telemetry.pods import ServingPod
 
 NAMESPACE = "chat"
-WORLD = World(load_catalog(), RenderSettings())
+WORLD = Dependencies(load_catalog(), RenderSettings())
 
 MI300X = {"name": "mi300x", "accelerator": "mi300x"}
 H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}

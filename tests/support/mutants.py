@@ -22,7 +22,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.protocol import ConflictError, KubeApi, Object
-from tonnage.reconcile import actions, execute, placed_children, planner, reconciler
+from tonnage.reconcile import actions, execute, placements, planner, reconciler
 from tonnage.reconcile.actions import Action, Apply, Delete
 from tonnage.reconcile.handover import Handover
 from tonnage.reconcile.key import Key, Requeue
@@ -136,7 +136,7 @@ def _own_no_deployment(patch: pytest.MonkeyPatch) -> None:
         metadata = {**rendered["metadata"], "ownerReferences": []}
         return {**rendered, "metadata": metadata}
 
-    patch.setattr("tonnage.reconcile.case.render_deployment", ownerless)
+    patch.setattr("tonnage.reconcile.rollout.render_deployment", ownerless)
 
 
 def _name_by_chance(patch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def _let_go_of_the_old_at_once(patch: pytest.MonkeyPatch) -> None:
         deletes = (Delete(DEPLOYMENTS, key.namespace, found.child) for found in old)
         return Handover(tuple(deletes), ())
 
-    patch.setattr(placed_children, "hand_over", hasty)
+    patch.setattr(placements, "hand_over", hasty)
 
 
 def _work_on_without_the_lease(patch: pytest.MonkeyPatch) -> None:

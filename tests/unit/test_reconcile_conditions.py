@@ -10,13 +10,19 @@ from tests.support.gpu_nodes import amd_node, nvidia_node
 from tests.support.observed import observed
 from tests.support.placing import LLAMA_8B, decide_on, spec_of
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, ConditionType, Reason
+from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
+from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
-from tonnage.reconcile.findings import Finding, make_conditions
+from tonnage.reconcile.conditions import all_findings, make_conditions
+from tonnage.reconcile.findings import Finding
+from tonnage.reconcile.optional_child import Hindrance
 from tonnage.reconcile.outcome import Pending, Scheduled, Unschedulable
-from tonnage.reconcile.outlook import Outlook, find_all
+from tonnage.reconcile.plan import Plan, with_optional_child_error
+from tonnage.reconcile.reported import Unobserved
+from tonnage.reconcile.status_input import EndpointFindings, StatusInput
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -63,7 +69,7 @@ LOOPING = pod(end=ContainerEnd(1, "Error", "ValueError: too few heads"))
 OUT_OF_MEMORY = pod(end=ContainerEnd(1, "Error", "torch.OutOfMemoryError: CUDA out of memory"))
 
 
-def conditions_of(outlook: Outlook, *, pods: Any = (), deployments: Any = ()) -> dict[str, Any]:
+def conditions_of(found: StatusInput, *, pods: Any = (), deployments: Any = ()) -> dict[str, Any]:
     """Status and reason by type, of those that are listed."""
     observation = observed(
         SPEC,
@@ -72,8 +78,8 @@ def conditions_of(outlook: Outlook, *, pods: Any = (), deployments: Any = ()) ->
         deployments=tuple(deployments),
         pods=tuple(pods),
     )
-    found = make_conditions(find_all(observation, outlook), [], 1, NOW)
-    return {str(one.type): (one.status, one.reason) for one in found}
+    conditions = make_conditions(all_findings(observation, found), [], 1, NOW)
+    return {str(one.type): (one.status, one.reason) for one in conditions}
 
 
 READY, LOADING, ROLLING = deployment(), deployment(ready=1), deployment(settled=False)
@@ -81,10 +87,10 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
 
 
 @pytest.mark.parametrize(
-    ("outlook", "pods", "deployments", "want"),
+    ("found", "pods", "deployments", "want"),
     [
         pytest.param(
-            Outlook(ACCEPTED, placed(), READY),
+            StatusInput(ACCEPTED, placed(), READY),
             [],
             [READY],
             {
@@ -97,7 +103,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="all is well",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), None),
+            StatusInput(ACCEPTED, placed(), None),
             [],
             [],
             {
@@ -111,7 +117,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="the first moment",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), LOADING),
+            StatusInput(ACCEPTED, placed(), LOADING),
             [],
             [LOADING],
             {
@@ -125,7 +131,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="part of the replicas loads",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), ROLLING),
+            StatusInput(ACCEPTED, placed(), ROLLING),
             [],
             [ROLLING],
             {
@@ -139,7 +145,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="all ready, some of an old template",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), None),
+            StatusInput(ACCEPTED, placed(), None),
             [],
             [READY],
             {
@@ -153,7 +159,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="all ready, and a change is on its way",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), READY),
+            StatusInput(ACCEPTED, placed(), READY),
             [],
             [READY, OLD],
             {
@@ -167,7 +173,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="an old placement is left",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), READY),
+            StatusInput(ACCEPTED, placed(), READY),
             [LOOPING],
             [READY],
             {
@@ -181,7 +187,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="one pod loops while the Deployment still counts it",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), deployment(ready=0)),
+            StatusInput(ACCEPTED, placed(), deployment(ready=0)),
             [LOOPING, replace(OUT_OF_MEMORY, name="llama-1")],
             [deployment(ready=0)],
             {
@@ -195,7 +201,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="out of memory is told before anything else",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), LOADING),
+            StatusInput(ACCEPTED, placed(), LOADING),
             [pod(node=None, unschedulable="0/5 nodes are available")],
             [LOADING],
             {
@@ -209,7 +215,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="an unschedulable pod may pass",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(), READY),
+            StatusInput(ACCEPTED, placed(), READY),
             [replace(LOOPING, placement="l40s")],
             [READY],
             {
@@ -222,7 +228,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="the failure of a placement that leaves",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(granted=1), deployment(ready=1, wanted=1)),
+            StatusInput(ACCEPTED, placed(granted=1), deployment(ready=1, wanted=1)),
             [],
             [deployment(ready=1, wanted=1)],
             {
@@ -235,7 +241,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="partly granted, and that part is ready",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(granted=1), deployment(ready=0, wanted=1)),
+            StatusInput(ACCEPTED, placed(granted=1), deployment(ready=0, wanted=1)),
             [],
             [deployment(ready=0, wanted=1)],
             {
@@ -249,7 +255,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="partly granted, and that part loads",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Pending(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
+            StatusInput(ACCEPTED, Pending(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
             [],
             [READY],
             {
@@ -262,7 +268,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="held",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Unschedulable(NOTHING_FITS)),
+            StatusInput(ACCEPTED, Unschedulable(NOTHING_FITS)),
             [],
             [],
             {
@@ -276,7 +282,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="fits nowhere",
         ),
         pytest.param(
-            Outlook(ACCEPTED, Unschedulable(NO_GPUS)),
+            StatusInput(ACCEPTED, Unschedulable(NO_GPUS)),
             [],
             [READY],
             {
@@ -289,7 +295,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="no GPUs, and something old goes on serving",
         ),
         pytest.param(
-            Outlook(Refused(Reason.INVALID_SPEC, "spec.x: no")),
+            StatusInput(Refused(Reason.INVALID_SPEC, "spec.x: no")),
             [],
             [READY],
             {
@@ -303,7 +309,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="refused while something old serves",
         ),
         pytest.param(
-            Outlook(Refused(Reason.RESOLVING_MODEL, "reading", pending=True)),
+            StatusInput(Refused(Reason.RESOLVING_MODEL, "reading", pending=True)),
             [],
             [],
             {
@@ -317,7 +323,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="the model is on its way",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(0, 0), deployment(ready=0, wanted=0)),
+            StatusInput(ACCEPTED, placed(0, 0), deployment(ready=0, wanted=0)),
             [],
             [deployment(ready=0, wanted=0)],
             {
@@ -330,7 +336,7 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="scaled to zero",
         ),
         pytest.param(
-            Outlook(ACCEPTED, placed(0, 0), None),
+            StatusInput(ACCEPTED, placed(0, 0), None),
             [],
             [READY],
             {
@@ -345,8 +351,8 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
         ),
     ],
 )
-def test_conditions(outlook: Outlook, pods: Any, deployments: Any, want: dict[str, Any]) -> None:
-    assert conditions_of(outlook, pods=pods, deployments=deployments) == want
+def test_conditions(found: StatusInput, pods: Any, deployments: Any, want: dict[str, Any]) -> None:
+    assert conditions_of(found, pods=pods, deployments=deployments) == want
 
 
 def finding(holds: bool | None, kind: ConditionType = ConditionType.READY) -> Finding:
@@ -387,23 +393,23 @@ def test_a_pod_of_a_template_that_was_mended_is_no_failure_of_the_new_one() -> N
     later = NOW + timedelta(seconds=1)
     old, new = replace(LOOPING, template="old"), replace(pod(), template="new", created=later)
     found = conditions_of(
-        Outlook(ACCEPTED, placed(), ROLLING), pods=[old, new], deployments=[ROLLING]
+        StatusInput(ACCEPTED, placed(), ROLLING), pods=[old, new], deployments=[ROLLING]
     )
     assert found["Ready"] == ("False", "RollingOut")
     assert "Stalled" not in found
     broken = replace(LOOPING, template="new", created=later)
     again = conditions_of(
-        Outlook(ACCEPTED, placed(), ROLLING), pods=[old, broken], deployments=[ROLLING]
+        StatusInput(ACCEPTED, placed(), ROLLING), pods=[old, broken], deployments=[ROLLING]
     )
     assert again["Stalled"] == ("True", "CrashLooping")
 
 
 def test_a_failure_that_another_plan_follows_does_not_last() -> None:
-    now = Outlook(ACCEPTED, placed(), LOADING)
+    now = StatusInput(ACCEPTED, placed(), LOADING)
     lasting = conditions_of(now, pods=[OUT_OF_MEMORY], deployments=[LOADING])
     assert lasting["Stalled"] == ("True", "OutOfMemory")
     for passing in (
-        replace(now, goes_on=True),
+        replace(now, plan_failed=True),
         replace(now, target=None),
         replace(now, target=replace(LOADING, updated=0)),
     ):
@@ -411,3 +417,72 @@ def test_a_failure_that_another_plan_follows_does_not_last() -> None:
         assert found["Ready"] == ("False", "OutOfMemory")
         assert found["Progressing"] == ("True", "OutOfMemory")
         assert "Stalled" not in found
+
+
+POOL = ConditionType.INFERENCE_POOL_APPLIED
+RIGHT = Right("create", "apps", "deployments", "chat")
+
+
+def findings_of(found: StatusInput) -> dict[str, Finding]:
+    observation = observed(SPEC, created=NOW, model=LLAMA_8B, deployments=(READY,))
+    return {str(finding.type): finding for finding in all_findings(observation, found)}
+
+
+def test_what_an_integration_found_is_added_to_what_was_found_of_the_replicas() -> None:
+    own = StatusInput(ACCEPTED, placed(), READY)
+    pool = Finding(POOL, None, "Unreachable", "503")
+    with_pool = findings_of(replace(own, inference_pool=pool))
+    assert with_pool == {**findings_of(own), str(POOL): pool}
+
+
+def test_what_an_integration_found_stands_in_place_of_what_was_found_of_the_replicas() -> None:
+    own = StatusInput(ACCEPTED, placed(), READY)
+    waits = Finding(ConditionType.READY, False, "EndpointNotReady", "the long one loads")
+    found = findings_of(replace(own, endpoints=EndpointFindings((), (waits,))))
+    assert found == {**findings_of(own), "Ready": waits}
+    assert list(found)[-1] == "Ready"
+
+
+def test_a_missing_right_keeps_what_is_known_and_says_what_to_do() -> None:
+    own = StatusInput(ACCEPTED, placed(), READY)
+    pool = Finding(POOL, True, "Applied", "all replicas")
+    found = findings_of(replace(own, inference_pool=pool, missing_right=RIGHT))
+    for kept in ("Accepted", "Placed", "Available"):
+        assert found[kept] == findings_of(own)[kept]
+    assert found[str(POOL)] == pool
+    for kind, holds in (("Ready", False), ("Stalled", True), ("Progressing", False)):
+        assert found[kind].holds is holds
+        assert "may not create" in found[kind].message
+
+
+def test_an_object_that_may_not_be_observed_is_told_as_it_was_but_nobody_knows_if_it_is_ready() -> (
+    None
+):
+    before = findings_of(StatusInput(ACCEPTED, placed(), READY))
+    known = Unobserved(InferenceDeploymentStatus(), tuple(before.values()))
+    found = findings_of(StatusInput(known, missing_right=RIGHT))
+    assert found["Ready"].status == "Unknown"
+    assert "nobody knows what runs" in found["Ready"].message
+    assert found["Available"] == before["Available"]
+
+
+def test_a_plan_that_learns_more_reports_it_and_keeps_the_times_of_what_has_not_turned() -> None:
+    condition = {"type": "Accepted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    observation = observed(
+        SPEC,
+        created=NOW,
+        model=LLAMA_8B,
+        deployments=(READY,),
+        previous_status={"conditions": [condition]},
+    )
+    plan = Plan(observation, NOW, StatusInput(ACCEPTED, placed(), READY), ())
+    assert {one.type: one.last_transition_time for one in plan.status.conditions} == {
+        "Accepted": "2026-01-01T00:00:00Z",
+        **dict.fromkeys(("Placed", "Progressing", "Available", "Ready"), "2026-01-01T12:00:00Z"),
+    }
+    error = Hindrance(Reason.UNREACHABLE, "503", passing=True)
+    hindered = with_optional_child_error(plan, error)
+    before, after = plan.status.conditions, hindered.status.conditions
+    assert after[:-1] == before
+    assert (after[-1].type, after[-1].status, after[-1].message) == (str(POOL), "Unknown", "503")
+    assert hindered.requeue.seconds == 30.0

@@ -24,8 +24,9 @@ from tonnage.reconcile.children import (
     read_deployment,
     secret_values,
 )
+from tonnage.reconcile.conditions import make_conditions
 from tonnage.reconcile.failures import find_failure, find_refusal
-from tonnage.reconcile.findings import Finding, make_conditions
+from tonnage.reconcile.findings import Finding
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 URL, CLEAN = "https://robot:swordfish@registry.corp/x", "https://***@registry.corp/x"

@@ -11,8 +11,8 @@ from tonnage.cli.planning import observe_in
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import apply_if_changed
-from tonnage.reconcile.case import owner_of
 from tonnage.reconcile.children import Child, is_controlled_by
+from tonnage.reconcile.context import owner_of
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.model_source import HubLookup
 from tonnage.reconcile.observe import Observation

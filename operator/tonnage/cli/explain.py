@@ -32,7 +32,7 @@ from tonnage.cli.output import TABLE, add_output_argument, make_console, write_d
 from tonnage.cli.planning import observe_in, plan_all
 from tonnage.fleet.pools import build_pools
 from tonnage.kube.protocol import ClusterReader
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
 from tonnage.render.model import RenderSettings
 
@@ -117,7 +117,7 @@ async def _gather_in(
         raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
     fleet, catalog = read_fleet(dump, observation.shard), load_catalog()
     corrections = await operators_corrections(options, dump, catalog)
-    world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
+    world = Dependencies(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     (planned,) = await plan_all([observation], dump, fleet, world, now)
     return Story(planned, build_pools(fleet, catalog), tell_next(planned, now))
 

@@ -39,7 +39,7 @@ from tonnage.cli.plan_view import show_plan
 from tonnage.cli.planning import Planned, observe_declared, plan_all
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.assignment import Assignment
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.observe import Observation
 from tonnage.render.model import RenderSettings
 
@@ -148,7 +148,7 @@ async def _plan_in(
     endpoint = operators_hub(options.hf_endpoint, dump)
     catalog = load_catalog()
     corrections = await operators_corrections(options, dump, catalog)
-    world = World(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
+    world = Dependencies(catalog, RenderSettings(hf_endpoint=endpoint), corrections=corrections)
     ask_hub = hub_of_asker(options.hf_endpoint, endpoint)
     observations = await observe_declared(declared, dump, ask_hub)
     observations = await observe_endpoints(observations, dump, ask_hub, now)

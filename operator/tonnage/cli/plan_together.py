@@ -21,10 +21,10 @@ from tonnage.placement.model import Option, Request
 from tonnage.placement.pricing import format_money
 from tonnage.placement.sequence import Owner
 from tonnage.reconcile.accept import Accepted, accept
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 
 
-def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: World) -> Assignment:
+def optimise(planned: Sequence[Planned], fleet: FleetSnapshot, world: Dependencies) -> Assignment:
     """The best assignment of the objects that do not run yet; those that run stay where they are,
     and so do objects whose requests are told apart by length.
 

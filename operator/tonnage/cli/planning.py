@@ -18,7 +18,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ClusterReader, Object
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.execute import find_name_conflict
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.ledger import reserve_for
@@ -100,7 +100,7 @@ async def plan_all(
     observations: Iterable[Observation],
     dump: Dump,
     fleet: FleetSnapshot,
-    world: World,
+    world: Dependencies,
     now: datetime,
 ) -> list[Planned]:
     """Plan one object after the other; what one is promised is taken for the next."""

@@ -21,10 +21,10 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
-from tonnage.reconcile.beside_status import SPREAD
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.serving import placed_for
+from tonnage.reconcile.status import SPREAD
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode
 from tonnage.render.names import deployment_name

@@ -27,9 +27,11 @@ from tonnage.demand.window import Past, Recommendations
 from tonnage.placement.load import Demanded, FullReplica
 from tonnage.reconcile.findings import Finding, format_time
 from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.outcome import PlacementOutcome, Scheduled
 from tonnage.reconcile.reported import read_reported
 from tonnage.reconcile.retain import read_time
 from tonnage.reconcile.serving import newest
+from tonnage.render.names import placement_name
 
 _OLDEST_INTERVALS: Final = 10
 """Of the interval between two looks: at the usual 15 s older samples than 150 s are stale."""
@@ -101,6 +103,16 @@ class Taken:
     replicas: int
     full: FullReplica | None = None
     beside: Mapping[str, FullReplica] = field(default_factory=dict)
+
+
+def taken_by(outcome: PlacementOutcome) -> Taken | None:
+    """The placement that was taken; None where none was."""
+    if not isinstance(outcome, Scheduled):
+        return None
+    option = outcome.option
+    beside = (share.option for share in outcome.beside)
+    each = {placement_name(one): one.full for one in beside if one.full is not None}
+    return Taken(placement_name(option), option.replicas, option.full, each)
 
 
 def scaling_status(by_load: ByLoad, taken: Taken | None) -> ScalingStatus | None:

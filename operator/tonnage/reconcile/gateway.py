@@ -6,21 +6,20 @@ noticed at the next resync.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.gateway import InferencePoolSpec
 from tonnage.api.parse import InvalidSpecError
-from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.kinds import INFERENCE_POOLS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.children import Child
-from tonnage.reconcile.findings import Finding, make_conditions, read_finding
+from tonnage.reconcile.findings import Finding
 from tonnage.reconcile.inference_pool import asked_pool, with_mark
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.reported import read_finding
 from tonnage.render.inference_pool import render_inference_pool
 from tonnage.render.model import Owner
 from tonnage.render.names import inference_pool_name
@@ -76,20 +75,6 @@ def mark_service(service: Object, observation: Observation) -> Object:
     if asked_pool(observation.spec) is None and (found is None or sure):
         return service
     return with_mark(service, inference_pool_name(observation.key.name))
-
-
-def tell_gateway(
-    status: InferenceDeploymentStatus,
-    finding: Finding | None,
-    observation: Observation,
-    now: datetime,
-) -> InferenceDeploymentStatus:
-    """The status with this finding in place of what it says of the pool."""
-    others = [found for found in status.conditions if found.type != _KIND]
-    before = observation.previous_status.get("conditions") or []
-    findings = [finding] if finding is not None else []
-    told = make_conditions(findings, before, observation.generation, now)
-    return status.model_copy(update={"conditions": [*others, *told]})
 
 
 def _make(owner: Owner, asked: InferencePoolSpec, found: Child | None) -> GatewayPlan:

@@ -1,6 +1,7 @@
 """Which object needs work, and when it needs it again."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,3 +35,9 @@ class Requeue:
     def after(cls, seconds: float) -> "Requeue":
         """Look again then, if no event came before."""
         return cls(seconds)
+
+    @classmethod
+    def at_first(cls, now: datetime, *moments: datetime | None) -> "Requeue":
+        """At the first of the moments that are still to come; without one, only on an event."""
+        to_come = [moment for moment in moments if moment is not None and moment > now]
+        return cls((min(to_come) - now).total_seconds() if to_come else None)

@@ -19,6 +19,13 @@ def reserve_for(owner: tuple[str, str], deployment: ChildDeployment) -> Reservat
     )
 
 
+def reserve_all(
+    owner: tuple[str, str], deployments: Iterable[ChildDeployment]
+) -> tuple[Reservation, ...]:
+    """What all of these Deployments of one object hold or will hold."""
+    return tuple(reserve_for(owner, deployment) for deployment in deployments)
+
+
 def read_reservations(deployments: Iterable[Object]) -> list[Reservation]:
     """The whole ledger from the Deployments of all namespaces, for a leader that just began."""
     return [

@@ -14,6 +14,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.children import ChildDeployment, read_deployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.ledger import owner_name
+from tonnage.reconcile.retain import Prospect
 from tonnage.reconcile.turn import Precedence
 
 
@@ -26,6 +27,14 @@ class Wish:
 
     due: datetime | None
     claim: Reservation | None = None
+
+
+def wish_for(prospect: Prospect | None, owner: tuple[str, str], *, proposed: bool) -> Wish | None:
+    """The wish to go where replicas would by choice. What waits for a person holds up no other
+    object that would move."""
+    if prospect is None or proposed:
+        return None
+    return Wish(prospect.moves_at if prospect.at_rest else None, prospect.claim(owner))
 
 
 class Moves:

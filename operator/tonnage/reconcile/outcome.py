@@ -154,7 +154,7 @@ def _claim_anywhere(decision: Decision, owner: tuple[str, str]) -> tuple[Reserva
     )
 
 
-def tell_short(placed: Scheduled) -> str:
+def format_shortage(placed: Scheduled) -> str:
     """What a pool has that is short of GPUs, in a few words."""
     if placed.silent:
         named = ", ".join(placed.silent[:_NAMED_NODES])
@@ -165,7 +165,7 @@ def tell_short(placed: Scheduled) -> str:
     return f"room for {wanted - placed.lacking} of {wanted} replicas"
 
 
-def tell_shares(placed: Scheduled) -> str:
+def format_shares(placed: Scheduled) -> str:
     """Where the replicas run, where several pools carry them; empty for one."""
     if not placed.beside:
         return ""

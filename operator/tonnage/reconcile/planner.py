@@ -17,7 +17,7 @@ from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.priority import PriorityClasses
 from tonnage.reconcile.stock import Ledger, take_stock
-from tonnage.reconcile.turn import Precedence, Turn
+from tonnage.reconcile.turn import Admission, Precedence
 
 
 class SharedFleet(Ledger, Protocol):
@@ -70,12 +70,12 @@ class Planner:
     def plan(self, observation: Observation, now: datetime) -> Plan:
         """Plan the object's next step and reserve what it takes."""
         precedence = observation.precedence
-        turn = Turn(
+        admission = Admission(
             claims=self._fleet.claims_before(precedence),
             may_move=self._moves.may_begin(precedence, now),
         )
         world = replace(self._world, corrections=self._learnt())
-        plan = make_plan(observation, self._fleet.view(), world, now, turn)
+        plan = make_plan(observation, self._fleet.view(), world, now, admission)
         return self.adopt(observation, plan, now)
 
     def adopt(self, observation: Observation, plan: Plan, now: datetime) -> Plan:

@@ -32,7 +32,8 @@ from tonnage.kube.protocol import (
 )
 from tonnage.reconcile.actions import apply_if_changed
 from tonnage.reconcile.children import read_child
-from tonnage.reconcile.findings import Finding, make_conditions
+from tonnage.reconcile.conditions import make_conditions
+from tonnage.reconcile.findings import Finding
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -5,43 +5,67 @@ people than a spec is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import ProposedPlan
 from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.placement.messages import format_count, format_split
 from tonnage.placement.pricing import NO_PRICE, format_money
-from tonnage.reconcile.approval import Proposal
+from tonnage.reconcile.context import ReconcileContext
+from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outcome import Scheduled
+from tonnage.reconcile.reported import read_reported
 from tonnage.reconcile.terms import Terms
 
 _MODEL: Final = "the model"
 _MAX_WHY_BYTES: Final = 300
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan that waits for a person: its terms, what was decided, and sentences about it.
+
+    `change` is what it would change of what runs; `outdated` what has become of an approval of
+    another plan, None where there is none.
+    """
+
+    key: Key
+    terms: Terms
+    placed: Scheduled
+    change: str
+    outdated: str | None
+
+    def __str__(self) -> str:
+        """What waits, and what to do."""
+        outdated = f"{self.outdated}; " if self.outdated else ""
+        return (
+            f"{outdated}plan {self.terms.hash} waits for approval: {self.change}; approve it with"
+            f" `kubectl tonnage approve {self.key.name} -n {self.key.namespace}`, or set"
+            f" spec.approvedPlan: {self.terms.hash}"
+        )
+
+
 def propose(
-    observation: Observation,
-    spec: InferenceDeploymentSpec,
+    context: ReconcileContext,
     terms: Terms,
     placed: Scheduled,
     in_force: Terms | None,
     *,
-    beside: bool = False,
+    secondary: bool = False,
 ) -> Proposal:
-    """The proposal to carry out a placement that nobody has approved; one `beside` another leaves
-    that as it is."""
+    """The proposal to carry out a placement that nobody has approved; a `secondary` one leaves the
+    others as they are."""
+    change = _tell_beside if secondary else _tell_change
     return Proposal(
-        key=observation.key,
+        key=context.observation.key,
         terms=terms,
         placed=placed,
-        change=_tell_beside(terms, placed, in_force)
-        if beside
-        else _tell_change(terms, placed, in_force),
-        outdated=_tell_outdated(observation, spec, terms, in_force),
+        change=change(terms, placed, in_force),
+        outdated=_tell_outdated(context.observation, context.spec, terms, in_force),
     )
 
 
@@ -147,7 +171,7 @@ def _tell_outdated(
     if approved is None or (in_force is not None and approved == in_force.hash):
         return None
     begin = f"approved {approved}, now {terms.hash}:"
-    before = _proposed_before(observation.previous_status.get("proposedPlan"))
+    before = read_reported(ProposedPlan, observation.previous_status.get("proposedPlan"))
     if before is not None and before.hash == approved:
         split = Parallelism(before.tensor_parallel_size, before.pipeline_parallel_size)
         proposed = {
@@ -162,10 +186,3 @@ def _tell_outdated(
     if told is not None and told.startswith(begin):
         return told
     return f"{begin} the approval is of another plan, from before the spec or the fleet changed"
-
-
-def _proposed_before(raw: Mapping[str, Any] | None) -> ProposedPlan | None:
-    try:
-        return parse_model(ProposedPlan, raw, "status.proposedPlan") if raw else None
-    except InvalidSpecError:  # an older version wrote it otherwise
-        return None

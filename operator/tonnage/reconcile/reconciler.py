@@ -20,7 +20,6 @@ from tonnage.reconcile.first_child import (
     first_children,
     make_children,
 )
-from tonnage.reconcile.forbidden import tell_unseen
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.learning import KeptInMind, Lessons
 from tonnage.reconcile.listed import list_all
@@ -34,10 +33,16 @@ from tonnage.reconcile.observe import (
     observe,
     observe_itself,
 )
-from tonnage.reconcile.plan import Plan, plan_hindered, plan_refusal, plan_without_right
+from tonnage.reconcile.plan import (
+    Plan,
+    plan_refusal,
+    plan_without_right,
+    with_optional_child_error,
+)
 from tonnage.reconcile.planner import Planner, SharedFleet
 from tonnage.reconcile.priority import Priorities
 from tonnage.reconcile.report import EventSink, is_told, report
+from tonnage.reconcile.status import make_unobserved_status
 
 
 class FleetCache(SharedFleet, Protocol):
@@ -209,7 +214,7 @@ class Reconciler:
         except ForbiddenError as error:
             if error.right is None:
                 raise
-            return plan_without_right(observation, plan, error.right, self._now())
+            return plan_without_right(plan, error.right)
         if stopped is None:
             return None
         remains = plan_refusal(observation, stopped.why, self._now())
@@ -223,7 +228,7 @@ class Reconciler:
     async def _carry_out_optional(self, api: KubeApi, observation: Observation, plan: Plan) -> Plan:
         """Do what may fail without harm; the plan with what was in the way of it."""
         why = await execute_optional(api, plan.optional)
-        return plan if why is None else plan_hindered(observation, plan, why, self._now())
+        return plan if why is None else with_optional_child_error(plan, why)
 
     async def _learn(self, plan: Plan) -> None:
         for lesson in plan.lessons:
@@ -234,7 +239,7 @@ class Reconciler:
         itself = await observe_itself(self._api, key, self._fleet.view().shard)
         if itself is None or right is None:
             return
-        status = tell_unseen(itself, right, self._now())
+        status = make_unobserved_status(itself, right, self._now())
         if status is not None:
             await self._report(self._api, itself, status)
 

@@ -1,37 +1,38 @@
-"""The way back: which plan runs again where the one that is wanted has failed.
+"""Rollback: which plan runs again where the one that is wanted has failed.
 
 The last plan that served is found again on its own Deployment: it runs there still (another pool
 failed), or Kubernetes keeps its template in an old ReplicaSet. Nothing of it has to be rendered
 anew, for nobody knows the spec that it came from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tonnage.api.names import ANNOTATION_RENDERED, GROUP
+from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE, GROUP
 from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.actions import Action, Apply, Scale, stamped
+from tonnage.reconcile.approval import terms_in_force
 from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.context import ReconcileContext
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.ready_plan import find_revision, read_last_ready, runs
+from tonnage.reconcile.rollout import find_deployment
 from tonnage.reconcile.scaling import asked_beside
+from tonnage.reconcile.serving import newest
+from tonnage.reconcile.terms import Terms
 from tonnage.render.metadata import own_labels
-
-Room = Callable[[str, int], int]
-"""How many replicas of so many GPUs a pool of this name has room for, those that run among them."""
 
 _KEPT: Final = ("selector", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit")
 """Fields of a Deployment's spec that the operator renders, beside what is told apart here."""
 
 
 @dataclass(frozen=True, slots=True)
-class WayBack:
+class Rollback:
     """The replicas run by `last`, since `failed` did not come up.
 
     `live` is the Deployment that carries them, `revision` the ReplicaSet with the template that it
@@ -90,28 +91,63 @@ class WayBack:
         )
 
 
-def find_way_back(
-    observation: Observation, accepted: Accepted, failed: FailedPlan, room: Room
-) -> WayBack | None:
-    """How the replicas get to run by the last plan that served, in the stead of one that failed;
-    None where none has served, or its Deployment, template or place is gone."""
-    last = read_last_ready(observation.previous_status)
-    if last is None:
+def rollback_of(
+    context: ReconcileContext, placed: Scheduled, terms: Terms, deployment: Object
+) -> Rollback | None:
+    """How the plan that served last runs again, where just these terms have failed, or where
+    to try them after others that failed would take away replicas that serve."""
+    attempts = context.attempts
+    failed = attempts.failure_of(terms.hash)
+    if failed is None and attempts.failed and _takes_away(context, placed, deployment):
+        failed = attempts.failed[-1]
+    return _find_rollback(context, failed)
+
+
+def rollback_of_what_runs(context: ReconcileContext) -> Rollback | None:
+    """The same where nothing new is carried out, and what runs has failed or is the plan that
+    served last."""
+    failed, last = context.attempts.failed, context.attempts.last_ready
+    running = newest(context.observation.deployments)
+    if not failed or running is None:
         return None
-    deployments = observation.deployments
+    if last is not None and running.template == last.template:
+        return _find_rollback(context, failed[-1])
+    in_force = terms_in_force(context)
+    return _find_rollback(context, context.attempts.failure_of(in_force.hash) if in_force else None)
+
+
+def _takes_away(context: ReconcileContext, placed: Scheduled, deployment: Object) -> bool:
+    deployments = context.observation.deployments
+    target = find_deployment(context.observation, deployment)
+    template = deployment["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    if target is not None and target.template == template:
+        return False  # it is on its way
+    if placed.granted < placed.option.replicas:
+        return any(found.ready > 0 for found in deployments)
+    all_at_once = deployment["spec"]["strategy"]["type"] == "Recreate"
+    return all_at_once and target is not None and target.ready > 0
+
+
+def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Rollback | None:
+    """How the replicas get to run by the last plan that served, in the stead of one that failed;
+    None where none has failed or served, or its Deployment, template or place is gone."""
+    last = read_last_ready(context.observation.previous_status)
+    if failed is None or last is None or context.spec.replicas == 0:
+        return None
+    deployments, revisions = context.observation.deployments, context.observation.revisions
     live = next((one for one in deployments if one.placement == last.placement.name), None)
     if live is None:
         return None
-    revision = None if runs(last, live) else find_revision(last, live, observation.revisions)
+    revision = None if runs(last, live) else find_revision(last, live, revisions)
     if revision is None and not runs(last, live):
         return None
-    asked = asked_beside(accepted.asked_on(last.placement.name), live, deployments)
+    asked = asked_beside(context.accepted.asked_on(last.placement.name), live, deployments)
     wanted = last.placement.replicas if asked is None else asked
     at_hand = live.wanted if revision is None else 0
     if wanted > at_hand:
-        there = room(last.placement.pool, last.placement.gpus_per_replica)
-        wanted = max(at_hand, min(wanted, there))
-    return WayBack(last, failed, live, revision, wanted, asked) if wanted else None
+        capacity = context.capacity_in(last.placement.pool, last.placement.gpus_per_replica)
+        wanted = max(at_hand, min(wanted, capacity))
+    return Rollback(last, failed, live, revision, wanted, asked) if wanted else None
 
 
 def hold_still(deployment: ChildDeployment) -> tuple[Action, ...]:

@@ -7,17 +7,19 @@ another size than the old one, all old ones go, because one of them may not free
 
 from collections.abc import Iterable
 
-from tonnage.api.inference import InferenceDeploymentSpec, Rollout, RolloutStrategy
+from tonnage.api.inference import Rollout, RolloutStrategy
 from tonnage.api.names import ANNOTATION_TEMPLATE
-from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.context import ReconcileContext, owner_of
+from tonnage.reconcile.move import with_move
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.outcome import Scheduled
+from tonnage.reconcile.outcome import PlacementOutcome, Scheduled
 from tonnage.reconcile.retain import scheduled
-from tonnage.render.deployment import render_strategy
+from tonnage.reconcile.serving import placed_for
+from tonnage.render.deployment import render_deployment, render_strategy
 from tonnage.render.model import SurgeMode
 
 
@@ -27,41 +29,66 @@ def find_deployment(observation: Observation, rendered: Object) -> ChildDeployme
     return next((found for found in observation.deployments if found.child.name == name), None)
 
 
-def with_strategy(
-    rendered: Object,
-    observation: Observation,
-    spec: InferenceDeploymentSpec,
-    placed: Scheduled,
-    fleet: Fleet,
-) -> Object:
+def render(context: ReconcileContext, placed: Scheduled) -> Object:
+    """The Deployment of the placement, as it replaces the pods of what is there."""
+    spec = context.spec
+    rendered = render_deployment(
+        owner_of(context.observation),
+        spec,
+        context.accepted.checkpoint,
+        placed.option,
+        replicas=placed.granted,
+        surge=SurgeMode.SURGE,
+        placed_for=placed_for(spec),
+        catalog=context.catalog,
+        settings=context.dependencies.settings,
+    )
+    return _with_strategy(context, placed, with_move(rendered, placed.moved))
+
+
+def is_carried_out(
+    context: ReconcileContext, outcome: PlacementOutcome, running: ChildDeployment
+) -> bool:
+    """Whether the Deployment has the template that the placement asks for."""
+    if not isinstance(outcome, Scheduled):
+        return False
+    rendered = render(context, outcome)
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    return template == running.template and (
+        find_deployment(context.observation, rendered) is running
+    )
+
+
+def _with_strategy(context: ReconcileContext, placed: Scheduled, rendered: Object) -> Object:
     """The rendered Deployment with the digest of its template and the strategy for this change.
 
     A strategy is chosen when the template changes and stays until the next change, so that GPUs
     that come and go elsewhere never cause a write; only a surge that found no GPU is given up.
     """
+    observation, rollout = context.observation, context.spec.rollout
     live = find_deployment(observation, rendered)
-    if live is not None and not _moves_in(live, observation, placed.option.pool.name, fleet):
+    if live is not None and not _moves_in(live, context, placed.option.pool.name):
         rendered = _keep_affinity(rendered, live, observation)
     template = digest(rendered["spec"]["template"])
     mode = None
     if live is not None and live.template == template:
-        mode = _mode_of(live, spec.rollout)
-    if mode is None or _surge_is_stuck(live, observation, spec.rollout):
-        mode = _choose(live, observation, spec, placed, fleet)
+        mode = _mode_of(live, rollout)
+    if mode is None or _surge_is_stuck(live, observation, rollout):
+        mode = _choose(context, placed, live)
     metadata = rendered["metadata"]
     annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: template}
     return {
         **rendered,
         "metadata": {**metadata, "annotations": annotations},
-        "spec": {**rendered["spec"], "strategy": render_strategy(mode, spec.rollout)},
+        "spec": {**rendered["spec"], "strategy": render_strategy(mode, rollout)},
     }
 
 
-def _moves_in(live: ChildDeployment, observation: Observation, pool: str, fleet: Fleet) -> bool:
+def _moves_in(live: ChildDeployment, context: ReconcileContext, pool: str) -> bool:
     """Whether the replicas come from another pool of the same cards: all of them run elsewhere."""
-    running = scheduled(observation.pods, live.placement)
+    running = scheduled(context.observation.pods, live.placement)
     return bool(running) and not any(
-        pod.node and fleet.pool_of(pod.node) == pool for pod in running
+        pod.node and context.fleet.pool_of(pod.node) == pool for pod in running
     )
 
 
@@ -107,19 +134,15 @@ def _surge_is_stuck(
 
 
 def _choose(
-    live: ChildDeployment | None,
-    observation: Observation,
-    spec: InferenceDeploymentSpec,
-    placed: Scheduled,
-    fleet: Fleet,
+    context: ReconcileContext, placed: Scheduled, live: ChildDeployment | None
 ) -> SurgeMode:
-    if live is None or spec.rollout.strategy is RolloutStrategy.SURGE:
+    observation, rollout = context.observation, context.spec.rollout
+    if live is None or rollout.strategy is RolloutStrategy.SURGE:
         return SurgeMode.SURGE
     gpus = placed.option.parallelism.gpus
-    stuck = _surge_is_stuck(live, observation, spec.rollout)
-    if spec.rollout.strategy is RolloutStrategy.AUTO and not stuck:
-        pools = fleet.pools(tolerations=spec.template.spec.tolerations)
-        spare = _spare_replicas(pools, placed.option.pool.name, gpus)
+    stuck = _surge_is_stuck(live, observation, rollout)
+    if rollout.strategy is RolloutStrategy.AUTO and not stuck:
+        spare = _spare_replicas(context.shared_pools(), placed.option.pool.name, gpus)
         if spare > 0:
             return SurgeMode.SURGE
     # A pod may be of another size than the Deployment: one of a change before this one.

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any, Final
 
+from tonnage.api.conditions import Condition, Reason
 from tonnage.api.names import LABEL_OWNER
-from tonnage.api.scaling_status import ScalingStatus
 from tonnage.api.status import (
     InferenceDeploymentStatus,
     LastReadyPlan,
@@ -14,73 +15,119 @@ from tonnage.api.status import (
     RebalanceStatus,
 )
 from tonnage.fit.weights import stored_bytes
+from tonnage.kube.rights import Right
+from tonnage.placement.messages import GIB, format_count, tell_fit
 from tonnage.placement.report import placement_status, with_candidates
-from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.attempts import Attempts, read_attempts
-from tonnage.reconcile.beside_status import beside_status
-from tonnage.reconcile.by_load import Taken, find_scaling, scaling_before, scaling_status
 from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.findings import format_time, make_conditions
+from tonnage.reconcile.conditions import all_findings, make_conditions
+from tonnage.reconcile.findings import format_time
 from tonnage.reconcile.long_endpoint import read_endpoints
 from tonnage.reconcile.measurement import measured_status
 from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outcome import Scheduled
-from tonnage.reconcile.outlook import GIB, Outlook, find_all
+from tonnage.reconcile.placements import image_of
 from tonnage.reconcile.proposal import proposed_plan
-from tonnage.reconcile.remember import Remembered
-from tonnage.reconcile.reported import read_placements
+from tonnage.reconcile.reported import Remembered, Unobserved, read_placements, read_unobserved
 from tonnage.reconcile.retain import tell_way_back
-from tonnage.reconcile.rolled_back import rolled_back_placement
+from tonnage.reconcile.rollback import Rollback
+from tonnage.reconcile.status_input import StatusInput
 from tonnage.render.names import placement_name
 from tonnage.telemetry.cache import MeasuredCache
 
+SPREAD: Final = "Spread"
+"""Reason of a placement in addition to the first."""
+
 
 def make_status(
-    observation: Observation, outlook: Outlook, now: datetime
+    observation: Observation, found: StatusInput, now: datetime
 ) -> InferenceDeploymentStatus:
-    """The whole status; what is left out of it disappears from the object."""
-    scaling = _scaling(observation, outlook)
-    placements = list(_placements(observation, outlook))
-    attempts = _attempts(observation, outlook, placements)
-    status = InferenceDeploymentStatus(
-        observed_generation=observation.generation,
-        conditions=make_conditions(
-            [*find_all(observation, outlook), *find_scaling(scaling)],
-            observation.previous_status.get("conditions") or [],
-            observation.generation,
-            now,
-        ),
-        replicas=sum(found.existing for found in observation.deployments),
-        desired_replicas=outlook.wanted,
-        ready_replicas=sum(found.ready for found in observation.deployments),
-        selector=f"{LABEL_OWNER}={observation.key.name}",
-        model=_model_status(outlook.accepted),
-        placements=placements,
-        rebalance=_rebalance(outlook),
-        scaling=scaling,
-        plan=_plan_in_force(outlook),
-        proposed_plan=_proposed_plan(outlook),
-        last_ready_plan=attempts.last_ready,
-        failed_plans=list(attempts.failed) or None,
-        endpoints=read_endpoints(observation.previous_status) or None,
+    """The whole status; what is left out of it disappears from the object. Where the object could
+    not be observed, all stays as it was reported but the conditions."""
+    previous, generation = observation.previous_status, observation.generation
+    conditions = make_conditions(
+        all_findings(observation, found), previous.get("conditions") or [], generation, now
     )
-    return _with_candidates(status, outlook)
+    if isinstance(found.accepted, Unobserved):
+        changed = {"observed_generation": generation, "conditions": conditions}
+        return found.accepted.status.model_copy(update=changed)
+    status = InferenceDeploymentStatus(**_fields(observation, found, conditions))
+    if found.outcome is None or isinstance(found.accepted, Remembered):
+        return status
+    return with_candidates(status, found.outcome.decision)
+
+
+def make_unobserved_status(
+    observation: Observation, right: Right, now: datetime
+) -> InferenceDeploymentStatus | None:
+    """The status of an object whose children, or what it needs, the operator may not read; None
+    where an older version wrote the status in a way that cannot be kept."""
+    known = read_unobserved(observation.previous_status, observation.generation)
+    if known is None:
+        return None
+    return make_status(observation, StatusInput(known, missing_right=right), now)
+
+
+def _fields(
+    observation: Observation, found: StatusInput, conditions: list[Condition]
+) -> dict[str, Any]:
+    """The status but for its candidates, which get as much of its size as is left."""
+    placements = list(_placements(observation, found))
+    attempts = _attempts(observation, found, placements)
+    listed = read_endpoints(observation.previous_status)
+    if found.endpoints is not None:
+        listed = list(found.endpoints.listed)
+    return {
+        "observed_generation": observation.generation,
+        "conditions": conditions,
+        "replicas": sum(deployment.existing for deployment in observation.deployments),
+        "desired_replicas": found.wanted,
+        "ready_replicas": sum(deployment.ready for deployment in observation.deployments),
+        "selector": f"{LABEL_OWNER}={observation.key.name}",
+        "placements": placements,
+        "scaling": found.scaling,
+        "last_ready_plan": attempts.last_ready,
+        "failed_plans": list(attempts.failed) or None,
+        "endpoints": listed or None,
+        **_decided(found),
+    }
+
+
+def _decided(found: StatusInput) -> dict[str, Any]:
+    """What follows from the decision; where none could be made, as it was before."""
+    if isinstance(found.accepted, Remembered):
+        before = found.accepted.status
+        return {
+            "model": before.model,
+            "rebalance": before.rebalance,
+            "plan": before.plan,
+            "proposed_plan": before.proposed_plan,
+            "candidates": before.candidates,
+            "omitted_candidates": before.omitted_candidates,
+        }
+    return {
+        "model": _model_status(found.accepted) if isinstance(found.accepted, Accepted) else None,
+        "rebalance": _rebalance(found),
+        "plan": found.approval.plan,
+        "proposed_plan": _proposed_plan(found),
+    }
 
 
 def _attempts(
-    observation: Observation, outlook: Outlook, placements: list[PlacementStatus]
+    observation: Observation, found: StatusInput, placements: list[PlacementStatus]
 ) -> Attempts:
     """What is known of plans, the one among it by which all replicas serve now."""
-    known = outlook.attempts or read_attempts(observation.previous_status)
-    target, placing = outlook.target, outlook.placing
-    if not outlook.plan or target is None or not isinstance(placing, Scheduled):
+    known = found.attempts or read_attempts(observation.previous_status)
+    target, outcome = found.target, found.outcome
+    if not found.plan or target is None or not isinstance(outcome, Scheduled):
         return known
-    if not target.settled or not target.ready >= placing.granted > 0:
+    if not target.settled or not target.ready >= outcome.granted > 0:
         return known
     return known.with_ready(
         LastReadyPlan(
-            hash=outlook.plan,
+            hash=found.plan,
             generation=observation.generation,
             template=target.template,
             placement=placements[0],
@@ -88,10 +135,8 @@ def _attempts(
     )
 
 
-def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
-    if isinstance(outlook.accepted, Remembered):
-        return outlook.accepted.status.rebalance
-    prospect = outlook.placing.prospect if isinstance(outlook.placing, Scheduled) else None
+def _rebalance(found: StatusInput) -> RebalanceStatus | None:
+    prospect = found.outcome.prospect if isinstance(found.outcome, Scheduled) else None
     if prospect is None:
         return None
     return RebalanceStatus.model_validate(
@@ -105,55 +150,12 @@ def _rebalance(outlook: Outlook) -> RebalanceStatus | None:
     )
 
 
-def _scaling(observation: Observation, outlook: Outlook) -> ScalingStatus | None:
-    if not isinstance(outlook.accepted, Accepted):
-        return scaling_before(observation)
-    by_load = outlook.accepted.by_load
-    return scaling_status(by_load, _taken(outlook)) if by_load else None
-
-
-def _taken(outlook: Outlook) -> Taken | None:
-    if outlook.way_back is not None:
-        return Taken(outlook.way_back.last.placement.name, outlook.way_back.wanted)
-    if not isinstance(outlook.placing, Scheduled):
-        return None
-    option = outlook.placing.option
-    beside = (share.option for share in outlook.placing.beside)
-    each = {placement_name(one): one.full for one in beside if one.full is not None}
-    return Taken(placement_name(option), option.replicas, option.full, each)
-
-
-def _plan_in_force(outlook: Outlook) -> str | None:
-    if isinstance(outlook.accepted, Remembered):
-        return outlook.accepted.status.plan
-    return outlook.standing.plan
-
-
-def _proposed_plan(outlook: Outlook) -> ProposedPlan | None:
-    if isinstance(outlook.accepted, Remembered):
-        return outlook.accepted.status.proposed_plan
-    proposal = outlook.standing.proposal
+def _proposed_plan(found: StatusInput) -> ProposedPlan | None:
+    proposal = found.approval.proposal
     return proposed_plan(proposal) if proposal else None
 
 
-def _with_candidates(
-    status: InferenceDeploymentStatus, outlook: Outlook
-) -> InferenceDeploymentStatus:
-    if isinstance(outlook.accepted, Remembered):
-        before = outlook.accepted.status
-        listed = {
-            "candidates": before.candidates,
-            "omitted_candidates": before.omitted_candidates,
-        }
-        return status.model_copy(update=listed)
-    return with_candidates(status, outlook.placing.decision) if outlook.placing else status
-
-
-def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | None:
-    if isinstance(accepted, Remembered):
-        return accepted.status.model
-    if isinstance(accepted, Refused):
-        return None
+def _model_status(accepted: Accepted) -> ModelStatus:
     checkpoint = accepted.checkpoint
     return ModelStatus(
         architecture=checkpoint.shape.architecture,
@@ -163,83 +165,126 @@ def _model_status(accepted: Accepted | Refused | Remembered) -> ModelStatus | No
     )
 
 
-def _placements(observation: Observation, outlook: Outlook) -> Iterable[PlacementStatus]:
-    """The one that carries the replicas, then others that still exist as they were reported."""
-    reported = {found.name: found for found in read_placements(observation.previous_status)}
-    names: set[str] = set()
-    if outlook.way_back is not None:
-        returned = rolled_back_placement(outlook.way_back)
-        names.add(returned.name)
-        yield returned
-    elif isinstance(outlook.placing, Scheduled) and not (outlook.paused and outlook.target is None):
-        placement = _chosen_placement(observation, outlook.placing, outlook.image)
-        placement = _with_move(placement, outlook.placing, outlook.accepted)
-        for found in (placement, *beside_status(outlook.placing, outlook.beside)):
-            names.add(found.name)
-            yield _with_measurement(found, observation, outlook, reported)
+def _placements(observation: Observation, found: StatusInput) -> Iterable[PlacementStatus]:
+    """Those that carry the replicas, then others that still exist as they were reported."""
+    reported = {one.name: one for one in read_placements(observation.previous_status)}
+    carrying: list[PlacementStatus] = []
+    if found.rollback is not None:
+        carrying.append(_rolled_back_placement(found.rollback))
+    elif isinstance(found.outcome, Scheduled) and not (found.paused and found.target is None):
+        carrying.append(_first_placement(observation, found, found.outcome, reported))
+        carrying.extend(_secondary_placements(observation, found, found.outcome, reported))
+    yield from carrying
+    names = {one.name for one in carrying}
     for deployment in observation.deployments:
         if deployment.placement not in names and deployment.placement in reported:
             yield _carried_over(reported[deployment.placement], deployment)
 
 
-def _chosen_placement(observation: Observation, placed: Scheduled, image: str) -> PlacementStatus:
-    """The placement that was taken, with its own part of the cost where others are beside it."""
-    name = placement_name(placed.option)
-    ready = sum(found.ready for found in observation.deployments if found.placement == name)
-    own, *others = placed.shares
-    found = placement_status(
-        placed.decision,
-        own.alone if others else placed.option,
-        image=image,
-        replicas=placed.granted,
-        ready_replicas=ready,
-    )
-    if not others:
-        return found
-    return found.model_copy(update={"weight": own.weight_of(placed.shares)})
-
-
-def _with_move(
-    placement: PlacementStatus, placed: Scheduled, accepted: Accepted | Refused | Remembered
-) -> PlacementStatus:
-    """How the replicas came there from another pool, where they did."""
-    moved = placed.moved
-    if moved is None or not isinstance(accepted, Accepted):
-        return placement
-    told = f"{placement.message}; left {moved.pool} at {format_time(moved.at)}: {moved.why}"
-    if moved.reason is MoveReason.FELL_BACK:
-        told = f"{told}; {tell_way_back(accepted.spec)}"
-    return placement.model_copy(update={"reason": moved.reason.value, "message": told})
-
-
-def _with_measurement(
-    placement: PlacementStatus,
+def _first_placement(
     observation: Observation,
-    outlook: Outlook,
+    found: StatusInput,
+    placed: Scheduled,
     reported: Mapping[str, PlacementStatus],
 ) -> PlacementStatus:
-    """The placement, with what vLLM measured of it: of just its plan, and in whatever plan."""
-    name = placement.name
-    reading = next((found for found in outlook.readings if found.placement == name), None)
-    update = {
-        "measured_kv_cache_tokens": _tokens(
-            placement, observation.measured.get(name), reported.get(name)
+    """The placement that was taken, with its own part of the cost where others are next to it."""
+    name = placement_name(placed.option)
+    own, *others = placed.shares
+    entry = placement_status(
+        placed.decision,
+        own.alone if others else placed.option,
+        image=found.image,
+        replicas=placed.granted,
+        ready_replicas=sum(
+            deployment.ready
+            for deployment in observation.deployments
+            if deployment.placement == name
         ),
+    )
+    further = _measurement(entry, observation, found, reported)
+    if others:
+        further["weight"] = own.weight_of(placed.shares)
+    return entry.model_copy(update={**further, **_migration(entry, found, placed)})
+
+
+def _migration(entry: PlacementStatus, found: StatusInput, placed: Scheduled) -> dict[str, Any]:
+    """How the replicas came there from another pool, where they did."""
+    moved = placed.moved
+    if moved is None or not isinstance(found.accepted, Accepted):
+        return {}
+    message = f"{entry.message}; left {moved.pool} at {format_time(moved.at)}: {moved.why}"
+    if moved.reason is MoveReason.FELL_BACK:
+        message = f"{message}; {tell_way_back(found.accepted.spec)}"
+    return {"reason": moved.reason.value, "message": message}
+
+
+def _secondary_placements(
+    observation: Observation,
+    found: StatusInput,
+    first: Scheduled,
+    reported: Mapping[str, PlacementStatus],
+) -> Iterable[PlacementStatus]:
+    """One entry each, with its own part of the cost and of the work."""
+    for one, share in zip(found.secondary, first.beside, strict=True):
+        option = one.placed.option
+        replicas = format_count(share.replicas, "replica")
+        message = f"{tell_fit(option)}; {replicas} beside {first.option.pool.name}"
+        entry = placement_status(
+            first.decision,
+            option,
+            image=image_of(one.child),
+            replicas=share.replicas,
+            ready_replicas=one.live.ready if one.live else 0,
+        )
+        yield entry.model_copy(
+            update={
+                "reason": SPREAD,
+                "message": f"{message} (spec.placement.spread)",
+                "weight": share.weight_of(first.shares),
+                **_measurement(entry, observation, found, reported),
+            }
+        )
+
+
+def _measurement(
+    entry: PlacementStatus,
+    observation: Observation,
+    found: StatusInput,
+    reported: Mapping[str, PlacementStatus],
+) -> dict[str, Any]:
+    """What vLLM measured of the placement: of just its plan, and in whatever plan."""
+    name = entry.name
+    reading = next((one for one in found.readings if one.placement == name), None)
+    measured, before = observation.measured.get(name), reported.get(name)
+    return {
+        "measured_kv_cache_tokens": _tokens(entry, measured, before),
         "measured": measured_status(reading) if reading else None,
     }
-    return placement.model_copy(update=update)
 
 
 def _tokens(
-    placement: PlacementStatus, measured: MeasuredCache | None, before: PlacementStatus | None
+    entry: PlacementStatus, measured: MeasuredCache | None, before: PlacementStatus | None
 ) -> int | None:
-    """The tokens that vLLM measured, in whatever plan; where nobody knows them now, what was known
+    """The tokens that vLLM measured, in whatever plan; where they are not known now, what was known
     of the same split before."""
     if measured is not None:
         return measured.kv_cache_tokens
-    if before is None or before.tensor_parallel_size != placement.tensor_parallel_size:
+    if before is None or before.tensor_parallel_size != entry.tensor_parallel_size:
         return None
     return before.measured_kv_cache_tokens
+
+
+def _rolled_back_placement(back: Rollback) -> PlacementStatus:
+    """The placement that the replicas are on again, as it was reported when it served."""
+    message = f"returned to, since plan {back.failed.hash} failed: {back.last.placement.message}"
+    return back.last.placement.model_copy(
+        update={
+            "replicas": back.replicas,
+            "ready_replicas": back.live.ready,
+            "reason": Reason.ROLLED_BACK.value,
+            "message": message,
+        }
+    )
 
 
 def _carried_over(before: PlacementStatus, deployment: ChildDeployment) -> PlacementStatus:

@@ -46,7 +46,7 @@ class Precedence:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Admission:
     """What the other objects leave to this one.
 
     `claims` is what those that go before it would take of the room there is; `may_move` whether it
@@ -57,8 +57,8 @@ class Turn:
     may_move: bool = True
 
 
-ALONE: Final = Turn()
-"""Nobody else waits or moves."""
+UNCONTESTED: Final = Admission()
+"""No other object waits or moves."""
 
 
 def read_claims(
