@@ -25,7 +25,7 @@ from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.children import Child, ChildPod, ContainerEnd, read_deployment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.plan import make_plan
 from tonnage.reconcile.serving import placed_for
 
@@ -268,8 +268,8 @@ inference_pools = st.sampled_from(
     [
         None,
         Child("llama", "u9", "1", {"metadata": {"name": "llama"}, "spec": {}}),
-        Hindrance(Reason.KIND_MISSING, "模" * 3000),
-        Hindrance(Reason.UNREACHABLE, "503", passing=True),
+        OptionalChildError(Reason.KIND_MISSING, "模" * 3000),
+        OptionalChildError(Reason.UNREACHABLE, "503", passing=True),
     ]
 )
 

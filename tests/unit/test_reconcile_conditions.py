@@ -18,7 +18,7 @@ from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
 from tonnage.reconcile.conditions import all_findings, make_conditions
 from tonnage.reconcile.findings import Finding
-from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.outcome import Pending, Scheduled, Unschedulable
 from tonnage.reconcile.plan import Plan, with_optional_child_error
 from tonnage.reconcile.reported import Unobserved
@@ -480,9 +480,9 @@ def test_a_plan_that_learns_more_reports_it_and_keeps_the_times_of_what_has_not_
         "Accepted": "2026-01-01T00:00:00Z",
         **dict.fromkeys(("Placed", "Progressing", "Available", "Ready"), "2026-01-01T12:00:00Z"),
     }
-    error = Hindrance(Reason.UNREACHABLE, "503", passing=True)
-    hindered = with_optional_child_error(plan, error)
-    before, after = plan.status.conditions, hindered.status.conditions
+    error = OptionalChildError(Reason.UNREACHABLE, "503", passing=True)
+    changed = with_optional_child_error(plan, error)
+    before, after = plan.status.conditions, changed.status.conditions
     assert after[:-1] == before
     assert (after[-1].type, after[-1].status, after[-1].message) == (str(POOL), "Unknown", "503")
-    assert hindered.requeue.seconds == 30.0
+    assert changed.requeue.seconds == 30.0

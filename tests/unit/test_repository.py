@@ -47,7 +47,6 @@ PURE_RECONCILE = (
     "status",
     "status_input",
     "terms",
-    "unreachable",
 )
 IMPORT_NAMES = {"prometheus-api-client": "prometheus_api_client", "PyYAML": "yaml"}
 

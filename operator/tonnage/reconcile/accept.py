@@ -1,9 +1,15 @@
-"""Can this spec be planned at all? Before any pool is looked at."""
+"""Can this spec be planned at all? Before any pool is judged.
+
+A first Deployment is made before the operator knows whose the name of its Service is. Where the
+reconcile that follows finds it taken, the status says so, and the next one deletes the Deployment:
+in this order no crash makes it again. What serves, or served once, stays: its users may reach it
+yet.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.api.conditions import Reason
+from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.api.parse import InvalidSpecError
@@ -12,13 +18,16 @@ from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import tell_too_long
 from tonnage.fit.options import InvalidOptionError, engine_options
+from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, Object
 from tonnage.placement.load import Demanded
 from tonnage.placement.request import check_accelerators, check_allowed_rules
+from tonnage.reconcile.actions import Delete
 from tonnage.reconcile.by_load import ByLoad
 from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.priority import UnknownPriorityClass
+from tonnage.reconcile.ready_plan import read_last_ready
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
 
@@ -82,6 +91,33 @@ def refuse_name(taken: Object, of: str) -> Refused:
     )
     again = _RETRY_LEFTOVER_SECONDS if leftover else _RETRY_FOREIGN_SECONDS
     return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=again, passing=leftover)
+
+
+def give_back(observation: Observation, refused: Refused) -> tuple[Delete, ...]:
+    """The Deployments to be deleted: they hold GPUs, and no user can reach their replicas as long
+    as the name is another's."""
+    if refused.reason is not Reason.NAME_CONFLICT or refused.passing or may_serve(observation):
+        return ()
+    return tuple(
+        Delete(DEPLOYMENTS, observation.key.namespace, found.child)
+        for found in observation.deployments
+    )
+
+
+def was_taken(observation: Observation) -> bool:
+    """Whether the last reconcile found a name taken."""
+    conditions = observation.previous_status.get("conditions") or []
+    told = (ConditionType.ACCEPTED, Reason.NAME_CONFLICT)
+    return any((found.get("type"), found.get("reason")) == told for found in conditions)
+
+
+def may_serve(observation: Observation) -> bool:
+    """Whether a user can reach a replica, or could once."""
+    return (
+        observation.service is not None
+        or read_last_ready(observation.previous_status) is not None
+        or any(found.ready > 0 for found in observation.deployments)
+    )
 
 
 def refuse_child(error: ApiError, *, retry_after_seconds: float | None) -> Refused:

@@ -13,12 +13,11 @@ from tonnage.kube.protocol import (
     Object,
     ObjectReader,
 )
-from tonnage.reconcile.accept import Refused, refuse_child, refuse_name
+from tonnage.reconcile.accept import Refused, may_serve, refuse_child, refuse_name, was_taken
 from tonnage.reconcile.actions import Action, Apply, Scale, pinned
 from tonnage.reconcile.children import is_controlled_by
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import HINDRANCES, Hindrance, hindrance_of
-from tonnage.reconcile.unreachable import may_serve, was_taken
+from tonnage.reconcile.optional_child import TOLERATED, OptionalChildError, describe_error
 
 _RETRY_FORBIDDEN_SECONDS: Final = 60.0
 
@@ -108,7 +107,7 @@ async def _find(api: ObjectReader, new: Apply) -> Object | None:
         return None
 
 
-async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> Hindrance | None:
+async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> OptionalChildError | None:
     """Carry out actions that may fail without harm; what is in the way of one, if anything is.
 
     Raises ConflictError, NotFoundError and NotLeadingError: another look will help, or none.
@@ -116,8 +115,8 @@ async def execute_optional(api: KubeApi, actions: Iterable[Action]) -> Hindrance
     for action in actions:
         try:
             await _execute(api, action)
-        except HINDRANCES as error:
-            return hindrance_of(error, action.kind)
+        except TOLERATED as error:
+            return describe_error(error, action.kind)
     return None
 
 

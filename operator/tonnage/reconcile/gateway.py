@@ -18,7 +18,7 @@ from tonnage.reconcile.children import Child
 from tonnage.reconcile.findings import Finding
 from tonnage.reconcile.inference_pool import asked_pool, with_mark
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.reported import read_finding
 from tonnage.render.inference_pool import render_inference_pool
 from tonnage.render.model import Owner
@@ -51,8 +51,8 @@ def plan_gateway(observation: Observation, owner: Owner, *, placed: bool) -> Gat
     asked, found = asked_pool(observation.spec), observation.inference_pool
     if isinstance(observation.spec, InvalidSpecError) or (asked and not placed):
         return GatewayPlan(finding=_as_told_before(observation))
-    if isinstance(found, Hindrance):
-        return hindered(found)
+    if isinstance(found, OptionalChildError):
+        return plan_without_pool(found)
     if asked is not None:
         return _make(owner, asked, found)
     if found is None:
@@ -61,17 +61,19 @@ def plan_gateway(observation: Observation, owner: Owner, *, placed: bool) -> Gat
     return GatewayPlan(actions=(withdraw,))  # what it tells no more wakes the key once more
 
 
-def hindered(why: Hindrance) -> GatewayPlan:
+def plan_without_pool(error: OptionalChildError) -> GatewayPlan:
     """Nothing is done about the pool, and this is told."""
-    again = _TRY_AGAIN_SECONDS if why.passing else None
-    holds = None if why.passing else False
-    return GatewayPlan(finding=Finding(_KIND, holds, why.reason, why.message), again_seconds=again)
+    again = _TRY_AGAIN_SECONDS if error.passing else None
+    holds = None if error.passing else False
+    return GatewayPlan(
+        finding=Finding(_KIND, holds, error.reason, error.message), again_seconds=again
+    )
 
 
 def mark_service(service: Object, observation: Observation) -> Object:
     """The Service, with the mark of a pool while there is to be one, or may still be one."""
     found = observation.inference_pool
-    sure = isinstance(found, Hindrance) and found.reason in _SURE_IT_IS_NOT_OURS
+    sure = isinstance(found, OptionalChildError) and found.reason in _SURE_IT_IS_NOT_OURS
     if asked_pool(observation.spec) is None and (found is None or sure):
         return service
     return with_mark(service, inference_pool_name(observation.key.name))

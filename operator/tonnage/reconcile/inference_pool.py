@@ -13,7 +13,7 @@ from tonnage.kube.kinds import INFERENCE_POOLS
 from tonnage.kube.protocol import Object, ObjectReader
 from tonnage.reconcile.children import Child
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.optional_child import Hindrance, look_at
+from tonnage.reconcile.optional_child import OptionalChildError, read_optional_child
 from tonnage.render.names import inference_pool_name
 
 
@@ -28,14 +28,14 @@ async def find_pool(
     uid: str,
     spec: InferenceDeploymentSpec | InvalidSpecError,
     service: Child | None,
-) -> Child | Hindrance | None:
+) -> Child | OptionalChildError | None:
     """The pool of this object, or why it cannot be told; None where there is none to be looked for.
 
     Raises NotLeadingError and no other ApiError.
     """
     if asked_pool(spec) is None and not is_marked(service):
         return None
-    return await look_at(api, INFERENCE_POOLS, key, inference_pool_name(key.name), uid)
+    return await read_optional_child(api, INFERENCE_POOLS, key, inference_pool_name(key.name), uid)
 
 
 def is_marked(service: Child | None) -> bool:

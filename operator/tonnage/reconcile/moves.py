@@ -19,8 +19,8 @@ from tonnage.reconcile.turn import Precedence
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """An object would leave its pool by choice at `due`; None: not while it is not at rest.
+class MigrationCandidate:
+    """An object would leave its pool by choice at `due`; None: not before it has converged.
 
     `claim` is what it would take where it goes, None where that is not known yet.
     """
@@ -29,12 +29,16 @@ class Wish:
     claim: Reservation | None = None
 
 
-def wish_for(prospect: Prospect | None, owner: tuple[str, str], *, proposed: bool) -> Wish | None:
-    """The wish to go where replicas would by choice. What waits for a person holds up no other
-    object that would move."""
+def candidate_of(
+    prospect: Prospect | None, owner: tuple[str, str], *, proposed: bool
+) -> MigrationCandidate | None:
+    """The migration that the replicas would make by choice. What waits for a person holds up no
+    other object that would move."""
     if prospect is None or proposed:
         return None
-    return Wish(prospect.moves_at if prospect.at_rest else None, prospect.claim(owner))
+    return MigrationCandidate(
+        prospect.moves_at if prospect.at_rest else None, prospect.claim(owner)
+    )
 
 
 class Moves:
@@ -42,10 +46,10 @@ class Moves:
 
     def __init__(self) -> None:
         self._moving: set[Key] = set()
-        self._wishes: dict[Key, tuple[Precedence, Wish]] = {}
+        self._wishes: dict[Key, tuple[Precedence, MigrationCandidate]] = {}
 
     def prime(
-        self, deployments: Iterable[Object], wishes: Iterable[tuple[Precedence, Wish]]
+        self, deployments: Iterable[Object], wishes: Iterable[tuple[Precedence, MigrationCandidate]]
     ) -> None:
         """Who moves now, by the Deployments of all namespaces, and who wished to, for a leader that
         just began."""
@@ -64,7 +68,7 @@ class Moves:
         return not self._moving - {precedence.key} and (first is None or not first < precedence)
 
     def tell(
-        self, precedence: Precedence, *, moves: bool, wish: Wish | None, now: datetime
+        self, precedence: Precedence, *, moves: bool, wish: MigrationCandidate | None, now: datetime
     ) -> Key | None:
         """What an object is about by now; the other whose turn has come by that."""
         before = self._key_in_turn(now)

@@ -39,7 +39,7 @@ from tonnage.reconcile.inference_pool import find_pool
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.long_endpoint import find_long_endpoint, read_context
 from tonnage.reconcile.model_source import HubLookup, read_model
-from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
 from tonnage.reconcile.ready_plan import needs_revisions
 from tonnage.reconcile.turn import Precedence
@@ -96,7 +96,7 @@ class Observation:
     deployments: tuple[ChildDeployment, ...] = ()
     service: Child | None = None
     placement_services: tuple[Child, ...] = ()
-    inference_pool: Child | Hindrance | None = None
+    inference_pool: Child | OptionalChildError | None = None
     pods: tuple[ChildPod, ...] = ()
     revisions: tuple[Object, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)

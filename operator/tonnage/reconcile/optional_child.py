@@ -23,12 +23,12 @@ from tonnage.kube.rights import Right
 from tonnage.reconcile.children import Child, is_controlled_by, read_child
 from tonnage.reconcile.key import Key
 
-HINDRANCES: Final = (ForbiddenError, InvalidError, KindMissingError, TransientError)
+TOLERATED: Final = (ForbiddenError, InvalidError, KindMissingError, TransientError)
 """What is told and not raised. A conflict is raised, for it says that another look will help."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
+class OptionalChildError:
     """Why the child cannot be read or written; `passing` when that may end by itself soon."""
 
     reason: Reason
@@ -36,15 +36,15 @@ class Hindrance:
     passing: bool = False
 
 
-async def look_at(
+async def read_optional_child(
     api: ObjectReader, kind: Kind, key: Key, name: str, uid: str
-) -> Child | Hindrance | None:
+) -> Child | OptionalChildError | None:
     """The child of this name that the object with this uid controls, or why it cannot be told;
     None where there is none."""
     try:
         found = await api.get(kind, key.namespace, name)
-    except HINDRANCES as error:
-        return hindrance_of(error, kind)
+    except TOLERATED as error:
+        return describe_error(error, kind)
     except NotFoundError:
         return None
     if is_controlled_by(found, uid):
@@ -56,22 +56,22 @@ async def look_at(
     owners = found["metadata"].get("ownerReferences") or []
     # The garbage collector is about to remove what a deleted object of the same name had.
     leftover = any(owner.get("kind") == INFERENCE_DEPLOYMENT for owner in owners)
-    return Hindrance(Reason.NAME_CONFLICT, told, passing=leftover)
+    return OptionalChildError(Reason.NAME_CONFLICT, told, passing=leftover)
 
 
-def hindrance_of(error: ApiError, kind: Kind) -> Hindrance:
-    """What one of `HINDRANCES` means, and what to do about it."""
+def describe_error(error: ApiError, kind: Kind) -> OptionalChildError:
+    """What one of `TOLERATED` means, and what to do about it."""
     resource = f"{kind.plural}.{kind.group}"
     match error:
         case ForbiddenError(right=Right() as right):
             told = f"the operator may not {right}; {right.remedy}"
-            return Hindrance(Reason.FORBIDDEN, told)
+            return OptionalChildError(Reason.FORBIDDEN, told)
         case ForbiddenError():
-            return Hindrance(Reason.FORBIDDEN, f"the API server forbids it: {error}")
+            return OptionalChildError(Reason.FORBIDDEN, f"the API server forbids it: {error}")
         case KindMissingError():
             told = f"the cluster knows no {resource} of version {kind.version}; install its CRD"
-            return Hindrance(Reason.KIND_MISSING, told)
+            return OptionalChildError(Reason.KIND_MISSING, told)
         case TransientError():
-            return Hindrance(Reason.UNREACHABLE, str(error), passing=True)
+            return OptionalChildError(Reason.UNREACHABLE, str(error), passing=True)
         case _:
-            return Hindrance(Reason.CHILD_REFUSED, f"the API server refuses it: {error}")
+            return OptionalChildError(Reason.CHILD_REFUSED, f"the API server refuses it: {error}")

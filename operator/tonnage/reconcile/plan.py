@@ -20,21 +20,21 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.accept import Accepted, Refused, accept
+from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
 from tonnage.reconcile.actions import Action, apply_if_changed, stamped
 from tonnage.reconcile.approval import ApprovalState, settle, terms_of
 from tonnage.reconcile.attempts import attempts_now
 from tonnage.reconcile.by_load import Taken, follow_load, scaling_before, scaling_status, taken_by
 from tonnage.reconcile.context import Dependencies, ReconcileContext, owner_of
 from tonnage.reconcile.endpoints import plan_endpoints
-from tonnage.reconcile.gateway import GatewayPlan, hindered, plan_gateway
+from tonnage.reconcile.gateway import GatewayPlan, plan_gateway, plan_without_pool
 from tonnage.reconcile.handover import hand_over
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.ledger import reserve_all
 from tonnage.reconcile.move import MoveReason
-from tonnage.reconcile.moves import Wish, is_under_way, wish_for
+from tonnage.reconcile.moves import MigrationCandidate, candidate_of, is_under_way
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import Hindrance
+from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.outcome import (
     Pending,
     PendingApproval,
@@ -53,7 +53,6 @@ from tonnage.reconcile.serving import newest, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.status_input import StatusInput
 from tonnage.reconcile.turn import UNCONTESTED, Admission
-from tonnage.reconcile.unreachable import give_back, was_taken
 
 _AT_ONCE_SECONDS: Final = 0.1
 """What was found stands in the status, and the next reconcile acts on it."""
@@ -70,8 +69,8 @@ class Plan:
     `children` are those that the replicas are to run as, complete, whether or not they have to be
     written now; `waits_for_capacity`: the key is to be woken when GPUs become free, and `claims` is
     what the object would take of them. `moves`: it has left a pool and does not all serve from the
-    new one yet; `wish` is to leave its own by choice. `lessons` are what its replicas teach of
-    memory, for the plans to come.
+    new one yet; `migration_candidate` is to leave its own by choice. `lessons` are what its
+    replicas teach of memory, for the plans to come.
     """
 
     observation: Observation
@@ -85,7 +84,7 @@ class Plan:
     waits_for_capacity: bool = False
     claims: tuple[Reservation, ...] = ()
     moves: bool = False
-    wish: Wish | None = None
+    migration_candidate: MigrationCandidate | None = None
     lessons: tuple[MemoryCorrection, ...] = ()
 
     @cached_property
@@ -131,9 +130,9 @@ def plan_without_right(plan: Plan, right: Right) -> Plan:
     return _with_gateway(replace(remains, requeue=Requeue(_RETRY_RIGHT_SECONDS)))
 
 
-def with_optional_child_error(plan: Plan, error: Hindrance) -> Plan:
+def with_optional_child_error(plan: Plan, error: OptionalChildError) -> Plan:
     """The plan as carried out but for its optional actions, with what was in their way."""
-    return _with_pool_finding(plan, hindered(error))
+    return _with_pool_finding(plan, plan_without_pool(error))
 
 
 def _plan_replicas(
@@ -287,7 +286,9 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         waits_for_capacity=placed.is_short or _waits_to_return(context.accepted, placed),
         claims=find_claims(placed, observation, proposed=approval.is_proposed),
         moves=sets_out or is_under_way(observation.deployments),
-        wish=wish_for(placed.prospect, observation.owner, proposed=approval.is_proposed),
+        migration_candidate=candidate_of(
+            placed.prospect, observation.owner, proposed=approval.is_proposed
+        ),
         lessons=reviewed.lessons,
     )
 

@@ -90,7 +90,9 @@ class Planner:
             self._fleet.wait_for_capacity(precedence, plan.claims)
         else:
             self._fleet.stop_waiting(observation.key)
-        called = self._moves.tell(precedence, moves=plan.moves, wish=plan.wish, now=now)
+        called = self._moves.tell(
+            precedence, moves=plan.moves, wish=plan.migration_candidate, now=now
+        )
         if called is not None:
             self._wake(called)
         return plan

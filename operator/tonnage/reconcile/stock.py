@@ -10,7 +10,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.ledger import read_reservations
-from tonnage.reconcile.moves import Moves, Wish
+from tonnage.reconcile.moves import MigrationCandidate, Moves
 from tonnage.reconcile.priority import PriorityClasses
 from tonnage.reconcile.retain import read_time
 from tonnage.reconcile.turn import Precedence, read_claims
@@ -66,9 +66,9 @@ def _read_statuses(
         yield Precedence(known, parse_time(metadata["creationTimestamp"]), key), status
 
 
-def _read_wish(status: InferenceDeploymentStatus) -> Wish | None:
+def _read_wish(status: InferenceDeploymentStatus) -> MigrationCandidate | None:
     moves_at = read_time(status.rebalance.moves_at) if status.rebalance else None
-    return Wish(moves_at) if moves_at is not None else None
+    return MigrationCandidate(moves_at) if moves_at is not None else None
 
 
 def _class_name(body: Object) -> str | None:
