@@ -1,0 +1,55 @@
+"""The InferenceDeployments that an object is, belongs to or serves. Pure; input may be hostile."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.protocol import Kind, Object
+
+_Owners = set[tuple[str, str]]
+
+
+def owner_keys(kind: Kind, obj: Object) -> _Owners:
+    """Namespace and name of each InferenceDeployment that an object of this kind concerns."""
+    read = _READERS.get(kind)
+    return read(_mapping(obj.get("metadata"))) if read else set()
+
+
+def _itself(metadata: Mapping[str, Any]) -> _Owners:
+    return _owner(metadata.get("namespace"), metadata.get("name"))
+
+
+def _controller(metadata: Mapping[str, Any]) -> _Owners:
+    """The controller ownerReference, where it is an InferenceDeployment."""
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else []:
+        owner = _mapping(reference)
+        group = str(owner.get("apiVersion", "")).partition("/")[0]
+        if owner.get("controller") is True and (group, owner.get("kind")) == _OWNER:
+            return _owner(metadata.get("namespace"), owner.get("name"))
+    return set()
+
+
+def _label(metadata: Mapping[str, Any]) -> _Owners:
+    """The label; a Pod has no other sign, for its controller is a ReplicaSet."""
+    return _owner(metadata.get("namespace"), _mapping(metadata.get("labels")).get(LABEL_OWNER))
+
+
+def _owner(namespace: object, name: object) -> _Owners:
+    if isinstance(namespace, str) and namespace and isinstance(name, str) and name:
+        return {(namespace, name)}
+    return set()
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+_OWNER: Final = (GROUP, INFERENCE_DEPLOYMENT)
+_READERS: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
+    INFERENCE_DEPLOYMENTS: lambda metadata: _itself(metadata) | _controller(metadata),
+    DEPLOYMENTS: lambda metadata: _controller(metadata) | _label(metadata),
+    SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
+    PODS: _label,
+}

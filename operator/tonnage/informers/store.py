@@ -1,0 +1,263 @@
+"""A store of one kind: the latest version of each object, with indexes.
+
+Invariants:
+
+- A version never replaces a newer one. resourceVersions of one cluster are compared as integers,
+  which Kubernetes guarantees since 1.35 (KEP-5504) and every release did before.
+- What a list does not show is gone, unless the store has it in a version newer than the list.
+- An object that is gone does not come back by older news (`Expectations`).
+- The answer to an own write is in the store before the write returns to its caller; the event of
+  that write is then no change.
+
+A store keeps what `read` makes of an object, so that nobody can change a stored object by accident
+and memory holds only what is needed.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from tonnage.informers.expectations import Expectations
+from tonnage.kube.protocol import Object
+
+T = TypeVar("T")
+
+Place = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-scoped object is empty."""
+
+IndexKeys = Callable[[Object], Iterable[Hashable]]
+"""The keys under which an index finds an object."""
+
+NO_VERSION: Final = 0
+"""Older than every version of an API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """An object before and after; None where it was not there, or is gone.
+
+    `obj` is the object as it was read, None where it is gone. `index_keys` are those under which
+    any index found it before or finds it now. `is_own`: the operator itself has written it.
+    """
+
+    place: Place
+    before: T | None
+    after: T | None
+    obj: Object | None
+    index_keys: Mapping[str, tuple[Hashable, ...]]
+    is_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[T]):
+    uid: str
+    version: int
+    value: T
+    index_keys: Mapping[str, tuple[Hashable, ...]]
+
+
+class Store(Generic[T]):
+    """Objects of one kind by namespace and name.
+
+    `read` makes what is kept, `indexes` are named functions from an object to keys. `on_change` is
+    called after each change. For one event loop.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Object], T],
+        *,
+        indexes: Mapping[str, IndexKeys] | None = None,
+        on_change: Callable[[Change[T]], None] = lambda _: None,
+        expectations: Expectations | None = None,
+    ) -> None:
+        self._read = read
+        self._index_keys = dict(indexes or {})
+        self._on_change = on_change
+        self.expectations: Final = Expectations() if expectations is None else expectations
+        self._entries: dict[Place, _Entry[T]] = {}
+        self._indexes: dict[str, dict[Hashable, dict[Place, None]]] = {
+            name: {} for name in self._index_keys
+        }
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # Reading
+
+    def get(self, namespace: str | None, name: str) -> T | None:
+        """What is kept of the object; None where it is not there."""
+        entry = self._entries.get((namespace or "", name))
+        return None if entry is None else entry.value
+
+    def values(self) -> Iterator[T]:
+        """All that is kept."""
+        return (entry.value for entry in self._entries.values())
+
+    def places(self) -> list[Place]:
+        """Namespace and name of all objects, in order."""
+        return sorted(self._entries)
+
+    def index_values(self, index: str) -> set[Hashable]:
+        """All keys of an index."""
+        return set(self._indexes[index])
+
+    def by_index(self, index: str, key: Hashable) -> list[T]:
+        """What is kept of the objects with this key, by namespace and name."""
+        places = sorted(self._indexes[index].get(key, ()))
+        return [self._entries[place].value for place in places]
+
+    def has_version(self, obj: Object) -> bool:
+        """Whether the store has this object in this version or a newer one, or knows it as
+        deleted; of `obj` only the metadata is needed."""
+        metadata = obj["metadata"]
+        if self.expectations.is_deleted(metadata["uid"], _version(metadata)):
+            return True
+        entry = self._entries.get(_place(metadata))
+        return entry is not None and entry.version >= _version(metadata)
+
+    # Events
+
+    def observe(self, event_type: str | None, obj: Object) -> None:
+        """Take in an event of a watch; None is the type of an object that a list shows."""
+        metadata = obj["metadata"]
+        self.expectations.observe_event(metadata["uid"])
+        if event_type != "DELETED":
+            self._put(obj)
+            return
+        version = _version(metadata)
+        self.expectations.expect_deletion(metadata["uid"], version)
+        entry = self._entries.get(_place(metadata))
+        if entry is not None and entry.version <= version:
+            # Of another uid, it was gone before the one that is deleted now.
+            self.expectations.expect_deletion(entry.uid, version)
+            self._remove(_place(metadata), entry)
+
+    # Own writes
+
+    def put_written(self, obj: Object) -> None:
+        """Keep the answer to an own write, unless the store already has newer news."""
+        if not self.has_version(obj):
+            self.expectations.expect_event(obj["metadata"]["uid"])
+            self._put(obj, is_own=True)
+
+    def remove_deleted(self, namespace: str | None, name: str, uid: str) -> None:
+        """Forget an object that the API server has deleted at the operator's request."""
+        self.expectations.expect_deletion(uid)
+        self.expectations.expect_event(uid)
+        place = namespace or "", name
+        entry = self._entries.get(place)
+        if entry is not None and entry.uid == uid:
+            self._remove(place, entry, is_own=True)
+
+    # Lists
+
+    def begin_list(self, namespace: str | None = None) -> "Listing[T]":
+        """Take in a list of all objects, of one namespace or (None) of all."""
+        return Listing(self, namespace)
+
+    def _absent(
+        self, namespace: str | None, listed: set[Place], version: int
+    ) -> list[tuple[Place, _Entry[T]]]:
+        """What a list of this version would show and does not."""
+        return [
+            (place, entry)
+            for place, entry in self._entries.items()
+            if place not in listed and namespace in (None, place[0]) and entry.version <= version
+        ]
+
+    def _end_list(self, namespace: str | None, listed: set[Place], version: int) -> int:
+        absent = self._absent(namespace, listed, version)
+        for place, entry in absent:
+            self.expectations.expect_deletion(entry.uid, version)
+            self._remove(place, entry)
+        return len(absent)
+
+    # Inside
+
+    def _put(self, obj: Object, *, is_own: bool = False) -> None:
+        metadata = obj["metadata"]
+        place, version = _place(metadata), _version(metadata)
+        before = self._entries.get(place)
+        is_known = before is not None and version <= before.version
+        if is_known or self.expectations.is_deleted(metadata["uid"], version):
+            return
+        if before is not None and before.uid != metadata["uid"]:
+            self.expectations.expect_deletion(before.uid, version)
+        keys = {name: tuple(keys(obj)) for name, keys in self._index_keys.items()}
+        entry = _Entry(metadata["uid"], version, self._read(obj), keys)
+        if before is not None:
+            self._drop(place, before)
+        self._entries[place] = entry
+        for name, index_keys in keys.items():
+            for key in index_keys:
+                self._indexes[name].setdefault(key, {})[place] = None
+        value = None if before is None else before.value
+        known = {} if before is None else before.index_keys
+        self._on_change(Change(place, value, entry.value, obj, _union(known, keys), is_own))
+
+    def _remove(self, place: Place, entry: _Entry[T], *, is_own: bool = False) -> None:
+        self._drop(place, entry)
+        self._on_change(Change(place, entry.value, None, None, entry.index_keys, is_own))
+
+    def _drop(self, place: Place, entry: _Entry[T]) -> None:
+        del self._entries[place]
+        for name, index_keys in entry.index_keys.items():
+            index = self._indexes[name]
+            for key in index_keys:
+                places = index[key]
+                del places[place]
+                if not places:
+                    del index[key]
+
+
+class Listing(Generic[T]):
+    """A list on its way into a store, object by object."""
+
+    def __init__(self, store: Store[T], namespace: str | None) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._listed: set[Place] = set()
+
+    def take(self, obj: Object) -> None:
+        """The list shows this object."""
+        self._listed.add(_place(obj["metadata"]))
+        self._store._put(obj)
+
+    def confirm(self, obj: Object) -> bool:
+        """The list shows this object, of which the metadata is enough; whether the store has it in
+        this version or a newer one."""
+        self._listed.add(_place(obj["metadata"]))
+        return self._store.has_version(obj)
+
+    def is_exact(self, version: str) -> bool:
+        """Whether the store has no object that a list of this version would show and does not."""
+        return not self._store._absent(self._namespace, self._listed, parse_version(version))
+
+    def end(self, version: str) -> int:
+        """The list is complete, and of this version: objects that it does not show are gone. The
+        answer is their number."""
+        return self._store._end_list(self._namespace, self._listed, parse_version(version))
+
+
+def _union(
+    before: Mapping[str, tuple[Hashable, ...]], after: Mapping[str, tuple[Hashable, ...]]
+) -> Mapping[str, tuple[Hashable, ...]]:
+    if before == after:
+        return after
+    return {
+        name: tuple(dict.fromkeys((*before.get(name, ()), *keys))) for name, keys in after.items()
+    }
+
+
+def parse_version(version: str) -> int:
+    """A resourceVersion as a number; one that is none is older than all others."""
+    return int(version) if version.isdecimal() else NO_VERSION
+
+
+def _place(metadata: Mapping[str, str]) -> Place:
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+def _version(metadata: Mapping[str, str]) -> int:
+    return parse_version(metadata["resourceVersion"])
