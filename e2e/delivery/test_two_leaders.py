@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from e2e.admin import WRITES, Admin
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.end_state import everything
 from e2e.journeys.user import User, argument
-from e2e.models import inference
+from e2e.models import WEIGHTS_BYTES, inference, inline_source
 from e2e.operator_process import NAMESPACE, USER, OperatorProcess
 from e2e.rest import Json
 from e2e.stack import Stack
@@ -90,16 +91,21 @@ def test_a_frozen_leader_is_replaced_in_time_and_writes_nothing_when_it_thaws(
     fleet("mixed")
     frozen, way = replicas.leader(user.admin)
     standby = replicas.other(frozen)
-    user.apply(inference("llama", "llama-3.1-8b", max_model_len=4096))
+    facts = inline_source("llama-3.1-8b")["inline"]["config"]
+    data = {"config.json": json.dumps(facts), "weightsBytes": str(WEIGHTS_BYTES["llama-3.1-8b"])}
+    metadata = {"name": "facts"}
+    user.admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    model = {"source": {"configMap": {"name": "facts", "loadFrom": "acme/llama"}}}
+    user.apply(inference("llama", max_model_len=4096, model=model))
     user.wait_ready("llama")
     user.await_quiet()
     mark, last_read = user.admin.audit_mark(), Held()
 
-    def looks_for_its_deployments(call: Call) -> bool:
-        return call.path == f"/apis/apps/v1/namespaces/{user.namespace}/deployments"
+    def reads_the_facts(call: Call) -> bool:
+        return call.path == f"/api/v1/namespaces/{user.namespace}/configmaps/facts"
 
-    with way.storm(looks_for_its_deployments, last_read) as storm:
-        user.apply(inference("llama", "llama-3.1-8b", max_model_len=8192))
+    with way.storm(reads_the_facts, last_read) as storm:
+        user.apply(inference("llama", max_model_len=8192, model=model))
         user.admin.until("it to be about to write", lambda: storm.met)
         frozen.freeze()
         began = time.monotonic()

@@ -60,6 +60,11 @@ ROLE_REVOKED = (
 )
 """The words of the authorizer of RBAC."""
 
+LIST_REVOKED = (
+    'pods is forbidden: User "tonnage" cannot list resource "pods" in API group ""'
+    " at the cluster scope"
+)
+
 
 @pytest.fixture(scope="module")
 def weather(control_plane: Stack) -> Iterator[WeatherProxy]:
@@ -273,10 +278,7 @@ PAUSES = {"429 with Retry-After": 0.9}
 
 def shortest_pause(storm: Storm) -> float:
     """Between two times at which one of the objects was asked for."""
-    asked = {
-        name: [call.at for call in storm.met if call.path.endswith(f"/inferencedeployments/{name}")]
-        for name in NAMES
-    }
+    asked = {name: [call.at for call in storm.met if f"/{name}" in call.path] for name in NAMES}
     return min(later - at for times in asked.values() for at, later in pairwise(times))
 
 
@@ -343,6 +345,25 @@ def test_a_lease_that_cannot_be_renewed_ends_the_process_and_the_next_one_goes_o
         act(served)
         await_end(served, operator)
     goes_on(served, operator)
+
+
+def test_what_may_not_be_listed_any_more_is_neither_ready_nor_unready(
+    begun: User, operator: OperatorProcess, weather: WeatherProxy
+) -> None:
+    """The watch of the pods is lost, and the list that it asks for is denied."""
+    before = begun.pods("changed")
+
+    def lists_pods(call: Call) -> bool:
+        return call.method == "GET" and call.path == "/api/v1/pods"
+
+    with weather.storm(lists_pods, refused(403, "Forbidden", LIST_REVOKED)):
+        assert weather.end_watches(410) > 0
+        status = begun.wait("changed", has("Ready", "Unknown", "Forbidden"))
+        assert condition(status, "Available")["status"] == "True"
+        assert status["placements"]
+        assert begun.pods("changed") == before
+    begun.wait_ready("changed", timeout=MINUTE)
+    assert_alive(operator)
 
 
 def test_a_watch_that_fails_for_another_cause_than_its_age_ends_the_process(

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.events [--nodes 2000 --pods 8000 --objects 500]
 
-The process is the operator's own but for its loop, which does nothing: watches, router, cache,
-lists and queue. Its API server is another process, and speaks HTTP on loopback. Objects have the
+The process is the operator's own but for its loop, which does nothing: watches, stores, triggers,
+fleet and queue. Its API server is another process, and speaks HTTP on loopback. Objects have the
 sizes that they have in a GPU cluster. Each kind comes by itself at first, then all together at
 2,000 a second, then as fast as they are taken in. CPU is that of the operator's process; what it
 takes at rest is not counted.
@@ -30,13 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tonnage.kube.connection import connect
-from tonnage.kube.kinds import NODES
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.runtime.settings import Settings
-from tonnage.watch.parts import Parts, assemble
+from tonnage.watch.components import Components, assemble
 from tonnage.watch.process import Operator
 from tonnage.watch.scope import Scope
-from tonnage.watch.work import Surroundings, Work
+from tonnage.watch.work import LoopDependencies, Work
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -63,7 +62,7 @@ DROP_SECONDS: Final = 12.0
 SAMPLE_SECONDS: Final = 0.002
 
 
-def no_work(_: Surroundings) -> Work:
+def no_work(_: LoopDependencies) -> Work:
     """What the loop does is measured by others."""
 
     async def reconcile(_: Key) -> Requeue:
@@ -94,12 +93,12 @@ class Figures:
 class Gauge:
     """Looks at the running operator."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     def events(self, plurals: Mapping[str, float]) -> int:
-        """How many the router was told so far."""
-        told = self._parts.metrics.registry.get_sample_value
+        """How many watches have brought so far."""
+        told = self._components.metrics.registry.get_sample_value
         return sum(int(told("tonnage_watch_events_total", {"kind": each}) or 0) for each in plurals)
 
     async def watch(self, plurals: Mapping[str, float], until: asyncio.Future[object]) -> Figures:
@@ -110,7 +109,7 @@ class Gauge:
             asked = time.monotonic()
             await asyncio.sleep(SAMPLE_SECONDS)
             lags.append(time.monotonic() - asked - SAMPLE_SECONDS)
-            deepest = max(deepest, self._parts.queue.depth)
+            deepest = max(deepest, self._components.loop.queue.depth)
             if until.done():
                 result = until.result()
                 want = sum(result.values()) if isinstance(result, dict) else 0
@@ -124,19 +123,19 @@ async def main(sizes: argparse.Namespace) -> None:
     console.print(f"load average {os.getloadavg()[0]:.1f}")
     async with (
         busy_server(sizes) as url,
-        operator(url) as parts,
+        operator(url) as components,
         aiohttp.ClientSession() as session,
     ):
         began = time.monotonic()
-        counts = parts.fleet.counts()
-        while counts[NODES]() < sizes.nodes or parts.health.missing():  # noqa: ASYNC110 - as probes
+        nodes = components.informers.stores.nodes
+        while len(nodes) < sizes.nodes or components.health.missing():  # noqa: ASYNC110 - as probes
             await asyncio.sleep(0.05)
         console.print(f"{sizes.nodes:,} nodes, {sizes.pods:,} pods, {sizes.objects:,} objects")
         seconds, cpu = time.monotonic() - began, time.process_time()
         console.print(f"known after {seconds:.1f} s, {cpu:.1f} s of CPU since the start of Python")
         await asyncio.sleep(DROP_SECONDS)
         console.print(f"resident {resident_mib():.0f} MiB")
-        gauge = Gauge(parts)
+        gauge = Gauge(components)
         rest = await gauge.watch(MIX, asyncio.ensure_future(asyncio.sleep(ALONE_SECONDS)))
         idle = rest.cpu_seconds / rest.seconds
 
@@ -192,18 +191,18 @@ async def busy_server(sizes: argparse.Namespace) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def operator(url: str) -> AsyncIterator[Parts]:
+async def operator(url: str) -> AsyncIterator[Components]:
     """The operator, running in this process."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(config_of(url)))
         settings = Settings(kubeconfig=str(kubeconfig), listen="127.0.0.1:0")
         async with connect(settings.kubeconfig) as connection:
-            parts = assemble(settings, connection, no_work, Scope())
-            process = Operator(parts)
+            components = assemble(settings, connection, no_work, Scope())
+            process = Operator(components)
             running = asyncio.create_task(process.run())
             try:
-                yield parts
+                yield components
             finally:
                 process._end_as_asked()
                 await running

@@ -25,7 +25,6 @@ from random import Random
 from e2e.fleet_labels import known_accelerators
 from e2e.fleet_nodes import render_nodes
 from tests.support.cluster import spec_of
-from tests.support.fleet_objects import show
 from tests.support.gpu_nodes import gpu_pod_body
 from tests.support.shapes import load_shape
 from tonnage.api.parse import parse_spec
@@ -33,8 +32,9 @@ from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.resources import gpu_counts
+from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS, SERVICES
-from tonnage.kube.protocol import Object
+from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.actions import Apply
 from tonnage.reconcile.children import ChildPod, read_child, read_deployment
 from tonnage.reconcile.context import Dependencies
@@ -43,6 +43,8 @@ from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.priority import Priority
+from tonnage.watch.triggers import Triggers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS, KINDS, DISCOVERED = 200, 20, 20
@@ -104,6 +106,16 @@ def raw_pods(nodes: Sequence[Object]) -> list[Object]:
     return found
 
 
+class NoQueue:
+    """Nobody is woken here."""
+
+    def add(self, key: Key, urgency: Priority = Priority.EVENT) -> None:
+        """Nothing."""
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Nothing."""
+
+
 class Bench:
     """A fleet as the operator has it, and an object to be planned."""
 
@@ -114,9 +126,15 @@ class Bench:
         self.state = FleetState(self.world.catalog, lambda: None, lambda: None, lambda _: None)
         self.nodes = raw_nodes(nodes, pools)
         self.pods = raw_pods(self.nodes)
-        show(self.state, NODES, self.nodes)
-        show(self.state, ACCELERATOR_POOLS, raw_pools(pools))
-        show(self.state, PODS, self.pods)
+        self.stores = Stores(Triggers(NoQueue(), self.state, list).on_change)
+        self.version = 0
+        for kind, bodies in (
+            (NODES, self.nodes),
+            (ACCELERATOR_POOLS, raw_pools(pools)),
+            (PODS, self.pods),
+        ):
+            for body in bodies:
+                self.tell(kind, body)
         names = [pool.name for pool in self.state.view().pools()]
         for number in range(500):  # objects of others whose replicas are not all scheduled yet
             key = Key("others", f"object-{number}")
@@ -125,31 +143,38 @@ class Bench:
             self.state.reserve(key, [held])
         self.state.view().pools()
 
+    def tell(self, kind: Kind, body: Object, event_type: str = "MODIFIED") -> None:
+        """A watch brings the object in a new version."""
+        self.version += 1
+        body["metadata"]["resourceVersion"] = str(self.version)
+        self.stores.of(kind).observe(event_type, body)
+
     def cordon(self) -> None:
         """A node is cordoned, or is not any more."""
         body = self.random.choice(self.nodes)
         body["spec"]["unschedulable"] ^= True
-        self.state.observe_node(body)
+        self.tell(NODES, body)
 
     def leave(self) -> None:
         """A node is gone."""
         self.gone = self.random.choice(self.nodes)
-        self.state.forget_node(self.gone)
+        self.tell(NODES, self.gone, "DELETED")
 
     def join(self) -> None:
         """A node is there."""
-        self.state.observe_node(self.gone)
+        self.gone["metadata"]["uid"] += "+"  # a uid is never used again
+        self.tell(NODES, self.gone)
 
     def end_or_start(self) -> None:
         """A pod ends, or comes back."""
         body = self.random.choice(self.pods)
         ended = body["status"]["phase"] == "Succeeded"
         body["status"]["phase"] = "Running" if ended else "Succeeded"
-        self.state.observe_pod(body)
+        self.tell(PODS, body)
 
     def beat(self) -> None:
         """A node is as it was, which its kubelet says every five minutes."""
-        self.state.observe_node(self.random.choice(self.nodes))
+        self.tell(NODES, self.random.choice(self.nodes))
 
     def plan(self, observation: Observation) -> Plan:
         return make_plan(observation, self.state.view(), self.world, NOW)
@@ -195,7 +220,7 @@ def running(bench: Bench, observation: Observation) -> Observation:
     for number, host in enumerate(hosts):
         held = {pool.resource.partition(".")[0]: str(gpus)}
         body = gpu_pod_body(f"llama-{number}", node=host, labels=labels, gpus=held)
-        bench.state.observe_pod(body)
+        bench.tell(PODS, body)
     status = {
         "observedGeneration": 1,
         "replicas": 2,

@@ -1,16 +1,19 @@
 """The client against a real API server: the contract that the fake keeps too."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
 from e2e.stack import Stack
 from tests.support.api_contract import ApiContract
-from tests.support.contract_world import World
+from tests.support.contract_world import World, config_map, version
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import connect
-from tonnage.kube.protocol import Kind, NotFoundError, Object
+from tonnage.kube.kinds import CONFIG_MAPS
+from tonnage.kube.protocol import Kind, NotFoundError, Object, Parts, Selection
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 
@@ -55,3 +58,24 @@ class TestRealApiServer(ApiContract):
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
             )
             yield World(api, AioLeaseApi(transport), _User(api, transport), namespace)
+
+    @pytest.mark.parametrize("how", ["deleted", "not selected any more"])
+    async def test_watch_tells_of_an_end_in_a_version_newer_than_the_object(
+        self, world: World, how: str
+    ) -> None:
+        """So a store can tell late news of the object from its return to the selection."""
+        selection = Selection(CONFIG_MAPS, world.namespace, {"team": "chat"})
+        live = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        if how == "deleted":
+            await world.user.remove(CONFIG_MAPS, world.namespace, "facts")
+        else:
+            other = config_map(world, a="1")
+            other["metadata"]["labels"] = {"team": "code"}
+            after = await world.api.apply(CONFIG_MAPS, other)
+        watch = world.api.watch(selection, Parts.FULL, version(live))
+        async with asyncio.timeout(30), aclosing(watch) as events:
+            event = await anext(events)
+        assert (event.type, event.object["metadata"]["uid"]) == ("DELETED", live["metadata"]["uid"])
+        assert int(version(event.object)) > int(version(live))
+        if how != "deleted":
+            assert version(event.object) == version(after)

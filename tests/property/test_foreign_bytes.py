@@ -45,9 +45,8 @@ ELSEWHERE = {
     "cli/fit_flags.py": "arguments that a person types: unit/test_cli_fit.py",
     "cli/fit_values.py": "arguments that a person types: unit/test_cli_fit.py",
     "cli/plan_diff.py": "keys of managedFields, which the API server parses before it stores them",
-    "reconcile/placements.py": "an annotation that was rendered in the same breath",
     "informers/stores.py": "what the same process has packed",
-    "reconcile/looks.py": "what the same process has packed",
+    "reconcile/placements.py": "an annotation that was rendered in the same breath",
     "reconcile/model_source.py": "a Secret's value: test_a_secret_that_is_none",
     "telemetry/prometheus.py": "an answer of Prometheus: test_an_error_of_prometheus",
 }

@@ -66,10 +66,10 @@ class Approving(Cluster):
     def proposed(self) -> Any:
         return self.status().get("proposedPlan")
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         before = self._running()
         approved = self.inference_deployment()["spec"].get("approvedPlan")
-        seconds = await super().take_turn(name)
+        seconds = await super().reconcile(name)
         for deployment, runs in self._running().items():
             if before.get(deployment) != runs:
                 assert approved in self.proposals, f"{deployment} is {runs}: nobody was asked"

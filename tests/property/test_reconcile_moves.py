@@ -55,9 +55,9 @@ class Watched(Cluster):
         self.noted: list[tuple[str, str, datetime, str]] = []
         """Object, reason, time, and why."""
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         before = self._moved()
-        seconds = await super().take_turn(name)
+        seconds = await super().reconcile(name)
         for key, text in self._moved().items():
             if text is not None and before.get(key) != text:
                 told = json.loads(text)
@@ -165,10 +165,10 @@ def test_moves_are_as_far_apart_as_the_user_said(history: list[tuple[str, Any, A
 class OneAtATime(Watched):
     """A cluster that looks, whenever one begins to move by choice, whether another moves."""
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         others = [one for one in NAMES if one != name and self.under_way(one)]
         known = len(self.noted)
-        seconds = await super().take_turn(name)
+        seconds = await super().reconcile(name)
         for _, reason, _, why in self.noted[known:]:
             assert not (others and is_by_choice(reason, why)), f"{name} moves while {others} do"
         return seconds

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation, measure_nothing, observe
+from tonnage.reconcile.observe import Observation, observe
 from tonnage.reconcile.plan import make_plan
 from tonnage.reconcile.turn import Admission
 
@@ -51,12 +51,12 @@ steps = st.one_of(
 class Just(Cluster):
     """A cluster that asks, whenever an object takes GPUs, whether one before it is deprived."""
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         self.watch()
         waiting = [one for one in NAMES if one != name and self.waits(one)]
         could = {one: await self.would_take(one) for one in waiting}
         before = self.reserved(name)
-        seconds = await super().take_turn(name)
+        seconds = await super().reconcile(name)
         if self.reserved(name) > before:
             me = await self._observation(name)
             for one, gpus in could.items():
@@ -87,9 +87,7 @@ class Just(Cluster):
         return sum(found.replicas * found.gpus_per_replica for found in plan.reservations)
 
     async def _observation(self, name: str) -> Observation | None:
-        find = self.reconciler._priorities.find
-        key = Key(NAMESPACE, name)
-        return await observe(self.api, lambda *_: self.hub.answer, measure_nothing, key, find)
+        return await observe(self.sources, Key(NAMESPACE, name))
 
     def reserved(self, name: str) -> int:
         owner = (NAMESPACE, name)

@@ -108,9 +108,9 @@ class AuditedSite(Site):
             for pod in died:
                 self._trials.note_death(pod, generations)
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         calls = len(self.api.calls)
-        seconds = await super().take_turn(name)
+        seconds = await super().reconcile(name)
         self.account.reconciles += 1
         for call in self.api.calls[calls:]:
             if (call.verb, call.kind, call.effective) == ("apply", DEPLOYMENTS, True):

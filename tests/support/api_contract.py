@@ -27,10 +27,10 @@ from tonnage.kube.kinds import (
 from tonnage.kube.protocol import (
     ConflictError,
     KindMissingError,
-    Listing,
     NotFoundError,
     Object,
     Parts,
+    Selection,
 )
 from tonnage.kube.protocol import Kind as KindOf
 
@@ -247,14 +247,75 @@ class ReadContract:
         everywhere = await world.api.list(CONFIG_MAPS, None, {"team": "code"})
         assert "two" in [each["metadata"]["name"] for each in everywhere]
 
-    async def test_metadata_tells_the_version_of_what_is_listed(self, world: World) -> None:
-        await world.api.apply(SERVICES, service(world))
-        whole: list[Object] = []
-        metadata: list[Object] = []
-        await world.api.each(Listing(SERVICES, Parts.WHOLE, world.namespace), whole.append)
-        await world.api.each(Listing(SERVICES, Parts.METADATA, world.namespace), metadata.append)
-        assert [*map(_version_of, metadata)] == [*map(_version_of, whole)]
-        assert len(metadata) == 1
+    @pytest.mark.parametrize("parts", list(Parts))
+    async def test_each_says_which_object_it_hands_over_and_in_which_version(
+        self, world: World, parts: Parts
+    ) -> None:
+        live = await world.api.create(SERVICES, service(world))
+        (found,) = await _each(world, Selection(SERVICES, world.namespace), parts)
+        assert _version_of(found) == _version_of(live)
+        assert found["metadata"]["name"] == live["metadata"]["name"]
+
+    async def test_each_hands_over_full_objects_as_get_reads_them(self, world: World) -> None:
+        live = await world.api.apply(SERVICES, service(world))
+        live["metadata"].pop("managedFields", None)
+        (found,) = await _each(world, Selection(SERVICES, world.namespace))
+        assert found == live
+
+    async def test_each_selects_by_namespace_labels_and_fields(self, world: World) -> None:
+        for name, team in (("one", "chat"), ("two", "chat"), ("three", "code")):
+            body = config_map(world, name, a="1")
+            body["metadata"]["labels"] = {"team": team}
+            await world.api.apply(CONFIG_MAPS, body)
+        selections = {
+            "a label": Selection(CONFIG_MAPS, world.namespace, {"team": "chat"}),
+            "no such label": Selection(CONFIG_MAPS, world.namespace, {"team": None}),
+            "a field": Selection(CONFIG_MAPS, world.namespace, fields="metadata.name=three"),
+            "no such field": Selection(
+                CONFIG_MAPS, world.namespace, {"team": "chat"}, "metadata.name!=one"
+            ),
+            "another namespace": Selection(CONFIG_MAPS, f"{world.namespace}-other"),
+        }
+        found = {
+            name: {each["metadata"]["name"] for each in await _each(world, selection)}
+            for name, selection in selections.items()
+        }
+        found["no such label"] -= {"kube-root-ca.crt"}  # of each namespace of a cluster
+        assert found == {
+            "a label": {"one", "two"},
+            "no such label": set(),
+            "a field": {"three"},
+            "no such field": {"two"},
+            "another namespace": set(),
+        }
+
+    async def test_version_of_a_list_lies_between_what_it_shows_and_what_comes_later(
+        self, world: World
+    ) -> None:
+        selection = Selection(SERVICES, world.namespace)
+        empty = await world.api.each(selection, Parts.METADATA, lambda _: None)
+        live = await world.api.create(SERVICES, service(world))
+        listed = await world.api.each(selection, Parts.METADATA, lambda _: None)
+        later = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        versions = [empty, version(live), listed, version(later)]
+        assert [*map(int, versions)] == sorted(map(int, versions))
+        assert int(empty) < int(version(live))
+        assert int(listed) < int(version(later))
+
+    async def test_list_after_a_deletion_is_newer_than_what_was_deleted(self, world: World) -> None:
+        """So a store can tell an object that is gone from one that the list is too old to show."""
+        live = await world.api.create(SERVICES, service(world))
+        await world.user.remove(SERVICES, world.namespace, live["metadata"]["name"])
+        selection = Selection(SERVICES, world.namespace)
+        found: list[Object] = []
+        listed = await world.api.each(selection, Parts.METADATA, found.append)
+        assert found == []
+        assert int(listed) > int(version(live))
+
+    async def test_probe_finds_no_fault_with_a_kind_that_is_served(self, world: World) -> None:
+        await world.api.probe(Selection(SERVICES, world.namespace))
+        with pytest.raises(KindMissingError):
+            await world.api.probe(Selection(KindOf("nobody.example", "v1", "Nothing", "nothings")))
 
     async def test_list_of_an_empty_namespace_is_empty(self, world: World) -> None:
         assert await world.api.list(SERVICES, world.namespace) == []
@@ -264,15 +325,38 @@ class DeleteContract:
     """Deletes happen to exactly the object that was read."""
 
     async def test_deleted_object_is_gone(self, world: World) -> None:
-        live = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
-        await world.api.delete(
-            CONFIG_MAPS, world.namespace, "facts", live["uid"], live["resourceVersion"]
-        )
+        live = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
+        assert await _delete(world, CONFIG_MAPS, live) is None
+        with pytest.raises(NotFoundError):
+            await world.api.get(CONFIG_MAPS, world.namespace, "facts")
+
+    @pytest.mark.parametrize("kind", [SERVICES, INFERENCE_DEPLOYMENTS])
+    async def test_delete_answers_nothing_of_an_object_that_is_gone(
+        self, world: World, kind: KindOf
+    ) -> None:
+        """Whatever the API server answers: of some kinds it is the object as it was."""
+        live = await world.user.put(kind, _small(world, kind))
+        live = await world.api.get(kind, world.namespace, live["metadata"]["name"])
+        assert await _delete(world, kind, live) is None
+
+    async def test_delete_answers_the_object_that_a_finalizer_keeps(self, world: World) -> None:
+        body = config_map(world, a="1")
+        body["metadata"]["finalizers"] = ["example.com/kept"]
+        live = await world.user.put(CONFIG_MAPS, body)
+        kept = await _delete(world, CONFIG_MAPS, live)
+        assert kept is not None
+        assert kept["metadata"]["uid"] == live["metadata"]["uid"]
+        assert int(version(kept)) > int(version(live))
+        read = await world.api.get(CONFIG_MAPS, world.namespace, "facts")
+        assert read["metadata"]["deletionTimestamp"] == kept["metadata"]["deletionTimestamp"]
+        del read["metadata"]["finalizers"]
+        await world.user.put(CONFIG_MAPS, read)
         with pytest.raises(NotFoundError):
             await world.api.get(CONFIG_MAPS, world.namespace, "facts")
 
     async def test_missing_object_is_deleted_already(self, world: World) -> None:
-        await world.api.delete(CONFIG_MAPS, world.namespace, "missing", "no-uid", "1")
+        args = (CONFIG_MAPS, world.namespace, "missing", "no-uid", "1")
+        assert await world.api.delete(*args) is None
 
     async def test_changed_object_is_not_deleted(self, world: World) -> None:
         read = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
@@ -298,9 +382,11 @@ class ScaleContract:
 
     async def test_scaled_object_is_otherwise_what_was_applied(self, world: World) -> None:
         live = await world.api.apply(DEPLOYMENTS, deployment(world))
-        await world.api.scale(DEPLOYMENTS, live, 3)
+        answer = await world.api.scale(DEPLOYMENTS, live, 3)
         scaled = await world.api.get(DEPLOYMENTS, world.namespace, live["metadata"]["name"])
-        assert scaled["spec"] == {**live["spec"], "replicas": 3}
+        assert answer["spec"] == scaled["spec"] == {**live["spec"], "replicas": 3}
+        assert answer["metadata"]["uid"] == live["metadata"]["uid"]
+        assert int(version(answer)) > int(version(live))
         after = await world.api.apply(DEPLOYMENTS, deployment(world))
         assert after["spec"] == live["spec"]
 
@@ -396,6 +482,18 @@ def _small(world: World, kind: KindOf) -> Object:
         DEPLOYMENTS: deployment(world),
         INFERENCE_DEPLOYMENTS: inference_deployment(world),
     }[kind]
+
+
+async def _each(world: World, selection: Selection, parts: Parts = Parts.FULL) -> list[Object]:
+    found: list[Object] = []
+    await world.api.each(selection, parts, found.append)
+    return found
+
+
+async def _delete(world: World, kind: KindOf, live: Object) -> Object | None:
+    metadata = live["metadata"]
+    of_version = metadata["uid"], metadata["resourceVersion"]
+    return await world.api.delete(kind, world.namespace, metadata["name"], *of_version)
 
 
 def _version_of(live: Object) -> tuple[str, str]:

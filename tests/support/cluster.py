@@ -1,29 +1,28 @@
 """A whole cluster in memory with the operator in it: what a test of the loop acts on.
 
-The operator is woken as in earnest: by a change of an object or of what belongs to it, by a requeue
-that has come due, and by room for those who wait for it. A wake that is forgotten shows as a state
-that is never reached.
+The operator is woken as in earnest: by a change in its stores, by a requeue that has come due, and
+by room for those who wait for it. A wake that is forgotten shows as a state that is never reached.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import Any
 
 from e2e.fleet_nodes import render_nodes
 from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
-from tests.support.fleet_objects import show
 from tests.support.shapes import CONFIGS
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
-from tonnage.kube.forwarding import SHARDED, ShardKubeApi
+from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
-    ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
@@ -32,6 +31,7 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
+from tonnage.kube.labels import has_labels
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
@@ -40,23 +40,25 @@ from tonnage.kube.protocol import (
     Object,
     TransientError,
 )
+from tonnage.kube.rights import Right
 from tonnage.reconcile.context import Dependencies
-from tonnage.reconcile.first_child import REST_SECONDS
+from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.learning import KeptInMind
-from tonnage.reconcile.looks import BELONGINGS, Looks
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.newborns import Newborns
-from tonnage.reconcile.observe import MeasureLoad
-from tonnage.reconcile.priority import read_classes
-from tonnage.reconcile.reconciler import Reconciler
-from tonnage.reconcile.stock import take_stock
+from tonnage.reconcile.observe import MeasureLoad, Sources
+from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.priority import Priorities, read_classes
+from tonnage.reconcile.reconciler import SETTLE_SECONDS, Reconciler
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.status_book import StatusBook
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.telemetry.load import LoadQuestion
 from tonnage.telemetry.pods import ServingPod
+from tonnage.watch.scope import WATCHED, labels_of
+from tonnage.watch.triggers import Triggers
 
 NAMESPACE = "chat"
 WORLD = Dependencies(load_catalog(), RenderSettings())
@@ -66,6 +68,9 @@ H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
 L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
 
 _MAX_ROUNDS = 60
+
+_SOON_SECONDS = SETTLE_SECONDS
+"""What is due so soon is done before the world is said to have settled."""
 
 
 def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
@@ -120,6 +125,7 @@ class Cluster:
         self.measure_load: MeasureLoad = _no_answer
         self.measured: dict[str, MeasuredCache] = {}
         self.lessons = KeptInMind()
+        self.missing_right: Right | None = None
         self.start_operator()
         for group in groups:
             self.join(**group)
@@ -136,46 +142,68 @@ class Cluster:
     # The operator
 
     def start_operator(self) -> None:
-        """A new process: nothing is known but what is stored, and every key is looked at."""
+        """A new process: nothing is known but what is stored, and every key is reconciled."""
+        self._due: dict[Key, float] = {}
         self.fleet = FleetState(
             WORLD.catalog,
             on_change=self._wake_lapsed,
             on_room=self._wake_waiting,
-            on_loss=lambda key: self._due.update({key: self.clock.seconds}),
+            on_loss=self._wake,
             shard=self.shard,
         )
         self.moves = Moves()
-        self.looks, self.newborns = Looks(self.clock.now), Newborns()
-        self.newborns.prime(self._sights())
-        self._told: dict[Key, dict[str, str]] = {}
         self.statuses = StatusBook(frozenset(WORLD.catalog.accelerators))
-        self.reconciler = Reconciler(
-            api=ShardKubeApi(self.api, self.shard),
-            hub=self.hub,
-            fleet=self.fleet,
-            moves=self.moves,
+        triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
+        self.stores = Stores(triggers.on_change)
+        self.reconciler = self._build_reconciler()
+        self._events: list[tuple[Kind, str, Object]] = []
+        self._list_all()
+        self.statuses.prime(
+            self._planner.prime(
+                self.api.objects(DEPLOYMENTS),
+                self.api.objects(INFERENCE_DEPLOYMENTS),
+                read_classes(self.api.objects(PRIORITY_CLASSES)),
+            )
+        )
+        self.look_at_all()
+
+    def _build_reconciler(self) -> Reconciler:
+        self._planner = Planner(self.fleet, self.moves, self.world, self._wake, self.lessons.known)
+        priorities = Priorities(lambda: self.api.list(PRIORITY_CLASSES), self.clock.now)
+        self.sources = Sources(
+            cache=self.stores,
+            live=self.api,
+            ask_hub=lambda key: lambda source, token: self.hub.lookup(source, token, None),
+            measure=self._measure,
+            measure_load=lambda question: self.measure_load(question),
+            find_priority=priorities.find,
+            missing_right=lambda: self.missing_right,
+            shard=self.shard,
+        )
+        return Reconciler(
+            sources=self.sources,
+            writer=Writer(self.api, self.stores),
+            planner=self._planner,
             events=self.told,
             book=self.statuses,
-            world=self.world,
-            measure=self._measure,
-            wake=lambda key: self._due.update({key: self.clock.seconds}),
+            wake=self._wake,
             now=self.clock.now,
-            measure_load=lambda question: self.measure_load(question),
             lessons=self.lessons,
-            looks=self.looks,
-            newborns=self.newborns,
         )
-        self._seen: dict[Key, object] = {}
-        self._due: dict[Key, float] = {}
-        self._watched: object = None
-        self.watch()
-        take_stock(
-            self.fleet,
-            self.moves,
-            self.api.objects(DEPLOYMENTS),
-            self.api.objects(INFERENCE_DEPLOYMENTS),
-            read_classes(self.api.objects(PRIORITY_CLASSES)),
-        )
+
+    # The work queue, as triggers know it
+
+    def add(self, key: Key, priority: Priority = Priority.EVENT) -> None:
+        """The key needs work now."""
+        self._due[key] = self.clock.seconds
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """The key needs work later."""
+        due = self.clock.seconds + seconds
+        self._due[key] = min(due, self._due.get(key, due))
+
+    def _wake(self, key: Key) -> None:
+        self.add(key)
 
     async def _measure(self, key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
         """`measured` is by object, or by the name of a Deployment, which says more."""
@@ -187,81 +215,68 @@ class Cluster:
         return found
 
     def watch(self) -> None:
-        """The operator's cache learns what is stored."""
+        """The operator's stores hear of what has happened."""
         self.api.now = self.clock.now()
-        stored = [self.api.versions(kind) for kind in (NODES, PODS, ACCELERATOR_POOLS)]
-        if stored == self._watched:
-            return
-        self._watched = stored
-        for kind in (NODES, PODS, ACCELERATOR_POOLS):
-            mine = self.shard.has if kind in SHARDED else None
-            show(self.fleet, kind, filter(mine, self.api.objects(kind)))
+        events, self._events = self._events, []
+        for kind, event_type, body in events:
+            self.stores.of(kind).observe(event_type, body)
+
+    def _list_all(self) -> None:
+        self.api.now = self.clock.now()
+        for kind in WATCHED:
+            listing = self.stores.of(kind).begin_list()
+            for body in filter(partial(self._is_selected, kind), self.api.objects(kind)):
+                listing.take(body)
+            listing.end(self.api.version)
+        self.api.listeners[:] = [
+            one for one in self.api.listeners if getattr(one, "__self__", None) is not self
+        ]
+        self.api.listeners.append(self._hear)
+
+    def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
+        if kind in WATCHED and self._is_selected(kind, body):
+            self._events.append((kind, event_type, body))
+
+    def _is_selected(self, kind: Kind, body: Object) -> bool:
+        return has_labels(body, labels_of(kind, self.shard))
 
     async def reconcile(self, name: str) -> float | None:
-        """One reconcile that looks at the object; the seconds after which the operator wants to
-        look again."""
-        seconds = await self.take_turn(name)
-        return await self.take_turn(name) if seconds == REST_SECONDS else seconds
-
-    async def take_turn(self, name: str) -> float | None:
-        """One reconcile, of a new object perhaps that which makes its first child only."""
+        """One reconcile; the seconds after which the operator wants another one."""
         self.watch()
         key = Key(NAMESPACE, name)
         self._due.pop(key, None)
-        self._seen[key] = self._sights().get(key)
-        self.tell_versions(key)
         requeue = await self.reconciler.reconcile(key)
         self.reconciled.append(key)
         if requeue.seconds is not None:
-            self._due[key] = self.clock.seconds + requeue.seconds
+            self.add_after(key, requeue.seconds)
         return requeue.seconds
-
-    def tell_versions(self, key: Key) -> None:
-        """What the watches tell of the object and its belongings, before it is looked at."""
-        found = dict(version.split("@") for version in self._sights().get(key, []))
-        before = self._told.get(key, {})
-        for uid in before.keys() | found.keys():
-            if before.get(uid) != found.get(uid):
-                self.looks.tell(key, uid, found.get(uid))
-                self._tell_newborns(key, uid, "MODIFIED" if uid in before else "ADDED")
-        self._told[key] = found
-
-    def _tell_newborns(self, key: Key, uid: str, event_type: str) -> None:
-        with suppress(NotFoundError):
-            itself = self.api.object(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
-            if itself["metadata"]["uid"] == uid:
-                self.newborns.tell(key, event_type, itself)
-                return
-        for kind in BELONGINGS:
-            there = {found["metadata"]["uid"] for found in self.api.objects(kind)}
-            if uid in there or event_type == "MODIFIED":  # which can be its end
-                self.newborns.outgrow(key, kind)
 
     # Time
 
     async def settle(self, order: Iterable[str] | None = None) -> None:
         """Let the operator and all controllers work until nobody has anything to do."""
         for _ in range(_MAX_ROUNDS):
-            before, sights = self._everything(), self._sights()
+            self.watch()
+            before = self._everything()
             for key in self._keys(order):
-                if self._wants_work(key, sights):
+                if self._wants_work(key):
                     await self._attempt(key)
             self.step()
-            sights = self._sights()
-            waiting = any(self._wants_work(key, sights) for key in self._keys(order))
+            waiting = any(self._wants_work(key) for key in self._keys(order))
             if not waiting and before == self._everything():
                 return
         raise AssertionError(f"not settled after {_MAX_ROUNDS} rounds; {self.conditions_of_all()}")
 
     async def resync(self) -> None:
-        """Look at every key once more, as the operator does every few minutes."""
+        """Reconcile every key once more, as the operator does now and then."""
         self.look_at_all()
         await self.settle()
 
     def look_at_all(self) -> None:
         """Every key wants work, as when a pool is declared otherwise."""
-        self._seen.clear()
         self.watch()
+        for key in self._keys(None):
+            self.add(key)
 
     async def wait(self, seconds: float) -> None:
         """Let time pass, then settle."""
@@ -391,44 +406,30 @@ class Cluster:
     async def _attempt(self, key: Key) -> None:
         """As the workers do: what may pass by itself is tried again, the rest waits."""
         try:
-            await self.take_turn(key.name)
+            await self.reconcile(key.name)
         except Crash:
             self.start_operator()
         except (ConflictError, NotFoundError, TransientError) as error:
             self.errors.append(error)
-            del self._seen[key]
+            self.add(key)
         except ApiError as error:
             self.errors.append(error)
 
-    def _wants_work(self, key: Key, sights: Mapping[Key, object]) -> bool:
-        if self._due.get(key, float("inf")) <= self.clock.seconds or key not in self._seen:
-            return True
-        return self._seen[key] != sights.get(key)
-
-    def _sights(self) -> dict[Key, list[str]]:
-        """By key, the versions of all objects whose events wake it."""
-        found: dict[Key, list[str]] = {}
-        for namespace, name, version, _ in self.api.versions(INFERENCE_DEPLOYMENTS):
-            found.setdefault(Key(namespace, name), []).append(version)
-        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
-            for namespace, _, version, owner in self.api.versions(kind):
-                if owner is not None:
-                    found.setdefault(Key(namespace, owner), []).append(version)
-        return found
+    def _wants_work(self, key: Key) -> bool:
+        return self._due.get(key, inf) <= self.clock.seconds + _SOON_SECONDS
 
     def _wake_waiting(self) -> None:
         for key in self.fleet.waiting_keys():
-            self._due[key] = self.clock.seconds
+            self.add(key)
 
     def _wake_lapsed(self) -> None:
         for key in self.moves.lapsed(self.fleet.view().pools()):
-            self._due[key] = self.clock.seconds
+            self.add(key)
 
     def _keys(self, order: Iterable[str] | None) -> list[Key]:
-        """Every key ever seen, so that a deletion is noticed too."""
-        there = {name for _, name, _, _ in self.api.versions(INFERENCE_DEPLOYMENTS)}
-        known = self._seen.keys() | self.fleet.known_keys()
-        names = sorted(there | {key.name for key in known})
+        """Every key that is known, so that a deletion is noticed too."""
+        owners = {name for _, name in self.stores.owners()}
+        names = sorted(owners | {key.name for key in {*self._due, *self.fleet.known_keys()}})
         wanted = [name for name in order if name in names] if order is not None else names
         return [Key(NAMESPACE, name) for name in wanted]
 

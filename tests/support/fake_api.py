@@ -6,7 +6,7 @@ fail, and the process can be made to die before or after any write.
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -32,10 +32,11 @@ from tonnage.kube.protocol import (
     Kind,
     KindMissingError,
     Labels,
-    Listing,
     NotFoundError,
     Object,
     Parts,
+    Selection,
+    WatchEvent,
 )
 
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
@@ -124,6 +125,11 @@ class FakeApi:
         self._faults.clear()
 
     @property
+    def version(self) -> str:
+        """The resourceVersion of now."""
+        return str(self._version)
+
+    @property
     def call_count(self) -> int:
         """Calls asked for so far, whatever became of them."""
         return self._asked
@@ -152,8 +158,12 @@ class FakeApi:
         body.setdefault("kind", kind.kind)
         live = _fields(kind, stored.object)
         wanted = _fields(kind, body)
+        was_kept = bool(stored.object.get("metadata", {}).get("finalizers"))
         stored.ownership.update(live, wanted, manager)
         self._store(kind, stored, live, wanted, body["metadata"])
+        metadata = stored.object["metadata"]
+        if was_kept and "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self.remove(kind, *place)  # the last finalizer is gone
         return _copied(stored.object)
 
     def restore(self, kind: Kind, body: Object) -> Object:
@@ -182,10 +192,20 @@ class FakeApi:
         return self.put(kind, body, manager="other-controller")
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
-        """Delete without any precondition, as a user does."""
-        gone = self._shelf(kind).pop(_place(kind, namespace, name), None)
-        if gone is not None:
-            self._tell(kind, "DELETED", gone.object)
+        """Delete without any precondition, as a user does; a finalizer keeps the object."""
+        place = _place(kind, namespace, name)
+        stored = self._shelf(kind).get(place)
+        if stored is None:
+            return
+        self._version += 1
+        metadata = {**stored.object["metadata"], "resourceVersion": str(self._version)}
+        if metadata.get("finalizers"):
+            metadata.setdefault("deletionTimestamp", self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            stored.object = {**stored.object, "metadata": metadata}
+            self._tell(kind, "MODIFIED", stored.object)
+            return
+        del self._shelf(kind)[place]
+        self._tell(kind, "DELETED", {**stored.object, "metadata": metadata})
 
     def object(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """A copy of what is stored. Raises NotFoundError."""
@@ -241,6 +261,8 @@ class FakeApi:
     ) -> list[Object]:
         self._before("list", kind)
         self.calls.append(Call("list", kind, namespace, None))
+        if kind not in SERVED:
+            raise KindMissingError(f"{kind.plural}: not served")
         found = [
             stored.object
             for _, stored in self._in_order(kind)
@@ -249,14 +271,23 @@ class FakeApi:
         ]
         return _copied(found)
 
-    async def each(self, wanted: Listing, take: Callable[[Object], Any]) -> None:
-        for found in await self.list(wanted.kind, wanted.namespace, wanted.labels):
-            take(parts_of(found, wanted.parts))
+    async def each(self, selection: Selection, parts: Parts, take: Callable[[Object], Any]) -> str:
+        listed = await self.list(selection.kind, selection.namespace, selection.labels)
+        version = self.version
+        for body in listed:
+            if _has_fields(body, selection.fields):
+                take(parts_of(body, parts))
+        return version
 
-    async def probe(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> None:
-        await self.list(kind, namespace, labels)
+    async def watch(
+        self, selection: Selection, parts: Parts, since: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Nothing: events are told to listeners."""
+        raise NotImplementedError
+        yield WatchEvent("BOOKMARK", {})
+
+    async def probe(self, selection: Selection) -> None:
+        await self.list(selection.kind, selection.namespace, selection.labels)
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         return self._write("apply", kind, body, CHILD_FIELD_MANAGER)
@@ -270,25 +301,29 @@ class FakeApi:
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
-    ) -> None:
+    ) -> Object | None:
         self._before("delete", kind)
-        stored = self._shelf(kind).get(_place(kind, namespace, name))
+        place = _place(kind, namespace, name)
+        stored = self._shelf(kind).get(place)
         if stored:
             _check_preconditions(stored.object, {"uid": uid, "resourceVersion": resource_version})
             self.remove(kind, namespace, name)
         self.calls.append(Call("delete", kind, namespace, name, effective=stored is not None))
         self._after("delete", kind)
+        kept = self._shelf(kind).get(place)
+        return None if kept is None else _copied(kept.object)
 
-    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
         self._before("scale", kind)
         metadata = seen["metadata"]
         live = self.object(kind, metadata["namespace"], metadata["name"])
         _check_preconditions(live, {"uid": metadata["uid"]})
         live["spec"]["replicas"] = replicas
-        self.put(kind, live, CHILD_FIELD_MANAGER)
+        scaled = self.put(kind, live, CHILD_FIELD_MANAGER)
         place = metadata["namespace"], metadata["name"]
         self.calls.append(Call("scale", kind, *place, effective=True))
         self._after("scale", kind)
+        return scaled
 
     async def create_event(self, event: Object) -> None:
         self._write("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
@@ -427,6 +462,18 @@ class FakeApi:
 def parts_of(found: Object, parts: Parts) -> Object:
     """What a list shows of an object where these parts are asked for, at least."""
     return {"metadata": found["metadata"]} if parts is Parts.METADATA else found
+
+
+def _has_fields(found: Object, selector: str) -> bool:
+    """Whether the object is selected by `a.b=c` and `a.b!=c`, all of which have to be true."""
+    for term in filter(None, selector.split(",")):
+        path, _, wanted = term.partition("=")
+        value: Any = found
+        for name in path.removesuffix("!").split("."):
+            value = value.get(name, "") if isinstance(value, dict) else ""
+        if (value == wanted) == path.endswith("!"):
+            return False
+    return True
 
 
 def _nobody_acts() -> None:

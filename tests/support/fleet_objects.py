@@ -1,18 +1,8 @@
 """Nodes, pods and pools as an API server writes them, as small as can be."""
 
-from collections.abc import Iterable
 from typing import Any
 
-from tonnage.kube.protocol import Kind, Object
-from tonnage.runtime.fleet_state import FleetState
-
-
-def show(fleet: FleetState, kind: Kind, objects: Iterable[Object]) -> None:
-    """A list begun now shows exactly these."""
-    listing = fleet.begin_list(kind)
-    for each in objects:
-        listing.take(each)
-    listing.end()
+from tonnage.kube.protocol import Object
 
 
 def node(name: str = "gpu-1", uid: str = "u1", gpus: int = 8, **spec: Any) -> Object:

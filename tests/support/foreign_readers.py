@@ -36,19 +36,19 @@ from tonnage.fleet.model import FleetSnapshot
 from tonnage.fleet.node import read_node
 from tonnage.fleet.pod import read_gpu_pod
 from tonnage.fleet.pools import build_pools
+from tonnage.informers.owners import owner_keys
 from tonnage.kube.answers import error_for, parse_object
+from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
-from tonnage.kube.lean import LeanReader
+from tonnage.kube.partial_objects import PartialObjects
 from tonnage.kube.protocol import TransientError
 from tonnage.kube.rights import Right
-from tonnage.kube.whole import WholeReader
 from tonnage.reconcile.ledger import read_reservations
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
-from tonnage.watch.mappers import keys_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CATALOG = load_catalog()
@@ -145,7 +145,7 @@ def _answer(text: bytes) -> object:
 def _keys(raw: Any) -> object:
     if not isinstance(raw, dict):
         return None
-    return [keys_for(kind, raw) for kind in (PODS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS)]
+    return [owner_keys(kind, raw) for kind in (PODS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS)]
 
 
 def _series(raw: Any) -> object:
@@ -338,17 +338,20 @@ READERS: Mapping[str, Reader] = {
     "an answer of an API server": Reader(
         _answer, ("kube/answers.py",), (STATUS,), (TransientError,)
     ),
-    "a list of lean objects": Reader(
-        LeanReader(PODS).page, ("kube/lean.py",), (LIST,), (TransientError,)
+    "a list of partial objects": Reader(
+        PartialObjects(PODS).page, ("kube/partial_objects.py",), (LIST,), (TransientError,)
     ),
     "an event of a watch": Reader(
-        LeanReader(PODS).event,
-        ("kube/lean.py",),
+        PartialObjects(PODS).event,
+        ("kube/partial_objects.py",),
         ({"type": "ADDED", "object": LISTED}, {"type": "ERROR", "object": STATUS}),
         (TransientError,),
     ),
-    "a list of whole objects": Reader(
-        WholeReader(INFERENCE_DEPLOYMENTS).page, ("kube/whole.py",), (LIST,), (TransientError,)
+    "a list of full objects": Reader(
+        FullObjects(INFERENCE_DEPLOYMENTS).page,
+        ("kube/full_objects.py",),
+        (LIST,),
+        (TransientError,),
     ),
     "a result of Prometheus": Reader(_object(_series), (), (SERIES,), (NotUnderstoodError,)),
     "a page of metrics": Reader(read_page, ("telemetry/pod_metrics.py",)),

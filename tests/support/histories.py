@@ -79,10 +79,10 @@ class Checked(Turmoil):
         self.verdict = Verdict()
         super().__init__(chance, *GROUPS.values())
 
-    async def take_turn(self, name: str) -> float | None:
+    async def reconcile(self, name: str) -> float | None:
         self.book.note_promises(self._promises(), self.known_at)
         try:
-            return await super().take_turn(name)
+            return await super().reconcile(name)
         finally:
             for promise in self.book.note_promises(self._promises(), self.known_at):
                 self._check(promise)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.support.fake_api import FakeApi, parts_of
-from tonnage.kube.forwarding import ForwardingKubeApi
+from tests.support.forwarding import Forwarding
 from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, Labels, Listing, NotFoundError, Object
+from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object, Parts, Selection
 
 _Place = tuple[str | None, str]
 _Objects = list[Object]  # inside the class, `list` is the verb
@@ -28,18 +28,20 @@ class _Past:
 
     seconds: float
     objects: dict[_Place, Object]
+    version: str
     since: deque[tuple[float, str, Object]] = field(default_factory=deque)
 
     def catch_up(self, now: float) -> None:
         while self.since and self.since[0][0] <= now - self.seconds:
             _, event_type, body = self.since.popleft()
+            self.version = body["metadata"]["resourceVersion"]
             if event_type == "DELETED":
                 self.objects.pop(_place(body), None)
             else:
                 self.objects[_place(body)] = body
 
 
-class LateReads(ForwardingKubeApi):
+class LateReads(Forwarding):
     """Hands every call on but the reads of kinds that lag behind."""
 
     def __init__(self, api: FakeApi) -> None:
@@ -51,11 +53,11 @@ class LateReads(ForwardingKubeApi):
     def lag(self, kind: Kind, seconds: float) -> None:
         """From now on reads of the kind tell of what was so many seconds ago."""
         found = {_place(body): body for body in self._api.objects(kind)}
-        self._past[kind] = _Past(seconds, found)
+        self._past[kind] = _Past(seconds, found, self._api.version)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         if kind not in self._past:
-            return await super().get(kind, namespace, name)
+            return await self._api.get(kind, namespace, name)
         found = self._objects(kind).get((namespace, name))
         if found is None:
             raise NotFoundError(f'{kind.plural} "{name}" not found')
@@ -68,16 +70,21 @@ class LateReads(ForwardingKubeApi):
         labels: Labels | None = None,
     ) -> _Objects:
         if kind not in self._past:
-            return await super().list(kind, namespace, labels)
+            return await self._api.list(kind, namespace, labels)
         return [
             body
             for place, body in sorted(self._objects(kind).items(), key=str)
             if namespace in (None, place[0]) and has_labels(body, labels or {})
         ]
 
-    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
-        for found in await self.list(wanted.kind, wanted.namespace, wanted.labels):
-            take(parts_of(found, wanted.parts))
+    async def each(
+        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    ) -> str:
+        if selection.kind not in self._past:
+            return await self._api.each(selection, parts, take)
+        for body in await self.list(selection.kind, selection.namespace, selection.labels):
+            take(parts_of(body, parts))
+        return self._past[selection.kind].version
 
     def _objects(self, kind: Kind) -> dict[_Place, Object]:
         past = self._past[kind]

@@ -1,7 +1,6 @@
 """A watch of the API server in memory that may be late, lossy, doubled, out of order, or silent.
 
-Events go where those of kopf go: to the operator's own router. What a watch does to the events of a
-kind is a `View`.
+Events go where those of kopf go. What a watch does to the events of a kind is a `View`.
 """
 
 import asyncio
@@ -10,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tests.support.fake_api import FakeApi
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
-from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.api.shard import UNNAMED_SHARD
+from tonnage.kube.labels import has_labels
 from tonnage.kube.protocol import Kind, Object
-from tonnage.watch.router import EventRouter
-from tonnage.watch.scope import WATCHED
+from tonnage.watch.scope import WATCHED, WATCHED_BY_KOPF, labels_of
+
+Observe = Callable[[Kind, str | None, Object], None]
 
 PROMPT_SECONDS: Final = 0.05
 
@@ -58,18 +58,22 @@ def disordered(chance: random.Random) -> View:
 
 
 class LateWatch:
-    """Tells one operator of all that it watches, as the views let it."""
+    """Tells one operator of all that it watches, as the views let it.
 
-    def __init__(self, api: FakeApi, router: EventRouter) -> None:
+    `observe` takes in an event, `listed` hears that a watch was restarted with a list.
+    """
+
+    def __init__(self, api: FakeApi, observe: Observe, listed: Callable[[str], None]) -> None:
         self._api = api
-        self._router = router
+        self._observe = observe
+        self._listed = listed
         self._views: dict[Kind, View] = {}
         self._due: set[asyncio.TimerHandle] = set()
 
     def begin(self) -> None:
-        """List all that there is, then listen."""
+        """List all that kopf lists, then listen."""
         self._api.listeners.append(self._hear)
-        for kind in WATCHED:
+        for kind in WATCHED_BY_KOPF:
             self._list(kind)
 
     def end(self) -> None:
@@ -98,13 +102,13 @@ class LateWatch:
     def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
         if kind in WATCHED and _is_selected(kind, body):
             for seconds in self._views.get(kind, prompt)():
-                self._later(seconds, lambda: self._router.route(kind, event_type, body))
+                self._later(seconds, lambda: self._observe(kind, event_type, body))
 
     def _list(self, kind: Kind) -> None:
-        self._router.begun_anew(kind.plural)
+        self._listed(kind.plural)
         for body in self._api.objects(kind):
             if _is_selected(kind, body):
-                self._router.route(kind, None, body)
+                self._observe(kind, None, body)
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         def due() -> None:
@@ -117,5 +121,4 @@ class LateWatch:
 
 def _is_selected(kind: Kind, body: Object) -> bool:
     """As the label selectors of the watches have it."""
-    labels = body["metadata"].get("labels", {})
-    return kind not in (DEPLOYMENTS, SERVICES) or labels.get(LABEL_MANAGED_BY) == MANAGED_BY
+    return has_labels(body, labels_of(kind, UNNAMED_SHARD))

@@ -1,7 +1,7 @@
 """The operator's process in front of an API server in memory, in virtual time.
 
-Everything between the watch and the API server is the code that runs in a cluster: router, cache,
-lists, queue, workers, lease, resync. Only kopf's watches, HTTP and the clock are stood in for.
+Everything between the watch and the API server is the code that runs in a cluster: stores, lists,
+triggers, queue, workers, lease, resync. Only the watches, HTTP and the clock are stood in for.
 """
 
 import asyncio
@@ -20,19 +20,20 @@ from tests.support.cluster import Cluster
 from tests.support.controllers import Behaviour
 from tests.support.fake_api import FakeApi
 from tests.support.fake_clock import FakeClock
+from tests.support.forwarding import Forwarding
 from tests.support.late_reads import LateReads
 from tests.support.late_watch import LateWatch
+from tonnage.informers.reflector import Reflector
 from tonnage.kube.connection import Connection
-from tonnage.kube.forwarding import ForwardingKubeApi
 from tonnage.kube.kinds import EVENTS, LEASES
 from tonnage.kube.lease import Clock, LeaderElector, LeaseTiming
-from tonnage.kube.protocol import Kind, Labels, Listing, NotFoundError, Object
+from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object, Parts, Selection
 from tonnage.kube.throttle import TokenBucket
 from tonnage.runtime.controller import Controller
 from tonnage.runtime.settings import Settings
 from tonnage.runtime.workqueue import WorkQueue
-from tonnage.watch import loop, parts
-from tonnage.watch.parts import Parts
+from tonnage.watch import components, loop
+from tonnage.watch.components import Components
 from tonnage.watch.process import Operator
 from tonnage.watch.scope import Scope
 
@@ -106,7 +107,7 @@ class Wakefulness:
         self.waiting -= 1
 
 
-class Line(ForwardingKubeApi):
+class Line(Forwarding):
     """The line of one operator to the API server; the gate is asked right before each write, as by
     the real client."""
 
@@ -118,9 +119,9 @@ class Line(ForwardingKubeApi):
         self._wakefulness = wakefulness
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        found = await super().get(kind, namespace, name)
+        body = await self._behind.get(kind, namespace, name)
         await self._wakefulness.needed()
-        return found
+        return body
 
     async def list(
         self,
@@ -128,35 +129,43 @@ class Line(ForwardingKubeApi):
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> list[Object]:
-        found = await super().list(kind, namespace, labels)
+        bodies = await self._behind.list(kind, namespace, labels)
         await self._wakefulness.needed()
-        return found
+        return bodies
 
-    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
-        await super().each(wanted, take)
+    async def each(
+        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    ) -> str:
+        version = await self._behind.each(selection, parts, take)
         await self._wakefulness.needed()
+        return version
 
     async def apply(self, kind: Kind, body: Object) -> Object:
+        await self._wakefulness.needed()
         self._may_write()
-        return await super().apply(kind, body)
+        return await self._behind.apply(kind, body)
 
     async def create(self, kind: Kind, body: Object) -> Object:
+        await self._wakefulness.needed()
         self._may_write()
-        return await super().create(kind, body)
+        return await self._behind.create(kind, body)
 
     async def apply_status(self, kind: Kind, body: Object) -> Object:
+        await self._wakefulness.needed()
         self._may_write()
-        return await super().apply_status(kind, body)
+        return await self._behind.apply_status(kind, body)
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
-    ) -> None:
+    ) -> Object | None:
+        await self._wakefulness.needed()
         self._may_write()
-        await super().delete(kind, namespace, name, uid, resource_version)
+        return await self._behind.delete(kind, namespace, name, uid, resource_version)
 
-    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
+        await self._wakefulness.needed()
         self._may_write()
-        await super().scale(kind, seen, replicas)
+        return await self._behind.scale(kind, seen, replicas)
 
 
 class LeaseLine:
@@ -177,14 +186,11 @@ class LeaseLine:
         return kept
 
 
-class _Nobody:
-    """In the place of a follower: the LateWatch tells of all kinds."""
+class _ListingReflector(Reflector):
+    """Lists, and leaves the events of all kinds to the LateWatch."""
 
-    async def begin(self) -> None:
-        """There is nothing to be missed."""
-
-    async def follow(self) -> None:
-        """Tell of nothing."""
+    async def run(self) -> None:
+        """Watch nothing."""
 
 
 class _NoCorrections:
@@ -200,9 +206,8 @@ class Replica:
     def __init__(self, api: FakeApi, identity: str, timing: LeaseTiming) -> None:
         self.wakefulness = Wakefulness()
         self.reads = LateReads(api)
-        parts = _assemble(api, self.reads, identity, timing, self.wakefulness)
-        self._operator = Operator(parts)
-        self.watch = LateWatch(api, parts.router)
+        self._operator = Operator(_assemble(api, self.reads, identity, timing, self.wakefulness))
+        self.watch = LateWatch(api, self._operator.observe, self._operator.listed)
 
     async def start(self) -> None:
         """Compete, and work once it leads."""
@@ -254,6 +259,7 @@ class LiveCluster(Cluster):
 
     def start_operator(self) -> None:
         """Its replicas are started one by one."""
+        self._due = {}
 
     def watch(self) -> None:
         """Their own watches tell them."""
@@ -296,8 +302,8 @@ def _ticking(time: Callable[[], float]) -> Callable[[], float]:
 
 def _assemble(
     api: FakeApi, reads: LateReads, identity: str, timing: LeaseTiming, wakefulness: Wakefulness
-) -> Parts:
-    """All parts as in a cluster, but for HTTP, and with the time of the event loop."""
+) -> Components:
+    """All components as in a cluster, but for HTTP, and with the time of the event loop."""
     clock, now = _ticking(asyncio.get_running_loop().time), LoopClock().now
     settings, no_connection = Settings(), Connection(ApiClient(Configuration()))
     with ExitStack() as stack:
@@ -310,10 +316,11 @@ def _assemble(
             "TokenBucket": partial(TokenBucket, clock=clock),
             "LeaderElector": partial(LeaderElector, timing=timing, clock=Clock(clock, now)),
             "process_identity": lambda: identity,
-            "Follower": lambda *_: _Nobody(),
+            "Reflector": _ListingReflector,
         }.items():
-            stack.enter_context(patch.object(parts, name, substitute))
-        for module in (loop, parts):
+            stack.enter_context(patch.object(components, name, substitute))
+        for module in (loop, components):
             stack.enter_context(patch.object(module, "_now", now))
-        build_work = partial(loop.build_loop, settings)
-        return parts.assemble(settings, no_connection, build_work, Scope())
+        stack.enter_context(patch.object(components, "_clock", clock))
+        build_work = partial(loop.build_loop, settings, Scope())
+        return components.assemble(settings, no_connection, build_work, Scope())

@@ -13,28 +13,30 @@ import pytest
 
 from tests.support.behind_its_back import put_others_at_each_call
 from tests.support.crash_plans import Plans, crashes, errors, play
-from tests.support.first_children import find_second_firsts
 from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
 from tests.support.views import View, Viewers
 from tonnage.fleet.fleet import Fleet
+from tonnage.informers import reflector
+from tonnage.informers.expectations import Expectations
+from tonnage.informers.store import Store
+from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 from tonnage.kube.lease import LeaderElector
-from tonnage.kube.protocol import ConflictError, KubeApi, Object
+from tonnage.kube.protocol import ConflictError
 from tonnage.reconcile import actions, execute, placements, planner, reconciler
 from tonnage.reconcile.actions import Action, Apply, Delete
+from tonnage.reconcile.children import read_child
+from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.handover import Handover
 from tonnage.reconcile.key import Key, Requeue
-from tonnage.reconcile.looks import Looks
-from tonnage.reconcile.newborns import Newborns
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render import deployment
-from tonnage.runtime.fleet_state import FleetList, FleetState
-from tonnage.runtime.seen_objects import SeenObjects
+from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.waiting_line import WaitingLine
-from tonnage.watch import process
-from tonnage.watch.echoes import Echoes
+from tonnage.watch.scope import WATCHED
+from tonnage.watch.triggers import Triggers
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -63,6 +65,11 @@ def _by_view(name: str, view: View) -> Callable[[], object]:
     return lambda: Viewers(SCENARIOS[name]).find_wrong(view, f"{name} {view}")
 
 
+def _by_calls(name: str, view: View) -> Callable[[], object]:
+    """What the view costs in calls, where that is more than with a true view."""
+    return lambda: Viewers(SCENARIOS[name]).find_spare_calls(view, f"{name} {view}")
+
+
 def _by_what_others_put(name: str, child: str) -> Callable[[], object]:
     return lambda: asyncio.run(put_others_at_each_call(SCENARIOS[name], child))
 
@@ -71,20 +78,19 @@ def _by_what_others_put(name: str, child: str) -> Callable[[], object]:
 
 
 def _delete_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
-    async def careless(api: KubeApi, action: Action) -> None:
+    async def careless(writer: Writer, action: Action) -> None:
         if isinstance(action, Delete):
-            found = await api.get(action.kind, action.namespace, action.child.name)
-            version = found["metadata"]["uid"], found["metadata"]["resourceVersion"]
-            await api.delete(action.kind, action.namespace, action.child.name, *version)
+            body = await writer.get(action.kind, action.namespace, action.child.name)
+            await writer.delete(action.kind, action.namespace, read_child(body))
         else:
-            await _execute(api, action)
+            await _execute(writer, action)
 
     patch.setattr(execute, "_execute", careless)
 
 
 def _apply_to_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
-    async def careless(api: KubeApi, action: Action) -> None:
-        await _execute(api, _without_uid(action))
+    async def careless(writer: Writer, action: Action) -> None:
+        await _execute(writer, _without_uid(action))
 
     patch.setattr(execute, "_execute", careless)
 
@@ -107,25 +113,10 @@ def _swallow_conflicts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _take_a_new_name_by_force(patch: pytest.MonkeyPatch) -> None:
-    async def careless(api: KubeApi, observation: object, new: Apply) -> None:
-        await api.apply(new.kind, new.body)
+    async def careless(writer: Writer, observation: object, new: Apply) -> None:
+        await writer.apply(new.kind, new.body)
 
     patch.setattr(execute, "_make", careless)
-
-
-def _make_the_first_child_by_force(patch: pytest.MonkeyPatch) -> None:
-    async def careless(api: KubeApi, children: Iterable[Apply]) -> list[Object]:
-        return [await api.apply(child.kind, child.body) for child in children]
-
-    patch.setattr(reconciler, "make_children", careless)
-
-
-def _take_what_has_children_for_new(patch: pytest.MonkeyPatch) -> None:
-    def careless(self: Newborns, key: Key, event_type: str | None, body: Object) -> None:
-        self._born[key] = body
-
-    patch.setattr(Newborns, "tell", careless)
-    patch.setattr(Newborns, "outgrow", lambda *_: None)
 
 
 def _own_no_deployment(patch: pytest.MonkeyPatch) -> None:
@@ -191,53 +182,72 @@ def _work_on_without_the_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderElector, "check", lambda _: None)
 
 
-def _believe_in_ghosts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SeenObjects, "_lose", lambda *_: False)
+def _keep_ghosts_at_a_relist(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Store, "_absent", lambda *_: [])
 
 
-def _list_nothing_again(patch: pytest.MonkeyPatch) -> None:
-    async def do_nothing(*_: object) -> None:
-        """No object is looked at again."""
+def _let_older_versions_replace_newer(patch: pytest.MonkeyPatch) -> None:
+    put = Store._put
 
-    patch.setattr(process, "resync", do_nothing)
+    def careless(self: Any, obj: Any, *, is_own: bool = False) -> None:
+        metadata = obj["metadata"]
+        place = metadata.get("namespace") or "", metadata["name"]
+        entry = self._entries.get(place)
+        if entry is not None:
+            self._entries[place] = replace(entry, version=0)
+        put(self, obj, is_own=is_own)
 
-
-def _know_better_than_lists(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Looks, "listed", lambda *_: None)
-
-
-def _leave_what_lists_show_to_events(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FleetList, "is_told", lambda *_: True)
-
-
-def _pass_over_whatever_lists_show(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Looks, "would_rest", lambda *_: True)
+    patch.setattr(Store, "_put", careless)
 
 
-def _take_news_for_echoes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Looks, "tell", lambda *_: False)
+def _store_no_own_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Stores, "put_written", lambda *_: None)
+    patch.setattr(Stores, "remove_deleted", lambda *_: None)
+
+
+def _forget_deletions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Expectations, "is_deleted", lambda *_: False)
+
+
+def _expect_no_event(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Expectations, "expect_event", lambda *_: None)
+
+
+def _forget_in_the_index(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Store, "by_index", lambda self, index, key: _by_index(self, index, key)[:-1])
+
+
+def _verify_nothing(patch: pytest.MonkeyPatch) -> None:
+    async def do_nothing(*_: object) -> int:
+        return 0
+
+    patch.setattr(reflector, "verify", do_nothing)
+
+
+def _call_every_store_verified(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Store, "has_version", lambda *_: True)
+
+
+def _wake_nobody_by_changes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Triggers, "_wake_owners", lambda *_: None)
 
 
 def _tell_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
-    carry_out, tell = Reconciler._carry_out, reconciler.report
-    told: dict[Key, object] = {}
+    carry_out, report = Reconciler._execute, reconciler.report
+    reported: dict[Key, object] = {}
 
-    async def tell_once(api: Any, events: Any, observation: Any, status: Any) -> None:
+    async def report_once(writer: Any, events: Any, observation: Any, status: Any) -> None:
         now = observation.resource_version, status
-        if told.get(observation.key) != now:
-            await tell(api, events, observation, status)
-            told[observation.key] = now
+        if reported.get(observation.key) != now:
+            await report(writer, events, observation, status)
+            reported[observation.key] = now
 
-    async def boast(self: Reconciler, api: KubeApi, observation: Any, plan: Any) -> Any:
-        await self._report(api, observation, plan.status)
-        return await carry_out(self, api, observation, plan)
+    async def boast(self: Reconciler, observation: Any, plan: Any) -> Any:
+        await self._report(observation, plan.status)
+        return await carry_out(self, observation, plan)
 
-    patch.setattr(reconciler, "report", tell_once)
-    patch.setattr(Reconciler, "_carry_out", boast)
-
-
-def _miss_no_echo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Echoes, "expect", lambda *_: None)
+    patch.setattr(reconciler, "report", report_once)
+    patch.setattr(Reconciler, "_execute", boast)
 
 
 def _wake_nobody_for_lost_nodes(patch: pytest.MonkeyPatch) -> None:
@@ -245,6 +255,7 @@ def _wake_nobody_for_lost_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 _execute = execute._execute
+_by_index = Store.by_index
 
 MUTANTS: Final = {
     "deletes whatever has the name": Mutant(
@@ -255,12 +266,6 @@ MUTANTS: Final = {
     ),
     "takes a new name by force": Mutant(
         _take_a_new_name_by_force, _by_plans("adopt no Deployment of others")
-    ),
-    "makes the first child by force": Mutant(
-        _make_the_first_child_by_force, _by_what_others_put("create", "llama-mi300x")
-    ),
-    "takes an object that has children for a new one": Mutant(
-        _take_what_has_children_for_new, find_second_firsts
     ),
     "swallows a 409": Mutant(
         _swallow_conflicts, _by_plans("bad spec", errors(ConflictError("409")))
@@ -282,32 +287,35 @@ MUTANTS: Final = {
         _let_go_of_the_old_at_once, _by_plans("re-plan to another pool")
     ),
     "works on without the lease": Mutant(_work_on_without_the_lease, wake_up_late),
-    "believes in nodes that are gone": Mutant(
-        _believe_in_ghosts,
+    "keeps ghosts at a relist": Mutant(
+        _keep_ghosts_at_a_relist,
         _by_view("leave a pool whose nodes are gone", View("gone", (NODES,))),
     ),
-    "leaves what lists show to events that do not come": Mutant(
-        _leave_what_lists_show_to_events,
-        _by_view("use nodes that are given back", View("silent", (NODES,))),
+    "lets an older version replace a newer one": Mutant(
+        _let_older_versions_replace_newer,
+        _by_calls("re-plan to another pool", View("disordered", (DEPLOYMENTS,))),
     ),
-    "takes news for an echo of its own writes": Mutant(
-        _take_news_for_echoes, _by_plans("scale up")
+    "does not store its own writes": Mutant(
+        _store_no_own_write,
+        _by_calls("re-plan to another pool", View("late", (DEPLOYMENTS,))),
     ),
-    "believes what it read before whatever lists show": Mutant(
-        _know_better_than_lists, _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,)))
-    ),
-    "passes over what lists show to have changed": Mutant(
-        _pass_over_whatever_lists_show,
-        _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,))),
-    ),
-    "never lists objects again": Mutant(
-        _list_nothing_again, _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,)))
-    ),
-    "writes the status before the children": Mutant(
-        _tell_before_it_is_done, _by_plans("take the request for it back")
+    "lets older news bring back what is deleted": Mutant(
+        _forget_deletions, _by_view("delete for good", View("disordered", WATCHED))
     ),
     "waits for events of its writes for ever": Mutant(
-        _miss_no_echo, _by_view("tell requests apart", View("silent", (INFERENCE_DEPLOYMENTS,)))
+        _expect_no_event, _by_view("create", View("silent", (DEPLOYMENTS,), seconds=LATE_SECONDS))
+    ),
+    "forgets objects in an index": Mutant(_forget_in_the_index, _by_plans("create")),
+    "verifies no store": Mutant(
+        _verify_nothing, _by_view("scale up", View("silent", (INFERENCE_DEPLOYMENTS,)))
+    ),
+    "leaves what lists show to events that do not come": Mutant(
+        _call_every_store_verified,
+        _by_view("use nodes that are given back", View("silent", (NODES,))),
+    ),
+    "wakes nothing when an object changes": Mutant(_wake_nobody_by_changes, _by_plans("scale up")),
+    "writes the status before the children": Mutant(
+        _tell_before_it_is_done, _by_plans("adopt no Deployment of others")
     ),
     "wakes nobody when nodes are lost": Mutant(
         _wake_nobody_for_lost_nodes,

@@ -15,13 +15,13 @@ from tonnage.reconcile.key import Key, Requeue
 from tonnage.runtime.log_lines import configure_logging
 from tonnage.runtime.settings import add_arguments, settings_from
 from tonnage.watch.process import run_operator
-from tonnage.watch.work import Surroundings, Work
+from tonnage.watch.work import LoopDependencies, Work
 
 _log = logging.getLogger("tonnage.replica")
 
 
-def build_work(surroundings: Surroundings) -> Work:
-    api, fleet = surroundings.api, surroundings.fleet
+def build_work(dependencies: LoopDependencies) -> Work:
+    api, fleet = dependencies.api, dependencies.fleet
 
     async def reconcile(key: Key) -> Requeue:
         try:
@@ -48,4 +48,4 @@ if __name__ == "__main__":
     add_arguments(parser)
     settings = settings_from(parser.parse_args())
     configure_logging(settings.log_level, settings.log_format)
-    sys.exit(asyncio.run(run_operator(settings, build_work, read_fleet_file)))
+    sys.exit(asyncio.run(run_operator(settings, lambda scope: build_work, read_fleet_file)))

@@ -49,7 +49,7 @@ class Turmoil(Cluster):
         except Crash:
             self.start_operator()
         except ApiError:
-            self._seen.clear()
+            self.look_at_all()
 
     def sight(self) -> Sight:
         """Nodes and pods as they are stored."""

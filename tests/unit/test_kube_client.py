@@ -1,14 +1,18 @@
-"""The client on the wire: paths, errors, paging, retries, the gate."""
+"""The client on the wire: paths, errors, paging, watches, retries, the gate."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.scripted_server import Answer, Asked, ScriptedServer, serving
+from tonnage.kube import client
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.journal import enter_write, journal_of_writes
 from tonnage.kube.kinds import (
@@ -19,20 +23,22 @@ from tonnage.kube.kinds import (
     NODES,
     PODS,
 )
-from tonnage.kube.lean import PARTIAL_METADATA_LIST
+from tonnage.kube.partial_objects import PARTIAL_METADATA_LIST
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
+    ExpiredError,
     ForbiddenError,
     Gate,
     InvalidError,
     KindMissingError,
-    Listing,
     NotFoundError,
     NotLeadingError,
     Object,
     Parts,
+    Selection,
     TransientError,
+    WatchEvent,
 )
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
@@ -110,7 +116,7 @@ async def test_request_goes_to_the_path_of(name: str) -> None:
 async def test_no_answer_is_to_be_packed() -> None:
     async with client_of(Answer(body={"metadata": {}, "items": []})) as (api, server):
         await api.list(CONFIG_MAPS, "chat")
-        await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
+        await api.each(Selection(NODES), Parts.PARTIAL, lambda _: None)
     assert [asked.encodings for asked in server.asked] == ["identity", "identity"]
 
 
@@ -230,8 +236,40 @@ async def test_refusal_with_odd_details_is_a_refusal(details: object) -> None:
 
 async def test_delete_of_what_is_gone_is_done() -> None:
     async with client_of(Answer(404, STATUS)) as (api, server):
-        await api.delete(DEPLOYMENTS, "chat", "llama", "u1", "7")
+        assert await api.delete(DEPLOYMENTS, "chat", "llama", "u1", "7") is None
     assert len(server.asked) == 1
+
+
+def deployment(**metadata: object) -> Object:
+    return {"kind": "Deployment", "metadata": {"name": "llama", "uid": "u1", **metadata}}
+
+
+ANSWERS_TO_A_DELETE: dict[str, tuple[Object, bool]] = {
+    "a Status": ({"kind": "Status", "status": "Success"}, False),
+    "the object as it was": (deployment(), False),
+    "an object that a finalizer keeps": (deployment(finalizers=["a/b"]), True),
+    "an object that may end in order": (deployment(deletionGracePeriodSeconds=30), True),
+    "an object that is killed": (deployment(deletionGracePeriodSeconds=0), False),
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_kept"), ANSWERS_TO_A_DELETE.values(), ids=ANSWERS_TO_A_DELETE
+)
+async def test_delete_answers_what_is_still_there(answer: Object, is_kept: bool) -> None:
+    async with client_of(Answer(body=answer)) as (api, _):
+        kept = await api.delete(DEPLOYMENTS, "chat", "llama", "u1", "7")
+    assert kept == (answer if is_kept else None)
+
+
+async def test_scale_changes_the_replicas_of_this_object_and_answers_what_is_stored() -> None:
+    seen = {"metadata": {"name": "llama", "namespace": "chat", "uid": "u1"}}
+    async with client_of(Answer(body={"spec": {"replicas": 3}})) as (api, server):
+        assert await api.scale(DEPLOYMENTS, seen, 3) == {"spec": {"replicas": 3}}
+    (asked,) = server.asked
+    assert (asked.method, asked.content_type) == ("PATCH", "application/merge-patch+json")
+    assert asked.path == "/apis/apps/v1/namespaces/chat/deployments/llama"
+    assert asked.body == {"metadata": {"uid": "u1"}, "spec": {"replicas": 3}}
 
 
 async def test_quota_refusal_keeps_the_servers_words() -> None:
@@ -353,51 +391,54 @@ async def test_items_of_a_list_say_what_they_are() -> None:
     assert (found["apiVersion"], found["kind"]) == ("apps/v1", "Deployment")
 
 
-async def test_whole_objects_are_handed_over_without_their_managers() -> None:
-    metadata = {"name": "a", "uid": "a", "managedFields": [{"manager": "kubectl"}]}
-    managed = {"metadata": metadata, "spec": {"b": 1}}
+async def test_full_objects_are_handed_over_without_managed_fields() -> None:
+    metadata = {"name": "a", "uid": "a", "resourceVersion": "7"}
+    managers = {"managedFields": [{"manager": "kubectl"}]}
+    managed = {"metadata": metadata | managers, "spec": {"b": 1}}
     answer = Answer(body={"metadata": {"continue": "t"}, "items": [managed]})
     found: list[Object] = []
     async with client_of(answer, pods("c")) as (api, server):
-        await api.each(Listing(DEPLOYMENTS, Parts.WHOLE, labels={"app": "d"}), found.append)
+        await api.each(Selection(DEPLOYMENTS, labels={"app": "d"}), Parts.FULL, found.append)
     named = {"apiVersion": "apps/v1", "kind": "Deployment"}
-    assert found[0] == named | {"metadata": {"name": "a", "uid": "a"}, "spec": {"b": 1}}
+    assert found[0] == named | {"metadata": metadata, "spec": {"b": 1}}
     assert found[1]["metadata"]["name"] == "c"
     query = {"limit": "200", "labelSelector": "app=d"}
     assert [asked.query for asked in server.asked] == [query, query | {"continue": "t"}]
 
 
-async def test_whole_objects_of_a_broken_answer_are_none() -> None:
+async def test_full_objects_of_a_broken_answer_are_none() -> None:
     for body in ({"items": [{}]}, {"items": 7}, {"metadata": 7}):
         async with client_of(Answer(body=body)) as (api, _):
             with pytest.raises(TransientError, match="inferencedeployments"):
-                await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.WHOLE), lambda _: None)
+                await api.each(Selection(INFERENCE_DEPLOYMENTS), Parts.FULL, lambda _: None)
 
 
 async def test_metadata_is_all_that_is_asked_for_where_nothing_else_is_read() -> None:
     async with client_of(pods("a")) as (api, server):
-        await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.METADATA), lambda _: None)
-        await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
+        await api.each(Selection(INFERENCE_DEPLOYMENTS), Parts.METADATA, lambda _: None)
+        await api.each(Selection(NODES), Parts.PARTIAL, lambda _: None)
     assert [asked.accept for asked in server.asked] == [PARTIAL_METADATA_LIST, "application/json"]
 
 
 async def test_a_probe_asks_for_one_object() -> None:
     async with client_of(page("a", token="t")) as (api, server):
-        await api.probe(DEPLOYMENTS, labels={"app": "d"})
+        await api.probe(Selection(DEPLOYMENTS, labels={"app": "d"}))
     assert [asked.query for asked in server.asked] == [{"limit": "1", "labelSelector": "app=d"}]
 
 
 async def test_a_probe_of_a_kind_that_is_not_there_says_so() -> None:
     async with client_of(Answer(404, STATUS)) as (api, _):
         with pytest.raises(KindMissingError):
-            await api.probe(INFERENCE_DEPLOYMENTS)
+            await api.probe(Selection(INFERENCE_DEPLOYMENTS))
 
 
 async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:
     taken: list[str] = []
     async with client_of(pods("a", "b", token="t"), pods("c")) as (api, server):
         await api.each(
-            Listing(PODS, Parts.LEAN, "chat"), lambda pod: taken.append(pod["metadata"]["name"])
+            Selection(PODS, "chat"),
+            Parts.PARTIAL,
+            lambda pod: taken.append(pod["metadata"]["name"]),
         )
     assert taken == ["a", "b", "c"]
     assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/chat/pods"] * 2
@@ -407,17 +448,110 @@ async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:
     ]
 
 
-async def test_each_pod_is_handed_over_again_where_the_list_took_too_long() -> None:
+async def test_reading_all_objects_answers_the_version_of_the_list() -> None:
+    async with client_of(pods("a", token="t", version="42"), pods("b", version="42")) as (api, _):
+        for parts in Parts:
+            assert await api.each(Selection(PODS), parts, lambda _: None) == "42"
+
+
+async def test_reading_all_objects_is_for_the_caller_to_begin_again_where_it_took_too_long() -> (
+    None
+):
     taken: list[str] = []
-    answers = pods("a", token="t"), Answer(410, STATUS), pods("a", "b")
-    async with client_of(*answers) as (api, _):
-        await api.each(Listing(PODS, Parts.LEAN), lambda pod: taken.append(pod["metadata"]["name"]))
-    assert taken == ["a", "a", "b"]
+    async with client_of(pods("a", token="t"), Answer(410, STATUS)) as (api, server):
+        with pytest.raises(ExpiredError):
+            await api.each(
+                Selection(PODS), Parts.PARTIAL, lambda pod: taken.append(pod["metadata"]["name"])
+            )
+    assert (taken, len(server.asked)) == (["a"], 2)
 
 
-def pods(*names: str, token: str = "") -> Answer:
-    items = [{"metadata": {"name": name, "uid": name}} for name in names]
-    return Answer(body={"metadata": {"continue": token}, "items": items})
+async def test_a_list_and_a_watch_select_alike() -> None:
+    selection = Selection(PODS, "chat", {"team": "a", "shard": None}, "status.phase!=Failed")
+    selectors = {"labelSelector": "team=a,!shard", "fieldSelector": "status.phase!=Failed"}
+    async with client_of(pods("a"), lines(event("ADDED", "a", "6"))) as (api, server):
+        await api.each(selection, Parts.PARTIAL, lambda _: None)
+        await watched(api, selection, since="5")
+    listed, watch = server.asked
+    assert listed.path == watch.path == "/api/v1/namespaces/chat/pods"
+    assert listed.query == {"limit": "500", **selectors}
+    assert watch.query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "300",
+        **selectors,
+    }
+
+
+async def test_a_watch_brings_changes_and_bookmarks_until_it_ends() -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    stream = lines(event("ADDED", "a", "6"), event("DELETED", "b", "7"), bookmark)
+    async with client_of(stream) as (api, _):
+        events = await watched(api, Selection(PODS))
+    brought = [(each.type, each.object["metadata"]["resourceVersion"]) for each in events]
+    assert brought == [("ADDED", "6"), ("DELETED", "7"), ("BOOKMARK", "9")]
+
+
+@pytest.mark.parametrize(("code", "want"), [(410, ExpiredError), (500, TransientError)])
+@pytest.mark.parametrize("where", ["as an event", "as the answer"])
+async def test_a_watch_that_fails_says_whether_its_version_is_too_old(
+    code: int, want: type[ApiError], where: str
+) -> None:
+    status = STATUS | {"code": code}
+    error = {"type": "ERROR", "object": status}
+    answer = lines(error) if where == "as an event" else Answer(code, status)
+    async with client_of(answer) as (api, _):
+        with pytest.raises(TransientError, match="because") as caught:
+            await watched(api, Selection(PODS))
+    assert type(caught.value) is want
+
+
+async def test_a_watch_on_which_nothing_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SILENT_SECONDS", 0.05)
+    async with client_of(Answer(silent=True)) as (api, _):
+        with pytest.raises(TransientError, match="watch Pod"):
+            await watched(api, Selection(PODS))
+
+
+async def test_a_watch_that_falls_silent_is_given_up() -> None:
+    async def begin_and_fall_silent(request: web.BaseRequest) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(json.dumps(event("ADDED", "a", "6")).encode() + b"\n")
+        await asyncio.Event().wait()
+        return answer
+
+    async with (
+        RawTestServer(begin_and_fall_silent) as server,
+        ApiClient(Configuration(host=str(server.make_url("")))) as client,
+        asyncio.timeout(10),
+    ):
+        request = Request("watch", "GET", PODS, None, None)
+        stream = Transport(client, ignore).lines(request, 0.2)
+        assert b'"a"' in await anext(stream)
+        with pytest.raises(TransientError, match="watch Pod"):
+            await anext(stream)
+
+
+async def watched(api: AioKubeApi, selection: Selection, since: str = "1") -> list[WatchEvent]:
+    return [each async for each in api.watch(selection, Parts.PARTIAL, since)]
+
+
+def event(event_type: str, name: str, version: str) -> Object:
+    metadata = {"name": name, "uid": name, "resourceVersion": version}
+    return {"type": event_type, "object": {"metadata": metadata}}
+
+
+def lines(*events: Object) -> Answer:
+    return Answer(body=b"".join(json.dumps(each).encode() + b"\n" for each in events))
+
+
+def pods(*names: str, token: str = "", version: str = "9") -> Answer:
+    items = [event("", name, "7")["object"] for name in names]
+    return Answer(
+        body={"metadata": {"continue": token, "resourceVersion": version}, "items": items}
+    )
 
 
 async def test_list_of_nothing_may_have_null_items() -> None:

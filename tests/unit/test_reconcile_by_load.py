@@ -14,7 +14,7 @@ from tonnage.demand.signals import Look
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.reconcile.by_load import follow_load, scaling_status
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import measure_nothing, observe
+from tonnage.reconcile.observe import observe
 
 LLAMA = Key("chat", "llama")
 LOOK = 15.0
@@ -239,7 +239,7 @@ async def test_a_status_that_is_lost_begins_the_window_anew_with_the_replicas_th
     found = cluster.inference_deployment()
     del found["status"]
     cluster.api.put(INFERENCE_DEPLOYMENTS, found)
-    await look(cluster)
+    await look(cluster, 2 * LOOK)
     await look(cluster, 285, every=57)
     assert replicas(cluster) == (4, 4)
     await look(cluster, 60)
@@ -362,7 +362,7 @@ async def test_who_only_reads_what_is_there_repeats_what_was_told_of_the_load():
     await look(cluster)
     load.work = 0.1
     await look(cluster)
-    observation = await observe(cluster.api, cluster.hub.lookup, measure_nothing, LLAMA)
+    observation = await observe(replace(cluster.sources, measure_load=None), LLAMA)
     by_load = follow_load(observation, LOOK, cluster.clock.now())
     assert by_load.demanded.replicas == 4
     assert scaling_status(by_load, None).to_dict() == cluster.status()["scaling"]
@@ -372,7 +372,7 @@ async def test_a_replica_that_goes_ends_what_it_runs_and_counts_no_more():
     cluster, load = await followed(work=3.6)
     await look(cluster)
     measured = Look(await load.measure(load.asked[-1]))
-    seen = await observe(cluster.api, cluster.hub.lookup, measure_nothing, LLAMA)
+    seen = await observe(replace(cluster.sources, measure_load=None), LLAMA)
     goes = [replace(pod, deleting=number < 3) for number, pod in enumerate(seen.pods)]
     flights = [
         follow_load(replace(seen, load=measured, pods=tuple(pods)), LOOK, cluster.clock.now())

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import H100, MI300X, WORLD, Cluster, spec_of
-from tests.support.fleet_objects import show
 from tonnage.api.names import LABEL_DISCOVERED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import ConflictError, TransientError
@@ -99,7 +98,8 @@ async def test_a_discovered_pool_without_nodes_is_removed() -> None:
 
 async def test_a_pool_that_only_the_cache_has_lost_is_kept() -> None:
     cluster = await reported(MI300X)
-    show(cluster.fleet, NODES, [])
+    for node in cluster.stores.nodes.values():
+        cluster.fleet.change_node(node.name, node, None)
     stale = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
     await stale.report()
     assert list(pools(cluster)) == ["amd-mi300x"]

@@ -115,7 +115,7 @@ async def test_a_child_that_the_api_server_refuses_is_told_in_status(
 ) -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", spec_of())
-    cluster.api.fail_next("apply", error, kind=DEPLOYMENTS, times=2)  # the first child, and a look
+    cluster.api.fail_next("apply", error, kind=DEPLOYMENTS)
     assert await cluster.reconcile("llama") == want_requeue
     assert cluster.conditions()["Ready"] == ("False", "ChildRefused")
     assert str(error) in cluster.message("Ready")
@@ -218,7 +218,7 @@ async def test_an_object_that_needs_nothing_is_not_concerned() -> None:
 async def test_gpus_that_nothing_can_be_started_on_are_left_to_others() -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", spec_of())
-    cluster.api.fail_next("apply", DENIED, kind=DEPLOYMENTS, times=2)
+    cluster.api.fail_next("apply", DENIED, kind=DEPLOYMENTS)
     assert await cluster.reconcile("llama") == 60.0
     assert cluster.conditions()["Placed"] == ("True", "PoolChosen")
     assert cluster.conditions()["Ready"] == ("False", "Forbidden")
@@ -231,9 +231,7 @@ async def test_gpus_that_nothing_can_be_started_on_are_left_to_others() -> None:
 async def test_what_cannot_be_looked_at_is_neither_ready_nor_unready(kind: Kind) -> None:
     cluster = await served(MI300X)
     before = cluster.status()
-    denied = ForbiddenError("403", Right("list", kind.group, kind.plural, NAMESPACE))
-    cluster.api.fail_next("list", denied, kind=kind)
-    cluster.looks.forget_all()  # as for every denial, of a watch too
+    cluster.missing_right = Right("list", kind.group, kind.plural, NAMESPACE)
     with pytest.raises(ForbiddenError):
         await cluster.reconcile("llama")
     assert cluster.conditions() == SETTLED | {
@@ -245,6 +243,7 @@ async def test_what_cannot_be_looked_at_is_neither_ready_nor_unready(kind: Kind)
         f"nobody knows what runs: the operator may not list {kind.plural}"
     )
     assert cluster.status()["placements"] == before["placements"]
+    cluster.missing_right = None
     await cluster.reconcile("llama")
     assert cluster.conditions() == SETTLED
 
@@ -252,18 +251,8 @@ async def test_what_cannot_be_looked_at_is_neither_ready_nor_unready(kind: Kind)
 async def test_what_was_said_of_another_spec_is_not_said_of_one_that_nobody_looked_at() -> None:
     cluster = await served(MI300X)
     cluster.apply("llama", spec_of(replicas=2))
-    cluster.api.fail_next("list", DENIED, kind=PODS)
+    cluster.missing_right = Right("list", "", "pods", NAMESPACE)
     with pytest.raises(ForbiddenError):
         await cluster.reconcile("llama")
     assert set(cluster.conditions()) == {"Progressing", "Ready", "Stalled"}
     assert cluster.status()["observedGeneration"] == 2
-
-
-async def test_an_object_that_cannot_be_read_is_told_nothing() -> None:
-    cluster = await served(MI300X)
-    before = cluster.status()
-    cluster.api.fail_next("get", DENIED, times=2)
-    cluster.looks.forget_all()
-    with pytest.raises(ForbiddenError):
-        await cluster.reconcile("llama")
-    assert cluster.status() == before

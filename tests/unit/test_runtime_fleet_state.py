@@ -1,14 +1,15 @@
-"""The cache of the fleet: what changes it, what does not, and whom it tells."""
+"""The fleet as the stores tell of it: what is a change, what is none, and who is notified."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.fleet_objects import node, pod, pool, show
+from tests.support.fleet_objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import NODES, PODS
+from tonnage.fleet.node import read_node
+from tonnage.fleet.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.turn import Precedence
@@ -26,6 +27,16 @@ class Told:
         self.rooms = 0
         self.losers: list[Key] = []
         self.fleet = FleetState(CATALOG, self._change, self._room, self.losers.append)
+
+    def node(self, before: Object | None, after: Object | None) -> None:
+        """The store's node changes."""
+        (name,) = {each["metadata"]["name"] for each in (before, after) if each is not None}
+        read = (None if each is None else read_node(each) for each in (before, after))
+        self.fleet.change_node(name, *read)
+
+    def pod(self, before: Object | None, after: Object | None) -> None:
+        """The store's pod changes."""
+        self.fleet.change_pod(*(each and read_gpu_pod(each) for each in (before, after)))
 
     def _change(self) -> None:
         self.changes += 1
@@ -47,130 +58,134 @@ def waiting(key: Key, day: int, priority: int = 0) -> Precedence:
     return Precedence(priority, datetime(2026, 1, day, tzinfo=UTC), key)
 
 
-def test_view_follows_every_event(told: Told) -> None:
+def test_view_follows_every_change(told: Told) -> None:
     view = told.fleet.view()
-    told.fleet.observe_node(node())
+    told.node(None, node())
     assert [pool.total for pool in view.pools()] == [8]
-    told.fleet.observe_pod(pod())
+    told.pod(None, pod())
     assert [pool.nodes.counts.nodes for pool in view.pools()] == [1]
-    told.fleet.forget_node(node())
+    told.node(node(), None)
     assert view.pools() == ()
 
 
 def test_snapshot_is_in_order(told: Told) -> None:
     for name in ("c", "a", "b"):
-        told.fleet.observe_node(node(name, uid=name))
+        told.node(None, node(name, uid=name))
     assert [each.name for each in told.fleet.view().snapshot().nodes] == ["a", "b", "c"]
 
 
-def test_heartbeat_tells_nobody(told: Told) -> None:
-    told.fleet.observe_node(node())
+def test_a_heartbeat_of_a_node_is_no_change(told: Told) -> None:
+    told.node(None, node())
     beat = node()
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2"
     beat["status"]["images"] = [{"names": ["x"]}]
     beat["status"]["allocatable"]["cpu"] = "95"
-    told.fleet.observe_node(beat)
-    assert (told.changes, told.rooms) == (1, 1)
+    told.node(node(), beat)
+    assert (told.changes, told.rooms, told.fleet.changes) == (1, 1, 1)
 
 
 CHANGES: dict[str, Object] = {
     "cordon": node(unschedulable=True),
     "taint": node(taints=[{"key": "k", "effect": "NoSchedule"}]),
     "fewer GPUs": node(gpus=7),
-    "made anew": node(uid="u2"),
+    "more GPUs": node(gpus=9),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_change_of_a_node_is_told(told: Told, name: str) -> None:
-    told.fleet.observe_node(node())
+def test_a_change_of_a_node_is_one_of_the_fleet(told: Told, name: str) -> None:
+    told.node(None, node())
     before = told.fleet.view().snapshot()
-    told.fleet.observe_node(CHANGES[name])
-    assert told.changes == 2
-    assert (told.fleet.view().snapshot() == before) == (name == "made anew")
+    told.node(node(), CHANGES[name])
+    assert (told.changes, told.rooms, told.fleet.changes) == (2, 2, 2)
+    assert told.fleet.view().snapshot() != before
 
 
-def test_deleted_node_is_forgotten(told: Told) -> None:
-    told.fleet.observe_node(node())
-    told.fleet.forget_node(node())
+def test_a_node_made_anew_as_it_was_changes_nothing(told: Told) -> None:
+    told.node(None, node(uid="u1"))
+    told.node(node(uid="u1"), node(uid="u2"))
+    assert told.changes == 1
+
+
+def test_a_node_that_is_gone_leaves_the_fleet(told: Told) -> None:
+    told.node(None, node())
+    told.node(node(), None)
     assert told.fleet.view().snapshot().nodes == ()
+    assert told.changes == 2
 
 
-def test_late_deletion_does_not_forget_the_node_made_anew(told: Told) -> None:
-    told.fleet.observe_node(node(uid="new"))
-    told.fleet.forget_node(node(uid="old"))
-    assert len(told.fleet.view().snapshot().nodes) == 1
-
-
-def test_pod_without_gpus_is_not_kept(told: Told) -> None:
-    told.fleet.observe_pod(pod(gpus=0))
+def test_a_pod_without_gpus_is_no_change(told: Told) -> None:
+    told.pod(None, pod(gpus=0))
+    told.pod(pod(gpus=0), None)
     assert (told.fleet.view().snapshot().pods, told.changes) == ((), 0)
 
 
-def test_finished_pod_gives_its_gpus_back(told: Told) -> None:
-    told.fleet.observe_pod(pod())
-    told.fleet.observe_pod(pod(phase="Succeeded"))
+@pytest.mark.parametrize("after", [pod(phase="Succeeded"), pod(phase="Failed"), None])
+def test_a_pod_that_ends_gives_its_gpus_back(told: Told, after: Object | None) -> None:
+    told.pod(None, pod())
+    told.pod(pod(), after)
     assert told.fleet.view().snapshot().pods == ()
-    assert told.rooms == 2
+    assert (told.changes, told.rooms) == (2, 2)
 
 
-def test_pods_of_the_same_name_are_told_apart(told: Told) -> None:
-    told.fleet.observe_pod(pod("old"))
-    told.fleet.observe_pod(pod("new"))
-    told.fleet.forget_pod(pod("old"))
+def test_a_change_of_a_pod_that_holds_the_same_is_none(told: Told) -> None:
+    told.pod(None, pod())
+    changed = pod()
+    changed["metadata"]["annotations"] = {"some": "news"}
+    told.pod(pod(), changed)
+    assert told.changes == 1
+
+
+def test_a_pod_that_is_bound_holds_the_gpus_of_its_node(told: Told) -> None:
+    told.pod(None, pod(node_name=None))
+    told.pod(pod(node_name=None), pod())
+    (held,) = told.fleet.view().snapshot().pods
+    assert held.node == "gpu-1"
+
+
+def test_a_pod_made_anew_holds_gpus_in_place_of_the_old_one(told: Told) -> None:
+    told.pod(None, pod("old"))
+    told.pod(pod("old"), pod("new"))
     assert [each.uid for each in told.fleet.view().snapshot().pods] == ["new"]
+    assert told.changes == 2
 
 
-def test_discovered_pool_is_not_declared(told: Told) -> None:
-    told.fleet.observe_pool(pool(**{"tonnage.dev/discovered": "true"}))
+def test_a_declared_pool_comes_changes_and_goes(told: Told) -> None:
+    assert told.fleet.change_pool("amd", pool())
+    assert not told.fleet.change_pool("amd", pool(uid="u2"))
+    assert told.fleet.change_pool("amd", pool(cost="3"))
+    (declared,) = told.fleet.view().snapshot().declared_pools
+    assert declared.name == "amd"
+    assert told.fleet.change_pool("amd", None)
+    assert told.fleet.view().snapshot().declared_pools == ()
+    assert (told.changes, told.rooms) == (3, 3)
+
+
+def test_a_discovered_pool_is_not_declared(told: Told) -> None:
+    assert not told.fleet.change_pool("amd", pool(**{"tonnage.dev/discovered": "true"}))
+    assert told.fleet.view().snapshot().declared_pools == ()
+    assert told.changes == 0
+
+
+def test_a_pool_that_is_declared_no_more_is_withdrawn(told: Told) -> None:
+    told.fleet.change_pool("amd", pool())
+    assert told.fleet.change_pool("amd", pool(**{"tonnage.dev/discovered": "true"}))
     assert told.fleet.view().snapshot().declared_pools == ()
 
 
-def test_end_of_a_discovered_pool_is_told_so_that_it_is_made_again(told: Told) -> None:
-    discovered = pool(**{"tonnage.dev/discovered": "true"})
-    told.fleet.observe_pool(discovered)
-    told.fleet.forget_pool(discovered)
+def test_end_of_a_discovered_pool_is_a_change_so_that_it_is_made_again(told: Told) -> None:
+    told.fleet.change_pool("amd", pool(**{"tonnage.dev/discovered": "true"}))
+    assert not told.fleet.change_pool("amd", None)
     assert (told.changes, told.rooms) == (1, 0)
 
 
 def test_pool_that_cannot_be_read_is_left_out_and_named(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told.fleet.observe_pool(pool())
-    told.fleet.observe_pool(pool(cost="a lot"))
+    told.fleet.change_pool("amd", pool())
+    assert told.fleet.change_pool("amd", pool(cost="a lot"))
     assert told.fleet.view().snapshot().declared_pools == ()
     assert "AcceleratorPool amd" in caplog.text
-
-
-def test_list_forgets_what_is_gone(told: Told) -> None:
-    told.fleet.observe_node(node("a", "a"))
-    told.fleet.observe_node(node("b", "b"))
-    show(told.fleet, NODES, [node("b", "b"), node("c", "c")])
-    assert [each.name for each in told.fleet.view().snapshot().nodes] == ["b", "c"]
-
-
-def test_list_that_shows_nothing_new_tells_nobody(told: Told) -> None:
-    told.fleet.observe_node(node())
-    show(told.fleet, NODES, [node()])
-    assert told.changes == 1
-
-
-def test_event_during_a_list_is_newer_than_the_list(told: Told) -> None:
-    told.fleet.observe_pod(pod("stays"))
-    told.fleet.observe_pod(pod("goes"))
-    listing = told.fleet.begin_list(PODS)
-    told.fleet.forget_pod(pod("goes"))
-    told.fleet.observe_pod(pod("comes"))
-    for each in (pod("stays"), pod("goes")):
-        listing.take(each)
-    listing.end()
-    assert {each.uid for each in told.fleet.view().snapshot().pods} == {"stays", "comes"}
-
-
-def test_next_list_corrects_an_event_that_was_wrong(told: Told) -> None:
-    told.fleet.observe_pod(pod("ghost"))
-    show(told.fleet, PODS, [])
-    assert told.fleet.view().snapshot().pods == ()
 
 
 def test_growing_reservation_takes_room_and_wakes_nobody(told: Told) -> None:
@@ -244,19 +259,18 @@ def test_claims_that_end_leave_room_to_those_after_them(told: Told) -> None:
     assert told.rooms == 2
 
 
-def test_only_who_is_concerned_is_told_of_a_node_that_is_gone_or_less(told: Told) -> None:
-    told.fleet.observe_node(node("a", "a"))
-    told.fleet.observe_node(node("b", "b"))
+def test_only_owners_of_replicas_on_a_node_lose_gpus_with_it(told: Told) -> None:
+    told.node(None, node("a", "a"))
+    told.node(None, node("b", "b"))
     for name, key in (("a", LLAMA), ("b", GEMMA)):
         held = pod(key.name, name, gpus=4)
-        labels = {LABEL_OWNER: key.name, LABEL_PLACEMENT: "amd"}
-        held["metadata"]["labels"] = labels
-        told.fleet.observe_pod(held)
+        held["metadata"]["labels"] = {LABEL_OWNER: key.name, LABEL_PLACEMENT: "amd"}
+        told.pod(None, held)
         told.fleet.reserve(key, [reservation(key, replicas=1)])
     told.fleet.view().pools()
-    told.fleet.observe_node(node("a", "a", unschedulable=True))
+    told.node(node("a", "a"), node("a", "a", unschedulable=True))
     assert told.losers == [LLAMA]
-    show(told.fleet, NODES, [node("a", "a", unschedulable=True)])
+    told.node(node("b", "b"), None)
     assert told.losers == [LLAMA, GEMMA]
-    told.fleet.forget_node(node("a", "a"))
+    told.node(node("a", "a", unschedulable=True), None)
     assert told.losers == [LLAMA, GEMMA, LLAMA]

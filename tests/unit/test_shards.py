@@ -9,7 +9,6 @@ from tonnage.api.names import LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pools import build_pools
-from tonnage.kube.forwarding import SHARDED, ShardKubeApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -19,13 +18,14 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.labels import select_labels
-from tonnage.kube.protocol import Kind, Labels, Listing, Object, Parts
+from tonnage.kube.protocol import Kind, Object, Parts
 from tonnage.reconcile.pools import PoolReporter
 from tonnage.render.scheduling import affinity
 from tonnage.watch.application import build_settings
-from tonnage.watch.parts import lease_name
-from tonnage.watch.scope import Scope
+from tonnage.watch.components import lease_name
+from tonnage.watch.scope import WATCHED, Scope
 
+SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
 EAST, WEST = Shard("east"), Shard("west")
 
 
@@ -59,49 +59,42 @@ def test_a_selector_is_written_as_the_server_takes_it() -> None:
     assert select_labels({"a": "b", **WEST.labels}) == "a=b,tonnage.dev/shard=west"
 
 
-@pytest.mark.parametrize("kind", SHARDED, ids=lambda kind: kind.plural)
-async def test_every_object_is_shown_to_one_operator(kind) -> None:
-    behind = FakeApi()
+async def listed(api: FakeApi, kind: Kind, shard: Shard) -> list[str]:
+    """Names of the objects that the operator of a shard lists."""
+    names: list[str] = []
+    for selection in Scope(shard=shard).selections([kind]):
+        await api.each(
+            selection, Parts.METADATA, lambda found: names.append(found["metadata"]["name"])
+        )
+    return names
+
+
+def of_every_shard(kind: Kind) -> FakeApi:
+    api = FakeApi()
     for shard in ("east", "west", None):
-        behind.put(kind, body(f"of-{shard}", shard, "chat" if kind.namespaced else None))
+        api.put(kind, body(f"of-{shard}", shard, "chat" if kind.namespaced else None))
+    return api
+
+
+@pytest.mark.parametrize("kind", SHARDED, ids=lambda kind: kind.plural)
+async def test_every_object_is_shown_to_one_operator(kind: Kind) -> None:
+    api = of_every_shard(kind)
     for shard in (EAST, WEST, UNNAMED_SHARD):
-        found = await Scope(shard=shard).limit(behind).list(kind)
-        assert [one["metadata"]["name"] for one in found] == [f"of-{shard.name}"]
+        assert await listed(api, kind, shard) == [f"of-{shard.name}"]
 
 
-async def test_pods_of_everybody_are_shown_and_so_is_all_that_belongs_to_one_object() -> None:
-    behind = FakeApi()
-    for kind in (PODS, DEPLOYMENTS):
-        behind.put(kind, body("elsewhere", "west"))
-    api = ShardKubeApi(behind, EAST)
-    assert len(await api.list(PODS)) == 1
-    assert await api.list(DEPLOYMENTS) == []
-    assert len(await api.list(DEPLOYMENTS, "chat", {LABEL_MANAGED_BY: MANAGED_BY})) == 1
+async def test_pods_of_every_shard_are_shown_to_all_operators() -> None:
+    api = of_every_shard(PODS)
+    for shard in (EAST, WEST, UNNAMED_SHARD):
+        assert len(await listed(api, PODS, shard)) == 3
 
 
-async def test_whatever_is_asked_of_all_is_narrowed_by_the_server() -> None:
-    asked: list[Labels | None] = []
-
-    class Asked(FakeApi):
-        async def list(
-            self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-        ) -> list[Object]:
-            asked.append(labels)
-            return await super().list(kind, namespace, labels)
-
-    api = ShardKubeApi(Asked(), EAST)
-    await api.list(DEPLOYMENTS)
-    await api.probe(DEPLOYMENTS)
-    await api.each(Listing(NODES, Parts.LEAN), lambda _: None)
-    assert asked == [dict(EAST.labels)] * 3
-
-
-def test_watches_are_narrowed_by_the_server() -> None:
+def test_kopf_and_reflectors_select_alike() -> None:
     scope = Scope(shard=EAST)
     by_kopf = build_settings(EAST).watching.label_selectors
-    selectors = {one.kind: one.labels for one in scope.followed} | {
-        kind: by_kopf[kind.group, kind.version, kind.plural] for kind in scope.watched_by_kopf
-    }
+    selectors = {each.kind: select_labels(each.labels or {}) for each in scope.selections()}
+    for kind in scope.watched_by_kopf:
+        assert by_kopf[kind.group, kind.version, kind.plural] == selectors[kind]
     mine, ours = "tonnage.dev/shard=east", "app.kubernetes.io/managed-by=tonnage"
     for kind in SHARDED:
         wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
@@ -144,13 +137,23 @@ def test_a_pool_that_nobody_declared_is_named_after_its_shard() -> None:
 # The loop
 
 
-class East(Cluster):
+class Selecting(Cluster):
+    """A watch says DELETED of an object that is not selected any more, as an API server does."""
+
+    def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
+        if kind in WATCHED and not self._is_selected(kind, body):
+            self._events.append((kind, "DELETED", body))
+        else:
+            super()._hear(kind, event_type, body)
+
+
+class East(Selecting):
     """A cluster with the operator of the east in it."""
 
     shard = EAST
 
 
-class West(Cluster):
+class West(Selecting):
     """The same with that of the west."""
 
     shard = WEST
@@ -222,6 +225,19 @@ async def test_an_object_that_changes_its_shard_takes_its_children_along() -> No
     ]
 
 
+async def test_an_object_that_comes_back_to_its_shard_is_served_there_again() -> None:
+    east, west = side_by_side()
+    declare(east, EAST)
+    await east.settle()
+    for shard, cluster in ((WEST, west), (EAST, east)):
+        label(east, shard)
+        await east.settle()
+        await west.settle()
+        assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+        assert [pod["spec"]["nodeName"] for pod in east.pods()] == [f"{shard.name}-0"]
+    assert west.fleet.known_keys() == set()
+
+
 async def test_a_late_write_of_the_former_shard_is_put_right() -> None:
     east, west = side_by_side()
     declare(east, EAST)
@@ -244,8 +260,7 @@ async def test_pools_of_both_stand_side_by_side_and_none_takes_the_name_of_anoth
     east.api.put(ACCELERATOR_POOLS, taken)
     for cluster in (east, west):
         cluster.watch()
-        api = ShardKubeApi(cluster.api, cluster.shard)
-        reporter = PoolReporter(api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+        reporter = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
         await reporter.report()
     found = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
     assert set(found) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}

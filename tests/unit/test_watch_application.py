@@ -1,20 +1,13 @@
 """What kopf is told to do, and what it must never be told to."""
 
-from itertools import islice
-
 import kopf
 import pytest
 
 from tonnage.api.shard import UNNAMED_SHARD, Shard
-from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
-from tonnage.kube.watching import SILENT_SECONDS
-from tonnage.watch.application import (
-    WATCHED_BY_KOPF,
-    EndlessBackoff,
-    build_registry,
-    build_settings,
-    label_selector,
-)
+from tonnage.kube.client import SILENT_SECONDS
+from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS
+from tonnage.watch.application import ERROR_BACKOFFS, build_registry, build_settings
+from tonnage.watch.scope import WATCHED_BY_KOPF
 
 
 async def nothing() -> None:
@@ -28,7 +21,7 @@ async def session() -> kopf.AiohttpSession:
 @pytest.fixture
 def registry() -> kopf.OperatorRegistry:
     return build_registry(
-        kinds=WATCHED_BY_KOPF, route=lambda *_: None, login=session, start=nothing, stop=nothing
+        kinds=WATCHED_BY_KOPF, observe=lambda *_: None, login=session, start=nothing, stop=nothing
     )
 
 
@@ -49,10 +42,10 @@ def test_each_kind_is_watched_by_its_full_name(registry: kopf.OperatorRegistry) 
 
 
 async def test_event_is_handed_on_as_it_came() -> None:
-    routed = []
+    observed = []
     registry = build_registry(
         kinds=WATCHED_BY_KOPF,
-        route=lambda *event: routed.append(event),
+        observe=lambda *event: observed.append(event),
         login=session,
         start=nothing,
         stop=nothing,
@@ -61,12 +54,16 @@ async def test_event_is_handed_on_as_it_came() -> None:
     for handler in registry._watching.get_all_handlers():
         if handler.id == INFERENCE_DEPLOYMENTS.plural:
             await handler.fn(event={"type": "DELETED", "object": body})
-    assert routed == [(INFERENCE_DEPLOYMENTS, "DELETED", body)]
+    assert observed == [(INFERENCE_DEPLOYMENTS, "DELETED", body)]
 
 
 def test_only_the_kinds_asked_for_are_watched() -> None:
     registry = build_registry(
-        kinds=[ACCELERATOR_POOLS], route=lambda *_: None, login=session, start=nothing, stop=nothing
+        kinds=[ACCELERATOR_POOLS],
+        observe=lambda *_: None,
+        login=session,
+        start=nothing,
+        stop=nothing,
     )
     assert [each.id for each in registry._watching.get_all_handlers()] == ["acceleratorpools"]
 
@@ -78,23 +75,18 @@ def test_kopf_keeps_to_itself() -> None:
     assert settings.scanning.disabled
 
 
-def test_kopf_gives_a_silent_watch_up_as_soon_as_the_followers_do() -> None:
+def test_kopf_gives_a_silent_watch_up_as_soon_as_the_reflectors_do() -> None:
     watching = build_settings(UNNAMED_SHARD).watching
     assert watching.inactivity_timeout == SILENT_SECONDS
 
 
-def test_kopf_remembers_nothing_on_objects() -> None:
-    persistence = build_settings(UNNAMED_SHARD).persistence
+def test_kopf_keeps_no_last_seen_state_on_objects() -> None:
+    storage = build_settings(UNNAMED_SHARD).persistence.diffbase_storage
     patch = kopf.Patch()
     body = kopf.Body({"metadata": {"name": "llama"}})
-    record = {"started": "now"}
-    persistence.diffbase_storage.store(body=body, patch=patch, essence={"spec": {}})
-    persistence.progress_storage.store(key="k", record=record, body=body, patch=patch)
-    persistence.progress_storage.touch(body=body, patch=patch, value="now")
-    persistence.progress_storage.purge(key="k", body=body, patch=patch)
+    storage.store(body=body, patch=patch, essence={"spec": {}})
     assert not patch
-    assert persistence.diffbase_storage.fetch(body=body) is None
-    assert persistence.progress_storage.fetch(key="k", body=body) is None
+    assert storage.fetch(body=body) is None
 
 
 def test_kopf_asks_for_what_is_of_the_shard() -> None:
@@ -107,15 +99,8 @@ def test_kopf_asks_for_what_is_of_the_shard() -> None:
             assert selectors[kind.group, kind.version, kind.plural] == selector
 
 
-def test_children_are_selected_by_the_server_and_pods_of_all_shards_count() -> None:
-    ours = "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
-    assert label_selector(DEPLOYMENTS, UNNAMED_SHARD) == ours
-    assert label_selector(PODS, Shard("east")) == ""
-
-
-def test_outage_never_ends_the_retries() -> None:
-    seconds = list(islice(EndlessBackoff(), 200))
-    assert len(seconds) == 200
-    assert seconds[0] <= 1
-    assert all(0 < each <= 30 for each in seconds)
-    assert seconds[-1] >= 15
+def test_kopf_rides_out_an_outage_of_a_month() -> None:
+    assert ERROR_BACKOFFS[0] <= 1
+    assert all(0 < seconds <= 30 for seconds in ERROR_BACKOFFS)
+    assert sum(ERROR_BACKOFFS) > 30 * 24 * 3600
+    assert build_settings(UNNAMED_SHARD).networking.error_backoffs == ERROR_BACKOFFS

@@ -20,8 +20,8 @@ class WithStuckKopf(Operator):
     async def _run_kopf(self) -> None:
         await asyncio.Event().wait()
 
-    async def watch(self) -> None:
-        await self._watch()
+    async def run_until_end(self) -> None:
+        await self._run_until_end()
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +30,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_who_was_asked_to_end_ends_without_kopf(caplog: pytest.LogCaptureFixture) -> None:
-    await WithStuckKopf(was_asked=True).watch()
+    await WithStuckKopf(was_asked=True).run_until_end()
     assert "kopf did not end" in caplog.text
 
 
 async def test_whose_watch_failed_has_failed() -> None:
     with pytest.raises(WatchStuckError, match=r"within 0\.01 s"):
-        await WithStuckKopf(was_asked=False).watch()
+        await WithStuckKopf(was_asked=False).run_until_end()

@@ -1,14 +1,14 @@
-"""How much of the cluster is looked at, and that the loop cannot tell."""
+"""How much of the cluster is served, and a file in the place of its nodes."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node
+from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.load import load_catalog
-from tonnage.kube.forwarding import NamespacedKubeApi
+from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -17,100 +17,70 @@ from tonnage.kube.kinds import (
     PODS,
     SERVICES,
 )
-from tonnage.kube.protocol import KindMissingError, Listing, Object, Parts, TransientError
-from tonnage.kube.watching import Selection
-from tonnage.reconcile.looks import Looks
+from tonnage.kube.labels import select_labels
+from tonnage.kube.protocol import Kind, KindMissingError, Object, Selection, TransientError
+from tonnage.reconcile.key import Key
 from tonnage.runtime.fleet_state import FleetState
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.settings import Settings
-from tonnage.watch.fleet_file import FleetFile, FleetFileError, FleetFileKubeApi
-from tonnage.watch.lists import relist_fleet
-from tonnage.watch.scope import WATCHED, scope_of
+from tonnage.watch.fleet_file import FleetFile, FleetFileError
+from tonnage.watch.scope import labels_of, scope_of
 from tonnage.watch.start_up import MissingKindsError, find_kinds
-
-
-def infd(namespace: str) -> Object:
-    return {"metadata": {"name": "llama", "namespace": namespace}}
-
-
-def in_three_namespaces() -> FakeApi:
-    api = FakeApi()
-    for namespace in ("chat", "search", "other"):
-        api.put(INFERENCE_DEPLOYMENTS, infd(namespace))
-    api.put(NODES, node())
-    return api
+from tonnage.watch.triggers import Triggers
 
 
 def nothing(path: str) -> list[Object]:
     raise FleetFileError(f"{path} is not there")
 
 
-async def test_all_namespaces_are_those_that_are_served() -> None:
-    behind = in_three_namespaces()
-    api = NamespacedKubeApi(behind, ("chat", "search"))
-    found = await api.list(INFERENCE_DEPLOYMENTS)
-    assert [each["metadata"]["namespace"] for each in found] == ["chat", "search"]
-    assert [call.namespace for call in behind.calls] == ["chat", "search"]
-
-
-async def test_what_is_of_the_cluster_or_of_one_namespace_is_asked_for_as_ever() -> None:
-    behind = in_three_namespaces()
-    api = NamespacedKubeApi(behind, ("chat",))
-    assert len(await api.list(NODES)) == 1
-    assert len(await api.list(INFERENCE_DEPLOYMENTS, "search")) == 1
-    assert [call.namespace for call in behind.calls] == [None, "search"]
-
-
-async def test_what_is_handed_over_and_probed_is_so_in_each_namespace() -> None:
-    behind = in_three_namespaces()
-    api, found = NamespacedKubeApi(behind, ("chat", "search")), []
-    await api.each(Listing(INFERENCE_DEPLOYMENTS, Parts.WHOLE), found.append)
-    await api.probe(INFERENCE_DEPLOYMENTS)
-    await api.probe(NODES)
-    assert [one["metadata"]["namespace"] for one in found] == ["chat", "search"]
-    assert [call.namespace for call in behind.calls] == ["chat", "search"] * 2 + [None]
-
-
+EVERYTHING = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES)
 SCOPES = {
-    "the whole cluster": (Settings(), WATCHED, (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)),
+    "the whole cluster": (
+        Settings(),
+        {kind: [None] for kind in EVERYTHING},
+        (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS),
+    ),
     "namespaces": (
-        Settings(namespaces=("chat",)),
-        WATCHED,
+        Settings(namespaces=("chat", "search")),
+        {kind: ["chat", "search"] if kind.namespaced else [None] for kind in EVERYTHING},
         (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS),
     ),
     "Roles only": (
-        Settings(namespaces=("chat",), fleet_file="fleet.yaml"),
-        (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS),
+        Settings(namespaces=("chat", "search"), fleet_file="fleet.yaml"),
+        {kind: ["chat", "search"] for kind in EVERYTHING if kind.namespaced},
         (INFERENCE_DEPLOYMENTS,),
     ),
 }
 
 
-@pytest.mark.parametrize(("settings", "watched", "defined"), SCOPES.values(), ids=SCOPES)
-def test_a_scope_says_which_kinds_it_needs(
-    settings: Settings, watched: object, defined: object
+@pytest.mark.parametrize(("settings", "want", "by_kopf"), SCOPES.values(), ids=SCOPES)
+def test_a_scope_says_which_kinds_are_listed_and_where(
+    settings: Settings, want: dict[Kind, list[str | None]], by_kopf: tuple[Kind, ...]
 ) -> None:
     scope = scope_of(settings, nothing)
-    assert (scope.watched, scope.defined) == (watched, defined)
+    selected: dict[Kind, list[str | None]] = {}
+    for selection in scope.selections():
+        selected.setdefault(selection.kind, []).append(selection.namespace)
+    assert selected == want
+    assert scope.watched_by_kopf == by_kopf
+    assert {each.kind for each in scope.selections(by_kopf)} == set(by_kopf)
 
 
-def test_followers_ask_for_what_counts_only() -> None:
-    found = {each.kind: each for each in scope_of(Settings(), nothing).followed}
-    ours = "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
-    assert (found[DEPLOYMENTS].labels, found[SERVICES].labels) == (ours, ours)
-    assert found[PODS].fields == "status.phase!=Succeeded,status.phase!=Failed"
-    assert found[NODES] == Selection(NODES, labels="!tonnage.dev/shard")
+def test_only_objects_that_count_are_asked_for() -> None:
+    selections = {each.kind: each for each in scope_of(Settings(), nothing).selections()}
+    for kind in (DEPLOYMENTS, SERVICES):
+        assert select_labels(selections[kind].labels or {}) == (
+            "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
+        )
+    assert not selections[PODS].labels, "pods of every shard take GPUs"
+    assert selections[PODS].fields == "status.phase!=Succeeded,status.phase!=Failed"
+    assert selections[NODES] == Selection(NODES, labels={"tonnage.dev/shard": None})
 
 
-def test_followers_ask_in_each_namespace_where_there_are_some() -> None:
-    settings = Settings(namespaces=("chat", "search"), fleet_file="fleet.yaml")
-    found = [(each.kind, each.namespace) for each in scope_of(settings, nothing).followed]
-    kinds = (DEPLOYMENTS, SERVICES, PODS)
-    assert found == [(kind, namespace) for kind in kinds for namespace in ("chat", "search")]
-
-
-def test_kopf_and_followers_share_the_kinds() -> None:
-    scope = scope_of(Settings(), nothing)
-    assert (*scope.watched_by_kopf, *(each.kind for each in scope.followed)) == scope.watched
+def test_every_kind_that_is_asked_for_has_a_store() -> None:
+    stores = Stores()
+    for selection in scope_of(Settings(), nothing).selections():
+        assert len(stores.of(selection.kind)) == 0
 
 
 # The fleet file
@@ -191,34 +161,74 @@ async def test_a_file_that_comes_later_is_read(tmp_path) -> None:
     assert await file.refresh()
 
 
-async def test_an_edited_node_counts_though_its_version_was_left_as_it_was(changing) -> None:
-    def printed(gpus: int) -> Object:
-        found = node(gpus=gpus) | {"kind": "Node"}
-        return found | {"metadata": found["metadata"] | {"resourceVersion": "7"}}
+class Filled:
+    """Stores that are filled from a fleet file, and the fleet behind them."""
 
-    file, change = changing([printed(8)], [printed(4)])
-    api = FleetFileKubeApi(FakeApi(), file)
-    fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
-    for gpus in (8, 4):
+    def __init__(self) -> None:
+        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
+        self.stores = Stores(Triggers(NoQueue(), self.fleet, list).on_change)
+
+    async def fill(self, file: FleetFile, shard: Shard = UNNAMED_SHARD) -> list[str]:
+        """The names of the nodes that are known then."""
         await file.refresh()
-        await relist_fleet(api, fleet, Looks(lambda: datetime.now(UTC)))
-        (found,) = fleet.view().snapshot().nodes
+        for kind in (NODES, ACCELERATOR_POOLS):
+            file.fill(self.stores.of(kind), kind, labels_of(kind, shard))
+        return [each.name for each in self.fleet.view().snapshot().nodes]
+
+
+class NoQueue:
+    """Nobody is woken here."""
+
+    def add(self, key: Key, urgency: Priority = Priority.EVENT) -> None: ...
+
+    def add_after(self, key: Key, seconds: float) -> None: ...
+
+
+def named(name: str, gpus: int = 8, **labels: str) -> Object:
+    body = node(name, uid=name, gpus=gpus) | {"kind": "Node"}
+    metadata = {**body["metadata"], "labels": labels, "resourceVersion": "7"}
+    return body | {"metadata": metadata}
+
+
+async def test_an_edited_node_counts_though_its_version_was_left_as_it_was(changing) -> None:
+    file, change = changing([named("a", gpus=8)], [named("a", gpus=4)])
+    filled = Filled()
+    for gpus in (8, 4):
+        assert await filled.fill(file) == ["a"]
+        (found,) = filled.fleet.view().snapshot().nodes
         assert found.capacity == {"amd.com/gpu": gpus}
         change()
 
 
-async def test_cluster_scoped_objects_stand_in_the_file_and_the_server_is_not_asked(
-    changing,
-) -> None:
-    behind = in_three_namespaces()
-    file, _ = changing([NODE | {"metadata": NODE["metadata"] | {"name": "of-the-file"}}])
-    await file.refresh()
-    api = FleetFileKubeApi(behind, file)
-    assert [found["metadata"]["name"] for found in await api.list(NODES)] == ["of-the-file"]
-    assert await api.list(ACCELERATOR_POOLS) == []
-    await api.probe(NODES)
-    assert behind.calls == []
-    assert len(await api.list(INFERENCE_DEPLOYMENTS)) == 3
+async def test_a_node_leaves_the_file_and_comes_back(changing) -> None:
+    file, change = changing([named("a"), named("b")], [named("b")], [named("a"), named("b")])
+    filled, seen = Filled(), []
+    for _ in range(3):
+        seen.append(await filled.fill(file))
+        change()
+    assert seen == [["a", "b"], ["b"], ["a", "b"]]
+
+
+async def test_a_node_written_by_hand_needs_no_uid(changing) -> None:
+    body = named("a")
+    del body["metadata"]["uid"]
+    file, _ = changing([body])
+    assert await Filled().fill(file) == ["a"]
+
+
+async def test_a_file_that_says_the_same_again_changes_nothing(changing) -> None:
+    file, _ = changing([named("a")])
+    filled = Filled()
+    await filled.fill(file)
+    changes = filled.fleet.changes
+    await filled.fill(file)
+    assert filled.fleet.changes == changes
+
+
+async def test_of_a_file_only_the_nodes_of_the_shard_count(changing) -> None:
+    file, _ = changing([named("a"), named("b", **{"tonnage.dev/shard": "east"})])
+    assert await Filled().fill(file, Shard("east")) == ["b"]
+    assert await Filled().fill(file) == ["a"]
 
 
 # Definitions
@@ -226,11 +236,13 @@ async def test_cluster_scoped_objects_stand_in_the_file_and_the_server_is_not_as
 
 async def test_every_missing_definition_is_named_with_what_to_run() -> None:
     class Bare(FakeApi):
-        async def list(self, kind, *rest, **more):
-            raise KindMissingError(f"list {kind.kind}: 404")
+        async def probe(self, selection: Selection) -> None:
+            raise KindMissingError(f"list {selection.kind.kind}: 404")
 
+    kinds = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
     with pytest.raises(MissingKindsError) as caught:
-        await find_kinds(Bare(), (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS))
+        await find_kinds(Bare(), map(Selection, kinds))
     assert "inferencedeployments.tonnage.dev (InferenceDeployment)" in str(caught.value)
     assert "acceleratorpools.tonnage.dev (AcceleratorPool)" in str(caught.value)
     assert "tonnage crds | kubectl apply" in str(caught.value)
+    await find_kinds(FakeApi(), map(Selection, kinds))

@@ -34,6 +34,7 @@ _SHORTEST_EXPONENT = 1e21
 """From here on Go's encoding/json writes a number with an exponent."""
 
 _Place = tuple[str, str, str]
+_Objects = list[Object]  # inside the class, `list` is the verb
 
 
 class Dump:
@@ -95,6 +96,21 @@ class Dump:
             for body in self.bodies(kind.kind)
             if namespace in (None, body["metadata"]["namespace"])
             and wanted <= body["metadata"]["labels"].items()
+        ]
+
+    def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """The object of this name; None where no file has it."""
+        document = self._documents.get((kind.kind, namespace or "", name))
+        return None if document is None else document.body
+
+    def owned(self, kind: Kind, owner: tuple[str, str]) -> _Objects:
+        """The objects of a kind that belong to an InferenceDeployment, by their label."""
+        namespace, name = owner
+        return [
+            body
+            for body in self.bodies(kind.kind)
+            if body["metadata"]["namespace"] == namespace
+            and body["metadata"]["labels"].get(LABEL_OWNER) == name
         ]
 
     async def pod_log(

@@ -22,7 +22,7 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
-from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Listing, Object, Parts
+from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, Parts, Selection
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 
@@ -117,7 +117,7 @@ async def _pods_that_matter(api: AioKubeApi) -> list[Object]:
         if _matters(pod):
             found.append(pod)
 
-    await api.each(Listing(PODS, Parts.WHOLE), note)
+    await api.each(Selection(PODS), Parts.FULL, note)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
-from tonnage.api.names import ANNOTATION_RENDERED, LABEL_OWNER
+from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.api.parse import InvalidSpecError
 from tonnage.cli.declared import Declared
 from tonnage.cli.dump import Dump
@@ -24,7 +24,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.ledger import reserve_for
 from tonnage.reconcile.model_source import HubLookup, read_model
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.observe import Observation, measure_nothing, observe
+from tonnage.reconcile.observe import Observation, Sources, observe
 from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.priority import UnknownPriorityClass, read_classes
@@ -85,15 +85,14 @@ async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | 
     async def find_priority(name: str | None) -> int | UnknownPriorityClass:
         return classes.find(name)
 
-    observation = await observe(dump, ask_hub, measure_nothing, key, find_priority)
+    sources = Sources(dump, dump, lambda _: ask_hub, find_priority=find_priority)
+    observation = await observe(sources, key)
     if observation is None or isinstance(observation.spec, InvalidSpecError):
         return observation
     observation = await _read_as_asker(observation, observation.spec, dump, ask_hub)
     if observation.deployments:
         return observation
-    return restore_deployments(
-        observation, await dump.list(PODS, key.namespace, {LABEL_OWNER: key.name})
-    )
+    return restore_deployments(observation, dump.owned(PODS, key))
 
 
 async def plan_all(

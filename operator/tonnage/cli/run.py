@@ -27,4 +27,6 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     search_seldom()
     configure_logging(settings.log_level, settings.log_format, settings.secrets)
-    return run_to_the_end(run_operator(settings, partial(build_loop, settings), read_fleet_file))
+    return run_to_the_end(
+        run_operator(settings, lambda scope: partial(build_loop, settings, scope), read_fleet_file)
+    )

@@ -40,6 +40,11 @@ class DumpedFleet:
         """The object has all the GPUs it wants."""
         self._line.drop(key)
 
+    def release(self, key: Key) -> None:
+        """The object is gone."""
+        self.stop_waiting(key)
+        self.reserve(key, ())
+
     def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
         """What those that wait and go before an object would take."""
         return self._line.claims_before(precedence)

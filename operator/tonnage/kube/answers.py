@@ -9,6 +9,7 @@ from tonnage.api.redact import redact
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
+    ExpiredError,
     ForbiddenError,
     InvalidError,
     KindMissingError,
@@ -33,10 +34,6 @@ _ERRORS: Final[Mapping[int, type[ApiError]]] = {
     404: NotFoundError,
     409: ConflictError,
 }
-
-
-class ExpiredError(TransientError):
-    """410: the list's continue token is too old; the list has to be read from its start."""
 
 
 def parse_object(what: str, body: bytes) -> Object:

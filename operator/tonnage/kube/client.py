@@ -7,41 +7,55 @@ twice; everything else is retried by the work queue, or retries would multiply.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
-from tonnage.kube.answers import ExpiredError
+from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.journal import enter_write
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.labels import select_labels
-from tonnage.kube.lean import JSON, PARTIAL_METADATA_LIST, LeanReader, Page, read_metadata
+from tonnage.kube.partial_objects import (
+    JSON,
+    PARTIAL_METADATA_LIST,
+    Page,
+    PartialObjects,
+    read_metadata,
+)
 from tonnage.kube.protocol import (
     ConflictError,
+    ExpiredError,
     Gate,
     InvalidError,
     Kind,
     Labels,
-    Listing,
     NotFoundError,
     Object,
     Parts,
+    Selection,
     TransientError,
+    WatchEvent,
 )
 from tonnage.kube.throttle import TokenBucket
-from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport
-from tonnage.kube.whole import WholeReader
+from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Query, Request, Transport
 
 PAGE_SIZE: Final = 500
 """Objects a page of a list; client-go's pager uses the same."""
 
-WHOLE_PAGE_SIZE: Final = 200
-"""The same where objects are built whole: each takes some 80 KiB until its page has been read."""
+FULL_PAGE_SIZE: Final = 200
+"""The same for full objects: each takes some 80 KiB until its page has been read."""
 
-TURN: Final = 100
-"""Objects handed over before others have their turn: a few milliseconds."""
+OBJECTS_PER_STEP: Final = 100
+"""Objects handed over before other tasks run: a few milliseconds."""
+
+SILENT_SECONDS: Final = 70.0
+"""A connection on which nothing came for so long is a dead one: the API server sends a bookmark
+every minute (KEP 956). Some proxies let the answer begin with the first of them."""
+
+LONGEST_WATCH_SECONDS: Final = 300
+"""The API server ends a watch after this time. Its version stays good, so nothing is missed."""
 
 AGAIN_SECONDS: Final = 0.2
 READ_SECONDS: Final = 5.0
@@ -97,32 +111,57 @@ class AioKubeApi:
         labels: Labels | None = None,
     ) -> list[Object]:
         """Read all objects with these labels live; begun anew when it took too long."""
-        request = _list_request(kind, namespace, labels, WHOLE_PAGE_SIZE)
+        request = _list_request(Selection(kind, namespace, labels), FULL_PAGE_SIZE)
         for _ in range(LIST_ATTEMPTS - 1):
             with suppress(ExpiredError):
                 return await self._all_pages(request)
         return await self._all_pages(request)
 
-    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
-        """Read objects live, and hand them over one by one.
+    async def each(
+        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    ) -> str:
+        """Read objects live, page by page, and hand each one over; none is kept.
 
-        None is kept. Where it took too long it is begun anew, and what was handed over before
-        comes again.
+        Raises ExpiredError when reading took so long that the list has to be begun anew.
         """
-        form = _form_of(wanted.kind, wanted.parts)
-        request = _list_request(
-            wanted.kind, wanted.namespace, wanted.labels, form.page_size, form.accept
-        )
-        for _ in range(LIST_ATTEMPTS - 1):
-            with suppress(ExpiredError):
-                return await self._each_page(request, form.read, take)
-        return await self._each_page(request, form.read, take)
+        form = _form_of(selection.kind, parts)
+        part = _list_request(selection, form.page_size, form.accept)
+        while True:
+            page = form.read_page(await _read(self._bytes, part))
+            for start in range(0, len(page.objects), OBJECTS_PER_STEP):
+                for item in page.objects[start : start + OBJECTS_PER_STEP]:
+                    take(item)
+                await asyncio.sleep(0)  # lets other tasks run
+            if not page.token:
+                return page.version
+            part = _continued(part, page.token)
 
-    async def probe(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> None:
+    async def watch(
+        self, selection: Selection, parts: Parts, since: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Changes since that resourceVersion, until the API server ends the watch.
+
+        Raises ExpiredError when the version is too old, and other ApiErrors.
+        """
+        query: Query = (
+            ("watch", True),
+            ("allowWatchBookmarks", True),
+            ("resourceVersion", since),
+            ("timeoutSeconds", LONGEST_WATCH_SECONDS),
+            *_selectors(selection),
+        )
+        request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
+        read_event = _form_of(selection.kind, parts).read_event
+        async with aclosing(self._transport.lines(request, SILENT_SECONDS)) as lines:
+            async for line in lines:
+                event = read_event(line)
+                if event.type == "ERROR":
+                    raise _watch_error(request, event.object)
+                yield event
+
+    async def probe(self, selection: Selection) -> None:
         """Ask for one object of a list, to find out what is in the way of listing them."""
-        await _read(self._bytes, _list_request(kind, namespace, labels, limit=1))
+        await _read(self._bytes, _list_request(selection, limit=1))
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced."""
@@ -141,7 +180,7 @@ class AioKubeApi:
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
-    ) -> None:
+    ) -> Object | None:
         """Delete exactly this object; the garbage collector removes what it owns."""
         options: Object = {
             "apiVersion": "v1",
@@ -149,15 +188,17 @@ class AioKubeApi:
             "propagationPolicy": "Background",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         }
+        request = Request("delete", "DELETE", kind, namespace, name, body=options)
         try:
-            await self._write(Request("delete", "DELETE", kind, namespace, name, body=options))
+            answer = await self._write(request)
         except NotFoundError:
-            return
+            return None
+        return answer if _is_kept(answer) else None
 
-    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
-        """Set spec.replicas of this object and of no namesake; nothing else of it is touched."""
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
+        """Set spec.replicas of this object and of no namesake; the answer is the stored object."""
         metadata = seen["metadata"]
-        await self._write(
+        return await self._write(
             Request(
                 "scale",
                 "PATCH",
@@ -210,23 +251,6 @@ class AioKubeApi:
             if not token:
                 return found
             part = _continued(request, token)
-
-    async def _each_page(
-        self,
-        request: Request,
-        read: Callable[[bytes], Page],
-        take: Callable[[Object], object],
-    ) -> None:
-        part = request
-        while True:
-            page = read(await _read(self._bytes, part))
-            for turn in range(0, len(page.objects), TURN):
-                for found in page.objects[turn : turn + TURN]:
-                    take(found)
-                await asyncio.sleep(0)  # others have their turn
-            if not page.token:
-                return
-            part = _continued(request, page.token)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.
@@ -311,30 +335,51 @@ class AioLeaseApi:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """In which form a list is asked for, and what reads a page of it."""
+    """The form in which objects are asked for, and what reads a page and an event of it."""
 
     page_size: int
     accept: str
-    read: Callable[[bytes], Page]
+    read_page: Callable[[bytes], Page]
+    read_event: Callable[[bytes], WatchEvent]
 
 
 def _form_of(kind: Kind, parts: Parts) -> _Form:
     match parts:
-        case Parts.LEAN:
-            return _Form(PAGE_SIZE, JSON, LeanReader(kind).page)
+        case Parts.PARTIAL:
+            partial = PartialObjects(kind)
+            return _Form(PAGE_SIZE, JSON, partial.page, partial.event)
         case Parts.METADATA:
-            return _Form(PAGE_SIZE, PARTIAL_METADATA_LIST, read_metadata(kind).page)
-        case Parts.WHOLE:
-            return _Form(WHOLE_PAGE_SIZE, JSON, WholeReader(kind).page)
+            metadata = read_metadata(kind)
+            return _Form(PAGE_SIZE, PARTIAL_METADATA_LIST, metadata.page, metadata.event)
+        case Parts.FULL:
+            full = FullObjects(kind)
+            return _Form(FULL_PAGE_SIZE, JSON, full.page, full.event)
 
 
-def _list_request(
-    kind: Kind, namespace: str | None, labels: Labels | None, limit: int, accept: str = JSON
-) -> Request:
+def _list_request(selection: Selection, limit: int, accept: str = JSON) -> Request:
     """The first page of a list."""
-    selector = (("labelSelector", select_labels(labels)),) if labels else ()
-    query = (("limit", limit), *selector)
+    query = (("limit", limit), *_selectors(selection))
+    kind, namespace = selection.kind, selection.namespace
     return Request("list", "GET", kind, namespace, None, query=query, accept=accept)
+
+
+def _selectors(selection: Selection) -> Query:
+    labels = select_labels(selection.labels or {})
+    selectors = (("labelSelector", labels), ("fieldSelector", selection.fields))
+    return tuple((name, value) for name, value in selectors if value)
+
+
+def _watch_error(request: Request, status: Object) -> TransientError:
+    message = f"{request}: {status.get('code')}: {status.get('message')}"
+    return ExpiredError(message) if status.get("code") == 410 else TransientError(message)
+
+
+def _is_kept(answer: Object) -> bool:
+    """Whether the answer to a deletion is an object that is still there: the API server answers a
+    Status for what is gone, for most kinds (apiserver pkg/endpoints/handlers/delete.go)."""
+    metadata = answer.get("metadata") or {}
+    waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return answer.get("kind") != "Status" and bool(waits)
 
 
 def _continued(request: Request, token: str) -> Request:

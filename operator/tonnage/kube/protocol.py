@@ -1,6 +1,6 @@
 """The few verbs that Tonnage needs of an API server, and the few ways in which they fail."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -32,27 +32,39 @@ Labels = Mapping[str, str | None]
 
 
 class Parts(Enum):
-    """What is read of each object of a list."""
+    """Which parts of each object are read."""
 
-    LEAN = auto()
-    """Of Nodes and Pods what the fleet is made of, as `kube.lean` builds it."""
+    PARTIAL = auto()
+    """Of Nodes and Pods the fields that `kube.partial_objects` declares."""
 
     METADATA = auto()
-    """Whose it is and in which version, of any kind."""
+    """The identity and the version, of any kind."""
 
-    WHOLE = auto()
-    """Spec and status too, as `kube.whole` builds them: all but who manages its fields."""
+    FULL = auto()
+    """Spec and status too: everything but `managedFields`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What is asked of a list: these parts of all objects of a kind that have these labels, in one
-    namespace or in all."""
+class Selection:
+    """Objects of a kind that a list or a watch asks for: in one namespace or in all of them, with
+    these labels and this field selector."""
 
     kind: Kind
-    parts: Parts
     namespace: str | None = None
     labels: Labels | None = None
+    fields: str = ""
+
+    def __str__(self) -> str:
+        place = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.kind.plural}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event of a watch: its type as on the wire, and the object; that of ERROR is a Status."""
+
+    type: str
+    object: Object
 
 
 Gate = Callable[[], float]
@@ -106,6 +118,10 @@ class TransientError(ApiError):
         self.retry_after = retry_after
 
 
+class ExpiredError(TransientError):
+    """410: a resourceVersion or a continue token is too old; list again from the start."""
+
+
 class ObjectReader(Protocol):
     """What reading one object by name needs; files can offer it as well as an API server."""
 
@@ -130,7 +146,31 @@ class ClusterReader(ObjectReader, Protocol):
         ...
 
 
-class KubeApi(ClusterReader, Protocol):
+class ListWatch(Protocol):
+    """What a Reflector needs: the pair of calls that client-go calls ListWatch."""
+
+    async def each(
+        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    ) -> str:
+        """Read objects live, page by page, and hand each one over; none is kept. The answer is the
+        resourceVersion of the list.
+
+        Raises ExpiredError when reading took so long that the list has to be begun anew.
+        """
+        ...
+
+    def watch(
+        self, selection: Selection, parts: Parts, since: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Changes since that resourceVersion, bookmarks included, until the API server ends the
+        watch.
+
+        Raises ExpiredError when the version is too old, and other ApiErrors.
+        """
+        ...
+
+
+class KubeApi(ClusterReader, ListWatch, Protocol):
     """Every call has a timeout, and raises only the errors above."""
 
     async def list(
@@ -139,16 +179,7 @@ class KubeApi(ClusterReader, Protocol):
         """Read all objects with these labels live (paged inside); namespace None means all."""
         ...
 
-    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
-        """Read objects live, and hand them over one by one; none is kept.
-
-        Where it took too long it is begun anew, and what was handed over before comes again.
-        """
-        ...
-
-    async def probe(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> None:
+    async def probe(self, selection: Selection) -> None:
         """Find out what is in the way of listing these objects.
 
         Raises KindMissingError, ForbiddenError, or any other ApiError.
@@ -177,15 +208,16 @@ class KubeApi(ClusterReader, Protocol):
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
-    ) -> None:
+    ) -> Object | None:
         """Delete exactly this object as read (both are preconditions), children after it.
 
-        An object that is gone already is no error; ConflictError when it changed.
+        The answer is what a finalizer keeps of it, None where it is gone. An object that was gone
+        already is no error; ConflictError when it changed.
         """
         ...
 
-    async def scale(self, kind: Kind, seen: Object, replicas: int) -> None:
-        """Set spec.replicas of this object and of no namesake; nothing else of it is touched.
+    async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
+        """Set spec.replicas of this object and of no namesake; the answer is the stored object.
 
         Raises ConflictError when it was made anew, NotFoundError when it is gone.
         """

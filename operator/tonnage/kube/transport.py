@@ -18,8 +18,7 @@ from tonnage.api.names import GROUP
 from tonnage.api.redact import redact
 from tonnage.kube.answers import error_for, parse_object
 from tonnage.kube.depth import cut_deep
-from tonnage.kube.gathering import Gathering
-from tonnage.kube.lean import JSON
+from tonnage.kube.partial_objects import JSON
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
 from tonnage.kube.rights import Right, RightsBook
 
@@ -109,18 +108,15 @@ class Transport:
         )
         return body
 
-    async def lines(
-        self, request: Request, silent_seconds: float, gathering: Gathering | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    async def lines(self, request: Request, silent_seconds: float) -> AsyncGenerator[bytes, None]:
         """The answer line by line, as it comes, until the server ends it.
 
-        A server that is silent for so long has failed. Between two reads the answer is left to
-        `gathering`. Raises the errors of the protocol.
+        A server that is silent for so long has failed. Raises the errors of the protocol.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
         response, _ = await self._carry_out(request, silent_seconds, limits, _read_refusal)
         try:
-            async with aclosing(_lines_of(response, gathering)) as lines:
+            async with aclosing(_lines_of(response)) as lines:
                 async for line in lines:
                     yield line
         except ValueError:
@@ -190,9 +186,7 @@ class Transport:
         return response
 
 
-async def _lines_of(
-    response: aiohttp.ClientResponse, gathering: Gathering | None
-) -> AsyncGenerator[bytes, None]:
+async def _lines_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     """Raises ValueError where one is too long, and errors of the connection."""
     begun = b""
     while chunk := await response.content.readany():
@@ -201,8 +195,6 @@ async def _lines_of(
             raise ValueError
         for line in lines:
             yield line
-        if gathering is not None and not begun:
-            await gathering.rest(response, len(chunk))
     if begun:
         yield begun
 

@@ -1,6 +1,6 @@
 """Where the endpoint for an object's long requests may be, and what is there.
 
-Who never asked for one costs no request. While there may be one, the object's own status lists it:
+While there may be one, the object's own status lists it:
 it is listed before it is made, and no more after it has gone, so that no crash leaves one behind
 that nobody remembers.
 """
@@ -11,26 +11,8 @@ from typing import Any
 from tonnage.api.names import LABEL_CONTEXT
 from tonnage.api.status import EndpointStatus
 from tonnage.api.workload import Context
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
-from tonnage.kube.protocol import NotFoundError, Object, ObjectReader
-from tonnage.reconcile.children import Child, read_child
-from tonnage.reconcile.key import Key
+from tonnage.kube.protocol import Object
 from tonnage.reconcile.reported import read_reported
-from tonnage.render.names import long_endpoint_name
-
-
-async def find_long_endpoint(
-    api: ObjectReader, key: Key, status: Mapping[str, Any], *, asked: bool
-) -> Child | None:
-    """The InferenceDeployment of its name, whosever it is; None where there is none, or none to be
-    looked for. Raises ApiError."""
-    if not asked and not is_listed(status):
-        return None
-    try:
-        name = long_endpoint_name(key.name)
-        return read_child(await api.get(INFERENCE_DEPLOYMENTS, key.namespace, name))
-    except NotFoundError:
-        return None
 
 
 def is_listed(status: Mapping[str, Any]) -> bool:

@@ -1,11 +1,14 @@
-"""What is true now: the object, its children and its model, read live in this very reconcile."""
+"""What is true now: the object, its children and its model.
 
-import asyncio
+What watches tell is read from the stores, in memory. What no watch tells is read live: logs,
+Secrets and ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
+"""
+
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
@@ -20,10 +23,10 @@ from tonnage.kube.protocol import (
     ApiError,
     ClusterReader,
     ForbiddenError,
-    NotFoundError,
+    Kind,
     Object,
-    ObjectReader,
 )
+from tonnage.kube.rights import Right
 from tonnage.reconcile.children import (
     Child,
     ChildDeployment,
@@ -37,13 +40,13 @@ from tonnage.reconcile.children import (
 from tonnage.reconcile.failures import needs_log
 from tonnage.reconcile.inference_pool import find_pool
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.long_endpoint import find_long_endpoint, read_context
+from tonnage.reconcile.long_endpoint import is_listed, read_context
 from tonnage.reconcile.model_source import HubLookup, read_model
 from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
 from tonnage.reconcile.ready_plan import needs_revisions
 from tonnage.reconcile.turn import Precedence
-from tonnage.render.names import service_name
+from tonnage.render.names import long_endpoint_name, service_name
 from tonnage.telemetry.cache import MeasuredCache, least_of_each
 from tonnage.telemetry.load import LoadQuestion
 from tonnage.telemetry.pods import ServingPod
@@ -126,69 +129,98 @@ class Observation:
         return (self.key.namespace, self.key.name)
 
 
-async def observe(
-    api: ClusterReader,
-    ask_hub: HubLookup,
-    measure: Measure,
-    key: Key,
-    find_priority: FindPriority = same_for_all,
-    measure_load: MeasureLoad | None = None,
-    shard: Shard | None = None,
-) -> Observation | None:
-    """Read everything about one object; None when it is gone or about to be, or where it is of
-    another shard than this one.
+class ObjectCache(Protocol):
+    """Objects that are kept in memory: the stores of the operator, or a dump of a cluster."""
 
-    Raises ApiError when the API server cannot be asked.
+    def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """The object of this name; None where there is none."""
+        ...
+
+    def owned(self, kind: Kind, owner: tuple[str, str]) -> list[Object]:
+        """The objects of a kind that belong to an InferenceDeployment (namespace, name)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where observing reads from.
+
+    `cache` has what watches tell, `live` is asked for the rest. `missing_right` is the right that
+    the operator lacks to keep the cache true, None while it lacks none. Only objects of `shard` are
+    observed; None stands for all.
     """
-    labels = {LABEL_OWNER: key.name}
-    itself, *listed = await asyncio.gather(
-        observe_itself(api, key, shard),
-        api.list(SERVICES, key.namespace, labels),
-        api.list(PODS, key.namespace, labels),
-        api.list(DEPLOYMENTS, key.namespace, labels),
-    )
+
+    cache: ObjectCache
+    live: ClusterReader
+    ask_hub: Callable[[Key], HubLookup]
+    measure: Measure = measure_nothing
+    measure_load: MeasureLoad | None = None
+    find_priority: FindPriority = same_for_all
+    missing_right: Callable[[], Right | None] = lambda: None
+    shard: Shard | None = None
+
+
+async def observe(sources: Sources, key: Key) -> Observation | None:
+    """Everything about one object; None when it is gone or about to be, or where it is of another
+    shard.
+
+    Raises ApiError when the API server cannot be asked, ForbiddenError also where the cache is
+    outdated because the operator may not list a kind any more.
+    """
+    itself = observe_itself(sources, key)
     if itself is None:
         return None
-    spec, uid = itself.spec, itself.uid
-    services = [read_child(found) for found in listed[0] if is_controlled_by(found, uid)]
-    service = next((found for found in services if found.name == service_name(key.name)), None)
-    pods = read_pods(listed[1])
-    deployments = read_deployments(listed[2], uid)
+    if (right := sources.missing_right()) is not None:
+        raise ForbiddenError(f"the operator may not {right}", right)
+    return await _observe_rest(sources, itself)
+
+
+async def _observe_rest(sources: Sources, itself: Observation) -> Observation:
+    key, spec, uid = itself.key, itself.spec, itself.uid
+    cache, live = sources.cache, sources.live
+    bodies = cache.owned(SERVICES, key)
+    services = [read_child(body) for body in bodies if is_controlled_by(body, uid)]
+    service = next((each for each in services if each.name == service_name(key.name)), None)
+    pods = read_pods(cache.owned(PODS, key))
+    deployments = read_deployments(cache.owned(DEPLOYMENTS, key), uid)
     return replace(
         itself,
         model=None
         if isinstance(spec, InvalidSpecError)
-        else await read_model(api, ask_hub, key.namespace, spec.model.source),
+        else await read_model(live, sources.ask_hub(key), key.namespace, spec.model.source),
         deployments=deployments,
         service=service,
-        placement_services=tuple(found for found in services if found is not service),
-        inference_pool=await find_pool(api, key, uid, spec, service),
+        placement_services=tuple(each for each in services if each is not service),
+        inference_pool=await find_pool(live, key, uid, spec, service),
         pods=pods,
-        revisions=await _read_revisions(api, itself, deployments),
-        logs=await _read_logs(api, key.namespace, pods),
-        measured=await _measure(measure, key, pods),
-        load=await _read_load(measure_load, key, spec, deployments),
-        long_endpoint=await find_long_endpoint(
-            api, key, itself.previous_status, asked=itself.declared is not None
-        ),
+        revisions=await _read_revisions(live, itself, deployments),
+        logs=await _read_logs(live, key.namespace, pods),
+        measured=await _measure(sources.measure, key, pods),
+        load=await _read_load(sources.measure_load, key, spec, deployments),
+        long_endpoint=_find_long_endpoint(cache, itself),
         priority=0
         if isinstance(spec, InvalidSpecError)
-        else await find_priority(spec.template.spec.priority_class_name),
+        else await sources.find_priority(spec.template.spec.priority_class_name),
     )
 
 
-async def observe_itself(
-    api: ObjectReader, key: Key, shard: Shard | None = None
-) -> Observation | None:
-    """Read the object, and nothing that belongs to it; None when it is gone or about to be, or
-    where it is of another shard than this one.
-
-    Raises ApiError when the API server cannot be asked.
-    """
-    try:
-        body = await api.get(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
-    except NotFoundError:
+def _find_long_endpoint(cache: ObjectCache, itself: Observation) -> Child | None:
+    """The InferenceDeployment of the name that the endpoint for long requests has, whosever it is;
+    None where there is none, or none is to be looked for."""
+    if itself.declared is None and not is_listed(itself.previous_status):
         return None
+    name = long_endpoint_name(itself.key.name)
+    body = cache.lookup(INFERENCE_DEPLOYMENTS, itself.key.namespace, name)
+    return None if body is None else read_child(body)
+
+
+def observe_itself(sources: Sources, key: Key) -> Observation | None:
+    """The object, and nothing that belongs to it; None when it is gone or about to be, or where it
+    is of another shard."""
+    body = sources.cache.lookup(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
+    if body is None:
+        return None
+    shard = sources.shard
     metadata = body["metadata"]
     if "deletionTimestamp" in metadata or shard not in (None, shard_of(body)):
         return None

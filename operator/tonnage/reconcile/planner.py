@@ -10,13 +10,13 @@ from tonnage.fit.corrections import LearntCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.case import World
+from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.priority import PriorityClasses
-from tonnage.reconcile.stock import Ledger, take_stock
+from tonnage.reconcile.rebuild import Ledger, rebuild_state
 from tonnage.reconcile.turn import Admission, Precedence
 
 
@@ -39,6 +39,10 @@ class SharedFleet(Ledger, Protocol):
         """What those that wait and go before it would take."""
         ...
 
+    def release(self, key: Key) -> None:
+        """The object is gone: nothing is reserved for it, and it waits for nothing."""
+        ...
+
 
 class Planner:
     """Makes plans of which no two give away the same GPU; `wake` is told whose turn has come,
@@ -48,7 +52,7 @@ class Planner:
         self,
         fleet: SharedFleet,
         moves: Moves,
-        world: World,
+        world: Dependencies,
         wake: Callable[[Key], None],
         learnt: Callable[[], LearntCorrections] | None = None,
     ) -> None:
@@ -65,7 +69,7 @@ class Planner:
         classes: PriorityClasses,
     ) -> list[tuple[Key, InferenceDeploymentStatus]]:
         """Learn what is reserved, who waits and who moves from what exists; gives the statuses."""
-        return take_stock(self._fleet, self._moves, deployments, objects, classes)
+        return rebuild_state(self._fleet, self._moves, deployments, objects, classes)
 
     def plan(self, observation: Observation, now: datetime) -> Plan:
         """Plan the object's next step and reserve what it takes."""
@@ -96,3 +100,14 @@ class Planner:
         if called is not None:
             self._wake(called)
         return plan
+
+    def withdraw(self, key: Key, now: datetime) -> Key | None:
+        """The object cannot be observed: it keeps no other waiting. Gives the object whose turn to
+        move has come by that."""
+        self._fleet.stop_waiting(key)
+        return self._moves.withdraw(key, now)
+
+    def forget(self, key: Key, now: datetime) -> Key | None:
+        """The object is gone. Gives the object whose turn to move has come by that."""
+        self._fleet.release(key)
+        return self._moves.forget(key, now)

@@ -25,10 +25,10 @@ from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
     KubeApi,
-    Listing,
     NotFoundError,
     Object,
     Parts,
+    Selection,
 )
 from tonnage.reconcile.actions import apply_if_changed
 from tonnage.reconcile.children import read_child
@@ -57,7 +57,8 @@ class PoolReporter:
         """Bring all pool objects in line with the fleet; one that fails holds up no other."""
         pools = self._view().pools()
         objects = {
-            found["metadata"]["name"]: found for found in await self._api.list(ACCELERATOR_POOLS)
+            found["metadata"]["name"]: found
+            for found in await self._api.list(ACCELERATOR_POOLS, labels=self._view().shard.labels)
         }
         for pool in pools:
             try:
@@ -136,9 +137,8 @@ class PoolReporter:
         if not gone:
             return
         live = Fleet(self._catalog, self._view().shard)
-        await self._api.each(
-            Listing(NODES, Parts.LEAN), lambda node: live.put_node(read_node(node))
-        )
+        selection = Selection(NODES, labels=self._view().shard.labels)
+        await self._api.each(selection, Parts.PARTIAL, lambda node: live.put_node(read_node(node)))
         for declared in self._view().snapshot().declared_pools:
             live.declare(declared)
         still_there = {pool.name for pool in live.pools()}

@@ -2,7 +2,7 @@
 
 Kubernetes gives a pod its priority when it is created; who waits for GPUs has none yet. So the
 class is looked up: the one that the spec names, else the cluster's default, else 0. Classes change
-seldom, and a change reaches new pods only, so what was read is good for a minute.
+seldom, and a change reaches new pods only, so what was read is good for ten minutes.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from tonnage.kube.kinds import PRIORITY_CLASSES
-from tonnage.kube.protocol import ClusterReader, ForbiddenError, Object
+from tonnage.kube.protocol import ForbiddenError, Object
 
-_GOOD_FOR: Final = timedelta(minutes=1)
+_GOOD_FOR: Final = timedelta(minutes=10)
 _NAMED: Final = 5
 
 
@@ -67,10 +66,12 @@ async def same_for_all(name: str | None) -> int:
 
 
 class Priorities:
-    """Looks priorities up; for one event loop."""
+    """Looks priorities up; `read_bodies` reads all PriorityClasses. For one event loop."""
 
-    def __init__(self, api: ClusterReader, now: Callable[[], datetime]) -> None:
-        self._api = api
+    def __init__(
+        self, read_bodies: Callable[[], Awaitable[list[Object]]], now: Callable[[], datetime]
+    ) -> None:
+        self._read_bodies = read_bodies
         self._now = now
         self._classes = PriorityClasses()
         self._read_at: datetime | None = None
@@ -86,7 +87,7 @@ class Priorities:
     async def read(self) -> PriorityClasses:
         """All classes as they are now; none where the operator may not read them."""
         try:
-            found = await self._api.list(PRIORITY_CLASSES)
+            found = await self._read_bodies()
         except ForbiddenError:
             found = []
         self._classes, self._read_at = read_classes(found), self._now()

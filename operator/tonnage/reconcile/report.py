@@ -8,7 +8,7 @@ from tonnage.api.conditions import Condition, ConditionType, Reason
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
-from tonnage.kube.protocol import KubeApi
+from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.move import MoveReason
 from tonnage.reconcile.observe import Observation
 
@@ -44,7 +44,7 @@ class EventSink(Protocol):
 
 
 async def report(
-    api: KubeApi, events: EventSink, observation: Observation, status: InferenceDeploymentStatus
+    writer: Writer, events: EventSink, observation: Observation, status: InferenceDeploymentStatus
 ) -> None:
     """Write the status unless it stands there already. Raises ApiError.
 
@@ -65,7 +65,7 @@ async def report(
     }
     pinned = {**identity["metadata"], "resourceVersion": observation.resource_version}
     body = {**identity, "metadata": pinned, "status": wanted}
-    await api.apply_status(INFERENCE_DEPLOYMENTS, body)
+    await writer.apply_status(INFERENCE_DEPLOYMENTS, body)
     before = observation.previous_status.get("conditions") or []
     for turn in find_turns(before, status.conditions):
         warning = turn.status == "False" and turn.reason not in _USUAL
@@ -150,8 +150,8 @@ def _is_told(found: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
 def find_turns(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) -> list[Condition]:
     """The conditions worth an event: those whose status or reason is another one than before.
 
-    Where one cause turns several conditions, the first of them tells it; and what is placed at once
-    was accepted.
+    Where one cause turns several conditions, the first of them tells it; what is placed at once was
+    accepted; and every object rolls out at first.
     """
     known = {found.get("type"): (found.get("status"), found.get("reason")) for found in before}
     turned = {
@@ -159,6 +159,7 @@ def find_turns(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) 
         for condition in reversed(list(after))
         if condition.type in _TOLD
         and condition.reason != Reason.NOT_ACCEPTED
+        and not (condition.reason == Reason.ROLLING_OUT and condition.type not in known)
         and known.get(condition.type) != (condition.status, condition.reason)
     }
     told = list(reversed(turned.values()))

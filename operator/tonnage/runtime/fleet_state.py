@@ -1,14 +1,12 @@
-"""The fleet as the operator knows it: nodes, pods with GPUs, declared pools, and the ledger.
+"""The fleet as the operator knows it: nodes, pods with GPUs, declared pools, and reservations.
 
-The one cache of the operator. Nothing in it has to survive: nodes, pods and pools are told by the
-watch and corrected by lists, the ledger of reservations is read from the child Deployments when
-this process begins to lead. Each method that takes in a change tells whether it matters to
-placement, so that heartbeats wake nobody.
+Nothing in it has to survive: the stores tell it of nodes, pods and pools, and the reservations are
+read from the child Deployments when this process begins to lead. Only a change that matters to
+placement counts as one, so that the heartbeat of a node wakes nothing.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterable
 
 from tonnage.api.parse import InvalidSpecError
 from tonnage.api.shard import UNNAMED_SHARD, Shard
@@ -16,25 +14,19 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
-from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import has_finished, read_gpu_pod
-from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES, PODS
-from tonnage.kube.protocol import Kind, Object
+from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.turn import Precedence
-from tonnage.runtime.seen_objects import ANY_VERSION, SeenObjects
 from tonnage.runtime.waiting_line import WaitingLine
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 class FleetState:
-    """Keeps the latest of everything that placement looks at; for one event loop.
+    """Everything that placement reads beside the object itself; for one event loop.
 
-    `on_change` is called when anything of the fleet changed, `on_room` when GPUs may have become
-    free for those who wait, `on_loss` for each key that may have lost GPUs with a node.
+    `on_change` is called when the fleet changed, `on_room` when GPUs may have become free for those
+    who wait, `on_loss` for each key that may have lost GPUs with a node.
     """
 
     def __init__(
@@ -49,21 +41,7 @@ class FleetState:
         self._on_change = on_change
         self._on_room = on_room
         self._on_loss = on_loss
-        self._nodes: SeenObjects[Node] = SeenObjects(
-            lambda _, node: self._tell_loss(self._fleet.put_node(node)),
-            lambda name: self._tell_loss(self._fleet.remove_node(name)),
-        )
-        self._pods: SeenObjects[GpuPod] = SeenObjects(
-            lambda _, pod: self._fleet.put_pod(pod), self._fleet.remove_pod
-        )
-        self._pools: SeenObjects[DeclaredPool] = SeenObjects(
-            lambda _, pool: self._fleet.declare(pool), self._fleet.withdraw
-        )
-        self._seen: Mapping[Kind, SeenObjects[Any]] = {
-            NODES: self._nodes,
-            PODS: self._pods,
-            ACCELERATOR_POOLS: self._pools,
-        }
+        self._declared: dict[str, DeclaredPool] = {}
         self._line = WaitingLine()
         self._changes = 0
 
@@ -77,80 +55,46 @@ class FleetState:
         """The fleet as it is known now; it goes on changing with every event."""
         return self._fleet
 
-    def counts(self) -> dict[Kind, Callable[[], int]]:
-        """How many objects of each kind are remembered, to be asked at any time."""
-        return {kind: seen.__len__ for kind, seen in self._seen.items()}
+    # Changes of the stores
 
-    # Nodes
+    def change_node(self, name: str, before: Node | None, after: Node | None) -> None:
+        """A Node came, changed or went (None)."""
+        if before == after:
+            return
+        fleet = self._fleet
+        for owner in sorted(fleet.remove_node(name) if after is None else fleet.put_node(after)):
+            self._on_loss(Key(*owner))
+        self._note_change()
 
-    def observe_node(self, obj: Object) -> None:
-        """A Node is so now."""
-        name, uid, version = _by_name(obj)
-        self._learn(self._nodes.observe(name, uid, read_node(obj), version))
+    def change_pod(self, before: GpuPod | None, after: GpuPod | None) -> None:
+        """What a Pod holds changed; None is a Pod that holds no GPU, or is gone."""
+        if before == after:
+            return
+        if before is not None and (after is None or after.uid != before.uid):
+            self._fleet.remove_pod(before.uid)
+        if after is not None:
+            self._fleet.put_pod(after)
+        self._note_change()
 
-    def forget_node(self, obj: Object) -> None:
-        """The Node is gone; one of the same name and another uid is not."""
-        name, uid, _ = _by_name(obj)
-        self._learn(self._nodes.forget(name, uid))
+    def change_pool(self, name: str, obj: Object | None) -> bool:
+        """An AcceleratorPool is so now, or is gone (None); whether what is declared changed.
 
-    # Pods: known by uid, since only their number and place count.
-
-    def observe_pod(self, obj: Object) -> None:
-        """A Pod is so now."""
-        identity, uid, version = _by_uid(obj)
-        self._learn(self._pods.observe(identity, uid, read_gpu_pod(obj), version))
-
-    def forget_pod(self, obj: Object) -> None:
-        """The Pod is gone, or has finished: then lists go on to show it, and no event tells what
-        else becomes of it."""
-        identity, uid, _ = _by_uid(obj)
-        self._learn(self._pods.observe(identity, uid, None, ANY_VERSION))
-
-    # Declared pools
-
-    def observe_pool(self, obj: Object) -> bool:
-        """An AcceleratorPool is so now; whether what is declared changed."""
-        name, uid, _ = _by_name(obj)
-        pool = _read_pool(obj)
-        if pool is None:
-            changed = self._pools.forget(name, uid)
-        else:
-            changed = self._pools.observe(name, uid, pool)
-        self._learn(changed)
-        return changed
-
-    def forget_pool(self, obj: Object) -> bool:
-        """The AcceleratorPool is gone; whether what is declared changed.
-
-        One of the same name and another uid is not. The end of a discovered one is told too: where
-        somebody deleted it, it is to be made again.
+        The end of a discovered pool counts as a change of the fleet, too: it is to be made again.
         """
-        name, uid, _ = _by_name(obj)
-        changed = self._pools.forget(name, uid)
-        self._learn(changed=True, room=changed)
-        return changed
+        before = self._declared.pop(name, None)
+        after = None if obj is None else _read_pool(obj)
+        if after is not None:
+            self._declared[name] = after
+            if after != before:
+                self._fleet.declare(after)
+        elif before is not None:
+            self._fleet.withdraw(name)
+        is_changed = before != after
+        if is_changed or obj is None:
+            self._note_change(room=is_changed)
+        return is_changed
 
-    # Lists
-
-    def begin_list(self, kind: Kind) -> "FleetList[Any]":
-        """To be called before Nodes, Pods or AcceleratorPools are asked for."""
-        return FleetList(self._seen[kind], kind, self._learn)
-
-    def knows_versions(self, kind: Kind) -> bool:
-        """Whether of any object of a kind it is known which version was told of."""
-        return self._seen[kind].knows_versions
-
-    # Silent watches
-
-    def begin_anew(self, kind: Kind) -> None:
-        """The watch of a kind was begun anew."""
-        self._seen[kind].begin_anew()
-
-    def take_unannounced(self) -> dict[Kind, int]:
-        """Changes that lists found and that no event has told since, each told once."""
-        return {kind: seen.take_unannounced() for kind, seen in self._seen.items()}
-
-    # The ledger, and who waits
+    # Reservations, and who waits
 
     def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
         """What this object's replicas hold or will hold, in place of what was said before."""
@@ -160,7 +104,7 @@ class FleetState:
             return
         self._fleet.reserve(owner, wanted)
         # What only grows takes room; waking those who wait would be in vain.
-        self._learn(changed=True, room=not set(before) <= set(wanted))
+        self._note_change(room=not set(before) <= set(wanted))
 
     def release(self, key: Key) -> None:
         """The object is gone: nothing is reserved for it, and it waits for nothing."""
@@ -176,7 +120,7 @@ class FleetState:
             ledger.setdefault(reservation.owner, []).append(reservation)
         for owner, of_owner in ledger.items():
             self._fleet.reserve(owner, of_owner)
-        self._learn(changed=True)
+        self._note_change()
 
     def wait_for_capacity(self, precedence: Precedence, claims: Iterable[Reservation] = ()) -> None:
         """The object wants work when GPUs may have become free; `claims` is what it would take."""
@@ -200,72 +144,11 @@ class FleetState:
         """Keys with a reservation or a wish, also of objects whose deletion nobody told."""
         return {Key(*owner) for owner in self._fleet.owners()} | set(self._line.keys())
 
-    def _tell_loss(self, owners: Iterable[tuple[str, str]]) -> None:
-        for owner in sorted(owners):
-            self._on_loss(Key(*owner))
-
-    def _learn(self, changed: bool, room: bool = True) -> None:
-        if not changed:
-            return
+    def _note_change(self, room: bool = True) -> None:
         self._changes += 1
         self._on_change()
         if room:
             self._on_room()
-
-
-class FleetList(Generic[T]):
-    """All objects of a kind, each read as it comes: of the object itself nothing is kept."""
-
-    def __init__(self, seen: SeenObjects[T], kind: Kind, learn: Callable[[bool], None]) -> None:
-        self._seen = seen
-        self._read: _Reader[T] = _READERS[kind]
-        self._identify = _IDENTITIES[kind]
-        self._learn = learn
-        self._since = seen.mark()
-        self._found: list[tuple[str, str, T]] = []
-        self._versions: dict[str, tuple[str, str]] = {}
-
-    def confirm(self, obj: Object) -> bool:
-        """The list shows that there is this one, of which the metadata is enough; whether it is
-        known in that version."""
-        identity, uid, version = self._identify(obj)
-        known = None if version is None else self._seen.known(identity, uid, version)
-        if known is None:
-            return False
-        self._versions[identity] = known
-        return True
-
-    def is_told(self, obj: Object) -> bool:
-        """Whether an event has told of it since the list was begun: that is newer."""
-        identity, _, _ = self._identify(obj)
-        return self._seen.was_told(identity, self._since)
-
-    def take(self, obj: Object) -> None:
-        """The list shows this one."""
-        identity, uid, version = self._identify(obj)
-        if version is not None:
-            self._versions[identity] = uid, version
-        if (found := self._read(obj)) is not None:
-            self._found.append((identity, uid, found))
-
-    def end(self) -> None:
-        """There are no others: what is known otherwise, and no event told since, is gone."""
-        self._learn(self._seen.replace(self._found, self._since, self._versions))
-
-
-_Reader = Callable[[Object], T | None]
-"""To what is needed of an object; None where nothing is."""
-
-
-def _by_name(obj: Mapping[str, Any]) -> tuple[str, str, str | None]:
-    """Its name, its uid and its version, which an object of a file has not."""
-    metadata = obj["metadata"]
-    return metadata["name"], metadata["uid"], metadata.get("resourceVersion") or None
-
-
-def _by_uid(pod: Object) -> tuple[str, str, str | None]:
-    _, uid, version = _by_name(pod)
-    return uid, uid, ANY_VERSION if has_finished(pod) else version
 
 
 def _read_pool(obj: Object) -> DeclaredPool | None:
@@ -275,17 +158,3 @@ def _read_pool(obj: Object) -> DeclaredPool | None:
     except InvalidSpecError as error:
         _log.warning("AcceleratorPool ignored: %s", error)
         return None
-
-
-_READERS: Final[Mapping[Kind, _Reader[Any]]] = {
-    NODES: read_node,
-    PODS: read_gpu_pod,
-    ACCELERATOR_POOLS: _read_pool,
-}
-
-_IDENTITIES: Final[Mapping[Kind, Callable[[Object], tuple[str, str, str | None]]]] = {
-    NODES: _by_name,
-    PODS: _by_uid,
-    ACCELERATOR_POOLS: _by_name,
-}
-"""By what objects of a kind are known, their uids and their versions."""

@@ -3,7 +3,7 @@
 Nearly all that a reconcile makes goes when nothing refers to it any more, without a search. The
 search looks at everything that has lived for long, again and again: the catalogue, the models, and
 the whole fleet. As Python begins with it, it took an eighth of the CPU of a new object and held up
-the only thread for up to 0.2 s at a time (docs/adr/0045-garbage-is-looked-for-seldom.md).
+the only thread for up to 0.2 s at a time.
 """
 
 import gc

@@ -14,8 +14,7 @@ class MemoryMetrics:
         )
         self._objects = Gauge(
             "tonnage_known_objects",
-            "Objects that are remembered by kind: nodes, pools, pods with GPUs,"
-            " InferenceDeployments.",
+            "Objects in the stores, by kind.",
             ["kind"],
             registry=registry,
         )

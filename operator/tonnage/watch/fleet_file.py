@@ -1,22 +1,21 @@
 """A file in the place of nodes and pools, for an operator that may read nothing cluster-scoped.
 
-It is read again when it changes. A mounted ConfigMap changes by a link that is turned, so what is
-looked at is the file behind the name. One that cannot be used changes nothing: the objects of the
-last good one go on to count.
+It is read again when it changes. A mounted ConfigMap changes by a link that is turned, so the file
+behind the name is checked. A file that cannot be used changes nothing: the objects of the last good
+one stay in the stores.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tonnage.kube.forwarding import ForwardingKubeApi
+from tonnage.informers.store import Store
 from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, KubeApi, Labels, Listing, Object, TransientError
+from tonnage.kube.protocol import Kind, Labels, Object, TransientError
 
 _log = logging.getLogger(__name__)
-
-_Objects = list[Object]  # inside the class, `list` is the verb
 
 
 class FleetFileError(Exception):
@@ -36,6 +35,7 @@ class FleetFile:
         self._read = read
         self._seen: tuple[int, ...] | None = None
         self._objects: list[Object] | None = None
+        self._reads = 0
 
     async def refresh(self) -> bool:
         """Read the file if it is another one than before; whether other objects count now."""
@@ -45,7 +45,7 @@ class FleetFile:
         self._seen = seen
         try:
             # Parsing megabytes of YAML takes seconds, in which the Lease has to be renewed.
-            objects = [*map(_unversioned, await asyncio.to_thread(self._read, self.path))]
+            objects = [*map(_identified, await asyncio.to_thread(self._read, self.path))]
         except FleetFileError as error:
             self._refuse(str(error))
             return False
@@ -58,7 +58,19 @@ class FleetFile:
         """Those of a kind. Raises TransientError while no file could be used yet."""
         if self._objects is None:
             raise TransientError(f"fleet file: {self.problem}")
-        return [found for found in self._objects if found["kind"] == kind.kind]
+        return [obj for obj in self._objects if obj["kind"] == kind.kind]
+
+    def fill(self, store: Store[Any], kind: Kind, labels: Labels) -> None:
+        """Make a store what the file says of a kind. Raises TransientError while no file could be
+        used yet."""
+        self._reads += 1
+        version = str(self._reads)
+        listing = store.begin_list()
+        for obj in self.objects(kind):
+            if has_labels(obj, labels):
+                metadata = {**obj["metadata"], "resourceVersion": version}
+                listing.take({**obj, "metadata": metadata})
+        listing.end(version)
 
     def _refuse(self, problem: str) -> None:
         if problem != self.problem:
@@ -74,37 +86,9 @@ class FleetFile:
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _unversioned(obj: Object) -> Object:
-    """Who edits what kubectl printed leaves the version as it was, of which that is another one."""
-    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
-
-
-class FleetFileKubeApi(ForwardingKubeApi):
-    """An API server whose cluster-scoped objects stand in the file, where nothing writes them."""
-
-    def __init__(self, behind: KubeApi, file: FleetFile) -> None:
-        super().__init__(behind)
-        self._file = file
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> _Objects:
-        """Read all objects of a kind; cluster-scoped ones are those of the file."""
-        if kind.namespaced:
-            return await super().list(kind, namespace, labels)
-        return [found for found in self._file.objects(kind) if has_labels(found, labels or {})]
-
-    async def each(self, wanted: Listing, take: Callable[[Object], object]) -> None:
-        """Hand over objects one by one; cluster-scoped ones are those of the file, and whole."""
-        if wanted.kind.namespaced:
-            await super().each(wanted, take)
-            return
-        for found in await self.list(wanted.kind, labels=wanted.labels):
-            take(found)
-
-    async def probe(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> None:
-        """Find out what is in the way of listing these objects; of those of the file, nothing."""
-        if kind.namespaced:
-            await super().probe(kind, namespace, labels)
+def _identified(obj: Object) -> Object:
+    """The object as an API server would identify it. Whoever edits what kubectl printed leaves the
+    version as it was, and a file written by hand has no uid."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
+    uid = metadata.get("uid") or f"{obj['kind']}/{metadata['name']}"
+    return {**obj, "metadata": {**metadata, "uid": uid, "resourceVersion": ""}}

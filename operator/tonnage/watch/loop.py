@@ -1,17 +1,23 @@
 """The loop of `reconcile/`, connected to the process that runs it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
-from tonnage.reconcile.case import World
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
+from tonnage.kube.protocol import KubeApi, Object
+from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.model_source import HubLookup as AskHub
 from tonnage.reconcile.moves import Moves
-from tonnage.reconcile.observe import Measure
+from tonnage.reconcile.observe import Measure, Sources
+from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.pools import PoolReporter
+from tonnage.reconcile.priority import Priorities
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.models import HubLookup
@@ -22,50 +28,91 @@ from tonnage.telemetry.load import measure_load
 from tonnage.telemetry.pod_metrics import PodMetrics
 from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 from tonnage.telemetry.series import Ask, no_prometheus
-from tonnage.watch.work import Surroundings, Work
+from tonnage.watch.scope import Scope
+from tonnage.watch.work import LoopDependencies, Work
 
 
-def build_loop(settings: Settings, surroundings: Surroundings) -> Work:
+def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies) -> Work:
     """The work of one operator process."""
     catalog = load_catalog()
+    fleet, moves, stores = dependencies.fleet, Moves(), dependencies.stores
     interval = settings.scaling_interval_seconds
     rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
-    world = World(catalog, rendering, scaling_interval_seconds=interval)
-    hub = HubSettings(
-        endpoint=settings.hf_endpoint,
-        cache_dir=Path(settings.hf_cache_directory) if settings.hf_cache_directory else None,
-    )
-    ask = _ask_of(settings, surroundings.count_question)
-    moves = Moves()
+    world = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
+    planner = Planner(fleet, moves, world, dependencies.wake, dependencies.lessons.known)
+    priorities = Priorities(_read_classes(dependencies.api, scope), _now)
     reconciler = Reconciler(
-        api=surroundings.api,
-        hub=HubLookup(partial(fetch_checkpoint, settings=hub)),
-        fleet=surroundings.fleet,
-        moves=moves,
-        events=surroundings.events,
-        book=surroundings.book,
-        world=world,
-        measure=_measure_with(ask if settings.prometheus_url else None, surroundings.wake),
-        wake=surroundings.wake,
+        sources=_sources(settings, dependencies, priorities),
+        writer=Writer(dependencies.api, stores),
+        planner=planner,
+        events=dependencies.events,
+        book=dependencies.book,
+        wake=dependencies.wake,
         now=_now,
-        measure_load=partial(measure_load, ask, interval),
-        lessons=surroundings.lessons,
-        looks=surroundings.looks,
-        newborns=surroundings.newborns,
+        lessons=dependencies.lessons,
     )
-    pools = PoolReporter(surroundings.api, surroundings.fleet.view, catalog, _now)
+    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
+
+    async def prime() -> None:
+        deployments = [without_template(obj) for obj in stores.objects(DEPLOYMENTS)]
+        objects = stores.objects(INFERENCE_DEPLOYMENTS)
+        classes = await priorities.read()
+        dependencies.book.prime(planner.prime(deployments, objects, classes))
 
     async def on_fleet_change() -> None:
-        for key in moves.lapsed(surroundings.fleet.view().pools()):
-            surroundings.wake(key)
-        if settings.fleet_file is None:  # what stands in a file is nobody's to report
+        for key in moves.lapsed(fleet.view().pools()):
+            dependencies.wake(key)
+        if scope.fleet_file is None:  # the objects of a file are written by nobody
             await pools.report()
 
-    return Work(
-        reconcile=reconciler.reconcile,
-        prime=reconciler.prime,
-        on_fleet_change=on_fleet_change,
+    return Work(reconciler.reconcile, prime, on_fleet_change)
+
+
+def _sources(settings: Settings, dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+    hub = HubLookup(
+        partial(
+            fetch_checkpoint,
+            settings=HubSettings(
+                endpoint=settings.hf_endpoint,
+                cache_dir=Path(settings.hf_cache_directory)
+                if settings.hf_cache_directory
+                else None,
+            ),
+        )
     )
+    ask = _ask_of(settings, dependencies.metrics.prometheus.asked)
+
+    def ask_hub(key: Key) -> AskHub:
+        return partial(hub.lookup, wake=partial(dependencies.wake, key))
+
+    return Sources(
+        cache=dependencies.stores,
+        live=dependencies.api,
+        ask_hub=ask_hub,
+        measure=_measure_with(ask if settings.prometheus_url else None, dependencies.wake),
+        measure_load=partial(measure_load, ask, settings.scaling_interval_seconds),
+        find_priority=priorities.find,
+        missing_right=dependencies.missing_right,
+        shard=dependencies.fleet.view().shard,
+    )
+
+
+def _read_classes(api: KubeApi, scope: Scope) -> Callable[[], Awaitable[list[Object]]]:
+    """How all PriorityClasses are read: from the API server, or from the fleet file."""
+    file = scope.fleet_file
+    if file is None:
+        return partial(api.list, PRIORITY_CLASSES)
+
+    async def read_file() -> list[Object]:
+        return file.objects(PRIORITY_CLASSES)
+
+    return read_file
+
+
+def without_template(deployment: Object) -> Object:
+    """A Deployment without its pod template, which is most of it."""
+    rest = {name: value for name, value in deployment["spec"].items() if name != "template"}
+    return {**deployment, "spec": rest}
 
 
 def _ask_of(settings: Settings, count: Callable[[QueryOutcome], None]) -> Ask:

@@ -13,50 +13,62 @@ from typing import Final
 
 import kopf
 
+from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
-from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
-from tonnage.reconcile.listed import OURS
+from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES, PODS
+from tonnage.kube.protocol import Kind, Object
+from tonnage.reconcile.key import Key
 from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
 from tonnage.runtime.correction_store import LOOK_SECONDS
 from tonnage.runtime.fleet_file_metric import tell_fleet_file
 from tonnage.runtime.garbage import never_search_what_is_there
 from tonnage.runtime.periodic import repeat
+from tonnage.runtime.priority import Priority
 from tonnage.runtime.server import build_app, serve
 from tonnage.runtime.settings import Settings
 from tonnage.watch.application import build_registry, build_settings
+from tonnage.watch.components import Components, assemble
 from tonnage.watch.fleet_file import FleetFile, ReadFleetFile
-from tonnage.watch.lists import relist_fleet, resync
-from tonnage.watch.parts import Parts, assemble
-from tonnage.watch.scope import scope_of
+from tonnage.watch.scope import Scope, labels_of, scope_of
 from tonnage.watch.session import open_session
 from tonnage.watch.start_up import find_kinds, until_it_works
 from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
 
-FLEET_LIST_SECONDS: Final = 600.0
+VERIFY_SECONDS: Final = 600.0
+"""Between two comparisons of the stores with lists."""
+
+CHECK_SECONDS: Final = 5.0
+"""Between two checks whether the watches have told of the operator's own writes."""
+
 RESYNC_SECONDS: Final = 600.0
 TELL_SECONDS: Final = 300.0
 
 FLEET_FILE_SECONDS: Final = 5.0
-"""Between two looks at a fleet file; a look that finds it unchanged costs nothing."""
+"""Between two checks of a fleet file; a file that is unchanged costs nothing."""
 
 EVENTS_SECONDS: Final = 2.0
-"""What events that wait still get when the work is done; nobody depends on them."""
+"""What events that wait still get when the work is done; nothing depends on them."""
 
 KOPF_SECONDS: Final = 5.0
 """What kopf gets to end after all else has ended."""
 
-RELIST_SETTLE_SECONDS: Final = 5.0
+VERIFY_SETTLE_SECONDS: Final = 5.0
 RESYNC_SETTLE_SECONDS: Final = 1.0
-"""Watches are often begun anew together; one list then follows all of them."""
+"""Watches are often restarted together; one comparison then follows all of them."""
 
 FLEET_SETTLE_SECONDS: Final = 1.5
-"""A node that comes up changes several times; the change is told once it has settled."""
+"""A node that comes up changes several times; the change is reported once it has settled."""
 
 _KINDS: Final = "the kinds of tonnage.dev"
 _FLEET: Final = "nodes, pods and pools"
+_FLEET_KINDS: Final = (NODES, PODS, ACCELERATOR_POOLS)
+
+
+BuildForScope = Callable[[Scope], BuildWork]
+"""How the work is built for what is served."""
 
 
 class LeaseLostError(Exception):
@@ -68,14 +80,14 @@ class WatchStuckError(Exception):
 
 
 async def run_operator(
-    settings: Settings, build_work: BuildWork, read_fleet_file: ReadFleetFile
+    settings: Settings, build_work: BuildForScope, read_fleet_file: ReadFleetFile
 ) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code, 0 only for an end that was asked for."""
     _log.info("starting", extra={"settings": settings.to_dict()})
     scope = scope_of(settings, read_fleet_file)
     try:
         async with connect(settings.kubeconfig, settings.context) as connection:
-            return await Operator(assemble(settings, connection, build_work, scope)).run()
+            return await Operator(assemble(settings, connection, build_work(scope), scope)).run()
     except ConnectionConfigError as error:
         _log.error("not started: %s", error)
         return 1
@@ -84,32 +96,34 @@ async def run_operator(
 class Operator:
     """One replica; runs once."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, components: Components) -> None:
+        self._components = components
         self._background = Background(on_failure=self._end)
         self._open = AsyncExitStack()
         self._end_wanted = asyncio.Event()
         self._ready = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._fleet_known = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._listed_by_kopf: set[str] = set()
         self._working: asyncio.Task[None] | None = None
         self._was_asked = False
 
     async def run(self) -> int:
         """Live; returns the exit code."""
-        parts = self._parts
+        components = self._components
+        settings, health = components.settings, components.health
         self._take_signals()
-        parts.health.wait_for(_KINDS)
-        parts.health.wait_for(_FLEET)
+        health.wait_for(_KINDS)
+        health.wait_for(_FLEET)
         try:
-            self._background.start("event loop lag", parts.health.measure_lag())
-            app = build_app(parts.health, parts.metrics.registry)
-            host, port = parts.settings.listen_host, parts.settings.listen_port
+            self._background.start("event loop lag", health.measure_lag())
+            app = build_app(health, components.metrics.registry)
+            host, port = settings.listen_host, settings.listen_port
             await self._open.enter_async_context(serve(app, host, port))
             await self._wait_for_kinds()
             if not self._end_wanted.is_set():
-                await self._watch()
-        except Exception:  # noqa: BLE001 - whatever ended the watch ends the process, and is told
+                await self._run_until_end()
+        except Exception:  # noqa: BLE001 - whatever ended the watch ends the process, and is logged
             _log.exception("watching failed")
             return 1
         finally:
@@ -118,30 +132,40 @@ class Operator:
         return 0 if self._was_asked and self._background.failure is None else 1
 
     async def start(self) -> None:
-        """Begin to learn and to compete; events are taken in from now on."""
-        self._tell_scope()
+        """Begin to fill the stores and to compete for the lease."""
+        self._log_scope()
         self._background.start("signals", self._take_signals_back())
-        self._background.start("events", self._parts.outbox.deliver())
-        self._background.start("fleet", self._keep_fleet())
-        if (file := self._parts.scope.fleet_file) is not None:
-            self._background.start("fleet file", self._follow_file(file))
+        self._background.start("events", self._components.kube.outbox.deliver())
+        self._background.start("stores", self._keep_stores())
         self._background.start("leadership", self._lead())
 
     async def stop(self) -> None:
-        """Finish what is in work, let another replica lead, and be silent. Can be called again."""
-        parts = self._parts
-        parts.queue.close()
+        """Finish running reconciles, release the lease, and be silent. Can be called again."""
+        loop, kube = self._components.loop, self._components.kube
+        loop.queue.close()
         if self._working is not None:
-            in_time = await drain(self._working, parts.queue, parts.settings.drain_seconds)
+            seconds = self._components.settings.drain_seconds
+            in_time = await drain(self._working, loop.queue, seconds)
             self._working = None
             _log.info("drained", extra={"in_time": in_time})
-            await parts.outbox.empty(EVENTS_SECONDS)
+            await kube.outbox.empty(EVENTS_SECONDS)
         await self._background.stop()
-        await parts.elector.release()
+        await kube.elector.release()
         await self._open.aclose()
         self._stopped.set()
 
-    async def _watch(self) -> None:
+    def observe(self, kind: Kind, event_type: str | None, obj: Object) -> None:
+        """Take in an event of a kind that kopf watches."""
+        self._components.metrics.api.event_seen(kind.plural)
+        self._components.informers.stores.of(kind).observe(event_type, obj)
+
+    def listed(self, plural: str) -> None:
+        """kopf has listed a kind: its watch begins, or was restarted. kopf reports no object that
+        was deleted meanwhile, so the stores are compared with a list."""
+        self._listed_by_kopf.add(plural)
+        self._components.signals.listed.set()
+
+    async def _run_until_end(self) -> None:
         watching = asyncio.create_task(self._run_kopf())
         stopped = asyncio.create_task(self._stopped.wait())
         await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,11 +182,11 @@ class Operator:
             raise WatchStuckError(f"kopf did not end within {KOPF_SECONDS:g} s of its watches")
 
     async def _run_kopf(self) -> None:
-        scope = self._parts.scope
+        scope = self._components.scope
         await kopf.operator(
             registry=build_registry(
                 kinds=scope.watched_by_kopf,
-                route=self._parts.router.route,
+                observe=self.observe,
                 login=self._log_in,
                 start=self.start,
                 stop=self.stop,
@@ -179,14 +203,14 @@ class Operator:
         )
 
     async def _log_in(self) -> kopf.AiohttpSession:
-        parts = self._parts
-        credentials = await parts.connection.credentials()
-        return open_session(credentials, parts.rights, parts.router.begun_anew)
+        kube = self._components.kube
+        credentials = await kube.connection.credentials()
+        return open_session(credentials, kube.rights, self.listed)
 
     async def _wait_for_kinds(self) -> None:
         """A kind that is defined later than kopf starts would never be watched."""
         until = asyncio.create_task(self._end_wanted.wait())
-        waiting = asyncio.create_task(self._await(_KINDS, self._list_kinds))
+        waiting = asyncio.create_task(self._await(_KINDS, self._find_kinds))
         await asyncio.wait({until, waiting}, return_when=asyncio.FIRST_COMPLETED)
         until.cancel()
         if waiting.done():
@@ -194,90 +218,152 @@ class Operator:
         waiting.cancel()
 
     async def _await(self, what: str, job: Callable[[], Awaitable[object]]) -> None:
-        """Not ready, and saying why, until it works."""
-        health = self._parts.health
+        """Not ready, and saying why, until the job succeeds."""
+        health = self._components.health
         await until_it_works(what, job, health.still_waiting)
         health.reached(what)
 
-    async def _list_kinds(self) -> None:
-        await find_kinds(self._parts.api, self._parts.scope.defined)
-        for kind in (DEPLOYMENTS, SERVICES):
-            await self._parts.api.probe(kind, labels=OURS)
+    async def _find_kinds(self) -> None:
+        scope = self._components.scope
+        await find_kinds(self._components.kube.api, scope.selections(scope.watched_by_kopf))
 
-    async def _keep_fleet(self) -> None:
-        await self._await(_FLEET, self._know_fleet)
-        for follower in self._parts.followers:
-            self._background.start(f"watch of {follower}", follower.follow())
-        self._fleet_known.set()
+    # Stores
+
+    async def _keep_stores(self) -> None:
+        """Fill the stores, then keep them true, for ever."""
+        components = self._components
+        if (file := components.scope.fleet_file) is not None:
+            tell_fleet_file(components.metrics.registry, lambda: file.problem is None)
+        await self._wait_for_kopf()
+        await self._await(_FLEET, self._fill_stores)
+        for reflector in components.informers.by_watch:
+            self._background.start(f"watch of {reflector}", reflector.run())
+        if file is not None:
+            self._background.start("fleet file", self._follow_file(file))
+        components.metrics.syncs.fleet_listed.done()
+        for reflector in components.informers.reflectors:
+            components.metrics.api.changes_missed(reflector.selection.kind.plural, 0)
+        self._synced.set()
+        self._repeat("checking watches", self._check_watches, CHECK_SECONDS)
         await repeat(
-            "listing the fleet",
-            self._relist_fleet,
-            FLEET_LIST_SECONDS,
-            wake=self._parts.signs.relist,
-            settle_seconds=RELIST_SETTLE_SECONDS,
+            "verifying stores",
+            self._verify_stores,
+            VERIFY_SECONDS,
+            wake=components.signals.listed,
+            settle_seconds=VERIFY_SETTLE_SECONDS,
         )
 
-    async def _follow_file(self, file: FleetFile) -> None:
-        tell_fleet_file(self._parts.metrics.registry, lambda: file.problem is None)
+    async def _wait_for_kopf(self) -> None:
+        """A list that comes after kopf has listed misses nothing that kopf does not report."""
+        listed = self._components.signals.listed
+        while {
+            kind.plural for kind in self._components.scope.watched_by_kopf
+        } - self._listed_by_kopf:
+            await listed.wait()
+            listed.clear()
 
+    async def _fill_stores(self) -> None:
+        if (file := self._components.scope.fleet_file) is not None:
+            await file.refresh()
+            self._fill_from(file)
+        for reflector in self._components.informers.reflectors:
+            if not reflector.is_listed:
+                await reflector.list()
+
+    async def _verify_stores(self) -> None:
+        components = self._components
+        count = components.metrics.api.changes_missed
+        if await verify_all(components.informers.reflectors, count):
+            components.metrics.syncs.fleet_listed.done()
+
+    async def _check_watches(self) -> None:
+        """Verify the stores whose watch has told nothing of an own write."""
+        reflectors = self._components.informers.reflectors
+        silent = [reflector for reflector in reflectors if reflector.take_silence()]
+        for reflector in silent:
+            _log.warning("watch of %s is silent: comparing with a list", reflector)
+        await verify_all(silent, self._components.metrics.api.changes_missed)
+
+    async def _follow_file(self, file: FleetFile) -> None:
         async def read_again() -> None:
             if await file.refresh():
-                await self._relist_fleet()
+                self._fill_from(file)
 
         await repeat("reading the fleet file", read_again, FLEET_FILE_SECONDS)
 
+    def _fill_from(self, file: FleetFile) -> None:
+        stores, shard = self._components.informers.stores, self._components.scope.shard
+        for kind in (NODES, ACCELERATOR_POOLS):
+            file.fill(stores.of(kind), kind, labels_of(kind, shard))
+
+    # Leading
+
     async def _lead(self) -> None:
-        parts, start = self._parts, self._background.start
-        await parts.elector.acquire()
+        components, start = self._components, self._background.start
+        loop, signals = components.loop, components.signals
+        await components.kube.elector.acquire()
         start("lease", self._hold())
-        await self._fleet_known.wait()
-        await parts.corrections.refresh()
-        await self._await("reservations", parts.work.prime)
+        await self._synced.wait()
+        await loop.corrections.refresh()
+        await self._await("reservations", loop.work.prime)
         never_search_what_is_there()
-        self._working = start("workers", parts.controller.run())
-        parts.signs.changed.set()
-        start(
-            "corrections",
-            repeat("reading corrections", parts.corrections.refresh, LOOK_SECONDS),
-        )
-        parts.signs.resync.set()
-        start(
+        self._working = start("workers", loop.controller.run())
+        signals.changed.set()
+        signals.resync.set()
+        self._repeat("corrections", loop.corrections.refresh, LOOK_SECONDS)
+        self._repeat(
             "resync",
-            repeat(
-                "resync",
-                self._resync,
-                RESYNC_SECONDS,
-                wake=parts.signs.resync,
-                settle_seconds=RESYNC_SETTLE_SECONDS,
-            ),
+            self._resync,
+            RESYNC_SECONDS,
+            wake=signals.resync,
+            settle_seconds=RESYNC_SETTLE_SECONDS,
         )
-        start(
-            "fleet changes",
-            repeat(
-                "telling of the fleet",
-                parts.work.on_fleet_change,
-                TELL_SECONDS,
-                wake=parts.signs.changed,
-                settle_seconds=FLEET_SETTLE_SECONDS,
-            ),
+        self._repeat(
+            "reporting the fleet",
+            loop.work.on_fleet_change,
+            TELL_SECONDS,
+            wake=signals.changed,
+            settle_seconds=FLEET_SETTLE_SECONDS,
         )
-        start(
-            "room",
-            repeat(
-                "waking who waits for GPUs",
-                self._wake_waiting,
-                TELL_SECONDS,
-                wake=parts.signs.room,
-                settle_seconds=FLEET_SETTLE_SECONDS,
-            ),
+        self._repeat(
+            "waking who waits for GPUs",
+            self._wake_waiting,
+            TELL_SECONDS,
+            wake=signals.room,
+            settle_seconds=FLEET_SETTLE_SECONDS,
         )
+
+    def _repeat(
+        self,
+        name: str,
+        job: Callable[[], Awaitable[None]],
+        period_seconds: float,
+        *,
+        wake: asyncio.Event | None = None,
+        settle_seconds: float = 0.0,
+    ) -> None:
+        repeated = repeat(name, job, period_seconds, wake=wake, settle_seconds=settle_seconds)
+        self._background.start(name, repeated)
 
     async def _hold(self) -> None:
-        await self._parts.elector.hold()
+        await self._components.kube.elector.hold()
         raise LeaseLostError("the lease was lost")
 
-    def _tell_scope(self) -> None:
-        scope = self._parts.scope
+    async def _resync(self) -> None:
+        components = self._components
+        informers, loop = components.informers, components.loop
+        for owner in informers.resync.due({*informers.stores.owners(), *loop.fleet.known_keys()}):
+            loop.queue.add(Key(*owner), Priority.RESYNC)
+        components.metrics.syncs.resynced.done()
+
+    async def _wake_waiting(self) -> None:
+        for key in self._components.loop.fleet.waiting_keys():
+            self._components.loop.queue.add(key)
+
+    # The process
+
+    def _log_scope(self) -> None:
+        scope = self._components.scope
         if scope.namespaces:
             _log.info(
                 "GPUs that pods of other namespaces hold are not known: where they are taken,"
@@ -285,37 +371,13 @@ class Operator:
                 extra={"namespaces": list(scope.namespaces)},
             )
 
-    async def _know_fleet(self) -> None:
-        for follower in self._parts.followers:
-            await follower.begin()
-        await self._relist_fleet()
-
-    async def _relist_fleet(self) -> None:
-        if (file := self._parts.scope.fleet_file) is not None:
-            await file.refresh()
-        await relist_fleet(self._parts.api, self._parts.fleet, self._parts.looks)
-        self._parts.metrics.syncs.fleet_listed.done()
-        self._parts.missed.listed()
-
-    async def _resync(self) -> None:
-        parts = self._parts
-        await resync(
-            parts.api, parts.fleet, parts.queue.add, parts.specs, parts.looks, parts.resting
-        )
-        parts.metrics.syncs.resynced.done()
-        parts.missed.listed()
-
-    async def _wake_waiting(self) -> None:
-        for key in self._parts.fleet.waiting_keys():
-            self._parts.queue.add(key)
-
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end_as_asked)
 
     async def _take_signals_back(self) -> None:
-        """kopf takes the signals before it says that it is ready; it would not tell us of them."""
+        """kopf takes the signals before it says that it is ready; it would not pass them on."""
         await self._ready.wait()
         self._take_signals()
 
@@ -324,5 +386,5 @@ class Operator:
         self._end()
 
     def _end(self) -> None:
-        self._parts.queue.close()
+        self._components.loop.queue.close()
         self._end_wanted.set()

@@ -1,11 +1,11 @@
-"""How much of the cluster is looked at: a shard, some namespaces, a file for its fleet."""
+"""How much of the cluster is served: a shard, some namespaces, a file for its fleet."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from tonnage.api.shard import UNNAMED_SHARD, Shard
-from tonnage.kube.forwarding import NamespacedKubeApi, ShardKubeApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -14,22 +14,23 @@ from tonnage.kube.kinds import (
     PODS,
     SERVICES,
 )
-from tonnage.kube.protocol import Kind, KubeApi
-from tonnage.kube.watching import Selection
+from tonnage.kube.protocol import Kind, Labels, Parts, Selection
 from tonnage.runtime.settings import Settings
-from tonnage.watch.application import WATCHED_BY_KOPF, label_selector
-from tonnage.watch.fleet_file import FleetFile, FleetFileKubeApi, ReadFleetFile
+from tonnage.watch.fleet_file import FleetFile, ReadFleetFile
 
-FOLLOWED: Final = (
-    Selection(DEPLOYMENTS),
-    Selection(SERVICES),
-    # Pods of everybody count, since they take GPUs; finished ones take none.
-    Selection(PODS, fields="status.phase!=Succeeded,status.phase!=Failed"),
-    Selection(NODES),
-)
-"""What followers watch, in the whole cluster and of all shards."""
+WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
+"""The kinds of Tonnage; reflectors watch all others."""
 
-WATCHED: Final = (*WATCHED_BY_KOPF, *(each.kind for each in FOLLOWED))
+WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES)
+
+PARTS: Final = {NODES: Parts.PARTIAL, PODS: Parts.PARTIAL}
+"""What is read of each object of a kind; of all other kinds everything."""
+
+_SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
+"""Kinds that are told apart by shards. Pods are not: those of every shard take GPUs."""
+
+_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""A finished pod takes no GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +42,33 @@ class Scope:
     shard: Shard = UNNAMED_SHARD
 
     @property
-    def watched(self) -> tuple[Kind, ...]:
-        """The kinds whose events are needed."""
-        return self._asked_for(WATCHED)
-
-    @property
     def watched_by_kopf(self) -> tuple[Kind, ...]:
-        """Those of them that kopf tells of."""
-        return self._asked_for(WATCHED_BY_KOPF)
+        """The kinds that kopf watches."""
+        return tuple(kind for kind in WATCHED_BY_KOPF if self._is_asked_for(kind))
 
-    @property
-    def followed(self) -> tuple[Selection, ...]:
-        """What followers tell of: a namespaced kind has one for each namespace."""
-        wanted = [each for each in FOLLOWED if self._is_asked_for(each.kind)]
+    def selections(self, kinds: Iterable[Kind] = WATCHED) -> tuple[Selection, ...]:
+        """What is listed of these kinds: a namespaced kind has one selection a namespace."""
         return tuple(
-            replace(each, namespace=namespace, labels=label_selector(each.kind, self.shard))
-            for each in wanted
-            for namespace in (self.namespaces if each.kind.namespaced else ()) or (None,)
+            Selection(
+                kind,
+                namespace,
+                labels_of(kind, self.shard),
+                fields=_RUNNING if kind == PODS else "",
+            )
+            for kind in kinds
+            if self._is_asked_for(kind)
+            for namespace in (self.namespaces if kind.namespaced else ()) or (None,)
         )
-
-    @property
-    def defined(self) -> tuple[Kind, ...]:
-        """The kinds that the cluster must have a definition of."""
-        return self._asked_for((INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS))
-
-    def limit(self, api: KubeApi) -> KubeApi:
-        """The API server as far as it is looked at; the loop knows of no limit."""
-        if self.namespaces:
-            api = NamespacedKubeApi(api, self.namespaces)
-        if self.fleet_file is not None:
-            api = FleetFileKubeApi(api, self.fleet_file)
-        return ShardKubeApi(api, self.shard)
-
-    def _asked_for(self, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
-        return tuple(kind for kind in kinds if self._is_asked_for(kind))
 
     def _is_asked_for(self, kind: Kind) -> bool:
         return kind.namespaced or self.fleet_file is None
+
+
+def labels_of(kind: Kind, shard: Shard) -> Labels:
+    """The labels by which objects of a kind are selected: those of the shard, and of children those
+    of the operator."""
+    own = {LABEL_MANAGED_BY: MANAGED_BY} if kind in (DEPLOYMENTS, SERVICES) else {}
+    return {**own, **(shard.labels if kind in _SHARDED else {})}
 
 
 def scope_of(settings: Settings, read: ReadFleetFile) -> Scope:

@@ -1,7 +1,7 @@
 """The HTTP session that kopf lists and watches with; it tells which rights those needed.
 
-It also tells of each list: kopf lists when it begins a watch anew, and of what was deleted before
-that it tells nothing, not even that it has listed.
+It also reports each list: kopf lists when it restarts a watch, and reports neither what was deleted
+before nor that it has listed.
 """
 
 import re

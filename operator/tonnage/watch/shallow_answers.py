@@ -11,8 +11,8 @@ from typing import Any, Final
 import aiohttp
 
 from tonnage.kube.depth import cut_deep
+from tonnage.kube.full_objects import read_full_list
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
-from tonnage.kube.whole import read_whole_list
 
 _COLLECTION: Final = f"/{INFERENCE_DEPLOYMENTS.plural}"
 """The one kind whose schema lets users nest what they like."""
@@ -37,7 +37,7 @@ class ShallowResponse(aiohttp.ClientResponse):
     ) -> Any:
         """The whole answer; a list without the managers of its objects, which take long to read."""
         if self.url.path.endswith(_COLLECTION):
-            read = read_whole_list if self.ok else loads  # a refusal is a Status
+            read = read_full_list if self.ok else loads  # a refusal is a Status
             return await super().json(
                 encoding=encoding,
                 loads=lambda text: read(cut_deep(text)),

@@ -16,6 +16,7 @@ from tonnage.kube.protocol import (
     KindMissingError,
     KubeApi,
     NotLeadingError,
+    Selection,
 )
 
 _log = logging.getLogger(__name__)
@@ -58,14 +59,17 @@ class MissingKindsError(ApiError):
         )
 
 
-async def find_kinds(api: KubeApi, kinds: Iterable[Kind]) -> None:
-    """Look whether the cluster has these kinds. Raises MissingKindsError, and other ApiErrors."""
+async def find_kinds(api: KubeApi, selections: Iterable[Selection]) -> None:
+    """Find out whether the cluster has the kinds of these selections.
+
+    Raises MissingKindsError, and other ApiErrors.
+    """
     missing = []
-    for kind in kinds:
+    for selection in selections:
         try:
-            await api.probe(kind)
+            await api.probe(selection)
         except KindMissingError:
-            missing.append(kind)
+            missing.append(selection.kind)
     if missing:
         raise MissingKindsError(missing)
 

@@ -1,7 +1,7 @@
-"""Lists of objects that have a spec and a status, whole but for who manages which of their fields.
+"""Full objects: spec, status and metadata without `managedFields`.
 
-Those are up to half of an object, and nobody who lists many objects reads them. msgspec goes over
-them, and builds the rest three times as fast as Python's json builds all.
+managedFields are up to half of an object, and Tonnage never reads them. msgspec skips them and
+builds the rest three times as fast as Python's json builds all.
 """
 
 from typing import Any, Final, TypedDict, cast
@@ -10,12 +10,12 @@ import msgspec
 
 from tonnage.api.names import GROUP
 from tonnage.kube.depth import cut_deep
-from tonnage.kube.lean import Page, check_identity
-from tonnage.kube.protocol import Kind, Object, TransientError
+from tonnage.kube.partial_objects import Page, check_identity, checked_event, read_error_event
+from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
 
 
-class WholeReader:
-    """Reads the lists of a kind."""
+class FullObjects:
+    """Reads lists and watches of a kind."""
 
     def __init__(self, kind: Kind) -> None:
         self._what = kind.plural
@@ -27,17 +27,27 @@ class WholeReader:
         """A part of a list. Raises TransientError."""
         text = body.decode(errors="replace")
         try:
-            found = read_whole_list(cut_deep(text) if self._is_ours else text)
+            page = read_full_list(cut_deep(text) if self._is_ours else text)
         except (ValueError, RecursionError) as error:
             raise TransientError(f"{self._what}: the answer is not a list: {error}") from None
-        objects = [self._named | item for item in found.get("items") or []]
-        for one in objects:
-            check_identity(self._what, one)
-        metadata = found.get("metadata") or {}
+        objects = [self._named | item for item in page.get("items") or []]
+        for item in objects:
+            check_identity(self._what, item)
+        metadata = page.get("metadata") or {}
         return Page(objects, metadata.get("continue") or "", metadata.get("resourceVersion") or "")
 
+    def event(self, line: bytes) -> WatchEvent:
+        """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
+        text = line.decode(errors="replace")
+        try:
+            event = _EVENTS.decode(cut_deep(text) if self._is_ours else text)
+        except (ValueError, RecursionError):
+            return read_error_event(self._what, line)
+        item = self._named | cast("Object", event["object"])
+        return checked_event(self._what, line, event["type"], item)
 
-def read_whole_list(text: str) -> Object:
+
+def read_full_list(text: str) -> Object:
     """The list, its items without their managers. Raises ValueError, also for what is no list."""
     return cast("Object", _LISTS.decode(text))
 
@@ -61,7 +71,7 @@ class _Metadata(TypedDict, total=False):
     finalizers: Any
 
 
-class _Whole(TypedDict, total=False):
+class _Full(TypedDict, total=False):
     apiVersion: Any
     kind: Any
     metadata: _Metadata
@@ -69,11 +79,17 @@ class _Whole(TypedDict, total=False):
     status: Any
 
 
-class _WholeList(TypedDict, total=False):
+class _FullList(TypedDict, total=False):
     apiVersion: Any
     kind: Any
     metadata: dict[str, Any]
-    items: list[_Whole] | None
+    items: list[_Full] | None
 
 
-_LISTS: Final = msgspec.json.Decoder(_WholeList)
+class _FullEvent(TypedDict):
+    type: str
+    object: _Full
+
+
+_EVENTS: Final = msgspec.json.Decoder(_FullEvent)
+_LISTS: Final = msgspec.json.Decoder(_FullList)

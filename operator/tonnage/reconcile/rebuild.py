@@ -28,7 +28,7 @@ class Ledger(Protocol):
         ...
 
 
-def take_stock(
+def rebuild_state(
     ledger: Ledger,
     moves: Moves,
     deployments: Sequence[Object],

@@ -1,9 +1,8 @@
-"""Of what the API server tells of a kind, only the parts that somebody here looks at are built.
+"""Partial objects: of Nodes and Pods only the fields that Tonnage reads are built.
 
-Most of a Node are its images and the fields of its managers, most of a Pod is its template: to
-build all of it takes longer than what is done with it afterwards, and leaves garbage of many times
-its size. msgspec goes over whatever is not declared here. What it builds are plain objects, as
-whole ones are, so that nobody needs to know how they were read.
+Most of a Node are its images and its managedFields, most of a Pod is its template. Building all of
+it takes longer than anything that is done with it afterwards. msgspec skips every field that is not
+declared here. The result is a plain object, as a full one is.
 """
 
 import json
@@ -15,20 +14,12 @@ import msgspec
 
 from tonnage.kube.answers import parse_object
 from tonnage.kube.kinds import NODES, PODS
-from tonnage.kube.protocol import Kind, Object, TransientError
+from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
 
 JSON: Final = "application/json"
 
 PARTIAL_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """As an Accept: a list of metadata alone, which is all of an object that no user can nest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What a watch told: its type as on the wire, and the object; that of an ERROR is a Status."""
-
-    type: str
-    object: Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +31,8 @@ class Page:
     version: str
 
 
-class LeanReader:
-    """Reads what the API server tells of a kind: Nodes, Pods, or the metadata of others."""
+class PartialObjects:
+    """Reads lists and watches of a kind: Nodes, Pods, or the metadata of any other."""
 
     def __init__(self, kind: Kind, parts: type | None = None) -> None:
         self._what = kind.plural
@@ -50,56 +41,69 @@ class LeanReader:
         self._lines = msgspec.json.Decoder(_Line[parts])  # type: ignore[valid-type]
         self._lists = msgspec.json.Decoder(_List[parts])  # type: ignore[valid-type]
 
-    def event(self, line: bytes) -> Event:
+    def event(self, line: bytes) -> WatchEvent:
         """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
         try:
-            told = self._lines.decode(line)
+            event = self._lines.decode(line)
         except (ValueError, RecursionError):
-            return self._error(line)
-        found = cast("Object", told.object)
-        if told.type == "ERROR":
-            return self._error(line)
-        if told.type != "BOOKMARK":
-            check_identity(self._what, found)
-        if not (found.get("metadata") or {}).get("resourceVersion"):
-            raise TransientError(f"watch {self._what}: an object without metadata.resourceVersion")
-        return Event(told.type, found)
+            return read_error_event(self._what, line)
+        return checked_event(self._what, line, event.type, cast("Object", event.object))
 
     def page(self, body: bytes) -> Page:
         """A part of a list. Raises TransientError."""
         try:
-            found = self._lists.decode(body)
+            page = self._lists.decode(body)
         except (ValueError, RecursionError) as error:
             raise TransientError(f"{self._what}: the answer is not a list: {error}") from None
-        objects = cast("list[Object]", found.items or [])
-        for each in objects:
-            check_identity(self._what, each)
-        token, version = found.metadata.get("continue"), found.metadata.get("resourceVersion")
+        objects = cast("list[Object]", page.items or [])
+        for item in objects:
+            check_identity(self._what, item)
+        token, version = page.metadata.get("continue"), page.metadata.get("resourceVersion")
         return Page(objects, token or "", version or "")
 
-    def _error(self, line: bytes) -> Event:
-        """A Status has other parts than the objects that are expected."""
-        event = parse_object(f"watch {self._what}", line)
-        status = event.get("object")
-        if event.get("type") != "ERROR" or not isinstance(status, dict):
-            start = json.dumps(line[:80].decode(errors="replace"))
-            raise TransientError(f"watch {self._what}: a line that is no event: {start}")
-        return Event("ERROR", status)
 
-
-def read_metadata(kind: Kind) -> LeanReader:
+def read_metadata(kind: Kind) -> PartialObjects:
     """A reader of lists that are asked for as PARTIAL_METADATA_LIST."""
-    return LeanReader(kind, _MetadataOnly)
+    return PartialObjects(kind, _MetadataOnly)
 
 
-def check_identity(what: str, found: Mapping[str, Any]) -> None:
-    """Raises TransientError where an object of a list or a watch does not say which one it is."""
-    metadata = found.get("metadata") or {}
-    if not (metadata.get("name") and metadata.get("uid")):
-        raise TransientError(f"{what}: an object without metadata.name or metadata.uid")
+def check_identity(what: str, item: Mapping[str, Any]) -> None:
+    """Raises TransientError where an object of a list or a watch does not say which one it is, and
+    in which version."""
+    metadata = item.get("metadata") or {}
+    for name in ("name", "uid", "resourceVersion"):
+        if not metadata.get(name):
+            raise TransientError(f"{what}: an object without metadata.{name}")
 
 
-# Values that only we look at closer are taken as they are: who reads them expects anything.
+def checked_event(what: str, line: bytes, event_type: str, item: Object) -> WatchEvent:
+    """The event of a line, with an object that says which one it is and in which version.
+
+    Raises TransientError.
+    """
+    if event_type == "ERROR":
+        return read_error_event(what, line)
+    if event_type != "BOOKMARK":
+        check_identity(what, item)
+    elif not (item.get("metadata") or {}).get("resourceVersion"):
+        raise TransientError(f"watch {what}: a bookmark without metadata.resourceVersion")
+    return WatchEvent(event_type, item)
+
+
+def read_error_event(what: str, line: bytes) -> WatchEvent:
+    """An ERROR event: its Status has other fields than the objects of the kind.
+
+    Raises TransientError for a line that is no event.
+    """
+    event = parse_object(f"watch {what}", line)
+    status = event.get("object")
+    if event.get("type") != "ERROR" or not isinstance(status, dict):
+        start = json.dumps(line[:80].decode(errors="replace"))
+        raise TransientError(f"watch {what}: a line that is no event: {start}")
+    return WatchEvent("ERROR", status)
+
+
+# Values typed Any are taken as they are: whoever reads them expects anything.
 
 
 class _Metadata(TypedDict, total=False):
@@ -108,6 +112,7 @@ class _Metadata(TypedDict, total=False):
     uid: str
     resourceVersion: str
     generation: int
+    creationTimestamp: Any
     labels: Any
     ownerReferences: Any
     deletionTimestamp: Any
@@ -155,10 +160,13 @@ class _PodSpec(TypedDict, total=False):
 
 class _PodStatus(TypedDict, total=False):
     phase: Any
+    podIP: Any
+    conditions: Any
+    containerStatuses: Any
 
 
 class _Pod(TypedDict, total=False):
-    """What `fleet.pod` reads, and whose it is."""
+    """What `fleet.pod` and `reconcile.children` read, and whose it is."""
 
     metadata: _Metadata
     spec: _PodSpec
@@ -166,7 +174,7 @@ class _Pod(TypedDict, total=False):
 
 
 class _MetadataOnly(TypedDict, total=False):
-    """Whose it is, and in which version."""
+    """The identity and the version."""
 
     metadata: _Metadata
 

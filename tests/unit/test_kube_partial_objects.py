@@ -1,4 +1,4 @@
-"""Objects of which only parts are built: all that anybody reads of them is the same."""
+"""Partial objects: what the operator reads of them is the same as of full ones."""
 
 import json
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import pytest
 from tests.support import cluster_bytes, gpu_nodes
 from tonnage.fleet.node import read_node
 from tonnage.fleet.pod import read_gpu_pod
+from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
-from tonnage.kube.lean import Event, LeanReader
-from tonnage.kube.protocol import Kind, Object, TransientError
-from tonnage.watch.mappers import keys_for, version_of
+from tonnage.kube.partial_objects import PartialObjects
+from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
 
 
 def line(obj: Object, event_type: str = "MODIFIED") -> bytes:
@@ -65,21 +65,22 @@ OBJECTS: dict[str, tuple[Kind, Object, Callable[[Any], object]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "whole", "read"), OBJECTS.values(), ids=OBJECTS)
-def test_whoever_reads_a_lean_object_reads_what_the_whole_one_says(
-    kind: Kind, whole: Object, read: Callable[[Any], object]
+@pytest.mark.parametrize(("kind", "full", "read"), OBJECTS.values(), ids=OBJECTS)
+def test_a_partial_object_reads_as_the_full_one_does(
+    kind: Kind, full: Object, read: Callable[[Any], object]
 ) -> None:
-    lean = LeanReader(kind).event(line(whole)).object
-    assert read(lean) == read(whole)
-    assert version_of("MODIFIED", lean) == version_of("MODIFIED", whole)
-    assert keys_for(kind, lean) == keys_for(kind, whole)
-    assert "managedFields" not in lean["metadata"]
+    partial = PartialObjects(kind).event(line(full)).object
+    assert read(partial) == read(full)
+    assert owner_keys(kind, partial) == owner_keys(kind, full)
+    for name in ("uid", "resourceVersion"):
+        assert partial["metadata"][name] == full["metadata"][name]
+    assert "managedFields" not in partial["metadata"]
 
 
 def test_a_list_is_read_page_by_page() -> None:
     pods = [cluster_bytes.pod(number) for number in range(3)]
     metadata = {"continue": "more", "resourceVersion": "42", "remainingItemCount": 4}
-    page = LeanReader(PODS).page(json.dumps({"metadata": metadata, "items": pods}).encode())
+    page = PartialObjects(PODS).page(json.dumps({"metadata": metadata, "items": pods}).encode())
     assert [read_gpu_pod(found) for found in page.objects] == [read_gpu_pod(pod) for pod in pods]
     assert (page.token, page.version) == ("more", "42")
 
@@ -87,16 +88,16 @@ def test_a_list_is_read_page_by_page() -> None:
 @pytest.mark.parametrize("items", [{}, {"items": None}, {"items": []}], ids=str)
 def test_an_empty_list_is_the_last_page(items: Object) -> None:
     body = json.dumps({"metadata": {"resourceVersion": "42"}, **items}).encode()
-    page = LeanReader(NODES).page(body)
+    page = PartialObjects(NODES).page(body)
     assert (list(page.objects), page.token) == ([], "")
 
 
 @pytest.mark.parametrize("kind", [NODES, PODS, DEPLOYMENTS, SERVICES])
-def test_errors_and_bookmarks_are_told_as_they_came(kind: Kind) -> None:
+def test_errors_and_bookmarks_are_handed_on_as_they_came(kind: Kind) -> None:
     status = {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}
     bookmark = {"metadata": {"resourceVersion": "9", "creationTimestamp": None}}
-    reader = LeanReader(kind)
-    assert reader.event(line(status, "ERROR")) == Event("ERROR", status)
+    reader = PartialObjects(kind)
+    assert reader.event(line(status, "ERROR")) == WatchEvent("ERROR", status)
     assert reader.event(line(bookmark, "BOOKMARK")).object["metadata"]["resourceVersion"] == "9"
 
 
@@ -119,14 +120,14 @@ NO_EVENTS = {
 
 @pytest.mark.parametrize("text", NO_EVENTS.values(), ids=NO_EVENTS)
 @pytest.mark.parametrize("kind", [NODES, PODS, SERVICES])
-def test_what_is_no_event_is_an_error_of_ours(kind: Kind, text: bytes) -> None:
+def test_a_line_that_is_no_event_is_a_transient_error(kind: Kind, text: bytes) -> None:
     with pytest.raises(TransientError, match=kind.plural):
-        LeanReader(kind).event(text)
+        PartialObjects(kind).event(text)
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b'{"metadata": {}, "items": [7]}', b'{"items": ' + b"[" * 100_000]
 )
-def test_what_is_no_list_is_an_error_of_ours(text: bytes) -> None:
+def test_a_body_that_is_no_list_is_a_transient_error(text: bytes) -> None:
     with pytest.raises(TransientError, match="nodes"):
-        LeanReader(NODES).page(text)
+        PartialObjects(NODES).page(text)
