@@ -52,6 +52,7 @@ IMPORT_NAMES = {"prometheus-api-client": "prometheus_api_client", "PyYAML": "yam
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_CONSTRUCTOR_ARGUMENTS = 8
 
 
 @cache
@@ -135,6 +136,21 @@ def test_a_function_can_be_read_at_once(path):
         and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
     }
     assert not too_long, f"lines by function: {too_long}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_a_constructor_takes_few_arguments(path):
+    """Of classes that do something; the fields of a record are data."""
+    too_many = {
+        owner.name: len(node.args.args) - 1 + len(node.args.kwonlyargs)
+        for owner in ast.walk(parse(path))
+        if isinstance(owner, ast.ClassDef)
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef)
+        and node.name == "__init__"
+        and len(node.args.args) - 1 + len(node.args.kwonlyargs) > MAX_CONSTRUCTOR_ARGUMENTS
+    }
+    assert not too_many, f"arguments by class: {too_many}"
 
 
 def pure_modules():
