@@ -91,6 +91,11 @@ class Informers:
         """All of them."""
         return (*self.by_kopf, *self.by_watch)
 
+    def missing_right(self) -> Right | None:
+        """The right that is missing to know what runs; None where none is."""
+        denied = (each.denied for each in self.reflectors if each.selection.kind in _CHILDREN)
+        return next((right for right in denied if right is not None), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -147,13 +152,13 @@ def assemble(
         scope,
         triggers,
         Observer(metrics, signals.resync),
-        Resync(lambda: (fleet.changes, corrections.known())),
+        Resync(lambda: (fleet.changes, corrections.known(), informers.missing_right())),
     )
     work = build_work(
         LoopDependencies(
             api=api,
             stores=informers.stores,
-            missing_right=lambda: missing_right(informers.reflectors),
+            missing_right=informers.missing_right,
             fleet=fleet,
             events=events,
             metrics=metrics,
@@ -192,12 +197,6 @@ class Observer:
         """The operator may not list this any more, or may again."""
         if selection.kind in _CHILDREN:
             self._resync.set()
-
-
-def missing_right(reflectors: tuple[Reflector, ...]) -> Right | None:
-    """The right that is missing to know what runs; None where none is."""
-    denied = (each.denied for each in reflectors if each.selection.kind in _CHILDREN)
-    return next((right for right in denied if right is not None), None)
 
 
 def lease_name(shard: Shard) -> str:
