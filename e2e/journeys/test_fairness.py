@@ -145,6 +145,7 @@ class ReadinessEvents:
 
     def time_one(self) -> float:
         """Seconds from the Deployment's status to that of the InferenceDeployment."""
+        # Events come at random: in step with the batches of the operator all would wait equally.
         time.sleep(self._chance.uniform(0.1, 0.7))
         name = self._chance.choice(THREE)
         self._ready[name] = not self._ready[name]

@@ -40,9 +40,9 @@ if __name__ == "__main__":
     parser.add_argument("--deaf-to", default="")
     add_arguments(parser)
     options = parser.parse_args()
-    process.VERIFY_SECONDS = process.RESYNC_SECONDS = LIST_SECONDS  # type: ignore[misc]
-    process.VERIFY_SETTLE_SECONDS = 0.1  # type: ignore[misc]
-    reflector.EVENT_DELAY_SECONDS = LATE_SECONDS  # type: ignore[misc]
+    process.VERIFY_SECONDS = process.RESYNC_SECONDS = LIST_SECONDS  # type: ignore[misc] # Final, but for this process
+    process.VERIFY_SETTLE_SECONDS = 0.1  # type: ignore[misc] # the same
+    reflector.EVENT_DELAY_SECONDS = LATE_SECONDS  # type: ignore[misc] # the same
     deafen(options.deaf_to)
     settings = settings_from(options)
     configure_logging(settings.log_level, settings.log_format)

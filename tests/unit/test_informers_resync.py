@@ -267,7 +267,7 @@ async def test_what_the_operator_has_just_written_is_no_ghost(operator: Operator
             operator.stores.put_written(SERVICES, await operator.api.apply(SERVICES, new))
         return version
 
-    operator.api.each = older  # type: ignore[method-assign]
+    operator.api.each = older  # type: ignore[method-assign] # a list that lags behind
     await operator.verify()
     assert operator.missed == NOTHING
     assert operator.stores.lookup(SERVICES, "chat", "c") is not None

@@ -82,16 +82,20 @@ class Stores:
             DEPLOYMENTS: self.deployments,
             SERVICES: self.services,
         }
+        self._stores: Final[Mapping[Kind, Store[Any]]] = {
+            **self._packed,
+            PODS: self.pods,
+            NODES: self.nodes,
+        }
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """All kinds that are kept."""
-        return (*self._packed, PODS, NODES)
+        return tuple(self._stores)
 
     def of(self, kind: Kind) -> Store[Any]:
         """The store of a kind. Raises KeyError for a kind that is not kept."""
-        stores: Mapping[Kind, Store[Any]] = {**self._packed, PODS: self.pods, NODES: self.nodes}
-        return stores[kind]
+        return self._stores[kind]
 
     # Reading objects
 

@@ -61,18 +61,10 @@ def read_denial(message: str, asked: Right) -> Right | None:
 
 
 class RightsBook:
-    """What was denied last, and what was allowed since; for one event loop.
+    """What was denied last, and what was allowed since; for one event loop."""
 
-    `on_denial` is called each time: what may not be read, no event tells of either.
-    """
-
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        on_denial: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._on_denial = on_denial
         self._denied_at: dict[Right, float] = {}
         self._ever_denied: set[tuple[str, str]] = set()
 
@@ -82,7 +74,6 @@ class RightsBook:
             _log.error("right missing: the operator may not %s; %s", right, right.remedy)
         self._denied_at[right] = self._clock()
         self._ever_denied.add((right.verb, right.resource))
-        self._on_denial()
 
     def used(self, right: Right) -> None:
         """The API server allowed it."""

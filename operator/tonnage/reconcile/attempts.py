@@ -81,10 +81,6 @@ class Attempts:
         return replace(self, failed=(*self.failed, plan)[-_MAX_FAILED:])
 
 
-UNTRIED: Final = Attempts()
-"""Nothing has served or failed yet."""
-
-
 def read_attempts(status: Mapping[str, Any], circumstances: str | None = None) -> Attempts:
     """What a status tells of plans; of those that failed, in these circumstances (None: in all)."""
     raw = status.get("failedPlans")

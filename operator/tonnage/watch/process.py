@@ -15,7 +15,7 @@ import kopf
 
 from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
-from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES, PODS
+from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
 from tonnage.runtime.background import Background
@@ -64,7 +64,6 @@ FLEET_SETTLE_SECONDS: Final = 1.5
 
 _KINDS: Final = "the kinds of tonnage.dev"
 _FLEET: Final = "nodes, pods and pools"
-_FLEET_KINDS: Final = (NODES, PODS, ACCELERATOR_POOLS)
 
 
 BuildForScope = Callable[[Scope], BuildWork]
