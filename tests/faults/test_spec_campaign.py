@@ -80,6 +80,13 @@ def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "_with_strategy", stamp)
 
 
+async def test_a_restart_with_room_for_some_of_the_replicas_leaves_no_trace() -> None:
+    restart = {**FIRST, "replicas": 40, "rollout": {"restartedAt": "2026-01-01T00:00:00Z"}}
+    campaign = Campaign()
+    await campaign.take([FIRST, restart])
+    assert campaign.account["short"] == 1, campaign.account
+
+
 @pytest.mark.parametrize(
     ("mutate", "walk"),
     [
