@@ -434,6 +434,14 @@ def test_every_object_and_every_owner_of_one_is_known_by_name() -> None:
     assert stores.owners() == [("chat", "gone"), ("chat", "llama")]
 
 
+def test_objects_are_those_of_the_moment_at_which_they_were_asked_for() -> None:
+    stores = Stores()
+    stores.inference_deployments.observe("ADDED", obj(5, name="a"))
+    objects = stores.objects(INFERENCE_DEPLOYMENTS)
+    stores.inference_deployments.observe("ADDED", obj(6, uid="v", name="b"))
+    assert [each["metadata"]["name"] for each in objects] == ["a"]
+
+
 def test_a_cluster_scoped_object_has_no_namespace() -> None:
     stores, body = Stores(), node("gpu-1")
     body["metadata"]["resourceVersion"] = "5"

@@ -1,11 +1,14 @@
 """What the components do together, in the operator's process in virtual time."""
 
+import asyncio
+from unittest.mock import patch
+
 import pytest
 
 from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.live_operator import LiveCluster, run_in_virtual_time
-from tonnage.kube.kinds import PODS
-from tonnage.kube.protocol import ForbiddenError
+from tests.support.live_operator import Line, LiveCluster, run_in_virtual_time
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from tonnage.kube.protocol import ForbiddenError, Kind, Labels, Object
 from tonnage.kube.rights import Right
 
 NAMES = tuple(f"llama-{number}" for number in range(6))
@@ -36,3 +39,29 @@ async def lose_the_right_to_list_pods() -> dict[str, tuple[str, str]]:
 def test_every_object_becomes_unknown_when_the_right_to_list_its_pods_goes() -> None:
     ready = run_in_virtual_time(lose_the_right_to_list_pods)
     assert ready == dict.fromkeys(NAMES, ("Unknown", "Forbidden"))
+
+
+async def lead_while_an_object_is_created() -> dict[str, tuple[str, str]]:
+    """Condition Ready of each object, one of which comes while a new leader reads the classes."""
+    start = await served()
+    api = start.api.copy()
+    newcomer = {"metadata": {"name": "new", "namespace": NAMESPACE}, "spec": spec_of()}
+
+    class SlowLine(Line):
+        async def list(
+            self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
+        ) -> list[Object]:
+            found = await super().list(kind, namespace, labels)
+            if kind == PRIORITY_CLASSES and len(api.objects(INFERENCE_DEPLOYMENTS)) == len(NAMES):
+                api.put(INFERENCE_DEPLOYMENTS, newcomer)
+                await asyncio.sleep(5)
+            return found
+
+    with patch("tests.support.live_operator.Line", SlowLine):
+        async with LiveCluster.led(api, start.behaviours) as live:
+            return {name: live.conditions(name)["Ready"] for name in (*NAMES, "new")}
+
+
+def test_an_object_that_comes_while_a_leader_begins_is_reconciled() -> None:
+    ready = run_in_virtual_time(lead_while_an_object_is_created)
+    assert ready == dict.fromkeys((*NAMES, "new"), ("True", "ReplicasReady"))

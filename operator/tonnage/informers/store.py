@@ -13,7 +13,7 @@ A store keeps what `read` makes of an object, so that nobody can change a stored
 and memory holds only what is needed.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -90,9 +90,9 @@ class Store(Generic[T]):
         entry = self._entries.get((namespace or "", name))
         return None if entry is None else entry.value
 
-    def values(self) -> Iterator[T]:
-        """All that is kept."""
-        return (entry.value for entry in self._entries.values())
+    def values(self) -> list[T]:
+        """All that is kept at this moment."""
+        return [entry.value for entry in self._entries.values()]
 
     def places(self) -> list[Place]:
         """Namespace and name of all objects, in order."""

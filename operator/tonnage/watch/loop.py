@@ -54,9 +54,10 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
     pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
 
     async def prime() -> None:
+        # Nothing is awaited between the reads of the stores, so that both are of one moment.
+        classes = await priorities.read()
         deployments = [without_template(obj) for obj in stores.objects(DEPLOYMENTS)]
         objects = stores.objects(INFERENCE_DEPLOYMENTS)
-        classes = await priorities.read()
         dependencies.book.prime(planner.prime(deployments, objects, classes))
 
     async def on_fleet_change() -> None:
