@@ -16,6 +16,7 @@ from tests.support.controllers import Behaviour, run_deployments, run_pods, sche
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
 from tests.support.shapes import CONFIGS
+from tonnage import delays
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.shard import UNNAMED_SHARD
@@ -49,7 +50,7 @@ from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import MeasureLoad, Sources
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.priority import Priorities, read_classes
-from tonnage.reconcile.reconciler import SETTLE_SECONDS, Reconciler
+from tonnage.reconcile.reconciler import Reconciler
 from tonnage.render.model import RenderSettings
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.priority import Priority
@@ -69,7 +70,7 @@ L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
 
 _MAX_ROUNDS = 60
 
-_SOON_SECONDS = SETTLE_SECONDS
+_SOON_SECONDS = delays.BATCH
 """What is due so soon is done before the world is said to have settled."""
 
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from unittest.mock import patch
 
 from tests.support.replica import build_work
+from tonnage import delays
 from tonnage.cli.fleet_file import read_fleet_file
-from tonnage.informers import reflector
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.protocol import Parts, Selection, WatchEvent
 from tonnage.runtime.log_lines import configure_logging
@@ -40,9 +40,9 @@ if __name__ == "__main__":
     parser.add_argument("--deaf-to", default="")
     add_arguments(parser)
     options = parser.parse_args()
-    process.VERIFY_SECONDS = process.RESYNC_SECONDS = LIST_SECONDS  # type: ignore[misc] # Final, but for this process
-    process.VERIFY_SETTLE_SECONDS = 0.1  # type: ignore[misc] # the same
-    reflector.EVENT_DELAY_SECONDS = LATE_SECONDS  # type: ignore[misc] # the same
+    delays.VERIFY = delays.RESYNC = LIST_SECONDS  # type: ignore[misc] # Final, but for this process
+    delays.VERIFY_BATCH = 0.1  # type: ignore[misc] # the same
+    delays.LIST_EVENT_DUE = LATE_SECONDS  # type: ignore[misc] # the same
     deafen(options.deaf_to)
     settings = settings_from(options)
     configure_logging(settings.log_level, settings.log_format)

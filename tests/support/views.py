@@ -18,12 +18,12 @@ from tests.support.end_state import CHILDREN, ServingCount, end_state
 from tests.support.late_watch import disordered, doubled, late, lossy, silent
 from tests.support.live_operator import LiveCluster, Replica, run_in_virtual_time
 from tests.support.scenarios import Scenario
+from tonnage import delays
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEASES
 from tonnage.kube.protocol import Kind, Object
-from tonnage.watch.process import RESYNC_SECONDS
 from tonnage.watch.scope import WATCHED
 
-RESYNC: Final = 1.2 * RESYNC_SECONDS
+RESYNC: Final = 1.2 * delays.RESYNC
 """Seconds within which everything is looked at again, with all jitter."""
 
 GAP_SECONDS: Final = 300.0

@@ -1,7 +1,8 @@
 """What is known to be gone stays gone for older news, for a while."""
 
 from tests.support.fake_clock import FakeClock
-from tonnage.informers.expectations import TIMEOUT_SECONDS, Expectations
+from tonnage import delays
+from tonnage.informers.expectations import Expectations
 
 
 def expectations() -> tuple[Expectations, FakeClock]:
@@ -39,7 +40,7 @@ def test_the_newest_of_several_deletions_counts() -> None:
 def test_a_deletion_is_forgotten_when_no_older_news_can_come() -> None:
     found, clock = expectations()
     found.expect_deletion("a")
-    clock.advance(TIMEOUT_SECONDS - 1)
+    clock.advance(delays.EXPECTATION - 1)
     assert found.is_deleted("a", 1)
     clock.advance(1)
     assert not found.is_deleted("a", 1)
@@ -50,9 +51,9 @@ def test_a_deletion_that_is_known_again_lasts_as_long_as_a_new_one() -> None:
     found, clock = expectations()
     for uid in ("a", "b"):
         found.expect_deletion(uid)
-    clock.advance(TIMEOUT_SECONDS - 1)
+    clock.advance(delays.EXPECTATION - 1)
     found.expect_deletion("a")
-    clock.advance(TIMEOUT_SECONDS - 1)
+    clock.advance(delays.EXPECTATION - 1)
     assert found.is_deleted("a", 1)
     assert not found.is_deleted("b", 1)
 
@@ -61,5 +62,5 @@ def test_only_deletions_of_the_last_minutes_take_memory() -> None:
     found, clock = expectations()
     for number in range(1000):
         found.expect_deletion(f"uid-{number}")
-        clock.advance(TIMEOUT_SECONDS / 10)
+        clock.advance(delays.EXPECTATION / 10)
     assert len(found) <= 10

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node
-from tonnage.informers import reflector as reflector_module
+from tonnage import delays
 from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import ROUNDS, Resync, verify_all
 from tonnage.informers.stores import Stores
@@ -251,7 +251,7 @@ async def test_events_that_come_within_the_delay_are_not_counted(
 
     operator.meanwhile = bring
     await operator.verify()
-    assert operator.waits == [reflector_module.EVENT_DELAY_SECONDS]
+    assert operator.waits == [delays.LIST_EVENT_DUE]
     assert (operator.asked, operator.missed) == (OF_ALL, NOTHING)
     assert operator.is_true()
 

@@ -7,8 +7,9 @@ import pytest
 
 from tests.support.fake_clock import FakeClock
 from tests.support.fleet_objects import node, pod
+from tonnage import delays
 from tonnage.api.names import LABEL_OWNER
-from tonnage.informers.expectations import TIMEOUT_SECONDS, Expectations
+from tonnage.informers.expectations import Expectations
 from tonnage.informers.store import Change, Place, Store, parse_version
 from tonnage.informers.stores import OWNERS, Stores, pack, unpack
 from tonnage.kube.kinds import (
@@ -223,7 +224,7 @@ STORIES: dict[str, tuple[list[Step], list[str]]] = {
     ),
     # Time
     "a deletion is not remembered for ever": (
-        [event("ADDED", 5), deleted(), passed(TIMEOUT_SECONDS), event("ADDED", 6)],
+        [event("ADDED", 5), deleted(), passed(delays.EXPECTATION), event("ADDED", 6)],
         ["u@6"],
     ),
 }

@@ -12,7 +12,7 @@ from aiohttp.test_utils import RawTestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.scripted_server import Answer, Asked, ScriptedServer, serving
-from tonnage.kube import client
+from tonnage import delays
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.journal import enter_write, journal_of_writes
 from tonnage.kube.kinds import (
@@ -508,7 +508,7 @@ async def test_a_watch_that_fails_says_whether_its_version_is_too_old(
 
 
 async def test_a_watch_on_which_nothing_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(delays, "WATCH_SILENT", 0.05)
     async with client_of(Answer(silent=True)) as (api, _):
         with pytest.raises(TransientError, match="watch Pod"):
             await watched(api, Selection(PODS))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tonnage import delays
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, LEASES, NODES, PODS
-from tonnage.kube.rights import FORGET_SECONDS, Right, RightsBook, read_denial
+from tonnage.kube.rights import Right, RightsBook, read_denial
 from tonnage.kube.transport import Request
 
 PATCH = Right("patch", "apps", "deployments", "chat")
@@ -110,7 +111,7 @@ def test_a_right_in_one_namespace_says_nothing_of_another() -> None:
 def test_what_nobody_asked_for_any_more_is_forgotten() -> None:
     book = Book()
     book.rights.denied(PATCH)
-    book.now = FORGET_SECONDS - 1
+    book.now = delays.FORGET_DENIAL - 1
     assert book.missing() == {("patch", "deployments"): True}
     book.now += 2
     assert book.missing() == {("patch", "deployments"): False}

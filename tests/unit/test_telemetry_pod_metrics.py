@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_server import Answer, serving
+from tonnage import delays
 from tonnage.telemetry import pod_metrics
 from tonnage.telemetry.cache import MeasuredCache
-from tonnage.telemetry.pod_metrics import REST_SECONDS, TASK_NAME, PodMetrics, read_page
+from tonnage.telemetry.pod_metrics import TASK_NAME, PodMetrics, read_page
 from tonnage.telemetry.pods import ServingPod
 
 PAGE = Path("tests/data/vllm-metrics/after-requests.txt").read_bytes()
@@ -105,7 +106,7 @@ async def test_a_pod_that_does_not_tell_is_left_alone_for_a_while():
         for _ in range(3):
             assert await measure(source, pod(server)) == {}
         assert len(server.asked) == 1
-        clock.advance(REST_SECONDS)
+        clock.advance(delays.POD_METRICS_RETRY)
         assert await measure(source, pod(server)) == {"llama-0": MeasuredCache(90)}
 
 
@@ -121,7 +122,7 @@ async def test_a_pod_that_does_not_tell_is_left_alone_for_a_while():
     ],
 )
 async def test_a_hostile_pod_is_no_opinion(answer, monkeypatch):
-    monkeypatch.setattr(pod_metrics, "DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(delays, "POD_METRICS", 0.2)
     monkeypatch.setattr(pod_metrics, "MAX_BYTES", 100_000)
     async with serving(answer) as server:
         assert await measure(PodMetrics(), pod(server)) == {}

@@ -3,10 +3,10 @@
 import kopf
 import pytest
 
+from tonnage import delays
 from tonnage.api.shard import UNNAMED_SHARD, Shard
-from tonnage.kube.client import SILENT_SECONDS
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS
-from tonnage.watch.application import ERROR_BACKOFFS, build_registry, build_settings
+from tonnage.watch.application import build_registry, build_settings
 from tonnage.watch.scope import WATCHED_BY_KOPF
 
 
@@ -77,7 +77,7 @@ def test_kopf_keeps_to_itself() -> None:
 
 def test_kopf_gives_a_silent_watch_up_as_soon_as_the_reflectors_do() -> None:
     watching = build_settings(UNNAMED_SHARD).watching
-    assert watching.inactivity_timeout == SILENT_SECONDS
+    assert watching.inactivity_timeout == delays.WATCH_SILENT
 
 
 def test_kopf_keeps_no_last_seen_state_on_objects() -> None:
@@ -100,7 +100,7 @@ def test_kopf_asks_for_what_is_of_the_shard() -> None:
 
 
 def test_kopf_rides_out_an_outage_of_a_month() -> None:
-    assert ERROR_BACKOFFS[0] <= 1
-    assert all(0 < seconds <= 30 for seconds in ERROR_BACKOFFS)
-    assert sum(ERROR_BACKOFFS) > 30 * 24 * 3600
-    assert build_settings(UNNAMED_SHARD).networking.error_backoffs == ERROR_BACKOFFS
+    assert delays.KOPF_BACKOFFS[0] <= 1
+    assert all(0 < seconds <= 30 for seconds in delays.KOPF_BACKOFFS)
+    assert sum(delays.KOPF_BACKOFFS) > 30 * 24 * 3600
+    assert build_settings(UNNAMED_SHARD).networking.error_backoffs == delays.KOPF_BACKOFFS

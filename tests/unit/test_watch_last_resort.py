@@ -12,6 +12,7 @@ from tonnage.watch.last_resort import run_to_the_end
 STUBBORN = dedent(
     """
     import asyncio
+    from tonnage import delays
     from tonnage.watch import last_resort
 
     async def outlive_cancellation():
@@ -26,7 +27,7 @@ STUBBORN = dedent(
         await asyncio.sleep(0)
         {end}
 
-    last_resort.LAST_SECONDS = 0.1
+    delays.END_TASKS = 0.1
     raise SystemExit(last_resort.run_to_the_end(main()))
     """
 )

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from tonnage.watch import process
+from tonnage import delays
 from tonnage.watch.process import Operator, WatchStuckError
 
 
@@ -26,7 +26,7 @@ class WithStuckKopf(Operator):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "KOPF_SECONDS", 0.01)
+    monkeypatch.setattr(delays, "END_KOPF", 0.01)
 
 
 async def test_who_was_asked_to_end_ends_without_kopf(caplog: pytest.LogCaptureFixture) -> None:

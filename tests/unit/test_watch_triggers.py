@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.fleet_objects import node, pod, pool
+from tonnage import delays
 from tonnage.api.names import (
     API_VERSION,
     INFERENCE_DEPLOYMENT,
@@ -26,7 +27,6 @@ from tonnage.kube.kinds import (
 )
 from tonnage.kube.protocol import Kind, KindMissingError, NotLeadingError, Object, TransientError
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.reconciler import SETTLE_SECONDS
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.priority import Priority
 from tonnage.watch.start_up import until_it_works
@@ -77,11 +77,11 @@ class Bench:
         self.stores.remove_deleted(kind, "chat", name, body["metadata"].get("uid", name))
 
     def woken(self) -> tuple[list[tuple[Key, Priority]], list[Key]]:
-        """Which keys were woken since the last question: at once, and after SETTLE_SECONDS."""
+        """Which keys were woken since the last question: at once, and after delays.BATCH."""
         now, later = self.now.copy(), self.later.copy()
         self.now.clear()
         self.later.clear()
-        assert all(seconds == SETTLE_SECONDS for _, seconds in later)
+        assert all(seconds == delays.BATCH for _, seconds in later)
         return now, [key for key, _ in later]
 
 
@@ -336,7 +336,7 @@ def test_a_node_wakes_no_key_by_itself(bench: Bench) -> None:
 
 
 async def test_start_waits_for_what_it_needs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.watch.start_up.LONGEST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr("tonnage.delays.START_UP_RETRY", 0.001)
     outcomes: list[Exception | None] = [TransientError("a"), TransientError("b"), None]
 
     async def job() -> None:

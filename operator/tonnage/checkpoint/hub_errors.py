@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined] # lazy export
 
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.redact import redact
@@ -33,9 +34,6 @@ FIELD: Final = "spec.model.source.huggingFace"
 
 MAX_FOREIGN_TEXT: Final = 200
 """Characters of a server's own words in a message."""
-
-MAX_RETRY_AFTER_SECONDS: Final = 3600.0
-"""Longest wait that a server may ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ def _retry_after(response: httpx.Response) -> float | None:
         seconds = float(limit.reset_in_seconds)
     else:
         return None
-    return min(seconds, MAX_RETRY_AFTER_SECONDS)
+    return min(seconds, delays.MAX_HUB_RETRY_AFTER)
 
 
 def _words(request: Request, text: str | None) -> str:

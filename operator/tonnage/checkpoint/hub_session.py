@@ -15,6 +15,8 @@ from typing import Final
 import httpx
 from huggingface_hub import get_session
 
+from tonnage import delays
+
 MAX_ANSWER_BYTES: Final = 64 * 1024**2
 """Most that is taken of any answer; an index has 24 MiB at most."""
 
@@ -22,9 +24,6 @@ MAX_LISTING_BYTES: Final = 8 * 1024**2
 """Most of a listing, which becomes objects; one of 10,000 files has 4 MB."""
 
 _LISTINGS: Final = "/api/models/"
-
-MAX_ANSWER_SECONDS: Final = 60.0
-"""Longest time for the body of an answer: the timeout of a request is one of each wait only."""
 
 _IDENTITY: Final = "identity"
 
@@ -111,7 +110,7 @@ class _Bounded(httpx.SyncByteStream):
     def __init__(self, stream: httpx.SyncByteStream, most_bytes: int) -> None:
         self._stream = stream
         self._most_bytes = most_bytes
-        self._deadline = time.monotonic() + MAX_ANSWER_SECONDS
+        self._deadline = time.monotonic() + delays.HUB_ANSWER
 
     def __iter__(self) -> Iterator[bytes]:
         taken = 0

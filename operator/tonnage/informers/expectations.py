@@ -16,16 +16,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tonnage import delays
+
 FOR_EVER: Final = sys.maxsize
 """Newer than every version: of what the API server has deleted. A uid is never used again."""
-
-TIMEOUT_SECONDS: Final = 300.0
-"""No news of an object is on its way for longer; the ReplicaSet controller uses the same time
-(kubernetes pkg/controller/controller_utils.go, ExpectationsTimeout)."""
-
-
-EVENT_SECONDS: Final = 10.0
-"""Events of own writes come within milliseconds, and within seconds where all are in a hurry."""
 
 
 class _Deletion(NamedTuple):
@@ -48,7 +42,7 @@ class Expectations:
     def expect_event(self, uid: str) -> None:
         """The operator has written the object, and no event has told of that yet."""
         self._events_due.pop(uid, None)  # the order is that of the times
-        self._events_due[uid] = self._clock() + EVENT_SECONDS
+        self._events_due[uid] = self._clock() + delays.EVENT_DUE
 
     def observe_event(self, uid: str) -> None:
         """An event of the object has arrived."""
@@ -68,7 +62,7 @@ class Expectations:
         self._drop_expired()
         before = self._deletions.pop(uid, None)  # the order is that of the deadlines
         newest = version if before is None else max(version, before.version)
-        self._deletions[uid] = _Deletion(newest, self._clock() + TIMEOUT_SECONDS)
+        self._deletions[uid] = _Deletion(newest, self._clock() + delays.EXPECTATION)
 
     def is_deleted(self, uid: str, version: int) -> bool:
         """Whether the object is known to be gone, and this version of it is no newer news."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from tonnage import delays
 from tonnage.informers.store import Store
 from tonnage.kube.protocol import (
     ApiError,
@@ -28,14 +29,8 @@ from tonnage.kube.rights import Right
 
 _log = logging.getLogger(__name__)
 
-LONGEST_WAIT_SECONDS: Final = 30.0
-
 EVENTS_PER_STEP: Final = 32
 """Events taken in before other tasks run: some milliseconds."""
-
-EVENT_DELAY_SECONDS: Final = 2.0
-"""A watch brings what a list shows within this time. Of a large fleet there is always a node whose
-heartbeat is on its way."""
 
 
 class ReflectorObserver(Protocol):
@@ -176,7 +171,7 @@ async def verify(api: ListWatch, selection: Selection, parts: Parts, store: Stor
 
     version = await api.each(selection, Parts.METADATA, compare)
     if missing or not listing.is_exact(version):
-        await asyncio.sleep(EVENT_DELAY_SECONDS)
+        await asyncio.sleep(delays.LIST_EVENT_DUE)
     unseen = listing.end(version)
     missing = [obj for obj in missing if not store.has_version(obj)]
     if missing:
@@ -186,7 +181,7 @@ async def verify(api: ListWatch, selection: Selection, parts: Parts, store: Stor
 
 
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-_backoff = wait_random_exponential(multiplier=1, max=LONGEST_WAIT_SECONDS)
+_backoff = wait_random_exponential(multiplier=1, max=delays.LIST_RETRY)
 
 
 def _wait(state: RetryCallState) -> float:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage import delays
 from tonnage.api.names import GROUP
 from tonnage.api.redact import redact
 from tonnage.kube.protocol import (
@@ -21,9 +22,6 @@ from tonnage.kube.rights import Right, read_denial
 
 MAX_MESSAGE_CHARACTERS: Final = 2048
 """Longest server message kept in an error; a webhook can answer with any length."""
-
-MAX_RETRY_AFTER_SECONDS: Final = 300.0
-"""Longest wait that a server can ask for; longer ones would park a key on a wrong header."""
 
 _UNDECLARED: Final = "field not declared in schema"
 """The server's words for an applied field that its schema does not have."""
@@ -114,4 +112,4 @@ def _retry_after(header: str | None) -> float | None:
     """Seconds; the HTTP date form is no API server's, and is ignored."""
     if header is None or not header.isdecimal() or len(header) > 9:
         return None
-    return min(float(header), MAX_RETRY_AFTER_SECONDS)
+    return min(float(header), delays.MAX_RETRY_AFTER)

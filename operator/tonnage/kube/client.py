@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.journal import enter_write
@@ -50,21 +51,6 @@ FULL_PAGE_SIZE: Final = 200
 OBJECTS_PER_STEP: Final = 100
 """Objects handed over before other tasks run: a few milliseconds."""
 
-SILENT_SECONDS: Final = 70.0
-"""A connection on which nothing came for so long is a dead one: the API server sends a bookmark
-every minute (KEP 956). Some proxies let the answer begin with the first of them."""
-
-LONGEST_WATCH_SECONDS: Final = 300
-"""The API server ends a watch after this time. Its version stays good, so nothing is missed."""
-
-AGAIN_SECONDS: Final = 0.2
-READ_SECONDS: Final = 5.0
-"""A read that failed is asked again once, after the first of these times or what the server wishes,
-and only within the second.
-
-Without tenacity: what it needs for a read that does not fail is a fifth of what the read needs.
-"""
-
 NO_VERSION: Final = "1"
 """A resourceVersion that no object has: it is etcd's revision of an empty store, and the first
 write makes the second one. An apply with it fails with a conflict on every object that there is,
@@ -93,7 +79,7 @@ class AioKubeApi:
         *,
         before_write: Gate,
         bucket: TokenBucket,
-        timeout_seconds: float = 30.0,
+        timeout_seconds: float = delays.REQUEST_TIMEOUT,
     ) -> None:
         self._transport = transport
         self._before_write = before_write
@@ -147,12 +133,12 @@ class AioKubeApi:
             ("watch", True),
             ("allowWatchBookmarks", True),
             ("resourceVersion", since),
-            ("timeoutSeconds", LONGEST_WATCH_SECONDS),
+            ("timeoutSeconds", delays.WATCH_TIMEOUT),
             *_selectors(selection),
         )
         request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
         read_event = _form_of(selection.kind, parts).read_event
-        async with aclosing(self._transport.lines(request, SILENT_SECONDS)) as lines:
+        async with aclosing(self._transport.lines(request, delays.WATCH_SILENT)) as lines:
             async for line in lines:
                 event = read_event(line)
                 if event.type == "ERROR":
@@ -313,7 +299,9 @@ class AioKubeApi:
 class AioLeaseApi:
     """LeaseApi of one API server: no gate, because it makes the lease, and no bucket to wait in."""
 
-    def __init__(self, transport: Transport, *, timeout_seconds: float = 3.0) -> None:
+    def __init__(
+        self, transport: Transport, *, timeout_seconds: float = delays.LEASE_TIMEOUT
+    ) -> None:
         self._transport = transport
         self._timeout_seconds = timeout_seconds
 
@@ -387,13 +375,16 @@ def _continued(request: Request, token: str) -> Request:
 
 
 async def _read(fetch: Callable[[Request], Awaitable[_T]], request: Request) -> _T:
-    """A read is repeated once when that can help soon."""
+    """A read is repeated once when that can help soon.
+
+    Without tenacity, which adds a fifth to the cost of a read that does not fail.
+    """
     started = time.monotonic()
     try:
         return await fetch(request)
     except TransientError as error:
-        wait = AGAIN_SECONDS if error.retry_after is None else error.retry_after
-        is_late = time.monotonic() - started + wait >= READ_SECONDS
+        wait = delays.READ_RETRY if error.retry_after is None else error.retry_after
+        is_late = time.monotonic() - started + wait >= delays.READ_RETRY_WITHIN
         if is_late or isinstance(error, ExpiredError):
             raise
     await asyncio.sleep(wait)

@@ -7,6 +7,7 @@ away that a later apply leaves out, and would come to own those of others that i
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from tonnage import delays
 from tonnage.kube.kinds import CONFIG_MAPS
 from tonnage.kube.protocol import Gate, Object
 from tonnage.kube.transport import MERGE_PATCH, Request, Transport
@@ -37,7 +38,7 @@ class AioConfigMapApi:
         name: str,
         before_write: Gate,
         *,
-        timeout_seconds: float = 10.0,
+        timeout_seconds: float = delays.CONFIG_MAP_TIMEOUT,
     ) -> None:
         self._transport = transport
         self._namespace = namespace

@@ -6,6 +6,7 @@ The operator has none of this: it writes to no object of a user.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage import delays
 from tonnage.kube.protocol import Kind, Object
 from tonnage.kube.transport import MERGE_PATCH, Request, Transport
 
@@ -15,7 +16,9 @@ EDIT_FIELD_MANAGER: Final = "kubectl-tonnage"
 class SpecEditor:
     """Reads objects of one API server, and changes their specs."""
 
-    def __init__(self, transport: Transport, *, timeout_seconds: float = 30.0) -> None:
+    def __init__(
+        self, transport: Transport, *, timeout_seconds: float = delays.REQUEST_TIMEOUT
+    ) -> None:
         self._transport = transport
         self._timeout_seconds = timeout_seconds
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tonnage import delays
 from tonnage.kube.kinds import LEASES
 from tonnage.kube.protocol import ApiError, LeaseApi, NotFoundError, NotLeadingError, Object
 
@@ -29,15 +30,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Seconds. Retries of all replicas are jittered by up to a fifth.
+    """Seconds. Retries of all replicas are jittered by up to a fifth."""
 
-    A candidate sees a renewal up to 2.4 s late and takes over 12 s after that: within 15 s of the
-    last sign of life, which client-go's 15 s, 10 s and 2 s exceed.
-    """
-
-    lease_seconds: float = 12.0
-    renew_deadline_seconds: float = 8.0
-    retry_seconds: float = 2.0
+    lease_seconds: float = delays.LEASE
+    renew_deadline_seconds: float = delays.RENEW_DEADLINE
+    retry_seconds: float = delays.RENEW
 
 
 @dataclass(frozen=True, slots=True)

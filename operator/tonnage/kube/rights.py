@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-_log = logging.getLogger(__name__)
+from tonnage import delays
 
-FORGET_SECONDS: Final = 900.0
-"""Whatever needs a right asks for it every ten minutes or more often. What was not asked for in
-this time is needed no more: its object is gone, say."""
+_log = logging.getLogger(__name__)
 
 _DENIAL: Final = re.compile(
     r'[a-z0-9./-]+(?: "[^"]*")? is forbidden: User "(?:[^"\\]|\\.)*" cannot (?P<verb>[a-z]+) '
@@ -82,7 +80,7 @@ class RightsBook:
 
     def missing(self) -> dict[tuple[str, str], bool]:
         """Each verb and resource that was ever denied, and whether it is missing now."""
-        oldest = self._clock() - FORGET_SECONDS
+        oldest = self._clock() - delays.FORGET_DENIAL
         self._denied_at = {right: at for right, at in self._denied_at.items() if at > oldest}
         now = {(right.verb, right.resource) for right in self._denied_at}
         return {each: each in now for each in sorted(self._ever_denied)}

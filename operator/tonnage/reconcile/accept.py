@@ -7,8 +7,8 @@ yet.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
+from tonnage import delays
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import INFERENCE_DEPLOYMENT
@@ -30,15 +30,6 @@ from tonnage.reconcile.priority import UnknownPriorityClass
 from tonnage.reconcile.ready_plan import read_last_ready
 from tonnage.render.errors import RenderError
 from tonnage.render.template import check_template
-
-_ASK_AGAIN_SECONDS: Final = 30.0
-"""PriorityClasses are not watched, so one that is missing is asked for again."""
-
-_RETRY_LEFTOVER_SECONDS: Final = 2.0
-"""The garbage collector is about to remove children of a deleted object of the same name."""
-
-_RETRY_FOREIGN_SECONDS: Final = 30.0
-"""Objects of others are not watched, so a taken name is looked at again now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +80,7 @@ def refuse_name(taken: Object, of: str) -> Refused:
         " and is not controlled by this InferenceDeployment; it is left alone."
         " Delete or rename it, or give the InferenceDeployment another name"
     )
-    again = _RETRY_LEFTOVER_SECONDS if leftover else _RETRY_FOREIGN_SECONDS
+    again = delays.REQUEUE_LEFTOVER if leftover else delays.REQUEUE_UNWATCHED
     return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=again, passing=leftover)
 
 
@@ -140,7 +131,7 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         return Refused(Reason.INVALID_SPEC, str(error))
     if isinstance(observation.priority, UnknownPriorityClass):
         told = str(observation.priority)
-        return Refused(Reason.INVALID_SPEC, told, retry_after_seconds=_ASK_AGAIN_SECONDS)
+        return Refused(Reason.INVALID_SPEC, told, retry_after_seconds=delays.REQUEUE_UNWATCHED)
     taken = observation.long_endpoint
     if observation.declared and taken and not is_controlled_by(taken.body, observation.uid):
         return refuse_name(taken.body, observation.key.name)

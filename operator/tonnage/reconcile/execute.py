@@ -6,8 +6,9 @@ on a world before the operator's own writes.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
+from tonnage import delays
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import (
     ConflictError,
@@ -26,8 +27,6 @@ from tonnage.reconcile.actions import Action, Apply, Scale, pinned
 from tonnage.reconcile.children import Child, is_controlled_by
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import TOLERATED, OptionalChildError, describe_error
-
-_RETRY_FORBIDDEN_SECONDS: Final = 60.0
 
 
 class WrittenObjects(Protocol):
@@ -142,7 +141,7 @@ async def _try(writer: Writer, observation: Observation, action: Action) -> Refu
         if error.right is not None:
             raise
         # A quota or an admission, which somebody may change.
-        return refuse_child(error, retry_after_seconds=_RETRY_FORBIDDEN_SECONDS)
+        return refuse_child(error, retry_after_seconds=delays.REQUEUE_FORBIDDEN)
     return None
 
 

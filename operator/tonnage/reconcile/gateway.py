@@ -8,6 +8,7 @@ noticed at the next resync.
 from dataclasses import dataclass
 from typing import Final
 
+from tonnage import delays
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.gateway import InferencePoolSpec
 from tonnage.api.parse import InvalidSpecError
@@ -27,8 +28,6 @@ from tonnage.render.names import inference_pool_name
 _KIND: Final = ConditionType.INFERENCE_POOL_APPLIED
 
 _SURE_IT_IS_NOT_OURS: Final = (Reason.NAME_CONFLICT, Reason.KIND_MISSING)
-
-_TRY_AGAIN_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def plan_gateway(observation: Observation, owner: Owner, *, placed: bool) -> Gat
 
 def plan_without_pool(error: OptionalChildError) -> GatewayPlan:
     """Nothing is done about the pool, and this is told."""
-    again = _TRY_AGAIN_SECONDS if error.passing else None
+    again = delays.REQUEUE_UNWATCHED if error.passing else None
     holds = None if error.passing else False
     return GatewayPlan(
         finding=Finding(_KIND, holds, error.reason, error.message), again_seconds=again

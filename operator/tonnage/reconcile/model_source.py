@@ -2,8 +2,8 @@
 
 import base64
 from collections.abc import Callable
-from typing import Final
 
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import (
     ConfigMapSource,
@@ -25,9 +25,6 @@ from tonnage.kube.protocol import ForbiddenError, NotFoundError, ObjectReader
 
 HubLookup = Callable[[HuggingFaceSource, str | None], ModelAnswer]
 """Asks the Hub without waiting: source and token in, what is known now out."""
-
-_RETRY_SECONDS: Final = 15.0
-"""ConfigMaps and Secrets are not watched (the role cannot list them), so they are asked again."""
 
 
 class _Unreadable(Exception):  # noqa: N818 - carries an answer, it is not an error of the program
@@ -71,7 +68,7 @@ def _inline(facts: ModelSource | ModelFacts) -> InlineSource:
 def _retry_after(source: ModelSource) -> float | None:
     """Inline facts change with the spec only; a ConfigMap may be mended at any time."""
     facts = source.persistent_volume_claim.facts if source.persistent_volume_claim else source
-    return None if facts.inline is not None else _RETRY_SECONDS
+    return None if facts.inline is not None else delays.REQUEUE_SOURCE
 
 
 async def _read_config_map(
@@ -82,12 +79,12 @@ async def _read_config_map(
     except NotFoundError:
         message = f"ConfigMap {namespace}/{source.name} not found; create it with key config.json"
         raise _Unreadable(
-            ModelUnavailable(Reason.MODEL_NOT_FOUND, message, _RETRY_SECONDS)
+            ModelUnavailable(Reason.MODEL_NOT_FOUND, message, delays.REQUEUE_SOURCE)
         ) from None
     except ForbiddenError as error:
         message = f"ConfigMap {namespace}/{source.name} {_tell_forbidden(error)}"
         raise _Unreadable(
-            ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, _RETRY_SECONDS)
+            ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, delays.REQUEUE_SOURCE)
         ) from None
     return checkpoint_from_config_map(source, body.get("data") or {})
 
@@ -107,7 +104,7 @@ async def _read_token(api: ObjectReader, namespace: str, ref: SecretKeyRef | Non
     except ValueError:  # of base64, and of UTF-8
         problem = f"key {ref.key} is not text"
     message = f"Secret {namespace}/{ref.name} {problem}"
-    raise _Unreadable(ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, _RETRY_SECONDS))
+    raise _Unreadable(ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, delays.REQUEUE_SOURCE))
 
 
 def _tell_forbidden(error: ForbiddenError) -> str:

@@ -7,8 +7,8 @@ refusal at any step leaves children that serve as they are.
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
 
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import FallbackReturn
 from tonnage.api.names import LABEL_PLACEMENT
@@ -53,12 +53,6 @@ from tonnage.reconcile.serving import newest, serving_deployment
 from tonnage.reconcile.status import make_status
 from tonnage.reconcile.status_input import StatusInput
 from tonnage.reconcile.turn import UNCONTESTED, Admission
-
-_AT_ONCE_SECONDS: Final = 0.1
-"""What was found stands in the status, and the next reconcile acts on it."""
-
-_RETRY_RIGHT_SECONDS: Final = 60.0
-"""A role is changed by people; the right is tried again so soon after."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +121,7 @@ def plan_without_right(plan: Plan, right: Right) -> Plan:
     """
     found = replace(plan.status_input, missing_right=right)
     remains = _keep_all(plan.observation, plan.now, found)
-    return _with_gateway(replace(remains, requeue=Requeue(_RETRY_RIGHT_SECONDS)))
+    return _with_gateway(replace(remains, requeue=Requeue(delays.REQUEUE_FORBIDDEN)))
 
 
 def with_optional_child_error(plan: Plan, error: OptionalChildError) -> Plan:
@@ -180,7 +174,7 @@ def _with_endpoints(plan: Plan) -> Plan:
         actions=(*plan.actions, *endpoints.actions),
         children=(*plan.children, *endpoints.children),
         status_input=replace(plan.status_input, endpoints=endpoints.findings),
-        requeue=plan.requeue.or_after(_AT_ONCE_SECONDS if endpoints.listing else None),
+        requeue=plan.requeue.or_after(delays.REQUEUE_NOW if endpoints.listing else None),
     )
 
 
@@ -211,7 +205,7 @@ def _stand_still(observation: Observation, refused: Refused, now: datetime) -> P
     return replace(
         _keep_all(observation, now, found),
         actions=idle if taken else (),
-        requeue=Requeue(_AT_ONCE_SECONDS if idle else refused.retry_after_seconds),
+        requeue=Requeue(delays.REQUEUE_NOW if idle else refused.retry_after_seconds),
     )
 
 
@@ -280,7 +274,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         actions=rollout.actions,
         reservations=rollout.reservations,
         requeue=Requeue.at_first(now, placed.leaves_at, moves_at).or_after(
-            _AT_ONCE_SECONDS if plan_failed else None
+            delays.REQUEUE_NOW if plan_failed else None
         ),
         children=rollout.children,
         waits_for_capacity=placed.is_short or _waits_to_return(context.accepted, placed),

@@ -7,12 +7,12 @@ seldom, and a change reaches new pods only, so what was read is good for ten min
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
+from tonnage import delays
 from tonnage.kube.protocol import ForbiddenError, Object
 
-_GOOD_FOR: Final = timedelta(minutes=10)
 _NAMED: Final = 5
 
 
@@ -78,11 +78,14 @@ class Priorities:
 
     async def find(self, name: str | None) -> int | UnknownPriorityClass:
         """The priority that pods of the class get. Raises ApiError."""
-        if self._read_at is None or self._now() - self._read_at >= _GOOD_FOR:
-            await self.read()
-        elif isinstance(self._classes.find(name), UnknownPriorityClass):
-            await self.read()  # it may have been made since
+        if self._is_outdated() or isinstance(self._classes.find(name), UnknownPriorityClass):
+            await self.read()  # one that is unknown may have been made since
         return self._classes.find(name)
+
+    def _is_outdated(self) -> bool:
+        if self._read_at is None:
+            return True
+        return (self._now() - self._read_at).total_seconds() >= delays.READ_PRIORITY_CLASSES
 
     async def read(self) -> PriorityClasses:
         """All classes as they are now; none where the operator may not read them."""

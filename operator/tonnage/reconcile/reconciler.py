@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Protocol
 
+from tonnage import delays
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.protocol import ApiError, ForbiddenError
 from tonnage.kube.rights import Right
@@ -21,10 +22,6 @@ from tonnage.reconcile.plan import (
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.report import EventSink, report
 from tonnage.reconcile.status import make_unobserved_status
-
-SETTLE_SECONDS: Final = 0.5
-"""What follows from a write (a ReplicaSet, the status of a Deployment) comes in several events
-within this time; one reconcile then answers all of them."""
 
 
 class StatusBook(Protocol):
@@ -101,8 +98,8 @@ class Reconciler:
         if why is not None:
             return with_optional_child_error(plan, why)
         # A write has effects that the plan did not see, and not all of them are watched.
-        settle = SETTLE_SECONDS if plan.all_actions else None
-        return replace(plan, requeue=plan.requeue.or_after(settle))
+        batch = delays.BATCH if plan.all_actions else None
+        return replace(plan, requeue=plan.requeue.or_after(batch))
 
     async def _execute_children(self, observation: Observation, plan: Plan) -> Plan | None:
         """Carry out what the replicas need; what remains of the plan where that is refused."""

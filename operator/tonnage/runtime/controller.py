@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
+from tonnage import delays
 from tonnage.kube.journal import journal_of_writes
 from tonnage.kube.protocol import (
     ConflictError,
@@ -25,9 +26,6 @@ from tonnage.reconcile.key import Key, Requeue
 from tonnage.runtime.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
-
-FORBIDDEN_SECONDS: Final = 60.0
-"""A role or a quota is changed by people; asking sooner only fills logs."""
 
 
 class Result(StrEnum):
@@ -164,7 +162,9 @@ class Controller:
                 seconds = retry(key, error.retry_after or 0.0)
                 return _Ending(Result.ERROR, seconds, error, logging.WARNING)
             case ForbiddenError():
-                return _Ending(Result.ERROR, retry(key, FORBIDDEN_SECONDS), error, logging.ERROR)
+                return _Ending(
+                    Result.ERROR, retry(key, delays.REQUEUE_FORBIDDEN), error, logging.ERROR
+                )
             case TimeoutError():
                 late = TimeoutError(f"not done within {self._deadline_seconds:g} s")
                 return _Ending(Result.ERROR, retry(key), late, logging.ERROR)

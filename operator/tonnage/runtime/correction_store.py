@@ -28,9 +28,6 @@ from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 _log = logging.getLogger(__name__)
 
 CONFIG_MAP: Final = "tonnage-corrections"
-LOOK_SECONDS: Final = 60.0
-"""Between two looks at the ConfigMap."""
-
 _TRIES: Final = 3
 _INVALID: Final = "CorrectionInvalid"
 _READING: Final = "ReadingCorrections"

@@ -3,11 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
 
-MEASURE_SECONDS: Final = 1.0
-MAX_LAG_SECONDS: Final = 10.0
-"""An event loop this late is held up by a call that blocks; a restart is the only cure."""
+from tonnage import delays
 
 
 class Health:
@@ -45,7 +42,7 @@ class Health:
     def troubles(self) -> list[str]:
         """Why a restart is due; empty when alive."""
         troubles = []
-        if (lag := self._clock() - self._expected_at) > MAX_LAG_SECONDS:
+        if (lag := self._clock() - self._expected_at) > delays.MAX_LAG:
             troubles.append(f"the event loop is {lag:.0f} s late")
         if (oldest := self._oldest_in_flight()) > self._max_in_flight_seconds:
             troubles.append(f"a reconcile has been running for {oldest:.0f} s")
@@ -54,5 +51,5 @@ class Health:
     async def measure_lag(self) -> None:
         """Keep the lag measured, for ever."""
         while True:
-            self._expected_at = self._clock() + MEASURE_SECONDS
-            await asyncio.sleep(MEASURE_SECONDS)
+            self._expected_at = self._clock() + delays.MEASURE_LAG
+            await asyncio.sleep(delays.MEASURE_LAG)

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.checkpoint.lookup import (
@@ -32,10 +33,6 @@ from tonnage.checkpoint.model import Checkpoint
 WORKERS: Final = 2
 CAPACITY: Final = 1024
 """Most models remembered; the one asked for longest ago is forgotten first."""
-
-REFRESH_SECONDS: Final = 3600.0
-FIRST_RETRY_SECONDS: Final = 30.0
-LONGEST_RETRY_SECONDS: Final = 600.0
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _log: Final = logging.getLogger(__name__)
@@ -116,7 +113,7 @@ class HubLookup:
         # While a retry runs, the refusal before it stands: a condition must not flap with retries.
         return replace(
             entry.answer,
-            retry_after_seconds=remaining if remaining > 0 else FIRST_RETRY_SECONDS,
+            retry_after_seconds=remaining if remaining > 0 else delays.HUB_FIRST_RETRY,
         )
 
     def _start_read(self, key: _Key, source: HuggingFaceSource, token: str | None) -> None:
@@ -147,13 +144,13 @@ class HubLookup:
         if error is not None:
             return self._keep_or_refuse(key, _explain(key, error))
         for_ever = _COMMIT.fullmatch(key.revision) is not None
-        return _Entry(read.result(), math.inf if for_ever else self._now() + REFRESH_SECONDS)
+        return _Entry(read.result(), math.inf if for_ever else self._now() + delays.REFRESH_MODEL)
 
     def _keep_or_refuse(self, key: _Key, error: ModelLookupError) -> _Entry:
         previous = self._entries.get(key)
         failures = previous.failures + 1 if previous else 1
         # The exponent is bounded: 2 to the power of some thousand failures is no float.
-        delay = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16), LONGEST_RETRY_SECONDS)
+        delay = min(delays.HUB_FIRST_RETRY * 2 ** min(failures - 1, 16), delays.HUB_LAST_RETRY)
         delay = max(delay, error.retry_after_seconds or 0.0)
         _log.warning("%s; next try in %.0f s", error.message, delay)
         due = self._now() + delay

@@ -4,14 +4,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final
 
+from tonnage import delays
 from tonnage.kube.protocol import ApiError
 
 _log = logging.getLogger(__name__)
-
-RETRY_SECONDS: Final = 10.0
-"""Work that failed is done again after this time, whatever its period."""
 
 
 async def repeat(
@@ -43,7 +40,7 @@ async def repeat(
                 error,
                 exc_info=None if isinstance(error, ApiError) else error,
             )
-            await asyncio.sleep(min(RETRY_SECONDS, period_seconds))
+            await asyncio.sleep(min(delays.JOB_RETRY, period_seconds))
             wake.set()
 
 

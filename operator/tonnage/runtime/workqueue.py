@@ -8,13 +8,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
+from tonnage import delays
 from tonnage.kube.throttle import TokenBucket
 from tonnage.runtime.key_schedule import NO_SHARES, KeySchedule, one_namespace
 from tonnage.runtime.priority import Priority, WorkerShares
-
-FIRST_RETRY_SECONDS: Final = 0.2
-LAST_RETRY_SECONDS: Final = 300.0
-"""A key that keeps failing is tried 0.2 s, 0.4 s, 0.8 s, ... apart, and every 5 minutes at last."""
 
 _MAX_DOUBLINGS: Final = 32
 
@@ -90,9 +87,7 @@ class WorkQueue(Generic[K]):
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        backoff = min(
-            FIRST_RETRY_SECONDS * 2.0 ** min(failures, _MAX_DOUBLINGS), LAST_RETRY_SECONDS
-        )
+        backoff = min(delays.FIRST_RETRY * 2.0 ** min(failures, _MAX_DOUBLINGS), delays.LAST_RETRY)
         spread = backoff * (0.5 + 0.5 * self._jitter())
         seconds = max(spread, at_least_seconds) + self._retries.reserve()
         self._retries_due[key] = self._clock() + seconds

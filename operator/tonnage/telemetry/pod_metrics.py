@@ -14,14 +14,9 @@ from typing import Final
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from tonnage import delays
 from tonnage.telemetry.cache import CACHE_METRIC, MeasuredCache, add_engines, read_engine
 from tonnage.telemetry.pods import ServingPod
-
-DEADLINE_SECONDS: Final = 3.0
-"""For each pod; those of one question are asked at once."""
-
-REST_SECONDS: Final = 300.0
-"""How long a pod that did not tell is left alone: a NetworkPolicy may keep it from answering."""
 
 MAX_BYTES: Final = 1024 * 1024
 """Largest page read. A real one has about 50 KB for each engine (tests/data/vllm-metrics)."""
@@ -78,7 +73,7 @@ class PodMetrics:
         return told is None or (told.cache is None and told.again <= self._clock())
 
     def _begin(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
-        again = self._clock() + REST_SECONDS
+        again = self._clock() + delays.POD_METRICS_RETRY
         for pod in pods:
             self._remember(pod, _Told(None, again))
         task = asyncio.create_task(self._ask(pods, wake), name=TASK_NAME)
@@ -86,7 +81,7 @@ class PodMetrics:
         task.add_done_callback(self._asking.discard)
 
     async def _ask(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
-        options = aiohttp.ClientTimeout(total=DEADLINE_SECONDS)
+        options = aiohttp.ClientTimeout(total=delays.POD_METRICS)
         async with aiohttp.ClientSession(timeout=options, auto_decompress=False) as session:
             caches = await asyncio.gather(*(self._read(session, pod) for pod in pods))
         told = [(pod, cache) for pod, cache in zip(pods, caches, strict=True) if cache is not None]

@@ -1,19 +1,16 @@
 """The kopf side: what it watches, how, and as whom. Every handler is one call."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import kopf
 
+from tonnage import delays
 from tonnage.api.shard import Shard
-from tonnage.kube.client import FULL_PAGE_SIZE, SILENT_SECONDS
+from tonnage.kube.client import FULL_PAGE_SIZE
 from tonnage.kube.labels import select_labels
 from tonnage.kube.protocol import Kind, Object
 from tonnage.watch.scope import WATCHED_BY_KOPF, labels_of
-
-ERROR_BACKOFFS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 100_000)
-"""Seconds between tries of a request. kopf ends the process when they end, which in an outage that
-all replicas share helps no one: these last for a month."""
 
 Observe = Callable[[Kind, str | None, Object], None]
 """Takes in an event: the kind, the type (None for what a list shows), and the object."""
@@ -56,19 +53,19 @@ def build_settings(shard: Shard) -> kopf.OperatorSettings:
     settings.scanning.disabled = True
 
     watching = settings.watching
-    watching.server_timeout = 300
-    watching.client_timeout = 330
-    watching.connect_timeout = 10
-    watching.inactivity_timeout = SILENT_SECONDS
+    watching.server_timeout = delays.WATCH_TIMEOUT
+    watching.client_timeout = delays.WATCH_TIMEOUT + delays.REQUEST_TIMEOUT
+    watching.connect_timeout = delays.CONNECT_TIMEOUT
+    watching.inactivity_timeout = delays.WATCH_SILENT
     watching.reconnect_backoff = 1
     watching.chunk_size = FULL_PAGE_SIZE
     for kind in WATCHED_BY_KOPF:
         selector = select_labels(labels_of(kind, shard))
         watching.label_selectors[kind.group, kind.version, kind.plural] = selector
 
-    settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 10
-    settings.networking.error_backoffs = ERROR_BACKOFFS
+    settings.networking.request_timeout = delays.REQUEST_TIMEOUT
+    settings.networking.connect_timeout = delays.CONNECT_TIMEOUT
+    settings.networking.error_backoffs = delays.KOPF_BACKOFFS
     settings.persistence.diffbase_storage = NoDiffBase()
     settings.queueing.idle_timeout = 5
     settings.execution.max_workers = 4

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Final
 
+from tonnage import delays
 from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
@@ -47,9 +48,6 @@ RETRY_BURST: Final = 100
 EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
 """Of each object; those of client-go's spam filter (client-go tools/record/events_cache.go)."""
-
-LOSS_SETTLE_SECONDS: Final = 0.3
-"""Nodes are often lost several at a time; an object that lost GPUs is reconciled once for all."""
 
 _CHILDREN: Final = frozenset({DEPLOYMENTS, SERVICES, PODS})
 
@@ -132,7 +130,7 @@ def assemble(
         catalog,
         on_change=signals.changed.set,
         on_room=signals.room.set,
-        on_loss=lambda key: queue.add_after(key, LOSS_SETTLE_SECONDS),
+        on_loss=lambda key: queue.add_after(key, delays.LOSS_BATCH),
         shard=scope.shard,
     )
     book, rights = StatusBook(frozenset(catalog.accelerators)), RightsBook()

@@ -5,12 +5,11 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
+
+from tonnage import delays
 
 _log = logging.getLogger(__name__)
-
-LAST_SECONDS: Final = 5.0
-"""What tasks get that outlive the main one: all that is to be ended in order has ended before."""
 
 
 def run_to_the_end(main: Coroutine[Any, Any, int]) -> int:
@@ -26,7 +25,7 @@ def run_to_the_end(main: Coroutine[Any, Any, int]) -> int:
         _log.error("tasks are left that do not end: ending without them", extra={"code": code})
         os._exit(code)
 
-    timer = threading.Timer(LAST_SECONDS, end)
+    timer = threading.Timer(delays.END_TASKS, end)
     timer.daemon = True
 
     async def run() -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import kopf
 
+from tonnage import delays
 from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
@@ -20,7 +21,6 @@ from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
 from tonnage.runtime.background import Background
 from tonnage.runtime.controller import drain
-from tonnage.runtime.correction_store import LOOK_SECONDS
 from tonnage.runtime.fleet_file_metric import tell_fleet_file
 from tonnage.runtime.garbage import never_search_what_is_there
 from tonnage.runtime.periodic import repeat
@@ -36,31 +36,6 @@ from tonnage.watch.start_up import find_kinds, until_it_works
 from tonnage.watch.work import BuildWork
 
 _log = logging.getLogger(__name__)
-
-VERIFY_SECONDS: Final = 600.0
-"""Between two comparisons of the stores with lists."""
-
-CHECK_SECONDS: Final = 5.0
-"""Between two checks whether the watches have told of the operator's own writes."""
-
-RESYNC_SECONDS: Final = 600.0
-TELL_SECONDS: Final = 300.0
-
-FLEET_FILE_SECONDS: Final = 5.0
-"""Between two checks of a fleet file; a file that is unchanged costs nothing."""
-
-EVENTS_SECONDS: Final = 2.0
-"""What events that wait still get when the work is done; nothing depends on them."""
-
-KOPF_SECONDS: Final = 5.0
-"""What kopf gets to end after all else has ended."""
-
-VERIFY_SETTLE_SECONDS: Final = 5.0
-RESYNC_SETTLE_SECONDS: Final = 1.0
-"""Watches are often restarted together; one comparison then follows all of them."""
-
-FLEET_SETTLE_SECONDS: Final = 1.5
-"""A node that comes up changes several times; the change is reported once it has settled."""
 
 _KINDS: Final = "the kinds of tonnage.dev"
 _FLEET: Final = "nodes, pods and pools"
@@ -147,7 +122,7 @@ class Operator:
             in_time = await drain(self._working, loop.queue, seconds)
             self._working = None
             _log.info("drained", extra={"in_time": in_time})
-            await kube.outbox.empty(EVENTS_SECONDS)
+            await kube.outbox.empty(delays.END_EVENTS)
         await self._background.stop()
         await kube.elector.release()
         await self._open.aclose()
@@ -169,7 +144,7 @@ class Operator:
         stopped = asyncio.create_task(self._stopped.wait())
         await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        _, late = await asyncio.wait({watching}, timeout=KOPF_SECONDS)
+        _, late = await asyncio.wait({watching}, timeout=delays.END_KOPF)
         if not late:
             await watching
         elif self._was_asked:
@@ -178,7 +153,7 @@ class Operator:
             _log.warning("kopf did not end: ending without it")
         else:
             # A watch of kopf that failed leaves others that outlive their cancellation.
-            raise WatchStuckError(f"kopf did not end within {KOPF_SECONDS:g} s of its watches")
+            raise WatchStuckError(f"kopf did not end within {delays.END_KOPF:g} s of its watches")
 
     async def _run_kopf(self) -> None:
         scope = self._components.scope
@@ -243,13 +218,13 @@ class Operator:
         for reflector in components.informers.reflectors:
             components.metrics.api.changes_missed(reflector.selection.kind.plural, 0)
         self._synced.set()
-        self._repeat("checking watches", self._check_watches, CHECK_SECONDS)
+        self._repeat("checking watches", self._check_watches, delays.CHECK_WATCHES)
         await repeat(
             "verifying stores",
             self._verify_stores,
-            VERIFY_SECONDS,
+            delays.VERIFY,
             wake=components.signals.listed,
-            settle_seconds=VERIFY_SETTLE_SECONDS,
+            settle_seconds=delays.VERIFY_BATCH,
         )
 
     async def _wait_for_kopf(self) -> None:
@@ -288,7 +263,7 @@ class Operator:
             if await file.refresh():
                 self._fill_from(file)
 
-        await repeat("reading the fleet file", read_again, FLEET_FILE_SECONDS)
+        await repeat("reading the fleet file", read_again, delays.READ_FLEET_FILE)
 
     def _fill_from(self, file: FleetFile) -> None:
         stores, shard = self._components.informers.stores, self._components.scope.shard
@@ -309,27 +284,27 @@ class Operator:
         self._working = start("workers", loop.controller.run())
         signals.changed.set()
         signals.resync.set()
-        self._repeat("corrections", loop.corrections.refresh, LOOK_SECONDS)
+        self._repeat("corrections", loop.corrections.refresh, delays.READ_CORRECTIONS)
         self._repeat(
             "resync",
             self._resync,
-            RESYNC_SECONDS,
+            delays.RESYNC,
             wake=signals.resync,
-            settle_seconds=RESYNC_SETTLE_SECONDS,
+            settle_seconds=delays.RESYNC_BATCH,
         )
         self._repeat(
             "reporting the fleet",
             loop.work.on_fleet_change,
-            TELL_SECONDS,
+            delays.REPORT_FLEET,
             wake=signals.changed,
-            settle_seconds=FLEET_SETTLE_SECONDS,
+            settle_seconds=delays.FLEET_BATCH,
         )
         self._repeat(
             "waking who waits for GPUs",
             self._wake_waiting,
-            TELL_SECONDS,
+            delays.REPORT_FLEET,
             wake=signals.room,
-            settle_seconds=FLEET_SETTLE_SECONDS,
+            settle_seconds=delays.FLEET_BATCH,
         )
 
     def _repeat(

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
 
 from tenacity import (
     AsyncRetrying,
@@ -10,6 +9,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from tonnage import delays
 from tonnage.kube.protocol import (
     ApiError,
     Kind,
@@ -20,8 +20,6 @@ from tonnage.kube.protocol import (
 )
 
 _log = logging.getLogger(__name__)
-
-LONGEST_WAIT_SECONDS: Final = 15.0
 
 
 async def until_it_works(
@@ -40,7 +38,7 @@ async def until_it_works(
         _log.warning("waiting: %s", what, extra={"error": str(error)})
 
     retrying = AsyncRetrying(
-        wait=wait_random_exponential(multiplier=1, max=LONGEST_WAIT_SECONDS),
+        wait=wait_random_exponential(multiplier=1, max=delays.START_UP_RETRY),
         retry=_is_worth_waiting,
         before_sleep=tell,
         reraise=True,

@@ -6,12 +6,12 @@ This is what client-go calls event handlers. Nothing here does I/O or waits.
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tonnage import delays
 from tonnage.informers.store import Change
 from tonnage.informers.stores import OWNERS
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.reconciler import SETTLE_SECONDS
 from tonnage.runtime.fleet_state import FleetState
 from tonnage.runtime.priority import Priority
 
@@ -76,7 +76,7 @@ class Triggers:
                     self._queue.add(key, priority)
             else:
                 # Other controllers write a child several times in a row.
-                self._queue.add_after(key, SETTLE_SECONDS)
+                self._queue.add_after(key, delays.BATCH)
 
 
 def priority_of(obj: Object | None) -> Priority:

@@ -8,6 +8,7 @@ from huggingface_hub import close_session
 
 from tests.support.hub_server import Answer, HubServer
 from tests.support.tiny_model import CONFIG, REPO, TOKEN, WEIGHTS, source
+from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint import hub_session
 from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
@@ -109,7 +110,7 @@ def test_an_answer_without_end_is_cut(
 def test_an_answer_that_drips_is_given_up(
     hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_session, "MAX_ANSWER_SECONDS", -1.0)
+    monkeypatch.setattr(delays, "HUB_ANSWER", -1.0)
     hub.add_repo(REPO, FILES)
     with pytest.raises(ModelLookupError, match="did not answer in time"):
         fetch_checkpoint(source(), None, settings)

@@ -1,0 +1,169 @@
+"""How long the operator waits: every delay, interval and timeout that is not a setting.
+
+All are in seconds. What a user may change is in `runtime/settings.py`; durations that a spec
+carries, and the limits that they are held to, belong to the spec.
+"""
+
+from typing import Final
+
+# Batching: events that come together are answered together.
+
+BATCH: Final = 0.5
+"""A write has several effects, such as a ReplicaSet, its pods and the status of a Deployment. Their
+events come within this time, and one reconcile answers all of them."""
+
+LOSS_BATCH: Final = 0.3
+"""Nodes are often lost several at a time. An object that lost GPUs is reconciled once."""
+
+FLEET_BATCH: Final = 1.5
+"""A node that comes up changes several times. Its pool is reported once."""
+
+RESYNC_BATCH: Final = 1.0
+VERIFY_BATCH: Final = 5.0
+"""Watches often restart together. One resync and one comparison follow all of them."""
+
+# Reconcile again: what a plan waits for, where no watch tells of it.
+
+REQUEUE_NOW: Final = 0.1
+"""The status has what the next reconcile acts on."""
+
+REQUEUE_LEFTOVER: Final = 2.0
+"""The garbage collector is about to remove children of a deleted object of the same name."""
+
+REQUEUE_SOURCE: Final = 15.0
+"""The role does not allow a watch of ConfigMaps and Secrets, so they are read again."""
+
+REQUEUE_UNWATCHED: Final = 30.0
+"""PriorityClasses, objects of others that hold a name, and the kinds of the Gateway API are not
+watched, so what is missing or taken is read again."""
+
+REQUEUE_FORBIDDEN: Final = 60.0
+"""People change a role or a quota. A shorter interval only fills logs."""
+
+# Retries.
+
+FIRST_RETRY: Final = 0.2
+LAST_RETRY: Final = 300.0
+"""A key that keeps failing is retried after 0.2 s, 0.4 s, 0.8 s and so on, at most 5 minutes."""
+
+JOB_RETRY: Final = 10.0
+"""A periodic job that failed runs again after this time, whatever its period."""
+
+START_UP_RETRY: Final = 15.0
+LIST_RETRY: Final = 30.0
+"""The longest pauses between two tries to start, and between two tries of a list."""
+
+READ_RETRY: Final = 0.2
+READ_RETRY_WITHIN: Final = 5.0
+"""A read that failed is retried once, after the first of these times or what the server asks for,
+and only within the second."""
+
+MAX_RETRY_AFTER: Final = 300.0
+"""The longest Retry-After taken from an API server. A wrong header must not park a key."""
+
+MAX_HUB_RETRY_AFTER: Final = 3600.0
+"""The longest Retry-After taken from a Hub."""
+
+HUB_FIRST_RETRY: Final = 30.0
+HUB_LAST_RETRY: Final = 600.0
+"""Between two tries to read a model from the Hub, doubled each time."""
+
+POD_METRICS_RETRY: Final = 300.0
+"""A pod that gave no metrics is left alone for this time: a NetworkPolicy may be the reason."""
+
+KOPF_BACKOFFS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 100_000)
+"""Between tries of one of kopf's requests. kopf ends the process when they end, which helps nobody
+in an outage that all replicas share: these last for a month."""
+
+# Intervals of periodic work.
+
+RESYNC: Final = 600.0
+"""Between two reconciles of every object."""
+
+VERIFY: Final = 600.0
+"""Between two comparisons of the stores with lists."""
+
+REPORT_FLEET: Final = 300.0
+"""Between two reports on the pools, and between two wakes of objects that wait for GPUs, where
+nothing changes."""
+
+CHECK_WATCHES: Final = 5.0
+"""Between two checks that the watches deliver the operator's own writes."""
+
+READ_FLEET_FILE: Final = 5.0
+"""Between two reads of a fleet file. An unchanged file costs nothing."""
+
+READ_CORRECTIONS: Final = 60.0
+"""Between two reads of the ConfigMap of corrections."""
+
+READ_PRIORITY_CLASSES: Final = 600.0
+"""Between two lists of PriorityClasses, which are not watched."""
+
+REFRESH_MODEL: Final = 3600.0
+"""Between two reads of a model whose revision is a branch or a tag."""
+
+MEASURE_LAG: Final = 1.0
+"""Between two measurements of the event loop's lag."""
+
+# Timeouts.
+
+REQUEST_TIMEOUT: Final = 30.0
+"""One request to the API server. A reconcile's own deadline is a setting."""
+
+CONNECT_TIMEOUT: Final = 10.0
+"""A connection of kopf to the API server, until it is open."""
+
+CONFIG_MAP_TIMEOUT: Final = 10.0
+LEASE_TIMEOUT: Final = 3.0
+"""The same for the ConfigMap of corrections, and for the Lease, which must be renewed in time."""
+
+WATCH_TIMEOUT: Final = 300
+"""The API server ends a watch after this time. The next one continues where it ended."""
+
+WATCH_SILENT: Final = 70.0
+"""A watch that delivers nothing for this long is dead: the API server sends a bookmark every minute
+(KEP-956). Some proxies pass nothing on before the first of them."""
+
+EVENT_DUE: Final = 10.0
+"""A watch delivers an own write within milliseconds, and within seconds under load. After this time
+the watch is suspect."""
+
+LIST_EVENT_DUE: Final = 2.0
+"""A watch delivers what a list shows within this time. Some node of a large fleet always has a
+heartbeat on its way."""
+
+EXPECTATION: Final = 300.0
+"""No event is on its way for longer than this; ExpectationsTimeout of the ReplicaSet controller
+(kubernetes pkg/controller/controller_utils.go)."""
+
+FORGET_DENIAL: Final = 900.0
+"""Whatever needs a right uses it every ten minutes or more often. A denial older than this concerns
+an object that is gone."""
+
+MAX_LAG: Final = 10.0
+"""An event loop that is this late is blocked by a call, and only a restart helps."""
+
+HUB_ANSWER: Final = 60.0
+"""The body of one answer of the Hub. The timeout of a request counts for each read alone."""
+
+POD_METRICS: Final = 3.0
+"""The metrics of one pod. Pods of one question are asked at the same time."""
+
+# Leader election.
+
+LEASE: Final = 12.0
+RENEW_DEADLINE: Final = 8.0
+RENEW: Final = 2.0
+"""A candidate sees a renewal up to 2.4 s late and takes over 12 s after that: within 15 s of the
+last sign of life, which client-go's 15 s, 10 s and 2 s exceed."""
+
+# The end of the process.
+
+END_EVENTS: Final = 2.0
+"""For Events that wait to be written. Nothing depends on them."""
+
+END_KOPF: Final = 5.0
+"""For kopf, after all other work has ended."""
+
+END_TASKS: Final = 5.0
+"""For tasks that outlive the main one. What must end in order has ended before."""
