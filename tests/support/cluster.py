@@ -235,8 +235,10 @@ class Cluster:
         self.api.listeners.append(self._hear)
 
     def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
-        if kind in WATCHED and self._is_selected(kind, body):
-            self._events.append((kind, event_type, body))
+        """A watch reports what is not selected any more as deleted, as an API server does."""
+        if kind in WATCHED:
+            told = event_type if self._is_selected(kind, body) else "DELETED"
+            self._events.append((kind, told, body))
 
     def _is_selected(self, kind: Kind, body: Object) -> bool:
         return has_labels(body, labels_of(kind, self.shard))

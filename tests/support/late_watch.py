@@ -100,9 +100,11 @@ class LateWatch:
         self._later(seconds, begin_anew)
 
     def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
-        if kind in WATCHED and _is_selected(kind, body):
+        """A watch reports what is not selected any more as deleted, as an API server does."""
+        if kind in WATCHED:
+            told = event_type if _is_selected(kind, body) else "DELETED"
             for seconds in self._views.get(kind, prompt)():
-                self._later(seconds, lambda: self._observe(kind, event_type, body))
+                self._later(seconds, lambda: self._observe(kind, told, body))
 
     def _list(self, kind: Kind) -> None:
         self._listed(kind.plural)

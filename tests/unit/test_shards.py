@@ -23,7 +23,7 @@ from tonnage.reconcile.pools import PoolReporter
 from tonnage.render.scheduling import affinity
 from tonnage.watch.application import build_settings
 from tonnage.watch.components import lease_name
-from tonnage.watch.scope import WATCHED, Scope
+from tonnage.watch.scope import Scope
 
 SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
 EAST, WEST = Shard("east"), Shard("west")
@@ -137,23 +137,13 @@ def test_a_pool_that_nobody_declared_is_named_after_its_shard() -> None:
 # The loop
 
 
-class Selecting(Cluster):
-    """A watch says DELETED of an object that is not selected any more, as an API server does."""
-
-    def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
-        if kind in WATCHED and not self._is_selected(kind, body):
-            self._events.append((kind, "DELETED", body))
-        else:
-            super()._hear(kind, event_type, body)
-
-
-class East(Selecting):
+class East(Cluster):
     """A cluster with the operator of the east in it."""
 
     shard = EAST
 
 
-class West(Selecting):
+class West(Cluster):
     """The same with that of the west."""
 
     shard = WEST
