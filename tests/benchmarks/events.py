@@ -61,6 +61,9 @@ DROP_SECONDS: Final = 12.0
 
 SAMPLE_SECONDS: Final = 0.002
 
+QUIET_SECONDS: Final = 1.0
+"""Without an event after the last one was sent: no more will come."""
+
 
 def no_work(_: LoopDependencies) -> Work:
     """What the loop does is measured by others."""
@@ -102,19 +105,19 @@ class Gauge:
         return sum(int(told("tonnage_watch_events_total", {"kind": each}) or 0) for each in plurals)
 
     async def watch(self, plurals: Mapping[str, float], until: asyncio.Future[object]) -> Figures:
-        """From now until the future is done and all events have come."""
+        """From now until the future is done and no event has come for a while: how many there will
+        be nobody knows, since kopf hands over only the last of several events of one object."""
         before, cpu, began = self.events(plurals), time.process_time(), time.monotonic()
-        lags, deepest, want = [], 0, None
-        while want is None or self.events(plurals) - before < want:
+        lags, deepest, seen, changed_at, spent = [], 0, before, began, 0.0
+        while not until.done() or time.monotonic() - changed_at < QUIET_SECONDS:
             asked = time.monotonic()
             await asyncio.sleep(SAMPLE_SECONDS)
             lags.append(time.monotonic() - asked - SAMPLE_SECONDS)
             deepest = max(deepest, self._components.loop.queue.depth)
-            if until.done():
-                result = until.result()
-                want = sum(result.values()) if isinstance(result, dict) else 0
-        seconds, spent = time.monotonic() - began, time.process_time() - cpu
-        return Figures(self.events(plurals) - before, seconds, spent, lags, deepest)
+            if self.events(plurals) != seen or not until.done():
+                seen, changed_at = self.events(plurals), time.monotonic()
+                spent = time.process_time() - cpu
+        return Figures(seen - before, changed_at - began, spent, lags, deepest)
 
 
 async def main(sizes: argparse.Namespace) -> None:
