@@ -84,6 +84,10 @@ class RequestBench:
             "apply its status",
             lambda number: client.apply(f"{path}/status", _status(served, number)),
         )
+        yield (
+            "merge-patch its status",
+            lambda number: client.merge_patch(f"{path}/status", _status(served, -number)),
+        )
         for kind, (plural, group_version) in _KINDS.items():
             original = self._made(plural, group_version)
             collection = self.admin.resource(plural, group_version).path(_NAMESPACE)
