@@ -10,6 +10,7 @@ import pytest
 from e2e.stack import Stack
 from tests.support.api_contract import ApiContract
 from tests.support.contract_world import World, config_map, version
+from tonnage.kube import client
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import connect
 from tonnage.kube.kinds import CONFIG_MAPS
@@ -58,6 +59,23 @@ class TestRealApiServer(ApiContract):
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
             )
             yield World(api, AioLeaseApi(transport), _User(api, transport), namespace)
+
+    async def test_each_object_of_many_pages_is_handed_over_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(client, "FULL_PAGE_SIZE", 1)
+        names = ["a", "b", "c", "d"]
+        for name in names:
+            body = config_map(world, name, a="1")
+            body["metadata"]["labels"] = {"team": "chat"}
+            await world.api.apply(CONFIG_MAPS, body)
+        found: list[str] = []
+        selection = Selection(CONFIG_MAPS, world.namespace, {"team": "chat"})
+        async with asyncio.timeout(30):
+            await world.api.each(
+                selection, Parts.FULL, lambda each: found.append(each["metadata"]["name"])
+            )
+        assert found == names
 
     @pytest.mark.parametrize("how", ["deleted", "not selected any more"])
     async def test_watch_tells_of_an_end_in_a_version_newer_than_the_object(

@@ -44,6 +44,9 @@ class ScriptedServer:
 
     async def handle(self, request: web.Request) -> web.Response:
         text = await request.text()
+        # An API server takes the first of several, and ignores the rest.
+        repeated = [each for each in set(request.query) if len(request.query.getall(each)) > 1]
+        assert not repeated, f"query parameters that are there twice: {repeated}"
         self.asked.append(
             Asked(
                 request.method,

@@ -361,12 +361,14 @@ def page(*names: str, token: str = "") -> Answer:
 
 
 async def test_list_is_read_page_by_page() -> None:
-    async with client_of(page("a", "b", token="next=="), page("c")) as (api, server):
+    pages = page("a", "b", token="next=="), page("c", token="last"), page("d")
+    async with client_of(*pages) as (api, server):
         found = await api.list(CONFIG_MAPS, "chat", {"team": "a/b"})
-    assert [each["metadata"]["name"] for each in found] == ["a", "b", "c"]
+    assert [each["metadata"]["name"] for each in found] == ["a", "b", "c", "d"]
     assert [asked.query for asked in server.asked] == [
         {"limit": "200", "labelSelector": "team=a/b"},
         {"limit": "200", "labelSelector": "team=a/b", "continue": "next=="},
+        {"limit": "200", "labelSelector": "team=a/b", "continue": "last"},
     ]
 
 
@@ -434,17 +436,19 @@ async def test_a_probe_of_a_kind_that_is_not_there_says_so() -> None:
 
 async def test_each_pod_is_handed_over_and_no_page_is_kept() -> None:
     taken: list[str] = []
-    async with client_of(pods("a", "b", token="t"), pods("c")) as (api, server):
+    pages = pods("a", "b", token="t"), pods("c", token="u"), pods("d")
+    async with client_of(*pages) as (api, server):
         await api.each(
             Selection(PODS, "chat"),
             Parts.PARTIAL,
             lambda pod: taken.append(pod["metadata"]["name"]),
         )
-    assert taken == ["a", "b", "c"]
-    assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/chat/pods"] * 2
+    assert taken == ["a", "b", "c", "d"]
+    assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/chat/pods"] * 3
     assert [asked.query for asked in server.asked] == [
         {"limit": "500"},
         {"limit": "500", "continue": "t"},
+        {"limit": "500", "continue": "u"},
     ]
 
 

@@ -111,7 +111,8 @@ class AioKubeApi:
         Raises ExpiredError when reading took so long that the list has to be begun anew.
         """
         form = _form_of(selection.kind, parts)
-        part = _list_request(selection, form.page_size, form.accept)
+        request = _list_request(selection, form.page_size, form.accept)
+        part = request
         while True:
             page = form.read_page(await _read(self._bytes, part))
             for start in range(0, len(page.objects), OBJECTS_PER_STEP):
@@ -120,7 +121,7 @@ class AioKubeApi:
                 await asyncio.sleep(0)  # lets other tasks run
             if not page.token:
                 return page.version
-            part = _continued(part, page.token)
+            part = _continued(request, page.token)
 
     async def watch(
         self, selection: Selection, parts: Parts, since: str
