@@ -61,6 +61,9 @@ DROP_SECONDS: Final = 12.0
 
 SAMPLE_SECONDS: Final = 0.002
 
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at the number of events."""
+
 QUIET_SECONDS: Final = 1.0
 """Without an event after the last one was sent: no more will come."""
 
@@ -108,15 +111,18 @@ class Gauge:
         """From now until the future is done and no event has come for a while: how many there will
         be nobody knows, since kopf hands over only the last of several events of one object."""
         before, cpu, began = self.events(plurals), time.process_time(), time.monotonic()
-        lags, deepest, seen, changed_at, spent = [], 0, before, began, 0.0
+        lags, deepest, seen, spent = [], 0, before, 0.0
+        looked_at = changed_at = began
         while not until.done() or time.monotonic() - changed_at < QUIET_SECONDS:
             asked = time.monotonic()
             await asyncio.sleep(SAMPLE_SECONDS)
             lags.append(time.monotonic() - asked - SAMPLE_SECONDS)
             deepest = max(deepest, self._components.loop.queue.depth)
-            if self.events(plurals) != seen or not until.done():
-                seen, changed_at = self.events(plurals), time.monotonic()
-                spent = time.process_time() - cpu
+            if asked - looked_at >= LOOK_SECONDS:  # it costs as much as a scrape
+                looked_at, known = asked, seen
+                seen = self.events(plurals)
+                if seen != known or not until.done():
+                    changed_at, spent = time.monotonic(), time.process_time() - cpu
         return Figures(seen - before, changed_at - began, spent, lags, deepest)
 
 
@@ -166,7 +172,7 @@ def tell(table: Table, name: str, found: Figures) -> None:
         name,
         f"{found.events:,}",
         f"{found.events / found.seconds:,.0f}",
-        f"{1e6 * found.cpu_seconds / max(found.events, 1):,.0f}",
+        f"{1e6 * found.cpu_seconds / found.events:,.0f}" if found.events else "",
         f"{100 * found.cpu_seconds / found.seconds:.0f}",
         *(f"{found.lag_ms(part):.1f}" for part in (0.5, 0.99, 1.0)),
         f"{found.deepest}",
