@@ -112,16 +112,15 @@ class AioKubeApi:
         """
         form = _form_of(selection.kind, parts)
         request = _list_request(selection, form.page_size, form.accept)
-        part = request
         while True:
-            page = form.read_page(await _read(self._bytes, part))
+            page = form.read_page(await _read(self._bytes, request))
             for start in range(0, len(page.objects), OBJECTS_PER_STEP):
                 for item in page.objects[start : start + OBJECTS_PER_STEP]:
                     take(item)
                 await asyncio.sleep(0)  # lets other tasks run
             if not page.token:
                 return page.version
-            part = _continued(request, page.token)
+            request = _continued(request, page.token)
 
     async def watch(
         self, selection: Selection, parts: Parts, since: str
@@ -230,14 +229,13 @@ class AioKubeApi:
         # A list names apiVersion and kind once, not in its items.
         named = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
         found: _Objects = []
-        part = request
         while True:
-            page = await _read(self._object, part)
+            page = await _read(self._object, request)
             found += [named | item for item in page.get("items") or []]
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return found
-            part = _continued(request, token)
+            request = _continued(request, token)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.
@@ -372,7 +370,10 @@ def _is_kept(answer: Object) -> bool:
 
 
 def _continued(request: Request, token: str) -> Request:
-    return replace(request, query=(*request.query, ("continue", token)))
+    """The request for the next page; the token of the page before goes, since an API server takes
+    the first of several."""
+    rest = (each for each in request.query if each[0] != "continue")
+    return replace(request, query=(*rest, ("continue", token)))
 
 
 async def _read(fetch: Callable[[Request], Awaitable[_T]], request: Request) -> _T:
