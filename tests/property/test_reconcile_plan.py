@@ -190,7 +190,12 @@ def deployments(draw: Any, digest: str) -> Any:
                     ANNOTATION_TEMPLATE: "t",
                 },
             },
-            "spec": {"replicas": wanted, "strategy": {"type": "Recreate"}, "paused": paused},
+            "spec": {
+                "replicas": wanted,
+                "strategy": {"type": "Recreate"},
+                "paused": paused,
+                "template": {"metadata": {"labels": {}}, "spec": {"containers": []}},
+            },
             "status": {
                 "observedGeneration": 1,
                 "replicas": wanted,
