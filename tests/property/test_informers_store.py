@@ -6,6 +6,7 @@ before and end after all of this.
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -105,6 +106,8 @@ class StoreBehindWatches(RuleBasedStateMachine):
         self.store = Store(value_of, indexes={"team": keys_of}, on_change=self.follow)
         self.seen: dict[str, int] = {}
         """The newest version of each name that the store was given."""
+        self.in_flight: dict[str, tuple[ExitStack, list[Object]]] = {}
+        """Writes that are not answered yet, each with the events that wait for that."""
 
     def follow(self, change: Change[Value]) -> None:
         name = change.place[1]
@@ -142,6 +145,20 @@ class StoreBehindWatches(RuleBasedStateMachine):
         self.saw(answer)
         self.store.put_written(answer)
 
+    @rule(name=NAMES)
+    def write_is_sent(self, name: str) -> None:
+        if name not in self.in_flight:
+            self.in_flight[name] = ExitStack(), []
+            self.in_flight[name][0].enter_context(self.store.write_in_flight("chat", name))
+
+    @rule(name=NAMES)
+    def write_ends(self, name: str) -> None:
+        if name in self.in_flight:
+            stack, waiting = self.in_flight.pop(name)
+            for body in waiting:
+                self.saw(body)
+            stack.close()
+
     @rule(target=deletions, name=NAMES)
     def operator_deletes(self, name: str) -> Object:
         return self.server.delete(name) or {}
@@ -158,7 +175,10 @@ class StoreBehindWatches(RuleBasedStateMachine):
     def watch_brings_events(self, count: int) -> None:
         for _ in range(min(count, len(self.server.events))):
             event_type, body = self.server.events.pop(0)
-            self.saw(body)
+            if (write := self.in_flight.get(body["metadata"]["name"])) is not None:
+                write[1].append(body)
+            else:
+                self.saw(body)
             self.store.observe(event_type, body)
 
     @rule(count=st.integers(1, 5))
@@ -205,6 +225,8 @@ class StoreBehindWatches(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """A list after all of this, and what is still on its way: the store is the truth."""
+        for name in list(self.in_flight):
+            self.write_ends(name)
         self.list_ends(self.list_is_begun())
         self.check_truth()
         while self.server.events:

@@ -94,7 +94,33 @@ def passed(seconds: float) -> Step:
     return lambda kept: kept.clock.advance(seconds)
 
 
+def during_a_write(*steps: Step) -> Step:
+    def take(kept: Kept) -> None:
+        with kept.store.write_in_flight("chat", "a"):
+            for step in steps:
+                step(kept)
+
+    return take
+
+
 STORIES: dict[str, tuple[list[Step], list[str]]] = {
+    # Writes in flight
+    "an event that comes while the object is written is kept in the end": (
+        [event("ADDED", 5), during_a_write(event("MODIFIED", 6))],
+        ["u@6"],
+    ),
+    "events wait in their order": (
+        [during_a_write(event("ADDED", 5), event("DELETED", 6), event("ADDED", 7, "v"))],
+        ["v@7"],
+    ),
+    "a deletion that comes while the object is written counts": (
+        [event("ADDED", 5), during_a_write(event("DELETED", 7), written(6))],
+        [],
+    ),
+    "events of other objects do not wait": (
+        [during_a_write(event("ADDED", 5, "v", name="b"), deleted("v", "b"))],
+        [],
+    ),
     # Versions
     "a newer event replaces an older one": (
         [event("ADDED", 5), event("MODIFIED", 6)],
@@ -269,6 +295,18 @@ OWN: dict[str, tuple[list[Step], list[bool]]] = {
     "an event": ([event("ADDED", 5)], [False]),
     "an own write, and its event": ([written(5), event("ADDED", 5)], [True]),
     "the event of an own write before its answer": ([event("ADDED", 5), written(5)], [False]),
+    "the event of a write in flight before its answer": (
+        [during_a_write(event("ADDED", 5), written(5))],
+        [True],
+    ),
+    "somebody else's change while a write is in flight": (
+        [during_a_write(event("MODIFIED", 6), written(5))],
+        [True, False],
+    ),
+    "the event of somebody else's write, where the operator's is refused": (
+        [during_a_write(event("ADDED", 5))],
+        [False],
+    ),
     "somebody else's change after it": ([written(5), event("MODIFIED", 6)], [True, False]),
     "an own deletion, and its event": (
         [event("ADDED", 5), deleted(), event("DELETED", 6)],

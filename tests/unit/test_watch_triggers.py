@@ -170,6 +170,23 @@ def test_a_status_that_the_operator_has_written_wakes_nobody(bench: Bench) -> No
     assert bench.woken() == NOBODY, "the event of the own write"
 
 
+def test_a_status_that_the_watch_tells_of_before_the_answer_wakes_nobody(bench: Bench) -> None:
+    bench.event(INFERENCE_DEPLOYMENTS, "ADDED", infd(observed=None))
+    bench.woken()
+    with bench.stores.write_in_flight(INFERENCE_DEPLOYMENTS, "chat", "llama"):
+        answer = bench.event(INFERENCE_DEPLOYMENTS, "MODIFIED", infd())
+        bench.stores.put_written(INFERENCE_DEPLOYMENTS, answer)
+    assert bench.woken() == NOBODY
+
+
+def test_a_new_spec_that_comes_while_the_status_is_written_wakes_its_object(bench: Bench) -> None:
+    bench.event(INFERENCE_DEPLOYMENTS, "ADDED", infd())
+    bench.woken()
+    with bench.stores.write_in_flight(INFERENCE_DEPLOYMENTS, "chat", "llama"):
+        bench.event(INFERENCE_DEPLOYMENTS, "MODIFIED", infd(generation=2))
+    assert bench.woken() == ([(LLAMA, Priority.NEW_GENERATION)], [])
+
+
 def test_a_status_that_somebody_else_has_written_wakes_its_object(bench: Bench) -> None:
     bench.event(INFERENCE_DEPLOYMENTS, "ADDED", infd())
     bench.woken()

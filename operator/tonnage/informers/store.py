@@ -13,7 +13,8 @@ A store keeps what `read` makes of an object, so that nobody can change a stored
 and memory holds only what is needed.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -76,6 +77,7 @@ class Store(Generic[T]):
         self._on_change = on_change
         self.expectations: Final = Expectations() if expectations is None else expectations
         self._entries: dict[Place, _Entry[T]] = {}
+        self._waiting_events: dict[Place, list[tuple[str | None, Object]]] = {}
         self._indexes: dict[str, dict[Hashable, dict[Place, None]]] = {
             name: {} for name in self._index_keys
         }
@@ -121,6 +123,10 @@ class Store(Generic[T]):
     def observe(self, event_type: str | None, obj: Object) -> None:
         """Take in an event of a watch; None is the type of an object that a list shows."""
         metadata = obj["metadata"]
+        waiting = self._waiting_events.get(_place(metadata))
+        if waiting is not None:
+            waiting.append((event_type, obj))
+            return
         self.expectations.observe_event(metadata["uid"])
         if event_type != "DELETED":
             self._put(obj)
@@ -134,6 +140,21 @@ class Store(Generic[T]):
             self._remove(_place(metadata), entry)
 
     # Own writes
+
+    @contextmanager
+    def write_in_flight(self, namespace: str | None, name: str) -> Iterator[None]:
+        """While the operator writes this object, its events wait until the block ends.
+
+        The watch may be quicker than the answer to the write. Its event would be taken for a change
+        of somebody else, and cost a reconcile. One write of an object is in flight at a time.
+        """
+        place = namespace or "", name
+        self._waiting_events[place] = []
+        try:
+            yield
+        finally:
+            for event_type, obj in self._waiting_events.pop(place):
+                self.observe(event_type, obj)
 
     def put_written(self, obj: Object) -> None:
         """Keep the answer to an own write, unless the store already has newer news."""

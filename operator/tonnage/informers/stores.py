@@ -3,6 +3,7 @@
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -124,6 +125,13 @@ class Stores:
         return sorted(known)
 
     # Own writes
+
+    def write_in_flight(
+        self, kind: Kind, namespace: str | None, name: str
+    ) -> AbstractContextManager[None]:
+        """While the operator writes this object, its events wait until the block ends."""
+        store = self._packed.get(kind)
+        return nullcontext() if store is None else store.write_in_flight(namespace, name)
 
     def put_written(self, kind: Kind, obj: Object) -> None:
         """Keep the answer to an own write; of a kind that is not kept, nothing."""

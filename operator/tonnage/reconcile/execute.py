@@ -5,6 +5,7 @@ on a world before the operator's own writes.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +32,12 @@ from tonnage.reconcile.optional_child import TOLERATED, OptionalChildError, desc
 
 class WrittenObjects(Protocol):
     """Where the answers to own writes are kept."""
+
+    def write_in_flight(
+        self, kind: Kind, namespace: str | None, name: str
+    ) -> AbstractContextManager[None]:
+        """While the object is written, its events wait until the block ends."""
+        ...
 
     def put_written(self, kind: Kind, obj: Object) -> None:
         """The object is so now."""
@@ -84,8 +91,13 @@ class Writer:
             self._written.put_written(kind, kept)
 
     async def apply_status(self, kind: Kind, body: Object) -> None:
-        """Server-side apply of /status as field manager `tonnage-status`, forced."""
-        self._written.put_written(kind, await self._api.apply_status(kind, body))
+        """Server-side apply of /status as field manager `tonnage-status`, forced.
+
+        Its event, which may be quicker than the answer, is not to wake the object that it is about.
+        """
+        metadata = body["metadata"]
+        with self._written.write_in_flight(kind, metadata["namespace"], metadata["name"]):
+            self._written.put_written(kind, await self._api.apply_status(kind, body))
 
 
 @dataclass(frozen=True, slots=True)
