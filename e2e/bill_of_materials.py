@@ -27,7 +27,7 @@ LOCK = ROOT / "requirements" / "run.lock"
 _CLASSIFIERS = {"MIT License": "MIT"}
 """Of packages whose metadata have neither an expression nor a licence in a word."""
 
-_IN_OTHER_WORDS = {"Apache 2.0": "Apache-2.0"}
+_IN_OTHER_WORDS = {"Apache 2.0": "Apache-2.0", "MIT License": "MIT"}
 
 
 def shipped(lock: Path = LOCK) -> Iterator[Requirement]:

@@ -7,13 +7,16 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
+import uvloop
+
 from tonnage import delays
 
 _log = logging.getLogger(__name__)
 
 
 def run_to_the_end(main: Coroutine[Any, Any, int]) -> int:
-    """asyncio.run for the exit code that `main` returns; where it hangs, the process ends with it.
+    """asyncio.run on uvloop, for the exit code that `main` returns; where it hangs, the process
+    ends with it.
 
     asyncio waits for every task that it has cancelled, and a watch of kopf may outlive that
     (`_cogs/clients/api.py` of kopf 1.45 asserts in the callback that would end it). A process that
@@ -36,7 +39,8 @@ def run_to_the_end(main: Coroutine[Any, Any, int]) -> int:
             timer.start()
 
     try:
-        asyncio.run(run())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
     finally:
         timer.cancel()
     return code
