@@ -23,11 +23,11 @@ from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.children import Child, ChildPod, ContainerEnd, read_deployment
+from tonnage.reconcile.choice import placed_for
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.plan import make_plan
-from tonnage.reconcile.serving import placed_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = ("chat", "llama")

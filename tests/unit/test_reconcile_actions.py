@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile.actions import Apply, apply_if_changed, digest
+from tonnage.reconcile.actions import Apply, apply_if_changed, digest, stamped
 from tonnage.reconcile.children import read_child
 
 RENDERED: dict[str, Any] = {
@@ -38,7 +38,7 @@ RENDERED: dict[str, Any] = {
 
 def live(change: Callable[[dict[str, Any]], object] = lambda body: None) -> dict[str, Any]:
     """The child as the API server has it after the apply, with defaults, then changed."""
-    (apply,) = apply_if_changed(DEPLOYMENTS, RENDERED, None)
+    (apply,) = apply_if_changed(DEPLOYMENTS, stamped(RENDERED), None)
     body = copy.deepcopy(apply.body)
     body["metadata"] |= {"uid": "u1", "resourceVersion": "7", "generation": 1}
     body["spec"]["progressDeadlineSeconds"] = 600
@@ -57,11 +57,11 @@ def container(body: dict[str, Any]) -> Any:
 
 
 def is_applied(body: dict[str, Any], rendered: dict[str, Any] = RENDERED) -> bool:
-    return apply_if_changed(DEPLOYMENTS, rendered, read_child(body)) != ()
+    return apply_if_changed(DEPLOYMENTS, stamped(rendered), read_child(body)) != ()
 
 
 def test_what_does_not_exist_is_applied_as_new() -> None:
-    (action,) = apply_if_changed(DEPLOYMENTS, RENDERED, None)
+    (action,) = apply_if_changed(DEPLOYMENTS, stamped(RENDERED), None)
     assert isinstance(action, Apply)
     assert not action.exists
     assert str(action) == "apply Deployment llama"
@@ -70,7 +70,7 @@ def test_what_does_not_exist_is_applied_as_new() -> None:
 
 def test_what_exists_is_applied_as_ours() -> None:
     (action,) = apply_if_changed(
-        DEPLOYMENTS, RENDERED, read_child(live(lambda body: body["spec"].pop("replicas")))
+        DEPLOYMENTS, stamped(RENDERED), read_child(live(lambda body: body["spec"].pop("replicas")))
     )
     assert action.exists
 
@@ -159,5 +159,5 @@ def test_the_digest_depends_on_values_and_not_on_the_order_of_keys() -> None:
 
 def test_rendering_is_not_changed_by_stamping_it() -> None:
     before = copy.deepcopy(RENDERED)
-    apply_if_changed(DEPLOYMENTS, RENDERED, None)
+    apply_if_changed(DEPLOYMENTS, stamped(RENDERED), None)
     assert before == RENDERED

@@ -11,7 +11,8 @@ from tests.support.placing import spec_of
 from tonnage.api.inference import Engine, VllmEngine
 from tonnage.fit.model import Parallelism
 from tonnage.reconcile.children import Child, ChildDeployment
-from tonnage.reconcile.serving import digests_of_choice, placed_for, serving_deployment
+from tonnage.reconcile.choice import digests_of_choice, placed_for
+from tonnage.reconcile.serving import serving_deployment
 
 SETTINGS = {
     "version": "v0.27.1",

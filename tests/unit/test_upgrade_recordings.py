@@ -11,7 +11,7 @@ from e2e.restore_recording import CHILD_MANAGER, rendered_digest
 from tests.support.recordings import RECORDINGS, load_recording
 from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED, LABEL_OWNER
 from tonnage.api.parse import parse_spec
-from tonnage.reconcile.serving import placed_for
+from tonnage.reconcile.choice import placed_for
 
 PLACED_FOR = {
     "adjusted": "8718d291a2fa0c69",

@@ -57,7 +57,7 @@ def _without_nulls(raw: object, levels: int) -> object:
 
     Raises _TooDeepError for more than so many levels.
     """
-    if not isinstance(raw, Mapping | list):
+    if not isinstance(raw, dict | list):
         return raw
     if not levels:
         raise _TooDeepError

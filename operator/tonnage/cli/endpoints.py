@@ -10,7 +10,7 @@ from tonnage.cli.dump import Dump
 from tonnage.cli.planning import observe_in
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import apply_if_changed
+from tonnage.reconcile.actions import apply_if_changed, stamped
 from tonnage.reconcile.children import Child, is_controlled_by
 from tonnage.reconcile.context import owner_of
 from tonnage.reconcile.key import Key
@@ -57,7 +57,7 @@ def _apply(
     now: datetime,
 ) -> None:
     rendered = render_long_endpoint(owner_of(observation), declared)
-    if not apply_if_changed(INFERENCE_DEPLOYMENTS, rendered, live):
+    if not apply_if_changed(INFERENCE_DEPLOYMENTS, stamped(rendered), live):
         return
     dump.apply(Document(_SOURCE, rendered | {"spec": _beside(live) | rendered["spec"]}), now)
 

@@ -22,8 +22,8 @@ from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
 from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.choice import placed_for
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.serving import placed_for
 from tonnage.reconcile.status import SPREAD
 from tonnage.render.deployment import render_strategy
 from tonnage.render.model import SurgeMode

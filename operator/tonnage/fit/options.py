@@ -1,7 +1,6 @@
 """The vLLM options that a spec amounts to, as far as memory depends on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -72,7 +71,10 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         parse_version(version)
     except ValueError as error:
         raise InvalidOptionError(f"spec.engine.vllm.version: {error}") from error
-    options = EngineOptions(
+    switched: dict[str, Any] = {}
+    for argument in _arguments(engine.extra_args):
+        switched |= _SWITCHES.get(argument, {})
+    return EngineOptions(
         vllm_version=version,
         max_model_len=spec.workload.max_model_len,
         gpu_memory_utilization=engine.gpu_memory_utilization,
@@ -81,11 +83,8 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         enforce_eager=engine.enforce_eager,
+        **switched,
     )
-    switched: dict[str, Any] = {}
-    for argument in _arguments(engine.extra_args):
-        switched |= _SWITCHES.get(argument, {})
-    return replace(options, **switched)
 
 
 def _arguments(extra_args: Sequence[str]) -> Iterator[str]:

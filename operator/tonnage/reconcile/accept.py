@@ -17,6 +17,7 @@ from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRul
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import tell_too_long
+from tonnage.fit.model import EngineOptions
 from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, Object
@@ -126,7 +127,7 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         check_template(spec)
         check_accelerators(spec, catalog)
         check_allowed_rules(spec, catalog)
-        engine_options(spec, catalog)
+        options = engine_options(spec, catalog)
     except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
         return Refused(Reason.INVALID_SPEC, str(error))
     if isinstance(observation.priority, UnknownPriorityClass):
@@ -137,7 +138,9 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         return refuse_name(taken.body, observation.key.name)
     match model:
         case Checkpoint():
-            refused = _refuse_length(observation.declared or spec, model, catalog)
+            if observation.declared is not None:
+                options = engine_options(observation.declared, catalog)
+            refused = _refuse_length(model, options, catalog)
             return refused or Accepted(spec, model)
         case ModelUnavailable():
             return Refused(
@@ -150,10 +153,9 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
 
 
 def _refuse_length(
-    spec: InferenceDeploymentSpec, checkpoint: Checkpoint, catalog: Catalog
+    checkpoint: Checkpoint, options: EngineOptions, catalog: Catalog
 ) -> Refused | None:
     """vLLM refuses a longer context than the model was made for (config/model.py)."""
-    options = engine_options(spec, catalog)
     release = catalog.release(options.vllm_version)
     too_long = tell_too_long(checkpoint.shape, options, release)
     if too_long is not None:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.protocol import Kind, Object
@@ -49,6 +49,9 @@ class Scale:
 
 Action = Apply | Delete | Scale
 
+Stamped = NewType("Stamped", Object)
+"""A child as it is applied: rendered, and with the digest by which a change is told later."""
+
 
 def digest(value: object) -> str:
     """A short, stable digest of JSON data."""
@@ -56,13 +59,13 @@ def digest(value: object) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def apply_if_changed(kind: Kind, rendered: Object, live: Child | None) -> tuple[Apply, ...]:
-    """The action that makes `live` what was rendered, or none when it is that already.
+def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[Apply, ...]:
+    """The action that makes `live` what is wanted, or none when it is that already.
 
-    Two things tell a change: the digest left on the child (something was rendered otherwise, also
-    something dropped) and the child's own fields (somebody else changed one of ours).
+    Two things tell a change: the digest that `stamped` left on the child (something was rendered
+    otherwise, also something dropped) and the child's own fields (somebody else changed one of
+    those).
     """
-    wanted = stamped(rendered)
     if live is None:
         return (Apply(kind, wanted, exists=False),)
     if _has(live.body, wanted):
@@ -76,11 +79,11 @@ def pinned(wanted: Object, uid: str) -> Object:
     return {**wanted, "metadata": {**wanted["metadata"], "uid": uid}}
 
 
-def stamped(rendered: Object) -> Object:
-    """What is applied for a rendered child: with the digest by which a change is told later."""
+def stamped(rendered: Object) -> Stamped:
+    """What is applied for a rendered child."""
     metadata = rendered["metadata"]
     annotations = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
-    return {**rendered, "metadata": {**metadata, "annotations": annotations}}
+    return Stamped({**rendered, "metadata": {**metadata, "annotations": annotations}})
 
 
 def _has(live: object, wanted: object) -> bool:

@@ -68,8 +68,8 @@ def _make(
     observation: Observation, declared: InferenceDeploymentSpec, found: StatusInput
 ) -> EndpointPlan:
     ready = _by_type(observation, found)[ConditionType.READY]
-    rendered = render_long_endpoint(owner_of(observation), declared)
-    actions = apply_if_changed(INFERENCE_DEPLOYMENTS, rendered, observation.long_endpoint)
+    wanted = stamped(render_long_endpoint(owner_of(observation), declared))
+    actions = apply_if_changed(INFERENCE_DEPLOYMENTS, wanted, observation.long_endpoint)
     reported = {} if actions else _read_conditions(observation.long_endpoint)
     listed = is_listed(observation.previous_status)
     long = _long(observation, declared, reported)
@@ -78,7 +78,7 @@ def _make(
     return EndpointPlan(
         findings=EndpointFindings((_short(observation, declared, ready), long), findings),
         actions=actions if listed else (),
-        children=(stamped(rendered),),
+        children=(wanted,),
         listing=not listed,
     )
 

@@ -79,15 +79,15 @@ def mark_service(service: Object, observation: Observation) -> Object:
 
 
 def _make(owner: Owner, asked: InferencePoolSpec, found: Child | None) -> GatewayPlan:
-    rendered = render_inference_pool(owner, asked)
+    wanted = stamped(render_inference_pool(owner, asked))
     picker = asked.endpoint_picker_ref
     told = (
-        f"InferencePool {owner.namespace}/{rendered['metadata']['name']} has all replicas;"
+        f"InferencePool {owner.namespace}/{wanted['metadata']['name']} has all replicas;"
         f" its endpoint picker is Service {picker.name}, port {picker.port.number}"
     )
     return GatewayPlan(
-        actions=apply_if_changed(INFERENCE_POOLS, rendered, found),
-        children=(stamped(rendered),),
+        actions=apply_if_changed(INFERENCE_POOLS, wanted, found),
+        children=(wanted,),
         finding=Finding(_KIND, True, Reason.APPLIED, told),
     )
 

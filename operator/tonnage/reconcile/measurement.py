@@ -27,7 +27,6 @@ from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.findings import Finding
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.reported import read_placements
 from tonnage.render.names import placement_name
 from tonnage.telemetry.cache import MeasuredCache
 
@@ -83,7 +82,7 @@ def take_reading(
     placement = placement_name(option)
     settled = target is not None and target.settled
     fresh = observation.measured.get(placement) if settled else None
-    before = read_placements(observation.previous_status)
+    before = observation.reported_placements
     cache = fresh or _known_before(before, option, image)
     if cache is None or cache.overridden:
         return None

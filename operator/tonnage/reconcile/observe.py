@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
-from tonnage.api.status import reported_status
+from tonnage.api.status import PlacementStatus, reported_status
 from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.demand.signals import Look, MeasuredLoad
@@ -37,6 +38,7 @@ from tonnage.reconcile.children import (
     read_deployments,
     read_pods,
 )
+from tonnage.reconcile.choice import digests_of_choice
 from tonnage.reconcile.failures import needs_log
 from tonnage.reconcile.inference_pool import find_pool
 from tonnage.reconcile.key import Key
@@ -45,6 +47,7 @@ from tonnage.reconcile.model_source import HubLookup, read_model
 from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
 from tonnage.reconcile.ready_plan import needs_revisions
+from tonnage.reconcile.reported import read_placements
 from tonnage.reconcile.turn import Precedence
 from tonnage.render.names import long_endpoint_name, service_name
 from tonnage.telemetry.cache import MeasuredCache, least_of_each
@@ -71,7 +74,7 @@ MeasureLoad = Callable[[LoadQuestion], Awaitable[MeasuredLoad | None]]
 """Asks what load there is on the replicas; None is no opinion."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observation:
     """One InferenceDeployment and all that exists of it.
 
@@ -116,6 +119,16 @@ class Observation:
     def context(self) -> Context | None:
         """Which requests the object's own replicas are for; None where they are for all."""
         return self.marked if self.declared is None else Context.SHORT
+
+    @cached_property
+    def choice_digests(self) -> tuple[str, ...]:
+        """What the place is chosen for, as digests_of_choice has it; empty for an invalid spec."""
+        return () if isinstance(self.spec, InvalidSpecError) else digests_of_choice(self.spec)
+
+    @cached_property
+    def reported_placements(self) -> tuple[PlacementStatus, ...]:
+        """The placements of the status before."""
+        return tuple(read_placements(self.previous_status))
 
     @property
     def precedence(self) -> Precedence:

@@ -13,7 +13,6 @@ from tonnage.placement.spread import Share, lacking, work_of
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.move import Move
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.reported import read_placements
 from tonnage.reconcile.retain import Prospect
 from tonnage.reconcile.turn import LACKS_CAPACITY
 from tonnage.render.names import placement_name
@@ -131,7 +130,7 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     """The replicas that the pool has no capacity for yet. A placement that shared the work, and has
     to leave, carries its replicas until others serve in their stead: these are claimed nowhere."""
     option, names = placed.option, {placement_name(one.option) for one in placed.shares}
-    shared = {one.name for one in read_placements(observation.previous_status) if one.weight}
+    shared = {one.name for one in observation.reported_placements if one.weight}
     leaving = (
         found.wanted for found in observation.deployments if found.placement in shared - names
     )

@@ -14,7 +14,7 @@ from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Delete, Scale, apply_if_changed, stamped
+from tonnage.reconcile.actions import Action, Delete, Scale, Stamped, apply_if_changed, stamped
 from tonnage.reconcile.approval import ApprovalState
 from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.context import ReconcileContext, owner_of
@@ -65,7 +65,8 @@ def roll_out(
     """The Services, a Deployment for each placement, and how old placements leave."""
     observation = context.observation
     live = find_deployment(observation, deployment)
-    rolls = apply_if_changed(DEPLOYMENTS, deployment, live.child if live else None)
+    wanted = stamped(deployment)
+    rolls = apply_if_changed(DEPLOYMENTS, wanted, live.child if live else None)
     target = live if not rolls else None
     serves = target is not None and target.serves(placed.granted)
     secondary = _roll_out_secondary(context, placed, approval, first_serves=serves)
@@ -89,17 +90,17 @@ def roll_out(
             *handover.reservations,
         ),
         children=(
-            stamped(service),
-            *map(stamped, services),
-            stamped(deployment),
+            service,
+            *services,
+            wanted,
             *(one.child for one in secondary),
         ),
     )
 
 
-def service_over_all(observation: Observation) -> Object:
-    """The Service over the replicas of all placements."""
-    return mark_service(render_service(owner_of(observation)), observation)
+def service_over_all(observation: Observation) -> Stamped:
+    """The Service over the replicas of all placements, as it is applied."""
+    return stamped(mark_service(render_service(owner_of(observation)), observation))
 
 
 def inspect_secondary(
@@ -151,16 +152,18 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
     )
 
 
-def _render_services(observation: Observation, placed: Scheduled) -> tuple[Object, ...]:
-    """A Service for each placement, where there are several."""
+def _render_services(observation: Observation, placed: Scheduled) -> tuple[Stamped, ...]:
+    """A Service for each placement, where there are several, as they are applied."""
     owner = owner_of(observation)
     options = [placed.option, *(share.option for share in placed.beside)]
     if not placed.beside:
         return ()
-    return tuple(render_placement_service(owner, placement_name(option)) for option in options)
+    return tuple(
+        stamped(render_placement_service(owner, placement_name(option))) for option in options
+    )
 
 
-def _keep_services(observation: Observation, wanted: tuple[Object, ...]) -> Iterator[Action]:
+def _keep_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iterator[Action]:
     """What makes the Services of placements those that are wanted."""
     live = {found.name: found for found in observation.placement_services}
     for service in wanted:
@@ -177,8 +180,9 @@ def _carry_out(
     template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
     if live is not None and live.template not in ("", template) and not may_roll:
         return _leave(context, alone, live)
-    rolls = apply_if_changed(DEPLOYMENTS, rendered, live.child if live else None)
-    return SecondaryPlacement(alone, rolls, stamped(rendered), live, live if not rolls else None)
+    wanted = stamped(rendered)
+    rolls = apply_if_changed(DEPLOYMENTS, wanted, live.child if live else None)
+    return SecondaryPlacement(alone, rolls, wanted, live, live if not rolls else None)
 
 
 def _inspect(context: ReconcileContext, alone: Scheduled) -> SecondaryPlacement:

@@ -21,7 +21,7 @@ from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
-from tonnage.reconcile.actions import Action, apply_if_changed, stamped
+from tonnage.reconcile.actions import Action, apply_if_changed
 from tonnage.reconcile.approval import ApprovalState, settle, terms_of
 from tonnage.reconcile.attempts import attempts_now
 from tonnage.reconcile.by_load import Taken, follow_load, scaling_before, scaling_status, taken_by
@@ -314,7 +314,7 @@ def _go_back(
             *reserve_all(observation.owner, secondary),
             *handover.reservations,
         ),
-        children=(stamped(service), back.body, *(one.child.body for one in secondary)),
+        children=(service, back.body, *(one.child.body for one in secondary)),
         waits_for_capacity=waits,
         claims=find_claims(outcome, observation, proposed=approval.is_proposed) if waits else (),
         moves=is_under_way(observation.deployments),
@@ -348,7 +348,7 @@ def _with_service(plan: Plan) -> Plan:
         return plan
     service = service_over_all(observation)
     applied = apply_if_changed(SERVICES, service, observation.service)
-    children = (stamped(service), *plan.children)
+    children = (service, *plan.children)
     return replace(plan, actions=(*applied, *plan.actions), children=children)
 
 

@@ -30,7 +30,7 @@ from tonnage.kube.protocol import (
     Parts,
     Selection,
 )
-from tonnage.reconcile.actions import apply_if_changed
+from tonnage.reconcile.actions import apply_if_changed, stamped
 from tonnage.reconcile.children import read_child
 from tonnage.reconcile.conditions import make_conditions
 from tonnage.reconcile.findings import Finding
@@ -96,9 +96,8 @@ class PoolReporter:
             raise ConflictError(
                 "the name of a discovered pool is taken by a declared one, or by another shard's"
             )
-        changes = apply_if_changed(
-            ACCELERATOR_POOLS, discovered_pool_body(pool), read_child(live) if live else None
-        )
+        wanted = stamped(discovered_pool_body(pool))
+        changes = apply_if_changed(ACCELERATOR_POOLS, wanted, read_child(live) if live else None)
         for change in changes:
             live = await self._api.apply(change.kind, change.body)
         assert live is not None, "a pool that does not exist is applied"

@@ -77,10 +77,10 @@ def _judge(
     same plan be tried again.
     """
     attempts = context.attempts
-    if running is None or attempts.failure_of(terms.hash) is not None:
-        return attempts
     last = attempts.last_ready
-    if last is not None and last.template == running.template:
+    if running is None or (last is not None and last.template == running.template):
+        return attempts
+    if attempts.failed and attempts.failure_of(terms.hash) is not None:
         return attempts
     fault = find_fault(context.observation, running, context.fleet)
     if fault is None:

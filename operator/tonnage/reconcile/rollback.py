@@ -20,7 +20,7 @@ from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
 from tonnage.reconcile.context import ReconcileContext
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.outcome import Scheduled
-from tonnage.reconcile.ready_plan import find_revision, read_last_ready, runs
+from tonnage.reconcile.ready_plan import find_revision, runs
 from tonnage.reconcile.rollout import find_deployment
 from tonnage.reconcile.scaling import asked_beside
 from tonnage.reconcile.serving import newest
@@ -97,8 +97,10 @@ def rollback_of(
     """How the plan that served last runs again, where just these terms have failed, or where
     to try them after others that failed would take away replicas that serve."""
     attempts = context.attempts
+    if not attempts.failed:
+        return None
     failed = attempts.failure_of(terms.hash)
-    if failed is None and attempts.failed and _takes_away(context, placed, deployment):
+    if failed is None and _takes_away(context, placed, deployment):
         failed = attempts.failed[-1]
     return _find_rollback(context, failed)
 
@@ -131,7 +133,7 @@ def _takes_away(context: ReconcileContext, placed: Scheduled, deployment: Object
 def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Rollback | None:
     """How the replicas get to run by the last plan that served, in the stead of one that failed;
     None where none has failed or served, or its Deployment, template or place is gone."""
-    last = read_last_ready(context.observation.previous_status)
+    last = context.attempts.last_ready
     if failed is None or last is None or context.spec.replicas == 0:
         return None
     deployments, revisions = context.observation.deployments, context.observation.revisions

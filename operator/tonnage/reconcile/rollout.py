@@ -18,7 +18,6 @@ from tonnage.reconcile.move import with_move
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outcome import PlacementOutcome, Scheduled
 from tonnage.reconcile.retain import scheduled
-from tonnage.reconcile.serving import placed_for
 from tonnage.render.deployment import render_deployment, render_strategy
 from tonnage.render.model import SurgeMode
 
@@ -39,7 +38,7 @@ def render(context: ReconcileContext, placed: Scheduled) -> Object:
         placed.option,
         replicas=placed.granted,
         surge=SurgeMode.SURGE,
-        placed_for=placed_for(spec),
+        placed_for=context.observation.choice_digests[0],
         catalog=context.catalog,
         settings=context.dependencies.settings,
     )
@@ -99,10 +98,11 @@ def _keep_affinity(rendered: Object, live: ChildDeployment, observation: Observa
     or deleted; replicas that run are not started anew for that. Once a pod finds no node by the old
     labels, those of now are taken.
     """
-    if _waits_for_a_node(live, observation):
-        return rendered
     template = rendered["spec"]["template"]
     pod = live.child.body["spec"].get("template", {}).get("spec", {})
+    is_same = pod.get("affinity") == template["spec"].get("affinity")
+    if is_same or _waits_for_a_node(live, observation):
+        return rendered
     kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
     if digest(kept) != live.template:
         return rendered

@@ -5,76 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
-from tonnage.reconcile.actions import digest
 from tonnage.reconcile.children import ChildDeployment, ChildPod, secret_values
 from tonnage.reconcile.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.retain import scheduled
 
-_NO_MEMORY_SETTINGS: Final = {"image", "extra_args", "env"}
-"""Settings of vLLM that decide nothing of where it fits."""
-
-_LISTED_SETTINGS: Final = frozenset(
-    {"version", "gpuMemoryUtilization", "maxNumSeqs", "maxNumBatchedTokens", "enforceEager"}
-)
-"""Those that the list of version 0.1.0 has."""
-
 _ON_THE_WAY: Final = (Reason.CONTAINERS_NOT_READY, Reason.UNSCHEDULABLE)
 """Why a pod waits that has not begun: Kubernetes has no node for it yet, or no leave."""
-
-
-def placed_for(spec: InferenceDeploymentSpec) -> str:
-    """Digest of what a place is chosen for, as it is written onto the Deployment."""
-    return digests_of_choice(spec)[0]
-
-
-def digests_of_choice(spec: InferenceDeploymentSpec) -> tuple[str, ...]:
-    """Every digest that stands for what a place is chosen for: what memory needs, and the user's
-    say in the choice. The one that is written comes first.
-
-    Not in it: what may change while the pods stay where they are (replicas, concurrency, typical
-    lengths, further arguments, template), when to move or to spread, and what is as it is by
-    default, so that a field that comes with a later version moves nobody.
-
-    Version 0.1.0 wrote the engine's settings as a list, and knows no other digest. Its digest is
-    written as long as a rollback to 0.1.0 is supported, since that version would otherwise choose
-    every place anew; then write the mapping. Accept the list as long as an upgrade from a version
-    that writes it is supported; then remove it.
-    """
-    vllm = spec.engine.vllm
-    settings = vllm.model_dump(
-        mode="json", by_alias=True, exclude=_NO_MEMORY_SETTINGS, exclude_defaults=True
-    )
-    mapped = _digest_choice(spec, {"vllm": settings} if settings else {})
-    if not settings.keys() <= _LISTED_SETTINGS:
-        return (mapped,)
-    listed = [
-        vllm.version,
-        vllm.gpu_memory_utilization,
-        vllm.max_num_seqs,
-        vllm.max_num_batched_tokens,
-        vllm.enforce_eager,
-    ]
-    return (_digest_choice(spec, listed), mapped)
-
-
-def _digest_choice(spec: InferenceDeploymentSpec, engine: object) -> str:
-    return digest(
-        {
-            "source": spec.model.source.to_dict(),
-            "maxModelLen": spec.workload.max_model_len,
-            "kvCacheDtype": spec.kv_cache_dtype,
-            "quantization": spec.quantization,
-            "engine": engine,
-            "placement": spec.placement.model_dump(
-                mode="json", exclude={"fallback", "rebalance", "spread"}, exclude_defaults=True
-            ),
-        }
-    )
 
 
 def serving_deployment(observation: Observation) -> ChildDeployment | None:
@@ -92,13 +31,11 @@ def shares_beside(observation: Observation, serving: ChildDeployment) -> list[Ch
 
 def _placed_for_spec(observation: Observation) -> Iterable[ChildDeployment]:
     """The Deployments of this shard whose place was chosen for what the spec asks for now."""
-    if isinstance(observation.spec, InvalidSpecError):
-        return ()
-    wanted = digests_of_choice(observation.spec)
     return (
         found
         for found in observation.deployments
-        if found.placed_for in wanted and observation.shard.has(found.child.body)
+        if found.placed_for in observation.choice_digests
+        and observation.shard.has(found.child.body)
     )
 
 

@@ -30,7 +30,7 @@ from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.outcome import Scheduled
 from tonnage.reconcile.placements import image_of
 from tonnage.reconcile.proposal import proposed_plan
-from tonnage.reconcile.reported import Remembered, Unobserved, read_placements, read_unobserved
+from tonnage.reconcile.reported import Remembered, Unobserved, read_unobserved
 from tonnage.reconcile.retain import tell_way_back
 from tonnage.reconcile.rollback import Rollback
 from tonnage.reconcile.status_input import StatusInput
@@ -167,7 +167,7 @@ def _model_status(accepted: Accepted) -> ModelStatus:
 
 def _placements(observation: Observation, found: StatusInput) -> Iterable[PlacementStatus]:
     """Those that carry the replicas, then others that still exist as they were reported."""
-    reported = {one.name: one for one in read_placements(observation.previous_status)}
+    reported = {one.name: one for one in observation.reported_placements}
     carrying: list[PlacementStatus] = []
     if found.rollback is not None:
         carrying.append(_rolled_back_placement(found.rollback))
