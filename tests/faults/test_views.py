@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.behind_its_back import change_at_each_call, put_others_at_each_call
+from tests.support.behind_its_back import edit_at_each_call, put_others_at_each_call
 from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
@@ -50,6 +50,8 @@ def test_events_of_own_writes_that_come_late_cost_not_one_call(name: str, how: s
 @pytest.mark.parametrize(
     "name",
     [
+        "create",
+        "scale up",
         "re-plan to another pool",
         "roll on a full pool",
         "leave a pool whose nodes are gone",
@@ -57,8 +59,11 @@ def test_events_of_own_writes_that_come_late_cost_not_one_call(name: str, how: s
         "spread no more",
     ],
 )
-async def test_what_changes_while_the_operator_looks_is_seen_in_the_end(name: str) -> None:
-    assert await change_at_each_call(SCENARIOS[name]) == {}
+@pytest.mark.parametrize("watch_is_quick", [False, True], ids=["slow watch", "quick watch"])
+async def test_an_edit_while_a_change_is_carried_out_counts_in_the_end(
+    name: str, watch_is_quick: bool
+) -> None:
+    assert await edit_at_each_call(SCENARIOS[name], watch_is_quick=watch_is_quick) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,25 +14,53 @@ from tonnage.kube.protocol import NotFoundError
 _MOST_CALLS: Final = 100
 
 
-async def change_at_each_call(scenario: Scenario) -> dict[int, list[str]]:
-    """The scenario's change comes right before one call of a look at everything; what is wrong
-    with its end, by that call."""
-    true = await scenario.prepare()
-    start = await true.copy()
-    await scenario.play(true)
+async def edit_at_each_call(scenario: Scenario, *, watch_is_quick: bool) -> dict[int, list[str]]:
+    """While the scenario's change is carried out, the user edits the object once more; what is
+    wrong with the end, by the call right before which that was. None of no call is a fault, too.
+
+    A quick watch reports the edit before the call is answered.
+    """
+    start = await scenario.prepare()
+    true = await start.copy()
+    await _change_and_edit(true, scenario)
     wrong: dict[int, list[str]] = {}
+
+    def edit(cluster: Cluster) -> None:
+        _edit(cluster)
+        if watch_is_quick:
+            cluster.watch()
+
     for call in range(1, _MOST_CALLS):
         cluster = await start.copy()
-        serving, turn = ServingCount(cluster.api), _Turn(cluster, call, scenario.change)
-        cluster.look_at_all()
+        serving, turn = ServingCount(cluster.api), _Turn(cluster, call, edit)
+        scenario.change(cluster)
         await cluster.settle()
         if not turn.came:
             break
-        await cluster.wait(scenario.seconds)
-        await cluster.wait(scenario.seconds)
+        await _wait(cluster, scenario)
         told = compare_ends(end_state(cluster.api), end_state(true.api))
         wrong[call] = [*told, *find_wrong(scenario, cluster, serving)]
-    return {call: told for call, told in wrong.items() if told}
+    return {call: told for call, told in wrong.items() if told} if wrong else {0: ["no call"]}
+
+
+async def _change_and_edit(cluster: Cluster, scenario: Scenario) -> None:
+    scenario.change(cluster)
+    await cluster.settle()
+    _edit(cluster)
+    await cluster.settle()
+    await _wait(cluster, scenario)
+
+
+async def _wait(cluster: Cluster, scenario: Scenario) -> None:
+    await cluster.wait(scenario.seconds)
+    await cluster.wait(scenario.seconds)
+
+
+def _edit(cluster: Cluster) -> None:
+    spec = cluster.inference_deployment()["spec"]
+    engine = spec.get("engine", {})
+    vllm = {**engine.get("vllm", {}), "maxNumSeqs": 55}
+    cluster.apply("llama", {**spec, "engine": {**engine, "vllm": vllm}})
 
 
 async def put_others_at_each_call(scenario: Scenario, child: str) -> dict[int, str]:

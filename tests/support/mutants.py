@@ -4,14 +4,14 @@ faults must notice it. A mutant that survives is a hole in the tests.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
 
-from tests.support.behind_its_back import put_others_at_each_call
+from tests.support.behind_its_back import edit_at_each_call, put_others_at_each_call
 from tests.support.crash_plans import Plans, crashes, errors, play
 from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
@@ -205,6 +205,18 @@ def _store_no_own_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stores, "remove_deleted", lambda *_: None)
 
 
+def _lose_events_of_writes_in_flight(patch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def lose(self: Any, namespace: str | None, name: str) -> Iterator[None]:
+        self._waiting_events[namespace or "", name] = []
+        try:
+            yield
+        finally:
+            del self._waiting_events[namespace or "", name]
+
+    patch.setattr(Store, "write_in_flight", lose)
+
+
 def _forget_deletions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Expectations, "is_deleted", lambda *_: False)
 
@@ -298,6 +310,10 @@ MUTANTS: Final = {
     "does not store its own writes": Mutant(
         _store_no_own_write,
         _by_calls("re-plan to another pool", View("late", (DEPLOYMENTS,))),
+    ),
+    "loses events that come while it writes": Mutant(
+        _lose_events_of_writes_in_flight,
+        lambda: asyncio.run(edit_at_each_call(SCENARIOS["scale up"], watch_is_quick=True)),
     ),
     "lets older news bring back what is deleted": Mutant(
         _forget_deletions, _by_view("delete for good", View("disordered", WATCHED))
