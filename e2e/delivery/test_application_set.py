@@ -17,6 +17,11 @@ from e2e.rest import Json
 
 SETS = "applicationsets.argoproj.io"
 
+_COLLECTION_TIMEOUT = 90
+"""Seconds. The garbage collector looks for new kinds every 30 s, and again only when it has the
+objects of those, for which it waits up to 30 s. Argo CD's kinds are new here, and before it knows
+them it deletes no Application of a set that is gone."""
+
 
 @pytest.fixture
 def models(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[Json]:
@@ -29,7 +34,11 @@ def models(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[J
     user.admin.apply(found)
     yield found
     user.admin.delete(SETS, found["metadata"]["name"], NAMESPACE, timeout=None)
-    user.admin.until("the Applications to be gone", lambda: not applications(user.admin))
+    user.admin.until(
+        "the Applications to be gone",
+        lambda: not applications(user.admin),
+        timeout=_COLLECTION_TIMEOUT,
+    )
     for team in ("team-chat", "team-code"):
         user.admin.delete("namespaces", team, timeout=None)
 
