@@ -19,6 +19,7 @@ from e2e.rest import ApiError, Json
 from e2e.stack import Stack
 from tests.support.schema_examples import example, field_paths, paths_in
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.names import STATUS_FIELD_MANAGER
 from tonnage.api.parse import parse_model
 from tonnage.api.pool import AcceleratorPoolSpec, AcceleratorPoolStatus
 from tonnage.api.schema import ApiModel
@@ -133,6 +134,50 @@ def test_stored_objects_are_whole_and_can_be_changed_after_an_upgrade_of_the_kin
         assert lost(before["status"], labelled["status"]) == []
         replaced = replace_strictly(platform, labelled)
         assert lost(before["spec"], replaced["spec"]) == []
+
+
+def test_a_status_whose_fields_had_an_owner_each_loses_what_is_reported_no_more(
+    stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
+) -> None:
+    (served,) = [found for found in stored if found["metadata"]["name"] == "inline"]
+    model = {"architecture": "LlamaForCausalLM", "weightsGiB": 15.0}
+    before = report(platform, served, {"model": model, "placements": [placement(image="old")]})
+    assert owned(before, "f:model") == {"f:architecture": {}, "f:weightsGiB": {}}
+    helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
+    platform.until(
+        "the fields of a model to have one owner",
+        lambda: owned(report(platform, served, {"model": model}), "f:model") == {},
+    )
+    told = {"model": {"architecture": "LlamaForCausalLM"}, "placements": [placement()]}
+    now = report(platform, served, told)
+    assert {key: now["status"][key] for key in told} == told
+
+
+def placement(**more: str) -> Json:
+    return {"name": "mi300x", "pool": "amd-mi300x", "accelerator": "mi300x", **more}
+
+
+def report(platform: Admin, found: Json, status: Json) -> Json:
+    """Apply a status as the operator does."""
+    metadata = {key: found["metadata"][key] for key in ("name", "namespace")}
+    body = {key: found[key] for key in ("apiVersion", "kind")}
+    path = platform.resource(found["kind"]).path(metadata["namespace"], metadata["name"], "status")
+    return platform.rest.request(
+        "PATCH",
+        path,
+        {**body, "metadata": metadata, "status": status},
+        query={"fieldManager": STATUS_FIELD_MANAGER, "force": "true"},
+        content_type="application/apply-patch+yaml",
+    )
+
+
+def owned(found: Json, field: str) -> Json | None:
+    """What of a field of the status the operator owns."""
+    for entry in found["metadata"]["managedFields"]:
+        if entry["manager"] == STATUS_FIELD_MANAGER:
+            answer: Json | None = entry["fieldsV1"]["f:status"].get(field)
+            return answer
+    return None
 
 
 def test_a_rollback_of_the_kinds_loses_new_fields_alone(

@@ -93,6 +93,19 @@ def test_conditions_are_a_map_so_that_each_has_its_own_owner() -> None:
         assert conditions["x-kubernetes-list-map-keys"] == ["type"]
 
 
+def test_every_other_object_of_a_status_is_replaced_as_a_whole() -> None:
+    for kind in CRDS:
+        status = version_of(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
+        objects = {
+            name: field.get("items", field)
+            for name, field in status["properties"].items()
+            if field["type"] == "object" or field.get("x-kubernetes-list-type") == "map"
+        }
+        del objects["conditions"]
+        assert objects
+        assert {field.get("x-kubernetes-map-type") for field in objects.values()} == {"atomic"}
+
+
 def test_the_api_server_refuses_bounds_in_the_wrong_order() -> None:
     """`has()` is not asked: the API server fills in both defaults before it evaluates rules."""
     ((_, scaling),) = (

@@ -96,7 +96,7 @@ def _inference_deployment_crd() -> Schema:
         description="InferenceDeployment declares a model and a workload. Tonnage decides which"
         " pool of accelerators carries it, and says why in status.",
         spec=structural_schema(InferenceDeploymentSpec),
-        status=structural_schema(InferenceDeploymentStatus),
+        status=_status_schema(InferenceDeploymentStatus),
         validations=[_NAME_RULE],
         columns=[
             _column("Ready", "string", _condition("Ready", "status")),
@@ -128,7 +128,7 @@ def _accelerator_pool_crd() -> Schema:
         description="AcceleratorPool is a set of nodes with the same accelerator, declared by a"
         " platform team or discovered by the operator.",
         spec=structural_schema(AcceleratorPoolSpec),
-        status=structural_schema(AcceleratorPoolStatus),
+        status=_status_schema(AcceleratorPoolStatus),
         validations=[],
         columns=[
             _column("Accelerator", "string", ".status.accelerator"),
@@ -143,6 +143,20 @@ def _accelerator_pool_crd() -> Schema:
         ],
         scale=None,
     )
+
+
+def _status_schema(model: type[ApiModel]) -> Schema:
+    """A status whose objects are each replaced as a whole, but for the conditions.
+
+    Their fields have one writer, the operator, so the API server need not keep, merge and send an
+    owner for each of them.
+    """
+    schema = structural_schema(model)
+    for name, value in schema["properties"].items():
+        written = value["items"] if value.get("x-kubernetes-list-type") == "map" else value
+        if name != "conditions" and written["type"] == "object":
+            written["x-kubernetes-map-type"] = "atomic"
+    return schema
 
 
 def _condition(kind: str, field: str) -> str:
