@@ -283,8 +283,8 @@ class FakeApi:
         self, selection: Selection, parts: Parts, since: str
     ) -> AsyncGenerator[WatchEvent, None]:
         """Nothing: events are told to listeners."""
-        raise NotImplementedError
-        yield WatchEvent("BOOKMARK", {})
+        raise NotImplementedError("the API in memory tells its listeners, and has no watches")
+        yield WatchEvent("BOOKMARK", {})  # makes it a generator
 
     async def probe(self, selection: Selection) -> None:
         await self.list(selection.kind, selection.namespace, selection.labels)

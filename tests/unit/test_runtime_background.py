@@ -88,7 +88,7 @@ async def test_wake_runs_the_job_before_its_period() -> None:
 
 async def test_burst_of_wakes_is_one_job() -> None:
     job, wake = Job(), asyncio.Event()
-    task = asyncio.create_task(repeat("job", job, 3600, wake=wake, settle_seconds=0.02))
+    task = asyncio.create_task(repeat("job", job, 3600, wake=wake, batch_seconds=0.02))
     for _ in range(5):
         wake.set()
         await asyncio.sleep(0.002)

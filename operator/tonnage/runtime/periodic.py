@@ -17,19 +17,19 @@ async def repeat(
     period_seconds: float,
     *,
     wake: asyncio.Event | None = None,
-    settle_seconds: float = 0.0,
+    batch_seconds: float = 0.0,
     jitter: Callable[[], float] = random.random,
 ) -> None:
     """Do the job every period, for ever, and soon after `wake` was set.
 
     The period is stretched by up to a fifth, so that replicas are out of phase. After a wake the
-    job waits `settle_seconds`, so that a burst of wakes is one job. No failure ends this.
+    job waits `batch_seconds`, so that a burst of wakes is one job. No failure ends this.
     """
     wake = wake or asyncio.Event()
     while True:
         await _wait(wake, period_seconds * (1 + 0.2 * jitter()))
         if wake.is_set():
-            await asyncio.sleep(settle_seconds)
+            await asyncio.sleep(batch_seconds)
         wake.clear()
         try:
             await job()

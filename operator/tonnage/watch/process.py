@@ -224,7 +224,7 @@ class Operator:
             self._verify_stores,
             delays.VERIFY,
             wake=components.signals.listed,
-            settle_seconds=delays.VERIFY_BATCH,
+            batch_seconds=delays.VERIFY_BATCH,
         )
 
     async def _wait_for_kopf(self) -> None:
@@ -290,21 +290,21 @@ class Operator:
             self._resync,
             delays.RESYNC,
             wake=signals.resync,
-            settle_seconds=delays.RESYNC_BATCH,
+            batch_seconds=delays.RESYNC_BATCH,
         )
         self._repeat(
             "reporting the fleet",
             loop.work.on_fleet_change,
             delays.REPORT_FLEET,
             wake=signals.changed,
-            settle_seconds=delays.FLEET_BATCH,
+            batch_seconds=delays.FLEET_BATCH,
         )
         self._repeat(
             "waking who waits for GPUs",
             self._wake_waiting,
             delays.REPORT_FLEET,
             wake=signals.room,
-            settle_seconds=delays.FLEET_BATCH,
+            batch_seconds=delays.FLEET_BATCH,
         )
 
     def _repeat(
@@ -314,9 +314,9 @@ class Operator:
         period_seconds: float,
         *,
         wake: asyncio.Event | None = None,
-        settle_seconds: float = 0.0,
+        batch_seconds: float = 0.0,
     ) -> None:
-        repeated = repeat(name, job, period_seconds, wake=wake, settle_seconds=settle_seconds)
+        repeated = repeat(name, job, period_seconds, wake=wake, batch_seconds=batch_seconds)
         self._background.start(name, repeated)
 
     async def _hold(self) -> None:
