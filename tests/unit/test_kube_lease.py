@@ -186,7 +186,8 @@ async def test_holder_survives_failed_renewals_until_its_deadline(
 ) -> None:
     holder = candidate(api, clock, "a")
     await holder.try_acquire_or_renew()
-    api.fail_next("get", TransientError("no answer"), times=3)
+    api.fail_next("put_lease", TransientError("no answer"))
+    api.fail_next("get", TransientError("no answer"), times=2)
     for _ in range(3):
         clock.advance(2)
         assert await holder.try_acquire_or_renew()
@@ -216,11 +217,30 @@ async def test_holder_that_sees_another_one_stops_at_once(api: FakeApi, clock: F
     assert not holder.is_leading()
 
 
+async def test_holder_renews_its_own_record_without_a_read(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    calls = len(api.calls)
+    for _ in range(3):
+        clock.advance(2)
+        assert await holder.try_acquire_or_renew()
+    assert [call.verb for call in api.calls[calls:]] == ["put_lease"] * 3
+
+
+async def test_holder_whose_lease_is_deleted_makes_it_again(api: FakeApi, clock: FakeClock) -> None:
+    holder = candidate(api, clock, "a")
+    await holder.try_acquire_or_renew()
+    api.remove(LEASES, "tonnage-system", "tonnage")
+    assert await holder.try_acquire_or_renew()
+    assert lease(api)["spec"]["holderIdentity"] == "a"
+
+
 async def test_hold_ends_when_the_api_server_stays_away(api: FakeApi, clock: FakeClock) -> None:
     holder = candidate(api, clock, "a")
     await holder.try_acquire_or_renew()
     began = clock.seconds
-    api.fail_next("get", TransientError("no answer"), times=100)
+    for verb in ("get", "put_lease"):
+        api.fail_next(verb, TransientError("no answer"), times=100)
     await holder.hold()
     assert holder.lost.is_set()
     assert clock.seconds - began == 8

@@ -23,7 +23,14 @@ from typing import Any
 
 from tonnage import delays
 from tonnage.kube.kinds import LEASES
-from tonnage.kube.protocol import ApiError, LeaseApi, NotFoundError, NotLeadingError, Object
+from tonnage.kube.protocol import (
+    ApiError,
+    ConflictError,
+    LeaseApi,
+    NotFoundError,
+    NotLeadingError,
+    Object,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +76,7 @@ class LeaderElector:
         self._jitter = jitter
         self._record: Object | None = None
         self._record_seen_at = 0.0
+        self._is_own = False  # the record is the answer to this process's own last write
         self._valid_until: float | None = None
         self.lost = asyncio.Event()
 
@@ -123,17 +131,31 @@ class LeaderElector:
         """One attempt; whether this process leads after it."""
         started = self._clock.monotonic()
         try:
-            self._observe(await self._read())
-            if self._is_held_by_another():
-                self._valid_until = None
-                return False
-            self._observe(await self._api.put_lease(self._claim()))
+            if not await self._renew_own_record():
+                self._observe(await self._read())
+                if self._is_held_by_another():
+                    self._valid_until = None
+                    return False
+                self._observe(await self._api.put_lease(self._claim()))
         except ApiError as error:
             # Neither gained nor lost: what was valid stays so until its own end.
             _log.info("lease not renewed: %s", error)
             return self.is_leading()
+        self._is_own = True
         self._valid_until = started + self._timing.renew_deadline_seconds
         return self.is_leading()
+
+    async def _renew_own_record(self) -> bool:
+        """Renew what this process wrote last without a read; False where that is not the last
+        record, whose resourceVersion the API server refuses then. Raises ApiError."""
+        is_own, self._is_own = self._is_own, False
+        if not is_own:
+            return False
+        try:
+            self._observe(await self._api.put_lease(self._claim()))
+        except (ConflictError, NotFoundError):
+            return False
+        return True
 
     async def _read(self) -> Object | None:
         try:
