@@ -75,6 +75,10 @@ KOPF_BACKOFFS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 100_000)
 """Between tries of one of kopf's requests. kopf ends the process when they end, which helps nobody
 in an outage that all replicas share: these last for a month."""
 
+KOPF_WORKER_IDLE: Final = 0.1
+"""kopf has a task for each object with an event, and keeps it and the last event for this time. A
+list of 5,000 objects must not be in memory as a whole."""
+
 # Intervals of periodic work.
 
 RESYNC: Final = 600.0

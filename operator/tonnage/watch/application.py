@@ -67,7 +67,7 @@ def build_settings(shard: Shard) -> kopf.OperatorSettings:
     settings.networking.connect_timeout = delays.CONNECT_TIMEOUT
     settings.networking.error_backoffs = delays.KOPF_BACKOFFS
     settings.persistence.diffbase_storage = NoDiffBase()
-    settings.queueing.idle_timeout = 5
+    settings.queueing.idle_timeout = delays.KOPF_WORKER_IDLE
     settings.execution.max_workers = 4
     return settings
 
