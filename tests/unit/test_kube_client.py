@@ -538,6 +538,30 @@ async def test_a_watch_that_falls_silent_is_given_up() -> None:
             await anext(stream)
 
 
+async def test_lines_that_are_read_in_batches_come_whole_and_need_no_further_line() -> None:
+    sent = [event("MODIFIED", "a", str(number)) for number in range(6)]
+
+    async def send_in_pieces(request: web.BaseRequest) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        text = b"".join(json.dumps(each).encode() + b"\n" for each in sent)
+        for begin in range(0, len(text), 50):
+            await answer.write(text[begin : begin + 50])
+            await asyncio.sleep(0.01)
+        await asyncio.Event().wait()
+        return answer
+
+    async with (
+        RawTestServer(send_in_pieces) as server,
+        ApiClient(Configuration(host=str(server.make_url("")))) as client,
+        asyncio.timeout(10),
+    ):
+        request = Request("watch", "GET", NODES, None, None)
+        stream = Transport(client, ignore).lines(request, 5, batch_seconds=0.1)
+        assert [json.loads(await anext(stream)) for _ in sent] == sent
+        await stream.aclose()
+
+
 async def watched(api: AioKubeApi, selection: Selection, since: str = "1") -> list[WatchEvent]:
     return [each async for each in api.watch(selection, Parts.PARTIAL, since)]
 
