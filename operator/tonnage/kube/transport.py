@@ -119,8 +119,8 @@ class Transport:
         """The answer line by line, as it comes, until the server ends it.
 
         A server that is silent for so long has failed. What comes within `batch_seconds` after a
-        read is read at once: to wake up costs more than most lines do. Raises the errors of the
-        protocol.
+        read is read together, for to wake up costs more than most lines do; a lot is read at once.
+        Raises the errors of the protocol.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
         response, _ = await self._carry_out(request, silent_seconds, limits, _read_refusal)
@@ -200,35 +200,39 @@ async def _lines_of(
 ) -> AsyncGenerator[bytes, None]:
     """Raises ValueError where one is too long, and errors of the connection."""
     begun = b""
-    while chunk := await response.content.readany():
+    wait = 0.0
+    while chunk := await _read_gathered(response, wait):
+        wait = batch_seconds
         *lines, begun = (begun + chunk).split(b"\n")
         if len(begun) > LONGEST_LINE_BYTES:
             raise ValueError
         for line in lines:
             yield line
-        if batch_seconds:
-            await _let_gather(response, batch_seconds)
     if begun:
         yield begun
 
 
-async def _let_gather(response: aiohttp.ClientResponse, seconds: float) -> None:
-    """Let the kernel keep what comes meanwhile, unless it is a lot.
+async def _read_gathered(response: aiohttp.ClientResponse, seconds: float) -> bytes:
+    """What comes next: all of these seconds, or once it is a lot; if nothing, the next bytes.
 
-    With SO_RCVLOWAT a socket with fewer bytes than that wakes nobody. To lower it again makes Linux
-    look at what has come (tcp_set_rcvlowat in net/ipv4/tcp.c), which no other system promises.
+    With SO_RCVLOWAT a socket that has fewer bytes than that wakes nobody. To lower it again makes
+    Linux look at what has come (tcp_set_rcvlowat in net/ipv4/tcp.c); no other system promises that.
     """
     connection = response.connection
     transport = None if connection is None else connection.transport
-    if transport is None or sys.platform != "linux":  # no transport: the answer has ended
-        return
+    if not seconds or transport is None or sys.platform != "linux":  # no transport: it has ended
+        return await response.content.readany()
     opened: socket.socket = transport.get_extra_info("socket")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED_BYTES)
     try:
-        await asyncio.sleep(seconds)
+        async with asyncio.timeout(seconds):
+            return await response.content.readany()
+    except TimeoutError:
+        pass
     finally:
         if not transport.is_closing():
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return await response.content.readany()
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
