@@ -1,5 +1,6 @@
 """From a raw Node object to what placement needs of it."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ def read_node(obj: Mapping[str, Any]) -> Node:
     name = metadata.get("name")
     named = isinstance(name, str) and name != ""
     return Node(
-        name=str(name) if named else UNNAMED,
+        name=sys.intern(str(name)) if named else UNNAMED,
         labels=labels,
         taints=taints,
         capacity=capacity,
@@ -51,10 +52,11 @@ def read_node(obj: Mapping[str, Any]) -> Node:
 
 
 def _read_labels(raw: object) -> tuple[dict[str, str], str | None]:
+    """Most labels are the same on thousands of nodes, and so each text is kept once."""
     labels, problem = {}, None
     for key, value in as_mapping(raw).items():
         if isinstance(key, str) and isinstance(value, str):
-            labels[key] = value
+            labels[sys.intern(key)] = sys.intern(value)
         else:
             problem = problem or f"label {str(key)[:80]} is not a string"
     return labels, problem

@@ -1,6 +1,8 @@
 """From a raw Pod object to the GPUs it holds."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
@@ -24,14 +26,21 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     labels = as_mapping(metadata.get("labels"))
     owner = _text(labels.get(LABEL_OWNER))
     namespace = _text(metadata.get("namespace")) or "default"
+    node = _text(spec.get("nodeName"))
     return GpuPod(
         uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",
-        node=_text(spec.get("nodeName")),
-        requests=requests,
+        node=sys.intern(node) if node else None,
+        requests=_shared(tuple(requests.items())),
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
         deleting=metadata.get("deletionTimestamp") is not None,
     )
+
+
+@lru_cache(maxsize=256)
+def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """The same object for the same requests: tens of thousands of pods have one of a few."""
+    return dict(requests)
 
 
 def has_finished(obj: Mapping[str, Any]) -> bool:

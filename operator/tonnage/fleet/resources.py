@@ -1,6 +1,7 @@
 """Extended resources of GPUs: which names count, whose they are, and how many there are."""
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -63,7 +64,7 @@ def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
         count = read_count(value)
         if count is None:
             problem = problem or f"{name} is {str(value)[:40]!r}, not a whole number of GPUs"
-        counts[name] = count or 0
+        counts[sys.intern(name)] = count or 0
     return counts, problem
 
 

@@ -77,6 +77,9 @@ class Store(Generic[T]):
         self._on_change = on_change
         self.expectations: Final = Expectations() if expectations is None else expectations
         self._entries: dict[Place, _Entry[T]] = {}
+        self._no_keys: Final[Mapping[str, tuple[Hashable, ...]]] = dict.fromkeys(
+            self._index_keys, ()
+        )
         self._waiting_events: dict[Place, list[tuple[str | None, Object]]] = {}
         self._indexes: dict[str, dict[Hashable, dict[Place, None]]] = {
             name: {} for name in self._index_keys
@@ -205,7 +208,11 @@ class Store(Generic[T]):
             return
         if before is not None and before.uid != metadata["uid"]:
             self.expectations.expect_deletion(before.uid, version)
-        keys = {name: tuple(keys(obj)) for name, keys in self._index_keys.items()}
+        keys: Mapping[str, tuple[Hashable, ...]] = {
+            name: tuple(find_keys(obj)) for name, find_keys in self._index_keys.items()
+        }
+        if not any(keys.values()):
+            keys = self._no_keys  # as for most pods: one object for all of them
         entry = _Entry(metadata["uid"], version, self._read(obj), keys)
         if before is not None:
             self._drop(place, before)
