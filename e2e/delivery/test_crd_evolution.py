@@ -137,24 +137,29 @@ def test_stored_objects_are_whole_and_can_be_changed_after_an_upgrade_of_the_kin
 
 
 def test_a_status_whose_fields_had_an_owner_each_loses_what_is_reported_no_more(
-    stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
+    older_kinds: None, helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
-    (served,) = [found for found in stored if found["metadata"]["name"] == "inline"]
-    model = {"architecture": "LlamaForCausalLM", "weightsGiB": 15.0}
-    before = report(platform, served, {"model": model, "placements": [placement(image="old")]})
-    assert owned(before, "f:model") == {"f:architecture": {}, "f:weightsGiB": {}}
-    helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
-    platform.until(
-        "the fields of a model to have one owner",
-        lambda: owned(report(platform, served, {"model": model}), "f:model") == {},
-    )
-    told = {"model": {"architecture": "LlamaForCausalLM"}, "placements": [placement()]}
-    now = report(platform, served, told)
-    assert {key: now["status"][key] for key in told} == told
-
-
-def placement(**more: str) -> Json:
-    return {"name": "mi300x", "pool": "amd-mi300x", "accelerator": "mi300x", **more}
+    status = old_schemas()["InferenceDeployment"]["properties"]["status"]["properties"]
+    (item, model) = status["placements"]["items"], status["model"]
+    whole = {"placements": [example(item)], "model": example(model)}
+    required = {
+        "placements": [{name: example(item)[name] for name in item["required"]}],
+        "model": {name: example(model)[name] for name in model["required"]},
+    }
+    assert len(required["placements"][0]) < len(whole["placements"][0])
+    with platform.fresh_namespace("stored"):
+        (served,) = platform.apply(inference("llama", "llama-3.1-8b"))
+        assert owned(report(platform, served, whole), "f:model") != {}
+        helm.run(
+            "upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait"
+        )
+        platform.until(
+            "the fields of a model to have one owner",
+            lambda: owned(report(platform, served, whole), "f:model") == {},
+        )
+        now = report(platform, served, required)
+        assert {name: now["status"][name] for name in required} == required
+        platform.delete("infd", "llama")
 
 
 def report(platform: Admin, found: Json, status: Json) -> Json:
