@@ -15,10 +15,6 @@ events come within this time, and one reconcile answers all of them."""
 LOSS_BATCH: Final = 0.3
 """Nodes are often lost several at a time. An object that lost GPUs is reconciled once."""
 
-HEARTBEATS_BATCH: Final = 0.4
-"""Each node reports at least every five minutes. What 10,000 of them report in a second is read in
-three batches instead of 33 events, for to wake up costs more than to read one event."""
-
 FLEET_BATCH: Final = 1.5
 """A node that comes up changes several times. Its pool is reported once."""
 

@@ -16,7 +16,7 @@ from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.journal import enter_write
-from tonnage.kube.kinds import EVENTS, LEASES, NODES, PODS
+from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.labels import select_labels
 from tonnage.kube.partial_objects import (
     JSON,
@@ -138,8 +138,7 @@ class AioKubeApi:
         )
         request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
         read_event = _form_of(selection.kind, parts).read_event
-        batch = delays.HEARTBEATS_BATCH if selection.kind == NODES else 0.0
-        async with aclosing(self._transport.lines(request, delays.WATCH_SILENT, batch)) as lines:
+        async with aclosing(self._transport.lines(request, delays.WATCH_SILENT)) as lines:
             async for line in lines:
                 event = read_event(line)
                 if event.type == "ERROR":

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import socket
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -40,9 +38,6 @@ all nodes of a large fleet are 120 MB. The components of Kubernetes do not ask f
 
 LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024
 """Of a watch; etcd takes no object of more than 1.5 MiB."""
-
-GATHERED_BYTES: Final = 512 * 1024
-"""More than this is not left to a socket's buffer: 30 Nodes, or 80 Pods."""
 
 _VERBS: Final[Mapping[str, str]] = {
     "POST": "create",
@@ -113,19 +108,15 @@ class Transport:
         )
         return body
 
-    async def lines(
-        self, request: Request, silent_seconds: float, batch_seconds: float = 0.0
-    ) -> AsyncGenerator[bytes, None]:
+    async def lines(self, request: Request, silent_seconds: float) -> AsyncGenerator[bytes, None]:
         """The answer line by line, as it comes, until the server ends it.
 
-        A server that is silent for so long has failed. What comes within `batch_seconds` after a
-        read is read together, for to wake up costs more than most lines do; a lot is read at once.
-        Raises the errors of the protocol.
+        A server that is silent for so long has failed. Raises the errors of the protocol.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
         response, _ = await self._carry_out(request, silent_seconds, limits, _read_refusal)
         try:
-            async with aclosing(_lines_of(response, batch_seconds)) as lines:
+            async with aclosing(_lines_of(response)) as lines:
                 async for line in lines:
                     yield line
         except ValueError:
@@ -195,14 +186,10 @@ class Transport:
         return response
 
 
-async def _lines_of(
-    response: aiohttp.ClientResponse, batch_seconds: float
-) -> AsyncGenerator[bytes, None]:
+async def _lines_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     """Raises ValueError where one is too long, and errors of the connection."""
     begun = b""
-    wait = 0.0
-    while chunk := await _read_gathered(response, wait):
-        wait = batch_seconds
+    while chunk := await response.content.readany():
         *lines, begun = (begun + chunk).split(b"\n")
         if len(begun) > LONGEST_LINE_BYTES:
             raise ValueError
@@ -210,29 +197,6 @@ async def _lines_of(
             yield line
     if begun:
         yield begun
-
-
-async def _read_gathered(response: aiohttp.ClientResponse, seconds: float) -> bytes:
-    """What comes next: all of these seconds, or once it is a lot; if nothing, the next bytes.
-
-    With SO_RCVLOWAT a socket that has fewer bytes than that wakes nobody. To lower it again makes
-    Linux look at what has come (tcp_set_rcvlowat in net/ipv4/tcp.c); no other system promises that.
-    """
-    connection = response.connection
-    transport = None if connection is None else connection.transport
-    if not seconds or transport is None or sys.platform != "linux":  # no transport: it has ended
-        return await response.content.readany()
-    opened: socket.socket = transport.get_extra_info("socket")
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED_BYTES)
-    try:
-        async with asyncio.timeout(seconds):
-            return await response.content.readany()
-    except TimeoutError:
-        pass
-    finally:
-        if not transport.is_closing():
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-    return await response.content.readany()
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
