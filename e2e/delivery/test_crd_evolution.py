@@ -141,8 +141,8 @@ def test_a_status_whose_fields_had_an_owner_each_loses_what_is_reported_no_more(
 ) -> None:
     status = old_schemas()["InferenceDeployment"]["properties"]["status"]["properties"]
     (item, model) = status["placements"]["items"], status["model"]
-    whole = {"placements": [example(item)], "model": example(model)}
-    required = {
+    whole: Json = {"placements": [example(item)], "model": example(model)}
+    required: Json = {
         "placements": [{name: example(item)[name] for name in item["required"]}],
         "model": {name: example(model)[name] for name in model["required"]},
     }

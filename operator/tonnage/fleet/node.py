@@ -1,12 +1,11 @@
 """From a raw Node object to what placement needs of it."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from tonnage.fleet.label_index import show_label
 from tonnage.fleet.model import Node, Taint
-from tonnage.fleet.resources import as_mapping, as_sequence, gpu_counts
+from tonnage.fleet.resources import as_mapping, as_sequence, gpu_counts, shared
 from tonnage.fleet.taints import out_of_order
 
 UNNAMED: Final = "(unnamed)"
@@ -37,7 +36,7 @@ def read_node(obj: Mapping[str, Any]) -> Node:
     name = metadata.get("name")
     named = isinstance(name, str) and name != ""
     return Node(
-        name=sys.intern(str(name)) if named else UNNAMED,
+        name=str(name) if named else UNNAMED,
         labels=labels,
         taints=taints,
         capacity=capacity,
@@ -56,7 +55,7 @@ def _read_labels(raw: object) -> tuple[dict[str, str], str | None]:
     labels, problem = {}, None
     for key, value in as_mapping(raw).items():
         if isinstance(key, str) and isinstance(value, str):
-            labels[sys.intern(key)] = sys.intern(value)
+            labels[shared(key)] = shared(value)
         else:
             problem = problem or f"label {str(key)[:80]} is not a string"
     return labels, problem

@@ -1,6 +1,5 @@
 """From a raw Pod object to the GPUs it holds."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -26,10 +25,9 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     labels = as_mapping(metadata.get("labels"))
     owner = _text(labels.get(LABEL_OWNER))
     namespace = _text(metadata.get("namespace")) or "default"
-    node = _text(spec.get("nodeName"))
     return GpuPod(
         uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",
-        node=sys.intern(node) if node else None,
+        node=_text(spec.get("nodeName")),
         requests=_shared(tuple(requests.items())),
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,

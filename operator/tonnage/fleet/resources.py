@@ -1,8 +1,8 @@
 """Extended resources of GPUs: which names count, whose they are, and how many there are."""
 
 import re
-import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.catalog.model import Vendor
@@ -48,6 +48,12 @@ def read_count(value: object) -> int | None:
     return int(number) * factor
 
 
+@lru_cache(maxsize=4096)
+def shared(text: str) -> str:
+    """The same object for the same text: what thousands of nodes and pods say is kept once."""
+    return text
+
+
 def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
     """GPUs by resource name out of a capacity, allocatable or requests map.
 
@@ -64,7 +70,7 @@ def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
         count = read_count(value)
         if count is None:
             problem = problem or f"{name} is {str(value)[:40]!r}, not a whole number of GPUs"
-        counts[sys.intern(name)] = count or 0
+        counts[shared(name)] = count or 0
     return counts, problem
 
 
