@@ -25,12 +25,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from e2e.admin import Admin
-from e2e.failure import run_cli
-from e2e.fleet import apply_fleet, load_fleet
-from e2e.operator_process import ROOT, OperatorProcess, install
-from e2e.rest import Json
-from e2e.stack import Stack, down, up
+from e2e.harness.admin import Admin
+from e2e.harness.failure import run_cli
+from e2e.harness.operator_process import ROOT, OperatorProcess, install
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack, down, up
+from e2e.nodes.fleet import apply_fleet, load_fleet
 
 _FOLDER = ROOT / ".demo"
 _SAMPLES = ROOT / "manifests" / "samples"

@@ -19,12 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess, install
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack, down, up
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess, install
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack, down, up
+from e2e.nodes.fleet import apply_fleet
 from tests.support.promise_book import PromiseBook, Verdict, find_overcommitted
 from tests.support.promises import Promise, Sight, read_promises
 

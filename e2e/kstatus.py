@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from e2e.rest import Json
+from e2e.harness.rest import Json
 
 
 class Verdict(StrEnum):

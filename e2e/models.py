@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from e2e.rest import Json
+from e2e.harness.rest import Json
 
 _CONFIGS = Path(__file__).parent.parent / "tests" / "data" / "configs"
 

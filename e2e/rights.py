@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import yaml
 
-from e2e.admin import Admin
-from e2e.rest import Json
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
 
 _ROLES = ("ClusterRole", "Role")
 _CANNOT = '" cannot '  # the authorizer: User "somebody" cannot patch resource "deployments" ...

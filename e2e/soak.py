@@ -22,16 +22,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from e2e.admin import Admin
-from e2e.failure import HarnessError, run_cli
-from e2e.fleet import apply_fleet
+from e2e.doubles.fault_proxy import WeatherProxy
+from e2e.harness.admin import Admin
+from e2e.harness.failure import HarnessError, run_cli
+from e2e.harness.operator_process import OperatorProcess, install
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack, down, up
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess, install
-from e2e.rest import Json
-from e2e.stack import Stack, down, up
-from e2e.weather import WeatherProxy
+from e2e.nodes.fleet import apply_fleet
 from tests.support.exposition import Series, read_series
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod
 
 BASELINE_MINUTES = 10
 MORE_BYTES = 1.10

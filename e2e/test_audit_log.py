@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.audit_log import AuditLog
+from e2e.harness.audit_log import AuditLog
 
 WHOLE = b'{"verb": "create"}\n'
 

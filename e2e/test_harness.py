@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import WRITES, Admin, condition
-from e2e.behaviours import KEY
-from e2e.failure import HarnessError
-from e2e.fixtures import refuse_foreign_context
-from e2e.fleet import apply_fleet, delete_fleet, load_fleet
-from e2e.processes import ProcessId
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack, down, service_account_kubeconfig, up
+from e2e.harness.admin import WRITES, Admin, condition
+from e2e.harness.failure import HarnessError
+from e2e.harness.fixtures import refuse_foreign_context
+from e2e.harness.processes import ProcessId
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack, down, service_account_kubeconfig, up
+from e2e.nodes.behaviours import KEY
+from e2e.nodes.fleet import apply_fleet, delete_fleet, load_fleet
 
 
 def deployment(name: str, *, behaviour: str = "", by: str = "labels", **template: Any) -> Json:
@@ -107,7 +107,7 @@ def test_a_second_up_in_the_same_folder_is_refused(control_plane: Stack) -> None
 
 
 def test_the_command_line_tells_a_user_what_is_wrong(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "e2e.stack", "down", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "e2e.harness.stack", "down", "--dir", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "holds no stack" in result.stderr

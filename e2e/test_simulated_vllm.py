@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet, load_fleet
-from e2e.operator_process import ROOT
-from e2e.prometheus import Prometheus
-from e2e.rest import Json
-from e2e.simulated_vllm import SimulatedPods
-from e2e.stack import Stack
+from e2e.doubles.simulated_vllm import SimulatedPods
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
+from e2e.nodes.fleet import apply_fleet, load_fleet
+from e2e.programs.prometheus import Prometheus
 from tests.support.placing import CATALOG, LLAMA_8B
 from tests.support.replica_capacity import replica_capacity
 from tonnage.fit.model import EngineOptions, Parallelism

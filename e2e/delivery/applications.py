@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from e2e.admin import Admin
-from e2e.argo_cd import NAMESPACE, ArgoCd
-from e2e.argo_cd_settings import FOLDER
-from e2e.git_repository import GitRepository
-from e2e.rest import ApiError, Json
+from e2e.harness.admin import Admin
+from e2e.harness.rest import ApiError, Json
+from e2e.programs.argo_cd import NAMESPACE, ArgoCd
+from e2e.programs.argo_cd_settings import FOLDER
+from e2e.programs.git_repository import GitRepository
 
 KIND = "applications.argoproj.io"
 _REFRESH = "argocd.argoproj.io/refresh"

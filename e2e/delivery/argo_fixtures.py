@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from e2e import argo_cd as argo
-from e2e.admin import Admin
-from e2e.argo_cd import ArgoCd
 from e2e.delivery.applications import Delivery
-from e2e.git_repository import GitRepository
+from e2e.harness.admin import Admin
+from e2e.harness.stack import Stack
 from e2e.journeys.user import User
-from e2e.stack import Stack
+from e2e.programs import argo_cd as argo
+from e2e.programs.argo_cd import ArgoCd
+from e2e.programs.git_repository import GitRepository
 
 
 @pytest.fixture(scope="session")

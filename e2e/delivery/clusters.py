@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet, load_fleet
-from e2e.operator_process import ROOT
-from e2e.stack import Stack, down, up
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT
+from e2e.harness.stack import Stack, down, up
+from e2e.nodes.fleet import apply_fleet, load_fleet
 
 
 @pytest.fixture(scope="session")

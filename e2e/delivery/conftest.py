@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_cd
 from e2e.delivery.clusters import empty_stack, operator_namespace, platform
 from e2e.delivery.exercise import exercised, roles
 from e2e.delivery.followed_load import prometheus
 from e2e.delivery.tenants import tenant
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import declare, fleet, installed, operator, user
-from e2e.operator_process import OperatorProcess
-from e2e.stack import Stack
 
 __all__ = [
     "argo_cd",
@@ -45,8 +45,3 @@ def shared_operator(
     process.start()
     yield process
     process.close()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks back at the whole session comes after all of it."""
-    items.sort(key=lambda item: item.path.name == "test_whole_session.py")

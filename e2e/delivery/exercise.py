@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.life import TOKENS, learn_twice, live_a_life
-from e2e.fleet import apply_fleet
+from e2e.doubles.fixed_measurements import ToldMeasurements
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import NAMESPACE, ROOT, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import clear
 from e2e.journeys.user import User
-from e2e.operator_process import NAMESPACE, ROOT, OperatorProcess
-from e2e.rest import Json
+from e2e.nodes.fleet import apply_fleet
 from e2e.rights import roles_of
-from e2e.stack import Stack
-from e2e.told_measurements import ToldMeasurements
 
 BASE = ROOT / "manifests" / "base"
 NOBODY = "http://127.0.0.1:9"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.operator_process import OperatorProcess
-from e2e.prometheus import Prometheus
-from e2e.stack import Stack
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
+from e2e.programs.prometheus import Prometheus
 
 
 @pytest.fixture(scope="module")

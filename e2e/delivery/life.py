@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from e2e.harness.operator_process import CORRECTIONS
+from e2e.harness.rest import Json
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference, token_secret
-from e2e.operator_process import CORRECTIONS
-from e2e.rest import Json
 from tests.support.tiny_model import CONFIG
 
 TOKENS = 1_000_000

@@ -14,23 +14,23 @@ from pathlib import Path
 
 import yaml
 
-from e2e.admin import Admin, condition
-from e2e.behaviours import KEY, LOG_KEY
-from e2e.fleet import apply_fleet, load_fleet
+from e2e.doubles.vllm_metrics import VllmMetrics
+from e2e.harness.admin import Admin, condition
+from e2e.harness.operator_process import NAMESPACE, ROOT, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.models import OWN_IMAGE, inference
-from e2e.operator_process import NAMESPACE, ROOT, OperatorProcess
-from e2e.prometheus import Prometheus
-from e2e.prometheus_operator import PrometheusOperator, crds
-from e2e.rest import Json
-from e2e.stack import Stack
-from e2e.vllm_metrics import VllmMetrics
+from e2e.nodes.behaviours import KEY, LOG_KEY
+from e2e.nodes.fleet import apply_fleet, load_fleet
+from e2e.programs.prometheus import Prometheus
+from e2e.programs.prometheus_operator import PrometheusOperator, crds
 
 FOLDER = ROOT / "manifests" / "monitoring"
 LEADER, STANDBY = "tonnage-0", "tonnage-1"
 PLACED = ("llama-70b", "llama-8b")
 _ON_L40S = {"accelerators": ["l40s"]}
 _FOLLOWS_LOAD = {"maxReplicas": 1, "targets": {"waitingRequests": 10}}
-_NOBODY = "127.0.0.1:1"  # refuses connections, as a vLLM that still loads
+_REFUSING_ADDRESS = "127.0.0.1:1"  # refuses connections, as a vLLM that still loads
 
 OUT_OF_MEMORY = inference(
     "out-of-memory",
@@ -220,7 +220,7 @@ def _led_to(configuration: Json, kubeconfig: Path, vllm: str, operators: Mapping
     """The same jobs, told where the API server is and what stands in the place of each pod."""
     detours = [
         _detour("__meta_kubernetes_pod_ready", "true", vllm),
-        _detour("__meta_kubernetes_pod_ready", "false", _NOBODY),
+        _detour("__meta_kubernetes_pod_ready", "false", _REFUSING_ADDRESS),
         *(_detour("__meta_kubernetes_pod_name", name, to) for name, to in operators.items()),
     ]
     jobs = [

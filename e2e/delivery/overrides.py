@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from e2e.argo_cd_settings import SETTINGS
-from e2e.binaries import program_path
+from e2e.harness.binaries import program_path
+from e2e.programs.argo_cd_settings import SETTINGS
 
 # Argo CD shows a change with a diff program; this one prints the changed object instead.
 _WHOLE_OBJECT = "sh -c 'cat \"$1\"'"

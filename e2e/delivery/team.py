@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT, Account, OperatorProcess
+from e2e.harness.rest import Json
 from e2e.journeys.user import User
-from e2e.operator_process import ROOT, Account, OperatorProcess
-from e2e.rest import Json
 
 _OVERLAY = ROOT / "manifests" / "overlays" / "namespace-scoped"
 _KINDS = ("Role", "RoleBinding", "ServiceAccount")

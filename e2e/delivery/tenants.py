@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from e2e.harness.rest import Access, ApiError, Json, Rest
+from e2e.harness.stack import Stack, service_account_kubeconfig
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, container, has
 from e2e.models import inference
-from e2e.rest import Access, ApiError, Json, Rest
-from e2e.stack import Stack, service_account_kubeconfig
 
 TENANT = "tenant"
 

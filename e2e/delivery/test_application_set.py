@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.argo_cd import NAMESPACE, ArgoCd
 from e2e.delivery.applications import KIND, shipped
-from e2e.git_repository import GitRepository
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.rest import Json
+from e2e.programs.argo_cd import NAMESPACE, ArgoCd
+from e2e.programs.git_repository import GitRepository
 
 SETS = "applicationsets.argoproj.io"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.argo_cd import NAMESPACE
 from e2e.delivery.applications import KIND, Delivery
+from e2e.doubles.watch_recorder import Witness, version_of
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, has
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.witness import Witness, version_of
+from e2e.programs.argo_cd import NAMESPACE
 
 FILE = "llama.yaml"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from e2e.delivery.applications import Delivery
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.rest import Json
 
 FILE = "llama.yaml"
 PINNED = {

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.argo_cd_settings import CUSTOMIZATIONS, SETTINGS, render_settings
 from e2e.delivery.overrides import changed_by, overrides
-from e2e.rest import Json
+from e2e.harness.rest import Json
+from e2e.programs.argo_cd_settings import CUSTOMIZATIONS, SETTINGS, render_settings
 
 KINDS = CUSTOMIZATIONS / "tonnage.dev"
 A_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

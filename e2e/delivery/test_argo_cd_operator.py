@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from e2e import argo_cd as argo
-from e2e.admin import Admin, condition
-from e2e.argo_cd import NAMESPACE, ArgoCd
-from e2e.binaries import program_path
 from e2e.delivery.applications import KIND, shipped
-from e2e.git_repository import GitRepository
-from e2e.operator_process import ROOT
-from e2e.rest import Json
-from e2e.stack import Stack
-from e2e.witness import Witness
+from e2e.doubles.watch_recorder import Witness
+from e2e.harness.admin import Admin, condition
+from e2e.harness.binaries import program_path
+from e2e.harness.operator_process import ROOT
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
+from e2e.programs import argo_cd as argo
+from e2e.programs.argo_cd import NAMESPACE, ArgoCd
+from e2e.programs.git_repository import GitRepository
 
 TONNAGE = "tonnage"
 WHERE = "tonnage-system"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from e2e.admin import WRITES
-from e2e.argo_cd import NAMESPACE
 from e2e.delivery.applications import KIND, Delivery
+from e2e.doubles.watch_recorder import Witness
+from e2e.harness.admin import WRITES
+from e2e.harness.operator_process import USER as OPERATOR
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.operator_process import USER as OPERATOR
-from e2e.rest import Json
-from e2e.witness import Witness
+from e2e.programs.argo_cd import NAMESPACE
 
 SERVER_SIDE = ("ServerSideApply=true",)
 CLIENT_SIDE = ()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.argo_cd import NAMESPACE
-from e2e.argo_cd_settings import FOLDER, SETTINGS
+from e2e.harness.admin import Admin
+from e2e.programs.argo_cd import NAMESPACE
+from e2e.programs.argo_cd_settings import FOLDER, SETTINGS
 
 SAMPLES = sorted(
     path

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.admin import condition as holds
+from e2e.doubles.metrics_api import MetricsApi
+from e2e.harness.admin import Admin
+from e2e.harness.admin import condition as holds
+from e2e.harness.operator_process import USER
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import Predicate, User, condition, has
-from e2e.metrics_api import MetricsApi
 from e2e.models import inference
-from e2e.operator_process import USER
-from e2e.rest import Json
-from e2e.stack import Stack
 
 QUEUE = "llama_requests_waiting"
 HPA = "horizontalpodautoscalers"

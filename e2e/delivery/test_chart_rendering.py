@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.binaries import program_path
-from e2e.failure import HarnessError
-from e2e.helm import CRD_CHART, OPERATOR_CHART, Helm
-from e2e.operator_process import NAMESPACE, ROOT
-from e2e.rest import Json
+from e2e.harness.binaries import program_path
+from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import NAMESPACE, ROOT
+from e2e.harness.rest import Json
+from e2e.programs.helm import CRD_CHART, OPERATOR_CHART, Helm
 from tonnage import __version__
 
 MANIFESTS = ROOT / "manifests"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.helm import CRD_CHART, OPERATOR_CHART, Helm
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack
 from e2e.models import inference
-from e2e.operator_process import ROOT, OperatorProcess
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack
+from e2e.programs.helm import CRD_CHART, OPERATOR_CHART, Helm
 from tests.support.schema_examples import example, field_paths, paths_in
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import STATUS_FIELD_MANAGER

@@ -2,7 +2,7 @@
 
 All of time is compressed: requests, load and the loading of models pass 400 times as fast. Two
 looks of the operator are three minutes apart then and a pod loads for six or more, which is slower
-than in life. In pure time, with the usual intervals: `python -m tests.benchmarks.day_of_load`.
+than in life. In pure time, with the usual intervals: `python -m benchmarks.in_memory.day_of_load`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.followed_load import following
+from e2e.doubles.simulated_vllm import SimulatedPods
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.prometheus import Prometheus
-from e2e.rest import Json
-from e2e.simulated_vllm import SimulatedPods
-from e2e.stack import Stack
+from e2e.programs.prometheus import Prometheus
 from tests.support.placing import CATALOG, LLAMA_70B
 from tests.support.replica_capacity import replica_capacity
 from tests.support.synthetic_day import (

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, declared, restore, silence
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.rest import Json
-from e2e.stack import Stack
 from tests.support.exposition import read_series
 
 OPERATOR = "tonnage.dev/operator"

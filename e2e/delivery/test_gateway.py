@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import WRITES, Admin
-from e2e.failure import HarnessError
+from e2e.harness.admin import WRITES, Admin
+from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import ROOT, USER, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.integrations import inference_pool_crd
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.neighbours import inference_pool_crd
-from e2e.operator_process import ROOT, USER, OperatorProcess
-from e2e.rest import Json
 from e2e.rights import granted, used
 
 GROUP = "inference.networking.k8s.io"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.admin import Admin, condition
-from e2e.failure import HarnessError
-from e2e.helm import CRD_CHART, OPERATOR_CHART, Helm
+from e2e.harness.admin import Admin, condition
+from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.models import inference
-from e2e.operator_process import ROOT, OperatorProcess
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.programs.helm import CRD_CHART, OPERATOR_CHART, Helm
 
 KINDS = ("inferencedeployments.tonnage.dev", "acceleratorpools.tonnage.dev")
 NAMESPACE_SCOPED = ROOT / "manifests" / "overlays" / "namespace-scoped"
@@ -162,7 +162,7 @@ def test_two_teams_have_operators_side_by_side_without_any_right_on_the_cluster(
                 f"--set=namespaces={{{served}}}",
                 f"--set-file=fleet.content={NAMESPACE_SCOPED / 'fleet.yaml'}",
             )
-            assert f"It serves {served}, and takes the fleet from the ConfigMap" in notes
+            assert f"It serves {served} and reads the fleet from the ConfigMap" in notes
         accounts = [f"system:serviceaccount:{team}:tonnage" for team in (first, second)]
         assert platform.allows(accounts[0], "patch", "deployments.apps", first)
         assert not platform.allows(accounts[0], "patch", "deployments.apps", second)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet, load_fleet
-from e2e.operator_process import ROOT
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack
+from e2e.nodes.fleet import apply_fleet, load_fleet
 
 OVERLAY = ROOT / "manifests" / "overlays" / "high-availability"
 SELECTOR = "app.kubernetes.io/name=tonnage"

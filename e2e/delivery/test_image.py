@@ -12,12 +12,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from e2e.image import INSTALLED, ContainedOperator, Container, build_image, stages
+from e2e.harness.operator_process import ROOT
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import ROOT
-from e2e.stack import Stack
+from e2e.programs.image import INSTALLED, ContainedOperator, Container, build_image, stages
 
 LIST_PACKAGES = (
     "from importlib.metadata import distributions\n"

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.operator_process import ROOT
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT
 from tests.support.markdown_pages import read_page
 
 PAGE = ROOT / "docs" / "install.md"

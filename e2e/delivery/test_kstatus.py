@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from e2e.admin import Admin
+from e2e.doubles.watch_recorder import Witness
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.kstatus import Verdict, judge
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.witness import Witness
 
 NAME = "llama"
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
+from e2e.harness.rest import ApiError, Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, has
 from e2e.models import inference
-from e2e.rest import ApiError, Json
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.stack import Stack
 from tests.support.exposition import read_series
 
 READABLE = re.compile(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 
-from e2e.binaries import program_path
+from e2e.harness.binaries import program_path
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.stack import Stack
 from tests.support.exposition import read_series
 from tests.support.metric_names import LABELS
 

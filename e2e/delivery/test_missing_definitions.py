@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import ROOT, OperatorProcess
-from e2e.stack import Stack
 
 KINDS = {
     "inferencedeployments.tonnage.dev": "InferenceDeployment",
@@ -69,7 +69,7 @@ def test_what_is_missing_is_named_and_it_begins_by_itself_when_it_comes(
     there = set(KINDS) - set(missing)
     assert not [name for name in there if name in told]
     assert "tonnage crds | kubectl apply --server-side -f -" in told
-    waits = [line for line in operator.log_lines() if line["message"].startswith("waiting: ")]
+    waits = [line for line in operator.log_lines() if line["message"].startswith("waiting for ")]
     assert all(KINDS[name] in waits[-1]["error"] for name in missing)
     define(installed, *missing)
     await_ready(installed, operator)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import Admin, condition
 from e2e.delivery.monitored import FOLDER, LEADER, OUT_OF_MEMORY, STANDBY, Monitored, monitored
+from e2e.harness.admin import Admin, condition
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.stack import Stack
 
 DASHBOARD = json.loads((FOLDER / "dashboards" / "tonnage.json").read_text("utf-8"))
 RULES = yaml.safe_load((FOLDER / "prometheusrule.yaml").read_text("utf-8"))["spec"]

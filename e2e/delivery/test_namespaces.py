@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.life import TOKENS, learn_twice, live_a_life
 from e2e.delivery.team import (
     MountedFile,
@@ -17,14 +16,15 @@ from e2e.delivery.team import (
     grant_roles,
     withdraw_from_cluster,
 )
+from e2e.doubles.fixed_measurements import ToldMeasurements
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT, Account, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet, clear
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
-from e2e.operator_process import ROOT, Account, OperatorProcess
-from e2e.rest import Json
 from e2e.rights import denied, granted, roles_of, used
-from e2e.stack import Stack
-from e2e.told_measurements import ToldMeasurements
 
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 FILE = "TONNAGE_FLEET_FILE"
@@ -134,7 +134,7 @@ def test_the_fleet_is_what_the_file_says_and_a_bad_file_changes_nothing(
     user.wait("llama", runs_on(H100))
     fleet_file.put("kind: Node\nmetadata: [\n")
     installed.until("the bad file to be told", lambda: valid(team) == 0.0)
-    (told,) = [line for line in team.operator.log_lines() if "fleet file refused" in str(line)]
+    (told,) = [line for line in team.operator.log_lines() if "fleet file is invalid" in str(line)]
     assert "line 3" in told["message"]
     user.apply(inference("later", "llama-3.1-8b", **on_h100))
     user.wait("later", runs_on(H100))

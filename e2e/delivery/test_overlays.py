@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.operator_process import ROOT
-from e2e.prometheus_operator import crds
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT
+from e2e.programs.prometheus_operator import crds
 
 FOLDERS = ("base", *(f"overlays/{path.name}" for path in (ROOT / "manifests/overlays").iterdir()))
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.binaries import program_path
-from e2e.operator_process import ROOT
-from e2e.rest import ApiError, Json
+from e2e.harness.admin import Admin
+from e2e.harness.binaries import program_path
+from e2e.harness.operator_process import ROOT
+from e2e.harness.rest import ApiError, Json
 
 OVERLAYS = ("base", *(f"overlays/{path.name}" for path in (ROOT / "manifests/overlays").iterdir()))
 RENDERED = ROOT / "tests" / "golden" / "render"

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.doubles.page_server import Page, PageServer
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.page_server import Page, PageServer
-from e2e.stack import Stack
 
 MEASURED_TOKENS = 123_456
 PODS = re.compile(r'pod=~"([^"]+)"')

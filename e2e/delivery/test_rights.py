@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from e2e.admin import Admin
-from e2e.operator_process import CORRECTIONS, USER
-from e2e.rest import Json
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import CORRECTIONS, USER
+from e2e.harness.rest import Json
 from e2e.rights import denied, granted, used
 
 

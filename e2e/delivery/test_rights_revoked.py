@@ -9,15 +9,15 @@ from functools import partial
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.team import grant_on_cluster, withdraw_from_cluster
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import ROOT, Account, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.operator_process import ROOT, Account, OperatorProcess
-from e2e.rest import Json
 from e2e.rights import Right, denied, roles_of
-from e2e.stack import Stack
 
 RETRY = 90.0
 """Seconds: a right that is missing is asked for again after 60, and a fifth more at most."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e import bill_of_materials
-from e2e.failure import HarnessError
-from e2e.operator_process import ROOT
+from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import ROOT
+from e2e.programs import bill_of_materials
 
 LOCK = (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8")
 

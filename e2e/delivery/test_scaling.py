@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from e2e.admin import Admin
 from e2e.delivery.followed_load import following
+from e2e.doubles.page_server import Page, PageServer
+from e2e.doubles.simulated_vllm import GATEWAY_METRIC, SimulatedPods
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import Predicate, User, condition, has
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.page_server import Page, PageServer
-from e2e.prometheus import Prometheus
-from e2e.rest import Json
-from e2e.simulated_vllm import GATEWAY_METRIC, SimulatedPods
-from e2e.stack import Stack
+from e2e.programs.prometheus import Prometheus
 from tests.support.placing import CATALOG, LLAMA_8B
 from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
 from tonnage.fit.model import EngineOptions, Parallelism

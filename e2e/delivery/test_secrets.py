@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.failure import HarnessError
+from e2e.harness.admin import Admin
+from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference, token_secret
-from e2e.operator_process import OperatorProcess
-from e2e.rest import Json
-from e2e.stack import Stack
 from tests.support.hub_server import Answer, HubServer
 
 SHAPED = "hf_PlantedHubToken1234567890"

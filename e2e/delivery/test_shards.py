@@ -11,15 +11,15 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from e2e.admin import WRITES, Admin
-from e2e.helm import OPERATOR_CHART, Helm
+from e2e.harness.admin import WRITES, Admin
+from e2e.harness.operator_process import ROOT, Account, OperatorProcess
+from e2e.harness.rest import Json, Rest
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
-from e2e.operator_process import ROOT, Account, OperatorProcess
-from e2e.rest import Json, Rest
+from e2e.programs.helm import OPERATOR_CHART, Helm
 from e2e.rights import denied
-from e2e.stack import Stack
 from tests.support.exposition import read_series
 from tonnage.api.names import LABEL_OWNER, LABEL_SHARD
 

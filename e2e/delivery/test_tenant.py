@@ -13,14 +13,14 @@ from urllib.parse import quote
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.behaviours import KEY, WELL_KEY
 from e2e.delivery.tenants import Tenant, llama
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import CORRECTIONS, NAMESPACE, USER, OperatorProcess
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack
 from e2e.journeys.user import condition, has
 from e2e.models import token_secret
-from e2e.operator_process import CORRECTIONS, NAMESPACE, USER, OperatorProcess
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack
+from e2e.nodes.behaviours import KEY, WELL_KEY
 from tests.support.hub_server import Answer, HubServer
 
 HUB = "http://93.184.216.34"
@@ -216,11 +216,11 @@ def test_what_a_tenant_teaches_counts_in_no_other_namespace(
     words = {KEY: "out-of-memory", WELL_KEY: "--tensor-parallel-size=2"}
     tenant.create(llama("liar", template={"metadata": {"annotations": words}}))
     tenant.user.wait_ready("liar", timeout=90)
-    lesson = f"learntOf: {mine}/liar\n"
+    correction = f"learntOf: {mine}/liar\n"
     admin.wait_for(
         "configmaps",
         CORRECTIONS,
-        lambda found: any(lesson in entry for entry in (found.get("data") or {}).values()),
+        lambda found: any(correction in entry for entry in (found.get("data") or {}).values()),
         NAMESPACE,
     )
     tenant.create(llama("believer"))

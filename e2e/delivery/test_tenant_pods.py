@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from e2e.delivery.tenants import Tenant, container_of, llama, pod_of
+from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.rest import ApiError, Json
 from e2e.journeys.user import condition, has
-from e2e.operator_process import ROOT, OperatorProcess
-from e2e.rest import ApiError, Json
 
 TENANT_BOUNDS = ROOT / "manifests" / "components" / "tenant-bounds" / "policy.yaml"
 

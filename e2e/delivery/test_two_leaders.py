@@ -11,15 +11,15 @@ from datetime import datetime
 import pytest
 from rich.console import Console
 
-from e2e.admin import WRITES, Admin
+from e2e.doubles.fault_proxy import Call, Held, WeatherProxy
+from e2e.harness.admin import WRITES, Admin
+from e2e.harness.operator_process import NAMESPACE, USER, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.end_state import everything
 from e2e.journeys.user import User, argument
 from e2e.models import WEIGHTS_BYTES, inference, inline_source
-from e2e.operator_process import NAMESPACE, USER, OperatorProcess
-from e2e.rest import Json
-from e2e.stack import Stack
-from e2e.weather import Call, Held, WeatherProxy
 
 FROZEN_SECONDS = 20.0
 FAIL_OVER_SECONDS = 15.0

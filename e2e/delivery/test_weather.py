@@ -20,15 +20,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from e2e.admin import Admin
-from e2e.journeys.conftest import UseFleet
-from e2e.journeys.end_state import everything, summary
-from e2e.journeys.user import User, condition, has
-from e2e.models import inference
-from e2e.operator_process import OperatorProcess, install, uninstall
-from e2e.rest import Json
-from e2e.stack import Stack
-from e2e.weather import (
+from e2e.doubles.fault_proxy import (
     Call,
     Effect,
     Storm,
@@ -42,6 +34,14 @@ from e2e.weather import (
     silent,
     writes,
 )
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess, install, uninstall
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.end_state import everything, summary
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
 from tests.support.exposition import read_series
 
 NAMES = ("changed", "created")

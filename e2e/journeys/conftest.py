@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.credentials import write_private
-from e2e.fleet import apply_fleet, load_fleet
+from e2e.harness.admin import Admin
+from e2e.harness.credentials import write_private
+from e2e.harness.operator_process import ROOT, USER, OperatorProcess, install
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User
-from e2e.operator_process import OperatorProcess, install
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.nodes.fleet import apply_fleet, load_fleet
+from e2e.rights import denied, granted, roles_of
 from tests.support.hub_server import HubServer
 
 UseFleet = Callable[[str | Json], None]
@@ -23,10 +24,16 @@ Declare = Callable[[Json], Json]
 
 
 @pytest.fixture(scope="session")
-def installed(admin: Admin) -> Admin:
-    """The cluster with CRDs, ServiceAccount and RBAC as they are shipped."""
+def installed(admin: Admin) -> Iterator[Admin]:
+    """The cluster with CRDs, ServiceAccount and RBAC as they are shipped. After all tests, no
+    operator with the shipped role may have needed a right that the role does not grant."""
     install(admin)
-    return admin
+    yield admin
+    # A test that asks for what an optional role grants, without that role, is refused on purpose.
+    shipped = {
+        (right.group, right.resource) for right in granted(roles_of(admin, ROOT / "manifests/base"))
+    }
+    assert denied(admin.requests(USER), shipped) == []
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +43,15 @@ def hub() -> Iterator[HubServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_operator(
     control_plane: Stack,
     installed: Admin,
     hub: HubServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[OperatorProcess]:
-    """The operator that all journeys share, so that none of them pays for its start."""
+    """The operator that all journeys share, so that none of them pays for its start. It ends when
+    tests of another folder begin, as these bring operators of their own."""
     folder = tmp_path_factory.mktemp("operator")
     environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "hub")}
     process = OperatorProcess(control_plane, folder, environment=environment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
 from e2e.journeys.user import User, condition
 
 

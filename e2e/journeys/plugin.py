@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.operator_process import ROOT
+from e2e.harness.operator_process import ROOT
 
 
 class Plugin:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from e2e.admin import Admin
-from e2e.fleet_nodes import READY_LABEL
-from e2e.rest import Json
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
+from e2e.nodes.descriptions import READY_LABEL
 
 AMD_LABEL, NVIDIA_LABEL = "amd.com/gpu.device-id", "nvidia.com/gpu.product"
 MI300X = {AMD_LABEL: "74a1"}

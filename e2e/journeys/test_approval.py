@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference
-from e2e.rest import Json
 
 AWAITS = has("Placed", "False", "AwaitingApproval")
 OTHER_IMAGE = {"vllm": {"image": "registry.local/vllm:other"}}

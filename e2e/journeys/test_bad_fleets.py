@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.fleet import apply_nodes
-from e2e.fleet_nodes import render_nodes
+from e2e.harness.admin import Admin
+from e2e.harness.rest import ApiError, Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import MI300X, await_pool, counts, declared, unusable
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.rest import ApiError, Json
-from e2e.stack import Stack
+from e2e.nodes.descriptions import render_nodes
+from e2e.nodes.fleet import apply_nodes
 
 
 def node_of(name: str, accelerator: str, **changes: Any) -> Json:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.failure import HarnessError
+from e2e.harness.failure import HarnessError
+from e2e.harness.rest import ApiError, Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, container, has
 from e2e.models import inference, inline_source
-from e2e.rest import ApiError, Json
 
 
 def test_more_memory_plans_anew_and_rolls(fleet: UseFleet, user: User) -> None:

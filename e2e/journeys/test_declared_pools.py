@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.fleet import apply_fleet
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import MI300X, await_pool, counts, declared
 from e2e.journeys.user import User, condition, container, has, verdict
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.nodes.fleet import apply_fleet
 
 RESERVED: Json = {"key": "team", "value": "chat", "effect": "NoSchedule"}
 

@@ -16,12 +16,12 @@ from statistics import quantiles
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.failure import HarnessError
+from e2e.harness.admin import Admin
+from e2e.harness.failure import HarnessError
+from e2e.harness.rest import ApiError, Json, Rest
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.rest import ApiError, Json, Rest
 
 NINE = [f"llama-{number}" for number in range(9)]
 THREE = [f"qwen-{number}" for number in range(3)]

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import USER
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, await_pool, counts, declared, restore, silence
 from e2e.journeys.user import User, has, runs_on, verdict
 from e2e.models import inference
-from e2e.operator_process import USER
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.nodes.fleet import apply_fleet
 
 Change = Callable[[Stack, User], None]
 

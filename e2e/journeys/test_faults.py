@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
+from e2e.harness.operator_process import OperatorProcess
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.end_state import everything, summary
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
 
 
 def test_deleting_with_the_operator_down_removes_all_children(

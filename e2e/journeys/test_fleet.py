@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from e2e.admin import Admin
-from e2e.fleet_labels import known_accelerators
-from e2e.fleet_nodes import render_nodes
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.pools import await_pool, counts, discovered, shown, silence, unusable
 from e2e.journeys.user import User
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.rest import Json
+from e2e.nodes.descriptions import render_nodes
+from e2e.nodes.labels import known_accelerators
 from tests.support.exposition import read_series
 
 

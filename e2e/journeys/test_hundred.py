@@ -6,10 +6,10 @@ from collections import Counter
 
 import yaml
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.rest import Json
 
 SIXTY = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "count": 12, "gpusPerNode": 5}]}
 """GPUs of which each object takes one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from e2e.harness.operator_process import USER
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.operator_process import USER
 
 _QUIET_SECONDS = 60
 

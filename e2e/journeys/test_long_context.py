@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, container, has
 from e2e.models import inference
-from e2e.rest import Json
 
 ABOVE, ALL = 8192, 131072
 WORKLOAD: Json = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import declared
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.rest import Json
 
 _KINDS = {"mi300x": (80, 8), "h100-sxm-80gb": (60, 8), "l4": (60, 1)}
 """How many pools, of one node each, and with how many GPUs."""

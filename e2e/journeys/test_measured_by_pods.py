@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from e2e.doubles.page_server import Page, PageServer
+from e2e.harness.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.operator_process import CORRECTIONS, NAMESPACE, ROOT, OperatorProcess
-from e2e.page_server import Page, PageServer
-from e2e.rest import Json
-from tonnage.render.defaults import defaults
+from tonnage.engines.defaults import load_defaults
 
 PAGE = (ROOT / "tests" / "data" / "vllm-metrics" / "idle.txt").read_bytes()
 TOKENS = 524288
@@ -33,7 +33,7 @@ class _Vllm(PageServer):
 
     def __init__(self, number: int, tokens: int = TOKENS) -> None:
         self.host = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number}"
-        super().__init__(self.host, defaults().server.port)
+        super().__init__(self.host, load_defaults().server.port)
         self._page = PAGE.replace(f'"{TOKENS}"'.encode(), f'"{tokens}"'.encode())
 
     def answer(self, path: str) -> Page:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.doubles.watch_recorder import Witness
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, declared
 from e2e.journeys.user import User, runs_on
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.witness import Witness
 
 H100_NODES = ("h100-0", "h100-1")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.admin import Admin
+from e2e.harness.admin import Admin
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import await_pool, counts, declared, discovered, unusable
 from e2e.journeys.user import User, condition, container, has, verdict

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.rest import Json
 
 FOUR_OF_EIGHT = "llama-3.1-405b-fp8"
 """A model that takes half of the one MI300X node."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from e2e.behaviours import KEY, LOG_KEY, WELL_KEY
+from e2e.doubles.watch_recorder import Witness
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import OWN_IMAGE, inference
-from e2e.rest import Json
-from e2e.witness import Witness
+from e2e.nodes.behaviours import KEY, LOG_KEY, WELL_KEY
 
 ONE_H100 = {"groups": [{"name": "h100", "accelerator": "h100-sxm-80gb"}]}
 KNOBS = ("--gpu-memory-utilization", "--max-num-seqs", "--max-num-batched-tokens")
@@ -73,7 +73,7 @@ def test_three_starts_that_die_find_the_settings_that_run(user: User, witness: W
         "maxNumSeqs": 512,
         "maxNumBatchedTokens": 4096,
     }
-    assert "since starts without died of memory" in placement["message"]
+    assert "since starts without ran out of memory" in placement["message"]
     failed = status["failedPlans"]
     assert [entry["reason"] for entry in failed] == ["OutOfMemory"] * 3
     assert all("Tried to allocate 490.00 MiB" in entry["message"] for entry in failed)
@@ -100,7 +100,7 @@ def test_a_model_that_never_fits_is_given_up_with_its_whole_history(
         status = user.wait("llama", given_up, timeout=90, why="no plan to be left")
         user.await_quiet()
     assert condition(status, "Placed")["message"] == (
-        "no plan is left to try; nvidia-h100-sxm-80gb: died of memory with TP 1"
+        "no plan is left to try; nvidia-h100-sxm-80gb: ran out of memory with TP 1"
         "; with TP 2, then maxNumBatchedTokens 1024 and maxNumSeqs 128"
         "; with TP 4, then maxNumBatchedTokens 1024 and maxNumSeqs 128"
         "; with TP 8, then maxNumBatchedTokens 1024 and maxNumSeqs 128"

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.fleet import apply_fleet
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, candidate, condition, container, has
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.nodes.fleet import apply_fleet
 
 
 def deployment(user: User, name: str) -> Json:

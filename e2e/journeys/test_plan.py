@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import declared
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.operator_process import ROOT, OperatorProcess
-from e2e.rest import Json
-from e2e.stack import Stack
 from tests.support.hub_server import HubServer
 
 H200 = {"nvidia.com/gpu.product": "NVIDIA-H200"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.plugin import Plugin
 from e2e.journeys.pools import await_pool, counts, shown
 from e2e.journeys.user import User, condition
 from e2e.models import inference
-from e2e.rest import Json
 
 
 def test_it_shows_the_fleet_that_the_operator_shows(

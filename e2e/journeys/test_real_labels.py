@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from e2e.admin import Admin
-from e2e.fleet import apply_nodes
-from e2e.fleet_nodes import as_played
-from e2e.operator_process import OperatorProcess
-from e2e.stack import Stack
+from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.stack import Stack
+from e2e.nodes.descriptions import as_played
+from e2e.nodes.fleet import apply_nodes
 from tests.support.node_fixtures import NodeFixture, node_fixtures
 
 UNKNOWN = "unknown"

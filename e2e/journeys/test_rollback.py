@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from e2e.doubles.watch_recorder import Witness, version_of
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference
-from e2e.operator_process import OperatorProcess
-from e2e.rest import Json
-from e2e.witness import Witness, version_of
 
 FULL: Json = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 2}]}
 TWO_POOLS: Json = {

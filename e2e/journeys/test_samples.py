@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from e2e.harness.operator_process import ROOT
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import token_secret
-from e2e.operator_process import ROOT
 from tests.support.hub_server import HubFile, HubServer
 
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))

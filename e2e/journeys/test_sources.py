@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 
+from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference, token_secret
-from e2e.operator_process import OperatorProcess
-from e2e.rest import Json
 from tests.support.hub_server import HubServer
 from tests.support.tiny_model import CONFIG, SHARDS, TOKEN, WEIGHTS
 

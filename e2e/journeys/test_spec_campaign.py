@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
+from e2e.harness.rest import ApiError, Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
-from e2e.rest import ApiError, Json
 from tests.support.admission import RefusedByServerError, Schema, admit
 from tests.support.cluster import H100, L40S, MI300X, Cluster
 from tests.support.end_state import end_state, end_state_of

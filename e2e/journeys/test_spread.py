@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.fleet import apply_fleet
+from e2e.harness.rest import Json
+from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.pools import await_pool, counts
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from e2e.rest import Json
-from e2e.stack import Stack
+from e2e.nodes.fleet import apply_fleet
 
 MI300X: Json = {"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 2}
 H100: Json = {"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 3}
@@ -97,7 +97,7 @@ def test_a_lost_share_is_told_and_goes_elsewhere_as_soon_as_there_is_room(
     status = user.wait(
         "llama", has("Placed", "False", "InsufficientGPUs"), why="the loss to be told"
     )
-    assert "room for 2 of 4 replicas" in str(status["conditions"])
+    assert "capacity for 2 of 4 replicas" in str(status["conditions"])
     assert has("Available")(status)
     apply_fleet(control_plane.access, {"groups": [L40S]})
     await_split(user, {MI300X_POOL: 2, L40S_POOL: 2}, "the share to go elsewhere")

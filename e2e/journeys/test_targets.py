@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, declared
 from e2e.journeys.user import User, condition, has, runs_on, verdict
 from e2e.models import inference
-from e2e.rest import Json
 
 L4 = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 

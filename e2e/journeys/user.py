@@ -7,9 +7,9 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from e2e.admin import WRITES, Admin
-from e2e.operator_process import USER
-from e2e.rest import Json
+from e2e.harness.admin import WRITES, Admin
+from e2e.harness.operator_process import USER
+from e2e.harness.rest import Json
 
 _QUIET_SECONDS = 2.0
 

@@ -1,0 +1,1 @@
+"""Benchmarks without a cluster: the same functions that the operator runs, on objects in memory."""

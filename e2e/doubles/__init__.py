@@ -1,0 +1,1 @@
+"""Doubles that tests own: replicas under load, metrics APIs, a faulty network."""

@@ -1,0 +1,196 @@
+"""The command lines of the servers of one stack, and how each one says that it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PORTS = (
+    "etcd",
+    "etcd-peer",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "kubelet",
+)
+_KUBECONFIG_OF = {
+    "kube-controller-manager": "system:kube-controller-manager",
+    "kube-scheduler": "system:kube-scheduler",
+    "kwok": "e2e:kwok",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of a stack below its folder."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        """What the supervisor last said about itself."""
+        return self.root / "state.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
+        return self.root / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        """Keys, tokens and the server's certificate."""
+        return self.root / "pki"
+
+    @property
+    def audit(self) -> Path:
+        """One line for every request, at level Metadata."""
+        return self.root / "audit.log"
+
+    def log(self, name: str) -> Path:
+        """Return the log of one server."""
+        return self.root / "logs" / f"{name}.log"
+
+    def kubeconfig_of(self, server: str) -> Path:
+        """Return the kubeconfig that one of the servers uses."""
+        return self.pki / f"{server}.kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One process: its command, and the health address that answers 200 when it is ready."""
+
+    name: str
+    command: tuple[str, ...]
+    health: str
+
+
+def _etcd(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+    client = f"http://127.0.0.1:{ports['etcd']}"
+    peer = f"http://127.0.0.1:{ports['etcd-peer']}"
+    command = (
+        str(binary),
+        f"--data-dir={layout.root / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--quota-backend-bytes=8589934592",
+        "--log-level=warn",
+    )
+    return Server("etcd", command, f"{client}/readyz")
+
+
+def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+    pki, port = layout.pki, ports["kube-apiserver"]
+    key = pki / "service-accounts.key"
+    command = (
+        str(binary),
+        f"--etcd-servers=http://127.0.0.1:{ports['etcd']}",
+        f"--cert-dir={pki}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        # Without these two the server looks for a public address and fails on a host with none.
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=Node,RBAC",
+        f"--token-auth-file={pki / 'tokens.csv'}",
+        # The kubelet port of every node is our log endpoint on loopback.
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--audit-policy-file={Path(__file__).parents[1] / 'kwok' / 'audit-policy.yaml'}",
+        f"--audit-log-path={layout.audit}",
+        "--audit-log-mode=blocking",  # a request that was answered is in the file
+        "--audit-log-maxsize=4096",
+        "--profiling=false",
+    )
+    return Server("kube-apiserver", command, f"https://127.0.0.1:{port}/readyz")
+
+
+def _controller_manager(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+    name = "kube-controller-manager"
+    kubeconfig = layout.kubeconfig_of(name)
+    command = (
+        str(binary),
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={ports[name]}",
+        f"--cert-dir={layout.pki / name}",
+        "--controllers=*",
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
+        f"--root-ca-file={layout.pki / 'apiserver.crt'}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        # A node that reports itself not ready is tainted within a second instead of five. The
+        # grace period stays far above KWOK's lease renewal, or a busy machine would lose nodes.
+        "--node-monitor-period=1s",
+        "--node-monitor-grace-period=30s",
+        # An autoscaler looks at its metrics every second instead of every 15.
+        "--horizontal-pod-autoscaler-sync-period=1s",
+        "--profiling=false",
+    )
+    return Server(name, command, f"https://127.0.0.1:{ports[name]}/healthz")
+
+
+def _scheduler(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+    name = "kube-scheduler"
+    kubeconfig = layout.kubeconfig_of(name)
+    command = (
+        str(binary),
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={ports[name]}",
+        f"--cert-dir={layout.pki / name}",
+        "--leader-elect=false",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        "--profiling=false",
+    )
+    return Server(name, command, f"https://127.0.0.1:{ports[name]}/readyz")
+
+
+def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+    command = (
+        str(binary),
+        f"--kubeconfig={layout.kubeconfig_of('kwok')}",
+        f"--config={layout.root / 'kwok.yaml'}",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-lease-duration-seconds=40",
+        # For tests of networks (RFC 2544): whoever asks such a pod asks nobody.
+        "--cidr=198.18.0.1/16",
+        "--node-ip=127.0.0.1",
+        f"--node-port={ports['kubelet']}",
+        f"--server-address=127.0.0.1:{ports['kwok']}",
+    )
+    return Server("kwok", command, f"http://127.0.0.1:{ports['kwok']}/healthz")
+
+
+def servers(
+    binaries: Mapping[str, Path], layout: Layout, ports: Mapping[str, int]
+) -> tuple[Server, ...]:
+    """Return the servers in the order in which they are started."""
+    makers = {
+        "etcd": _etcd,
+        "kube-apiserver": _apiserver,
+        "kube-controller-manager": _controller_manager,
+        "kube-scheduler": _scheduler,
+        "kwok": _kwok,
+    }
+    return tuple(make(binaries[name], layout, ports) for name, make in makers.items())
+
+
+def kubeconfig_users() -> Mapping[str, str]:
+    """Return which user each server speaks as."""
+    return _KUBECONFIG_OF

@@ -1,0 +1,1 @@
+"""Fake GPU nodes and what their kubelets do."""

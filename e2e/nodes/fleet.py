@@ -1,0 +1,251 @@
+"""Fake GPU nodes from a short description: `python -m e2e.nodes.fleet apply --kubeconfig K
+mixed`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from e2e.harness.failure import HarnessError, run_cli
+from e2e.harness.rest import Access, ApiError, Json, Rest
+from e2e.harness.stack import check_ours
+from e2e.nodes.descriptions import GROUP_ANNOTATION, READY_LABEL, render_nodes
+
+__all__ = [
+    "apply_fleet",
+    "apply_nodes",
+    "delete_fleet",
+    "load_fleet",
+    "render_nodes",
+    "shipped_fleets",
+]
+
+_FLEETS = Path(__file__).parents[1] / "fleets"
+_PARALLEL = 16
+_READY_TIMEOUT = 60.0
+_POLL_INTERVAL = 0.1
+_NOT_READY_TAINTS = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+
+
+def shipped_fleets() -> list[str]:
+    """Return the names of the fleets that can be named without a path."""
+    return sorted(path.stem for path in _FLEETS.glob("*.yaml") if path.stem != "labels")
+
+
+def load_fleet(name: str | Path) -> Any:
+    """Read a description from a file, or a shipped one by its bare name."""
+    path = Path(name)
+    if not path.exists() and str(name) in shipped_fleets():
+        path = _FLEETS / f"{name}.yaml"
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HarnessError(
+            f"fleet {str(name)!r}: {error.strerror}; give a file, or one of "
+            f"{', '.join(shipped_fleets())}"
+        ) from None
+    except yaml.YAMLError as error:
+        raise HarnessError(f"{path} is not YAML: {error}") from None
+
+
+def apply_fleet(access: Access, description: Any, *, wait: bool = True, prune: bool = False) -> int:
+    """Make the nodes be as described and, unless told otherwise, wait until they are Ready."""
+    return apply_nodes(access, render_nodes(description), wait=wait, prune=prune)
+
+
+def apply_nodes(
+    access: Access, nodes: list[Json], *, wait: bool = True, prune: bool = False
+) -> int:
+    """Make these Node objects, as `render_nodes` returns them, in the cluster; see apply_fleet."""
+    check_ours(access)
+    rest = Rest(access)
+    _for_each(nodes, lambda node: _apply_node(rest, node))
+    names = {node["metadata"]["name"] for node in nodes}
+    if prune:
+        _for_each(_fake_nodes(rest) - names, lambda name: _delete_node(rest, name))
+    if wait:
+        expected = {
+            n["metadata"]["name"] for n in nodes if READY_LABEL not in n["metadata"]["labels"]
+        }
+        _await_ready(rest, expected)
+    return len(nodes)
+
+
+def delete_fleet(access: Access, description: Any) -> int:
+    """Delete the nodes of a description, as a machine that is gone for good."""
+    names = [node["metadata"]["name"] for node in render_nodes(description)]
+    check_ours(access)
+    rest = Rest(access)
+    _for_each(names, lambda name: _delete_node(rest, name))
+    return len(names)
+
+
+def _for_each(items: Iterable[Any], action: Callable[[Any], object]) -> None:
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        list(pool.map(action, items))
+
+
+def _apply_node(rest: Rest, node: Json) -> None:
+    """Make a node with its status at once: no watcher ever sees a GPU node without GPUs."""
+    try:
+        rest.request("POST", "/api/v1/nodes", node)
+    except ApiError as error:
+        if error.code != 409:
+            raise
+        _replace_node(rest, node)
+
+
+def _replace_node(rest: Rest, node: Json) -> None:
+    """Give a node that exists the described labels, taints and resources, and no others.
+
+    Conditions are KWOK's, and taints of the name `node.kubernetes.io/` the controllers'.
+    """
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    while True:
+        found = rest.request("GET", path)
+        system = [
+            taint
+            for taint in found["spec"].get("taints") or []
+            if taint["key"].startswith("node.kubernetes.io/")
+        ]
+        annotations = (found["metadata"].get("annotations") or {}) | node["metadata"]["annotations"]
+        wanted = {
+            **found,
+            "metadata": {
+                **found["metadata"],
+                "labels": node["metadata"]["labels"],
+                "annotations": annotations,
+            },
+            "spec": {**found["spec"], **node["spec"], "taints": node["spec"]["taints"] + system},
+        }
+        try:
+            rest.request("PUT", path, wanted)
+            break
+        except ApiError as error:
+            if error.code != 409:  # a controller wrote in between: look again
+                raise
+    change = [
+        {"op": "add", "path": f"/status/{field}", "value": node["status"][field]}
+        for field in ("capacity", "allocatable", "nodeInfo")
+    ]
+    content = "application/json-patch+json"
+    rest.request("PATCH", f"{path}/status", change, content_type=content)
+
+
+def _delete_node(rest: Rest, name: str) -> None:
+    try:
+        rest.request("DELETE", f"/api/v1/nodes/{name}")
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
+def _fake_nodes(rest: Rest) -> set[str]:
+    items = rest.request("GET", "/api/v1/nodes")["items"]
+    marked = (i for i in items if GROUP_ANNOTATION in (i["metadata"].get("annotations") or {}))
+    return {item["metadata"]["name"] for item in marked}
+
+
+def _settled(node: Json) -> bool:
+    """Ready, and without the taints that keep pods away until the controller has seen it so."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    taints = node["spec"].get("taints") or []
+    return ready and not any(taint["key"] in _NOT_READY_TAINTS for taint in taints)
+
+
+def _await_ready(rest: Rest, expected: set[str]) -> None:
+    deadline = time.monotonic() + _READY_TIMEOUT
+    while True:
+        items = rest.request("GET", "/api/v1/nodes", query={"resourceVersion": "0"})["items"]
+        waiting = expected - {item["metadata"]["name"] for item in items if _settled(item)}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise HarnessError(
+                f"{len(waiting)} nodes are not Ready after {_READY_TIMEOUT:.0f} s, as "
+                f"{', '.join(sorted(waiting)[:5])}; does KWOK run "
+                "(`python -m e2e.harness.stack status`)?"
+            )
+        time.sleep(max(_POLL_INTERVAL, len(items) / 1000))  # a long list is dear to the server
+
+
+def _summary(description: Any) -> Table:
+    table = Table("group", "nodes", "resources a node", "memory", "taints")
+    rows: dict[str, list[Json]] = {}
+    for node in render_nodes(description):
+        rows.setdefault(node["metadata"]["annotations"][GROUP_ANNOTATION], []).append(node)
+    for group, nodes in rows.items():
+        allocatable = nodes[0]["status"]["allocatable"]
+        devices = [f"{name}: {n}" for name, n in allocatable.items() if "/" in name]
+        taints = [taint["key"] for taint in nodes[0]["spec"]["taints"]]
+        table.add_row(
+            group,
+            str(len(nodes)),
+            ", ".join(devices) or "-",
+            nodes[0]["status"]["capacity"]["memory"],
+            ", ".join(taints) or "-",
+        )
+    return table
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.nodes.fleet",
+        description="Fake GPU nodes with real labels, played by KWOK.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("apply", "make the nodes of a fleet"),
+        ("delete", "delete the nodes of a fleet"),
+        ("render", "print the Node objects as YAML, without a cluster"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument(
+            "fleet", metavar="FILE", help=f"or one of {', '.join(shipped_fleets())}"
+        )
+        if name != "render":
+            command.add_argument("--kubeconfig", type=Path, default=os.environ.get("KUBECONFIG"))
+        if name == "apply":
+            command.add_argument("--no-wait", action="store_true", help="return before Ready")
+            command.add_argument("--prune", action="store_true", help="delete other fake nodes")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run one command."""
+    arguments = _parse()
+    console = Console(soft_wrap=True, highlight=False)
+    description = load_fleet(arguments.fleet)
+    if arguments.command == "render":
+        console.print(yaml.safe_dump_all(render_nodes(description), sort_keys=False), markup=False)
+        return 0
+    if not arguments.kubeconfig:
+        raise HarnessError(
+            "no --kubeconfig and no KUBECONFIG; give the one of `e2e.harness.stack up`"
+        )
+    access = Access.load(Path(arguments.kubeconfig))
+    if arguments.command == "delete":
+        console.print(f"deleted {delete_fleet(access, description)} nodes")
+        return 0
+    started = time.monotonic()
+    wait = not arguments.no_wait
+    count = apply_fleet(access, description, wait=wait, prune=arguments.prune)
+    console.print(_summary(description))
+    verb = "Ready" if wait else "applied"
+    console.print(f"{count} nodes {verb} in {time.monotonic() - started:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_cli(main))

@@ -1,0 +1,1 @@
+"""Recordings of what a release leaves in a cluster, for tests of upgrades."""
