@@ -1,12 +1,13 @@
-"""Tonnage places LLM inference on heterogeneous GPU fleets and says why.
+"""Tonnage places LLM inference on heterogeneous GPU fleets and reports why.
 
-The rooms of this package stand in the order of the road that one object takes; a room imports
-only rooms above it (checked by import-linter, see `.importlinter`):
+The packages form a pipeline, and each imports only packages before it (import-linter checks this,
+see `.importlinter`):
 
-api, catalog, checkpoint, fit, throughput | fleet, placement, render | kube, reconcile, runtime,
-watch, cli.
+api, catalog, checkpoint, fit, fleet | throughput | demand, placement, engines | kube | telemetry,
+workloads, informers, reconcile, controller, manager, cli.
 
-Everything above `reconcile` is pure: data in, data out, no clock, no environment, no I/O.
+api, catalog, fit, fleet, throughput, demand, placement, engines and workloads are pure: data in,
+data out, no clock, no environment, no I/O. docs/architecture.md describes the pipeline.
 """
 
 __version__ = "0.1.0"

@@ -1,19 +1,27 @@
 """How long the operator waits: every delay, interval and timeout that is not a setting.
 
-All are in seconds. What a user may change is in `runtime/settings.py`; durations that a spec
-carries, and the limits that they are held to, belong to the spec.
+All are in seconds. Delays that a user may change are in `controller/settings.py`; durations of a
+spec, and their limits, belong to the spec.
 """
 
 from typing import Final
 
-# Batching: events that come together are answered together.
+# Batching: one reconcile or read handles events that arrive together.
 
 BATCH: Final = 0.5
 """A write has several effects, such as a ReplicaSet, its pods and the status of a Deployment. Their
-events come within this time, and one reconcile answers all of them."""
+events arrive within this time, and one reconcile handles all of them."""
 
 LOSS_BATCH: Final = 0.3
-"""Nodes are often lost several at a time. An object that lost GPUs is reconciled once."""
+"""Nodes often fail several at a time. An object that lost GPUs is reconciled once."""
+
+PROVISIONAL: Final = 10.0
+"""A scheduler binds pods within seconds. If the pool is lost before that, the operator replaces a
+placement no older than this at once, without waiting for `placement.fallback.after`."""
+
+HEARTBEATS_BATCH: Final = 0.4
+"""10,000 nodes report 33 times a second, and waking up for an event costs more CPU than reading it.
+In a large cluster one read takes the events of nodes that arrive within this time."""
 
 FLEET_BATCH: Final = 1.5
 """A node that comes up changes several times. Its pool is reported once."""
@@ -22,20 +30,20 @@ RESYNC_BATCH: Final = 1.0
 VERIFY_BATCH: Final = 5.0
 """Watches often restart together. One resync and one comparison follow all of them."""
 
-# Reconcile again: what a plan waits for, where no watch tells of it.
+# Requeue: for what no watch reports.
 
 REQUEUE_NOW: Final = 0.1
-"""The status has what the next reconcile acts on."""
+"""The next reconcile acts on the status that this one wrote."""
 
 REQUEUE_LEFTOVER: Final = 2.0
 """The garbage collector is about to remove children of a deleted object of the same name."""
 
 REQUEUE_SOURCE: Final = 15.0
-"""The role does not allow a watch of ConfigMaps and Secrets, so they are read again."""
+"""The role does not allow a watch of ConfigMaps and Secrets, so the operator reads them again."""
 
 REQUEUE_UNWATCHED: Final = 30.0
-"""PriorityClasses, objects of others that hold a name, and the kinds of the Gateway API are not
-watched, so what is missing or taken is read again."""
+"""The operator does not watch PriorityClasses, foreign objects that hold a name, and the kinds of
+the Gateway API, so it reads again what is missing or taken."""
 
 REQUEUE_FORBIDDEN: Final = 60.0
 """People change a role or a quota. A shorter interval only fills logs."""
@@ -51,12 +59,12 @@ JOB_RETRY: Final = 10.0
 
 START_UP_RETRY: Final = 15.0
 LIST_RETRY: Final = 30.0
-"""The longest pauses between two tries to start, and between two tries of a list."""
+"""The longest pauses between two attempts to start, and between two attempts at a list."""
 
 READ_RETRY: Final = 0.2
 READ_RETRY_WITHIN: Final = 5.0
-"""A read that failed is retried once, after the first of these times or what the server asks for,
-and only within the second."""
+"""A failed read is retried once, after the first of these times or the server's Retry-After, and
+only within the second."""
 
 MAX_RETRY_AFTER: Final = 300.0
 """The longest Retry-After taken from an API server. A wrong header must not park a key."""
@@ -66,14 +74,15 @@ MAX_HUB_RETRY_AFTER: Final = 3600.0
 
 HUB_FIRST_RETRY: Final = 30.0
 HUB_LAST_RETRY: Final = 600.0
-"""Between two tries to read a model from the Hub, doubled each time."""
+"""Between two attempts to read a model from the Hub, doubled each time."""
 
 POD_METRICS_RETRY: Final = 300.0
-"""A pod that gave no metrics is left alone for this time: a NetworkPolicy may be the reason."""
+"""The operator asks a pod that gave no metrics again after this time: a NetworkPolicy may be the
+reason."""
 
 KOPF_BACKOFFS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 100_000)
-"""Between tries of one of kopf's requests. kopf ends the process when they end, which helps nobody
-in an outage that all replicas share: these last for a month."""
+"""Between attempts at one of kopf's requests. kopf ends the process after the last one, which helps
+no replica in an outage that all share: these last for a month."""
 
 KOPF_WORKER_IDLE: Final = 0.1
 """kopf has a task for each object with an event, and keeps it and the last event for this time. A
@@ -88,7 +97,7 @@ VERIFY: Final = 600.0
 """Between two comparisons of the stores with lists."""
 
 REPORT_FLEET: Final = 300.0
-"""Between two reports on the pools, and between two wakes of objects that wait for GPUs, where
+"""Between two reports on the pools, and between two reconciles of objects that wait for GPUs, where
 nothing changes."""
 
 CHECK_WATCHES: Final = 5.0
@@ -101,7 +110,7 @@ READ_CORRECTIONS: Final = 60.0
 """Between two reads of the ConfigMap of corrections."""
 
 READ_PRIORITY_CLASSES: Final = 600.0
-"""Between two lists of PriorityClasses, which are not watched."""
+"""Between two lists of PriorityClasses, which the operator does not watch."""
 
 REFRESH_MODEL: Final = 3600.0
 """Between two reads of a model whose revision is a branch or a tag."""
@@ -112,7 +121,7 @@ MEASURE_LAG: Final = 1.0
 # Timeouts.
 
 REQUEST_TIMEOUT: Final = 30.0
-"""One request to the API server. A reconcile's own deadline is a setting."""
+"""One request to the API server. The deadline of a reconcile is a setting."""
 
 CONNECT_TIMEOUT: Final = 10.0
 """A connection of kopf to the API server, until it is open."""
@@ -126,32 +135,32 @@ WATCH_TIMEOUT: Final = 300
 
 WATCH_SILENT: Final = 70.0
 """A watch that delivers nothing for this long is dead: the API server sends a bookmark every minute
-(KEP-956). Some proxies pass nothing on before the first of them."""
+(KEP-956). Some proxies forward nothing before the first of them."""
 
 EVENT_DUE: Final = 10.0
 """A watch delivers an own write within milliseconds, and within seconds under load. After this time
 the watch is suspect."""
 
 LIST_EVENT_DUE: Final = 2.0
-"""A watch delivers what a list shows within this time. Some node of a large fleet always has a
-heartbeat on its way."""
+"""A watch delivers what a list shows within this time. In a large fleet the heartbeat of some node
+is always on its way."""
 
 EXPECTATION: Final = 300.0
 """No event is on its way for longer than this; ExpectationsTimeout of the ReplicaSet controller
 (kubernetes pkg/controller/controller_utils.go)."""
 
 FORGET_DENIAL: Final = 900.0
-"""Whatever needs a right uses it every ten minutes or more often. A denial older than this concerns
-an object that is gone."""
+"""The operator uses each right that it needs every ten minutes or more often. A denial older than
+this concerns an object that is gone."""
 
 MAX_LAG: Final = 10.0
-"""An event loop that is this late is blocked by a call, and only a restart helps."""
+"""A call blocks an event loop that is this late, and only a restart helps."""
 
 HUB_ANSWER: Final = 60.0
 """The body of one answer of the Hub. The timeout of a request counts for each read alone."""
 
 POD_METRICS: Final = 3.0
-"""The metrics of one pod. Pods of one question are asked at the same time."""
+"""The metrics of one pod. The operator asks all pods of a query at the same time."""
 
 # Leader election.
 
@@ -159,12 +168,12 @@ LEASE: Final = 12.0
 RENEW_DEADLINE: Final = 8.0
 RENEW: Final = 2.0
 """A candidate sees a renewal up to 2.4 s late and takes over 12 s after that: within 15 s of the
-last sign of life, which client-go's 15 s, 10 s and 2 s exceed."""
+last renewal, which client-go's 15 s, 10 s and 2 s exceed."""
 
 # The end of the process.
 
 END_EVENTS: Final = 2.0
-"""For Events that wait to be written. Nothing depends on them."""
+"""For queued Events. Nothing depends on them."""
 
 END_KOPF: Final = 5.0
 """For kopf, after all other work has ended."""

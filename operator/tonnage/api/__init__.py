@@ -1,1 +1,1 @@
-"""The two kinds as pydantic models: the single source of the CRDs, and of what is parsed."""
+"""The two kinds as pydantic models, the source of the CRDs and of parsing."""

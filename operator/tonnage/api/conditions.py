@@ -1,4 +1,4 @@
-"""Conditions and reasons: the contract with kubectl wait, Argo CD, kstatus and people."""
+"""Condition types and reasons: a stable API for users, kubectl wait, Argo CD and kstatus."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -8,14 +8,14 @@ from pydantic import StringConstraints
 from tonnage.api.schema import ReportedModel
 
 MAX_MESSAGE_BYTES: Final = 1024
-"""Longest message of a condition, so that a status stays small whatever failed."""
+"""Maximum length of a condition message, to limit the size of a status."""
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of. Reconciling, Stalled and Degraded are present only when true,
-    InferencePoolApplied only where somebody asks for an InferencePool, or one is left,
-    PredictionAccurate only where vLLM's own measurement is known, ScalingActive only where the
-    load is to be followed."""
+    """Types of conditions. Reconciling, Stalled and Degraded are present only while true,
+    InferencePoolApplied only if the spec requests an InferencePool or one still exists,
+    PredictionAccurate only with a measurement of vLLM, and ScalingActive only with
+    spec.scaling.targets."""
 
     ACCEPTED = "Accepted"
     PLACED = "Placed"
@@ -31,7 +31,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition has its status; CamelCase, one word a cause, stable for automation."""
+    """Reason of a condition: one CamelCase word per cause, stable for automation."""
 
     # Accepted
     VALID = "Valid"
@@ -57,7 +57,6 @@ class Reason(StrEnum):
     # Progressing, Reconciling
     ROLLING_OUT = "RollingOut"
     ROLLOUT_PAUSED = "RolloutPaused"
-    STARTING = "Starting"
     WAITING = "Waiting"
     SETTLED = "Settled"
     # Available, Ready
@@ -93,17 +92,17 @@ class Reason(StrEnum):
 
 
 class Condition(ReportedModel):
-    """A condition as `metav1.Condition` has it."""
+    """A condition, as in metav1.Condition."""
 
     type: Annotated[str, StringConstraints(max_length=316)]
-    """Kind of the condition."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     observed_generation: int
-    """Generation of the spec that the condition speaks of."""
+    """Generation of the spec that the condition is based on."""
     last_transition_time: str
-    """When status changed last, RFC 3339 in UTC."""
+    """Time of the last change of status, RFC 3339 in UTC."""
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-    """One CamelCase word."""
+    """Reason for the status, in CamelCase."""
     message: Annotated[str, StringConstraints(max_length=32768)]
-    """One sentence for a person, with numbers."""
+    """Human-readable details, with numbers."""

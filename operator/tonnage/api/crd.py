@@ -1,8 +1,7 @@
 """The CustomResourceDefinitions, generated from the pydantic models.
 
-Kubernetes takes a structural subset of OpenAPI v3: no references, no unions. This module turns
-pydantic's JSON schema into that subset and adds what the models cannot say (printer columns,
-subresources, names).
+Kubernetes accepts a structural subset of OpenAPI v3: no references, no unions. This module converts
+pydantic's JSON schema to that subset and adds names, printer columns and subresources.
 """
 
 from copy import deepcopy
@@ -40,10 +39,10 @@ def crd_manifests() -> dict[str, Schema]:
 
 
 def structural_schema(model: type[ApiModel]) -> Schema:
-    """The model's schema as the API server takes it: no references, titles or nulls.
+    """The model's schema as the API server accepts it: no references, titles or nulls.
 
-    Defaults are kept for scalars only. A default on an object would make the API server write
-    that object into every spec that leaves it out; absent stays absent.
+    Defaults are kept for scalars only. With a default on an object, the API server would write that
+    object into every spec without it.
     """
     schema = model.model_json_schema(by_alias=True)
     return _structural(schema, schema.get("$defs", {}))
@@ -51,7 +50,7 @@ def structural_schema(model: type[ApiModel]) -> Schema:
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
     merged = _resolve(schema, definitions)
-    # Copied, because a model that is used twice must not become a YAML alias.
+    # A copy, because a model that is used twice must not become a YAML alias.
     kept = {key: deepcopy(value) for key, value in merged.items() if key in _KEPT}
     if "description" in kept:
         kept["description"] = " ".join(str(kept["description"]).split())
@@ -67,7 +66,7 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
         }
     if "items" in merged:
         kept["items"] = _structural(merged["items"], definitions)
-    # A structural schema knows no patterns of keys: those are left to the operator's own models.
+    # A structural schema has no patterns of keys: only the operator's own models check them.
     values = next(iter(merged.get("patternProperties", {}).values()), None)
     values = merged.get("additionalProperties") if values is None else values
     if isinstance(values, dict):
@@ -76,7 +75,7 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
 
 
 def _resolve(schema: Schema, definitions: Schema) -> Schema:
-    """Replace a reference, or a union with null, by what it stands for; outer keys win."""
+    """Replace a reference, or a union with null, with its schema; outer keys take precedence."""
     outer = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf")}
     if "$ref" in schema:
         inner = definitions[schema["$ref"].rsplit("/", 1)[1]]
@@ -93,8 +92,8 @@ def _inference_deployment_crd() -> Schema:
         plural="inferencedeployments",
         short_name="infd",
         scope="Namespaced",
-        description="InferenceDeployment declares a model and a workload. Tonnage decides which"
-        " pool of accelerators carries it, and says why in status.",
+        description="InferenceDeployment declares a model and a workload. The operator chooses"
+        " a pool of accelerators and reports the reasons in status.",
         spec=structural_schema(InferenceDeploymentSpec),
         status=_status_schema(InferenceDeploymentStatus),
         validations=[_NAME_RULE],
@@ -146,16 +145,16 @@ def _accelerator_pool_crd() -> Schema:
 
 
 def _status_schema(model: type[ApiModel]) -> Schema:
-    """A status whose objects are each replaced as a whole, but for the conditions.
+    """The schema of a status in which server-side apply replaces each object as a whole, except
+    conditions.
 
-    Their fields have one writer, the operator, so the API server need not keep, merge and send an
-    owner for each of them.
+    Only the operator writes these fields, so the API server need not track an owner for each.
     """
     schema = structural_schema(model)
     for name, value in schema["properties"].items():
-        written = value["items"] if value.get("x-kubernetes-list-type") == "map" else value
-        if name != "conditions" and written["type"] == "object":
-            written["x-kubernetes-map-type"] = "atomic"
+        element = value["items"] if value.get("x-kubernetes-list-type") == "map" else value
+        if name != "conditions" and element["type"] == "object":
+            element["x-kubernetes-map-type"] = "atomic"
     return schema
 
 

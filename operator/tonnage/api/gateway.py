@@ -1,4 +1,4 @@
-"""How a gateway finds the replicas: the kinds of the Gateway API that are made on request."""
+"""The objects of the Gateway API that the operator creates."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from tonnage.api.pod import Name
-from tonnage.api.schema import AS_A_NUMBER, ApiModel
+from tonnage.api.schema import STRICT_NUMBER, ApiModel
 
 
 class FailureMode(StrEnum):
-    """What a gateway does with requests while the endpoint picker does not answer."""
+    """How a gateway handles requests while the endpoint picker does not respond."""
 
     FAIL_OPEN = "FailOpen"
     FAIL_CLOSE = "FailClose"
@@ -19,8 +19,8 @@ class FailureMode(StrEnum):
 class ServicePort(ApiModel):
     """A port of a Service."""
 
-    number: Annotated[int, Field(ge=1, le=65535), AS_A_NUMBER]
-    """The Service's port, not that of its pods."""
+    number: Annotated[int, Field(ge=1, le=65535), STRICT_NUMBER]
+    """Port number of the Service, not of its pods."""
 
 
 class EndpointPickerRef(ApiModel):
@@ -29,22 +29,22 @@ class EndpointPickerRef(ApiModel):
     name: Name
     """Name of the Service."""
     port: ServicePort
-    """Its port that speaks Envoy's external processing protocol."""
+    """Port for Envoy's external processing protocol."""
     failure_mode: FailureMode = FailureMode.FAIL_CLOSE
-    """FailClose: requests are dropped while the picker does not answer. FailOpen: the gateway
-    chooses a replica itself. Default: FailClose."""
+    """While the endpoint picker does not respond, FailClose drops requests, and FailOpen lets the
+    gateway choose the replica. Default: FailClose."""
 
 
 class InferencePoolSpec(ApiModel):
-    """What the InferencePool has beside the replicas themselves."""
+    """Settings of the InferencePool."""
 
     endpoint_picker_ref: EndpointPickerRef
-    """The endpoint picker that chooses the replica for each request."""
+    """Endpoint picker that chooses the replica for each request."""
 
 
 class Gateway(ApiModel):
-    """Objects of the Gateway API that are kept beside the replicas; the Service is there anyway."""
+    """Objects of the Gateway API that the operator creates in addition to the Service."""
 
     inference_pool: InferencePoolSpec | None = None
-    """An InferencePool (inference.networking.k8s.io/v1) of the object's own name, which an
-    HTTPRoute can name as a backend. Default: none."""
+    """Creates an InferencePool (inference.networking.k8s.io/v1) with the name of the
+    InferenceDeployment, as a backend for HTTPRoutes. Default: none."""

@@ -1,4 +1,4 @@
-"""The InferenceDeployment's spec: a model and a workload, and how far the user wants a say."""
+"""The spec of an InferenceDeployment: model, workload and user settings."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -9,7 +9,7 @@ from tonnage.api.gateway import Gateway
 from tonnage.api.pod import EnvVar, PodTemplateOverrides
 from tonnage.api.scaling import Scaling
 from tonnage.api.schema import (
-    AS_A_NUMBER,
+    STRICT_NUMBER,
     ApiModel,
     Duration,
     ExactlyOne,
@@ -31,62 +31,62 @@ RepoId = Annotated[
 
 
 class SecretKeyRef(ApiModel):
-    """One key of a Secret in the namespace of the InferenceDeployment."""
+    """A key of a Secret in the namespace of the InferenceDeployment."""
 
     name: ObjectName
     """Name of the Secret."""
     key: Annotated[str, StringConstraints(min_length=1, max_length=253)] = "token"
-    """Key inside the Secret. Default: token."""
+    """Key in the Secret. Default: token."""
 
 
 class HuggingFaceSource(ApiModel):
-    """A repository on the Hugging Face Hub, or on what HF_ENDPOINT names."""
+    """A repository on the Hugging Face Hub, or on the server that HF_ENDPOINT names."""
 
     repo: RepoId
-    """Repository id, for example meta-llama/Llama-3.3-70B-Instruct."""
+    """Repository ID, for example meta-llama/Llama-3.3-70B-Instruct."""
     revision: Annotated[str, StringConstraints(min_length=1, max_length=200)] = "main"
-    """Branch, tag or commit; a 40-character commit makes every pod load the same bytes.
-    Default: main."""
+    """Branch, tag or commit. With a 40-character commit, every pod loads the same files. Default:
+    main."""
     token_secret_ref: SecretKeyRef | None = None
-    """Secret with an access token, for gated and private repositories. Default: none."""
+    """Secret with an access token for gated and private repositories. Default: none."""
 
 
 class ConfigMapSource(ApiModel):
-    """The model's facts from a ConfigMap in the namespace of the InferenceDeployment."""
+    """Model configuration in a ConfigMap in the namespace of the InferenceDeployment."""
 
     name: ObjectName
-    """Name of the ConfigMap. Key config.json is required; key model.safetensors.index.json
-    is used for the size of the weights where present."""
+    """Name of the ConfigMap. Key config.json is required. Key model.safetensors.index.json is
+    optional and gives the size of the weights."""
     load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """What vLLM is told to load: a repository id or a path in the container.
-    Default: spec.model.name."""
+    """Model that vLLM loads: a repository ID or a path in the container. Default: the served model
+    name."""
 
 
 class InlineSource(ApiModel):
-    """The model's facts written into the object itself."""
+    """Model configuration in the InferenceDeployment itself."""
 
     config: Annotated[
         dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     ]
-    """The content of the model's config.json."""
-    weights_bytes: Annotated[int, Field(ge=1, le=2**53), AS_A_NUMBER] | None = None
+    """Content of the model's config.json."""
+    weights_bytes: Annotated[int, Field(ge=1, le=2**53), STRICT_NUMBER] | None = None
     """Size of all weight files in bytes. Default: computed from the config."""
     load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """What vLLM is told to load: a repository id or a path in the container.
-    Default: spec.model.name."""
+    """Model that vLLM loads: a repository ID or a path in the container. Default: the served model
+    name."""
 
 
 class ModelFacts(ExactlyOne):
-    """Where the facts of a model on a volume come from. Exactly one of the fields is set."""
+    """Configuration of a model on a volume. Exactly one of the fields must be set."""
 
     config_map: ConfigMapSource | None = None
-    """A ConfigMap, for example the one that the Job printed by `tonnage inspect` writes."""
+    """A ConfigMap, for example one written by the Job that `tonnage inspect` prints."""
     inline: InlineSource | None = None
-    """The facts themselves."""
+    """Configuration in this object."""
 
 
 class PersistentVolumeClaimSource(ApiModel):
-    """Weights on a volume; the operator cannot look inside it, so the facts stand beside it."""
+    """Weights on a volume. The operator cannot read the volume, so `facts` describes the model."""
 
     claim_name: ObjectName
     """Name of the PersistentVolumeClaim in the namespace of the InferenceDeployment."""
@@ -96,36 +96,36 @@ class PersistentVolumeClaimSource(ApiModel):
             pattern=r"^([A-Za-z0-9_][\w.@+-]*(/[A-Za-z0-9_][\w.@+-]*)*)?$", max_length=512
         ),
     ] = ""
-    """Folder of the model below the volume's root. Default: the root."""
+    """Directory of the model, relative to the root of the volume. Default: the root."""
     facts: ModelFacts
-    """config.json and the size of the weights. Print the Job that gathers them with
-    `tonnage inspect --pvc CLAIM --path PATH`."""
+    """config.json and the size of the weights; loadFrom is ignored. `tonnage inspect --pvc CLAIM
+    --path PATH` prints a Job that collects them."""
 
 
 class ModelSource(ExactlyOne):
-    """Where the model comes from. Exactly one of the fields is set."""
+    """Source of the model. Exactly one of the fields must be set."""
 
     hugging_face: HuggingFaceSource | None = None
     """A Hugging Face repository."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A volume that holds the weights."""
+    """A volume with the weights."""
     config_map: ConfigMapSource | None = None
-    """Facts from a ConfigMap, for clusters where the operator reaches no Hub."""
+    """Model configuration in a ConfigMap, for clusters where the operator cannot reach a Hub."""
     inline: InlineSource | None = None
-    """Facts in the object itself."""
+    """Model configuration in this object."""
 
 
 class Model(ApiModel):
-    """The model to be served."""
+    """The model to serve."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
     """Served model name, as clients send it in requests. Default: metadata.name."""
     source: ModelSource
-    """Where the model comes from."""
+    """Source of the model."""
 
 
 class PlacementPolicy(StrEnum):
-    """Which of the feasible pools is taken."""
+    """How feasible pools are ranked."""
 
     LOWEST_COST = "LowestCost"
     FEWEST_GPUS = "FewestGPUs"
@@ -133,57 +133,58 @@ class PlacementPolicy(StrEnum):
 
 
 class TightFit(StrEnum):
-    """Whether a split is taken whose spare memory lies within the calculation's uncertainty."""
+    """Whether to avoid plans whose spare memory is within the uncertainty of the calculation."""
 
     AVOID = "Avoid"
     ACCEPT = "Accept"
 
 
 class PoolSelector(ApiModel):
-    """Selects AcceleratorPools by their labels."""
+    """Selects AcceleratorPools by label."""
 
     match_labels: Annotated[dict[str, str], Field(max_length=32)] = {}
-    """Labels that a pool must carry."""
+    """Labels that a pool must have."""
 
 
 class FallbackReturn(StrEnum):
-    """Whether replicas that fell back go to the better pool again."""
+    """Whether replicas return to their original pool after a fallback."""
 
     NEVER = "Never"
     WHEN_POSSIBLE = "WhenPossible"
 
 
 class Fallback(ApiModel):
-    """When a placement whose pool can no longer hold it moves to another pool."""
+    """When replicas migrate from a pool that lacks GPUs."""
 
     after: Duration = "10m"
-    """How long replicas may wait for GPUs of their pool before another is taken. Default: 10m."""
+    """How long replicas wait for GPUs of their pool before they migrate to another pool. Default:
+    10m."""
     back: FallbackReturn = FallbackReturn.NEVER
-    """Never: replicas that fell back stay where they are. WhenPossible: they return to the pool
-    they had to leave once it has had room for all of them for as long as
-    `rebalance.stabilizationWindow`. Default: Never."""
+    """Never: replicas stay where they are after a fallback. WhenPossible: they return to the
+    original pool once it has had capacity for all of them for `rebalance.stabilizationWindow`.
+    Default: Never."""
 
 
 class RebalancePolicy(StrEnum):
-    """Whether running replicas move to a cheaper pool."""
+    """Whether running replicas migrate to a cheaper pool."""
 
     NEVER = "Never"
     WHEN_CHEAPER_BY = "WhenCheaperBy"
 
 
 class Rebalance(ApiModel):
-    """When running replicas leave their pool though they could stay."""
+    """When running replicas migrate to a cheaper pool."""
 
     policy: RebalancePolicy = RebalancePolicy.NEVER
-    """Never or WhenCheaperBy. Default: Never."""
-    percent: Annotated[int, Field(ge=1, le=99), AS_A_NUMBER] = 20
-    """How much less per hour another pool must cost, in percent. Default: 20."""
+    """Never, or WhenCheaperBy: migrate to a pool that is cheaper by `percent`. Default: Never."""
+    percent: Annotated[int, Field(ge=1, le=99), STRICT_NUMBER] = 20
+    """Minimum difference in cost per hour, in percent. Default: 20."""
     stabilization_window: Duration = "30m"
-    """For how long that must have been so without a break. Default: 30m."""
+    """How long the other pool must stay cheaper before replicas migrate. Default: 30m."""
 
 
 class SpreadPolicy(StrEnum):
-    """Whether the replicas of one object may run on several pools at once."""
+    """Whether the replicas of an InferenceDeployment can run on several pools at once."""
 
     NEVER = "Never"
     WHEN_SHORT = "WhenShort"
@@ -191,45 +192,47 @@ class SpreadPolicy(StrEnum):
 
 
 class Spread(ApiModel):
-    """How replicas are split over several pools."""
+    """How replicas are distributed over several pools."""
 
     policy: SpreadPolicy | None = None
-    """Never: all replicas run on one pool. WhenShort: what the pool that was taken has no room for
-    runs on others beside it. ByCost: pools are filled one after the other in the order of
-    `placement.policy`, even where one of them could carry all. Default: Never."""
+    """Never: all replicas run on one pool. WhenShort: replicas that exceed the capacity of the
+    chosen pool run on other pools. ByCost: pools are filled in the order of `placement.policy`,
+    even if one has capacity for all replicas. Default: Never."""
     min_replicas_per_pool: PositiveInt | None = None
-    """Fewest replicas on a pool that is taken beside another. Default: 1."""
-    max_pools: Annotated[int, Field(ge=2, le=16), AS_A_NUMBER] | None = None
-    """Most pools at a time. Default: 4."""
+    """Minimum number of replicas on each additional pool. Default: 1."""
+    max_pools: Annotated[int, Field(ge=2, le=16), STRICT_NUMBER] | None = None
+    """Maximum number of pools. Default: 4."""
 
 
 class PlacementSpec(ApiModel):
-    """The user's say in the choice of the pool."""
+    """How the operator chooses the pool."""
 
     policy: PlacementPolicy = PlacementPolicy.LOWEST_COST
-    """LowestCost, FewestGPUs or HighestThroughput. Default: LowestCost."""
+    """How feasible pools are ranked: LowestCost, FewestGPUs or HighestThroughput. Default:
+    LowestCost."""
     accelerators: Annotated[list[str], Field(max_length=64)] | None = None
-    """Allow-list of accelerator ids, for example mi300x or h100-sxm-80gb. Default: all."""
+    """Allowed accelerator IDs, for example mi300x or h100-sxm-80gb. Default: all."""
     pool_selector: PoolSelector | None = None
-    """Only AcceleratorPools with these labels. Default: all pools."""
+    """Allowed AcceleratorPools, by label. Default: all pools."""
     fallback: Fallback = Fallback()
-    """When to leave a pool that can no longer hold the replicas."""
+    """When replicas migrate from a pool that lacks GPUs."""
     rebalance: Rebalance = Rebalance()
-    """When to leave a pool that could go on. Of all objects one moves at a time."""
+    """When running replicas migrate to a cheaper pool. Only one InferenceDeployment migrates at a
+    time."""
     spread: Spread = Spread()
-    """When replicas run on several pools at once."""
+    """How replicas are distributed over several pools."""
     max_cost_per_hour: Money | None = None
-    """Most that all replicas together may cost, in US dollars an hour; with `workload.longContext`
-    the replicas of each endpoint. Default: no bound."""
+    """Maximum cost of all replicas in US dollars per hour. With `workload.longContext`, it applies
+    to each endpoint. Default: no limit."""
     tight_fit: TightFit = TightFit.AVOID
-    """Avoid: a split whose spare memory lies within the uncertainty of the calculation comes after
-    all others. Accept: it counts as any other. Default: Avoid."""
+    """Avoid: plans whose spare memory is within the uncertainty of the calculation rank below
+    others. Accept: they rank like others. Default: Avoid."""
     allow: Annotated[list[str], Field(max_length=64)] = []
-    """Names of compatibility rules to be overridden, as printed in status.candidates."""
+    """Names of compatibility rules to override, as in status.candidates."""
 
 
 class VllmEngine(ApiModel):
-    """How vLLM is started."""
+    """Settings of vLLM."""
 
     version: (
         Annotated[
@@ -237,25 +240,28 @@ class VllmEngine(ApiModel):
         ]
         | None
     ) = None
-    """vLLM release, for example v0.32.0. Default: the newest release the operator knows."""
+    """vLLM release, for example v0.32.0. Default: the newest release that the operator supports."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """Image to be used instead of the vendor's. Default: by vendor and version."""
+    """Image of the vLLM container. Default: the pool's image, or the vendor's image of
+    `version`."""
     extra_args: Annotated[list[str], Field(max_length=64)] = []
-    """Further arguments of `vllm serve`, after those of the operator."""
+    """Additional arguments of `vllm serve`, after those of the operator."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
-    """Further environment variables of the vLLM container."""
+    """Additional environment variables of the vLLM container."""
     gpu_memory_utilization: Fraction | None = None
-    """Share of each GPU's memory vLLM may use. Default: vLLM's own default of the version."""
+    """Fraction of each GPU's memory that vLLM can use (--gpu-memory-utilization). Default: vLLM's
+    default."""
     max_num_seqs: PositiveInt | None = None
-    """Largest batch (vLLM's --max-num-seqs). Default: vLLM's own."""
+    """Maximum batch size in requests (vLLM's --max-num-seqs). Default: vLLM's default."""
     max_num_batched_tokens: PositiveInt | None = None
-    """Tokens of one step (vLLM's --max-num-batched-tokens). Default: vLLM's own."""
+    """Maximum number of tokens per step (vLLM's --max-num-batched-tokens). Default: vLLM's
+    default."""
     enforce_eager: StrictBool = False
-    """Run without CUDA or HIP graphs. Default: false."""
+    """Disables CUDA and HIP graphs. Default: false."""
 
 
 class Engine(ApiModel):
-    """The inference engine; vLLM is the only one today."""
+    """The inference engine. Only vLLM is supported."""
 
     vllm: VllmEngine = VllmEngine()
     """Settings of vLLM."""
@@ -270,73 +276,74 @@ class RolloutStrategy(StrEnum):
 
 
 class Approval(StrEnum):
-    """Whether a plan waits for a person before it is carried out."""
+    """Whether a plan requires approval."""
 
     AUTOMATIC = "Automatic"
     MANUAL = "Manual"
 
 
 class Rollout(ApiModel):
-    """How a change reaches the pods."""
+    """How changes are rolled out."""
 
     strategy: RolloutStrategy = RolloutStrategy.AUTO
-    """Surge starts the new replica first and needs spare GPUs; Recreate frees the GPUs first,
-    one replica at a time; Auto surges when the pool has spare GPUs now. Default: Auto."""
+    """Surge: start each new replica first, which needs spare GPUs. Recreate: stop old replicas
+    first, `maxUnavailable` at a time, or all if the GPUs per replica change. Auto: Surge if the
+    pool has spare GPUs, else Recreate. Default: Auto."""
     restarted_at: Moment | None = None
-    """A time, for example 2026-11-22T05:30:00Z. Another one than before starts all replicas anew,
-    by the strategy; `kubectl tonnage restart` writes it. Default: none."""
+    """Time in RFC 3339, for example 2026-11-22T05:30:00Z. A new value restarts all replicas.
+    `kubectl tonnage restart` sets it. Default: none."""
     progress_deadline: Duration | None = None
-    """How long a rollout may show no progress before its plan counts as failed, for example 45m.
-    Default: from the size of the model: the image, a slow first load, and the end of an old pod."""
+    """How long a rollout can make no progress before its plan fails, for example 45m. Default:
+    computed from the size of the model."""
     max_unavailable: PositiveInt | None = None
-    """Replicas that are replaced at a time where no GPUs are spare for a surge. Default: 1."""
+    """Maximum number of replicas replaced at a time without a surge. Default: 1."""
     paused: StrictBool | None = None
-    """True keeps what runs as it is: no replica is replaced or moved until it is false again; only
-    their number is followed. Default: false."""
+    """Prevents replacement and migration of replicas; scaling continues. Default: false."""
 
 
 class InferenceDeploymentSpec(ApiModel):
-    """What a user declares."""
+    """Desired state of the InferenceDeployment."""
 
     model: Model
-    """The model to be served."""
+    """The model to serve."""
     workload: Workload
-    """What it has to serve."""
-    replicas: Annotated[int, Field(ge=0, le=1000), AS_A_NUMBER] | None = None
-    """Copies of the model. Default: as many as the workload needs. 0 stops serving."""
+    """The requests to serve."""
+    replicas: Annotated[int, Field(ge=0, le=1000), STRICT_NUMBER] | None = None
+    """Number of replicas. 0 stops serving. Default: computed from `workload`, or from the load with
+    `scaling.targets`."""
     scaling: Scaling = Scaling()
-    """Bounds on what the workload gets by itself."""
+    """Bounds on the number of replicas, and targets for the load."""
     kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
-    """Element type of the KV cache (vLLM's --kv-cache-dtype). Default: auto."""
+    """Data type of the KV cache (vLLM's --kv-cache-dtype). Default: auto."""
     quantization: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$", max_length=64)] = (
         "auto"
     )
-    """vLLM's --quantization. Default: auto, what the checkpoint says."""
+    """Quantization method (vLLM's --quantization). auto: that of the checkpoint. Default: auto."""
     placement: PlacementSpec = PlacementSpec()
-    """The choice of the pool."""
+    """How the operator chooses the pool."""
     engine: Engine = Engine()
-    """The inference engine."""
+    """Settings of the inference engine."""
     rollout: Rollout = Rollout()
-    """How a change reaches the pods."""
+    """How changes are rolled out."""
     approval: Approval = Approval.AUTOMATIC
-    """Manual: whatever would start other replicas than those that run (pool, accelerator, split,
-    image, arguments) waits in status.proposedPlan until `approvedPlan` names it. Automatic: it is
-    carried out. Default: Automatic."""
+    """Manual: a plan that changes pool, accelerator, parallelism, image or arguments waits in
+    status.proposedPlan until `approvedPlan` has its hash. Automatic: plans need no approval.
+    Default: Automatic."""
     approved_plan: PlanHash | None = None
-    """With approval Manual: hash of the plan that may be carried out, as status.proposedPlan has
-    it. `kubectl tonnage approve` writes it; under GitOps it stands in Git. Default: none."""
+    """Hash of the approved plan (status.proposedPlan.hash), with approval Manual. `kubectl tonnage
+    approve` sets it. Default: none."""
     gateway: Gateway = Gateway()
-    """Objects of the Gateway API that are kept beside the replicas."""
+    """Objects of the Gateway API that the operator creates."""
     template: PodTemplateOverrides = PodTemplateOverrides()
-    """What the pods get beside what the operator renders."""
+    """Additional settings of the pods."""
 
     @model_validator(mode="after")
     def _check_targets(self) -> Self:
-        targets, most = self.scaling.targets, self.engine.vllm.max_num_seqs
-        asked = targets.running_requests if targets is not None else None
-        if asked is not None and most is not None and asked > most:
+        targets, batch = self.scaling.targets, self.engine.vllm.max_num_seqs
+        target = targets.running_requests if targets is not None else None
+        if target is not None and batch is not None and target > batch:
             raise ValueError(
-                f"scaling.targets.runningRequests {asked} is above engine.vllm.maxNumSeqs {most}: "
-                "no replica ever runs so many; lower the one or raise the other"
+                f"scaling.targets.runningRequests {target} is above engine.vllm.maxNumSeqs {batch}:"
+                " no replica can run so many; lower runningRequests or raise maxNumSeqs"
             )
         return self

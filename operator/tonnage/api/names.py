@@ -1,4 +1,4 @@
-"""Names that appear in the cluster: API group, label keys, field managers."""
+"""Names in the cluster: API group, label keys, annotations and field managers."""
 
 from typing import Final
 
@@ -10,54 +10,54 @@ INFERENCE_DEPLOYMENT: Final = "InferenceDeployment"
 ACCELERATOR_POOL: Final = "AcceleratorPool"
 
 LABEL_OWNER: Final = f"{GROUP}/inferencedeployment"
-"""On every child and pod: the name of the InferenceDeployment it belongs to."""
+"""On every child and pod: the name of its InferenceDeployment."""
 
 LABEL_PLACEMENT: Final = f"{GROUP}/placement"
-"""On every child Deployment and pod of one placement: the placement's name."""
+"""On every child Deployment and pod: the name of its placement."""
 
 LABEL_CONTEXT: Final = f"{GROUP}/context"
-"""Where requests are told apart by length: short or long, on the Services, Deployments and pods of
-an endpoint, and on the InferenceDeployment of the long ones."""
+"""On the Services, Deployments and pods of an endpoint by request length, and on the
+InferenceDeployment for long requests: short or long."""
 
 LABEL_SHARD: Final = f"{GROUP}/shard"
-"""On a Node, an AcceleratorPool, an InferenceDeployment, and all that belongs to one: which of
-several operators it is for. Without it, it is for the operator that has no shard."""
+"""On a Node, an AcceleratorPool, an InferenceDeployment and its children: the operator that manages
+the object. Without the label, the operator without a shard manages it."""
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tonnage"
 
 LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
-"""Kueue's own: the LocalQueue whose quota an object's pods take."""
+"""Label of Kueue: the LocalQueue whose quota the pods of an object use."""
 
 LABEL_DISCOVERED: Final = f"{GROUP}/discovered"
-"""On an AcceleratorPool that the operator made itself for nodes no declared pool selects."""
+"""On an AcceleratorPool that the operator created for nodes that no declared pool selects."""
 
 ANNOTATION_PLACED_FOR: Final = f"{GROUP}/placed-for"
-"""On a child Deployment: digest of the part of the spec that its place was chosen for."""
+"""On a child Deployment: digest of the part of the spec that determined its placement."""
 
 ANNOTATION_PLACEMENT: Final = f"{GROUP}/placement"
-"""On a child Deployment: pool, accelerator and degrees it was rendered for, as JSON."""
+"""On a child Deployment: pool, accelerator and parallelism of its placement, as JSON."""
 
 ANNOTATION_MOVED: Final = f"{GROUP}/moved"
-"""On a child Deployment: from which pool its replicas came, when and why, as JSON."""
+"""On a child Deployment: the pool from which its replicas migrated, when and why, as JSON."""
 
 ANNOTATION_RESTARTED_AT: Final = f"{GROUP}/restarted-at"
-"""On a pod: spec.rollout.restartedAt; another time means the pods roll."""
+"""On a pod: spec.rollout.restartedAt; a new time rolls the pods."""
 
 ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
-"""On a child Service: name of the InferencePool that there is, or may be, beside it."""
+"""On a child Service: name of the InferencePool that exists, or can exist, for it."""
 
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"
 
 VLLM_CONTAINER: Final = "vllm"
-"""Name of the container that runs vLLM in every pod the operator makes."""
+"""Name of the vLLM container in every pod of the operator."""
 
 MAX_NAME_LENGTH: Final = 63
-"""A DNS label: the length that Service names and label values may have."""
+"""Length of a DNS label, the limit of Service names and label values."""
 
 ANNOTATION_RENDERED: Final = f"{GROUP}/rendered"
-"""On a child: digest of what was rendered; another digest means the child is to be applied."""
+"""On a child: digest of the rendered object; the operator applies a child whose digest differs."""
 
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
-"""On a child Deployment: digest of its pod template; another digest means the pods roll."""
+"""On a child Deployment: digest of its pod template; a new digest rolls the pods."""

@@ -1,4 +1,4 @@
-"""From what the API server stores to the models, with errors a person can act on."""
+"""Parses stored objects into the models, with errors that name the field to change."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.redact import redact
 from tonnage.api.schema import ApiModel
+from tonnage.api.text import redact
 
 Parsed = TypeVar("Parsed", bound=ApiModel)
 
@@ -16,27 +16,27 @@ _MAX_ERRORS: Final = 5
 _MAX_INPUT_CHARS: Final = 60
 _MAX_KEY_CHARS: Final = 253
 _MAX_DEPTH: Final = 100
-"""Deepest nesting; a config.json within a spec stays below 20."""
+"""Maximum nesting; a config.json in a spec has fewer than 20 levels."""
 _ENV: Final = "env"
-"""Variables of a container, whose values may be secrets whatever their names."""
+"""Field of environment variables; every value can be a secret."""
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 
 
 class InvalidSpecError(ValueError):
-    """A spec the models refuse; the message names each field, its value and what was expected."""
+    """A spec that the models reject. The message has each field, its value and the expected one."""
 
 
 def parse_spec(raw: object) -> InferenceDeploymentSpec:
-    """The spec of an InferenceDeployment. Raises InvalidSpecError."""
+    """Parse the spec of an InferenceDeployment. Raises InvalidSpecError."""
     return parse_model(InferenceDeploymentSpec, raw, "spec")
 
 
 def parse_model(model: type[Parsed], raw: object, field: str) -> Parsed:
-    """`raw` as `model`; `field` is where it stands in the object. Raises InvalidSpecError."""
+    """Parse `raw` as `model`; `field` is its path in the object. Raises InvalidSpecError."""
     try:
-        return model.model_validate(_without_nulls(raw, _MAX_DEPTH))
+        return model.model_validate(_drop_nulls(raw, _MAX_DEPTH))
     except ValidationError as error:
         raise InvalidSpecError(_describe(error, field)) from None
     except _TooDeepError:
@@ -49,23 +49,21 @@ def parse_duration(text: str) -> float:
 
 
 class _TooDeepError(Exception):
-    """What is read calls itself for each level, and Python bounds that by ending the call."""
+    """The value is nested too deeply for recursive parsing."""
 
 
-def _without_nulls(raw: object, levels: int) -> object:
+def _drop_nulls(raw: object, levels: int) -> object:
     """Drop null fields, as the API server does before it applies defaults.
 
-    Raises _TooDeepError for more than so many levels.
+    Raises _TooDeepError for more than `levels` levels.
     """
     if not isinstance(raw, dict | list):
         return raw
     if not levels:
         raise _TooDeepError
     if isinstance(raw, list):
-        return [_without_nulls(value, levels - 1) for value in raw]
-    return {
-        key: _without_nulls(value, levels - 1) for key, value in raw.items() if value is not None
-    }
+        return [_drop_nulls(value, levels - 1) for value in raw]
+    return {key: _drop_nulls(value, levels - 1) for key, value in raw.items() if value is not None}
 
 
 def _describe(error: ValidationError, field: str) -> str:
@@ -77,7 +75,7 @@ def _describe(error: ValidationError, field: str) -> str:
 
 
 def _describe_one(problem: Any, field: str) -> str:
-    path = ".".join([field, *(_shortened(str(part), _MAX_KEY_CHARS) for part in problem["loc"])])
+    path = ".".join([field, *(_shorten(str(part), _MAX_KEY_CHARS) for part in problem["loc"])])
     if problem["type"] == "missing":
         return f"{path}: is required"
     if problem["type"] == "extra_forbidden":
@@ -88,15 +86,15 @@ def _describe_one(problem: Any, field: str) -> str:
 
 
 def _show(value: object, location: Iterable[object]) -> str:
-    """The value for the person who wrote it; of what may hold a secret only what it is."""
+    """The value for the message; only the type if the value can be a secret."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):
         return "a list"
     if _ENV in location:
         return f"a {type(value).__name__} that is not shown"
-    return _shortened(redact(repr(value)), _MAX_INPUT_CHARS)
+    return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)
 
 
-def _shortened(text: str, characters: int) -> str:
+def _shorten(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[:characters] + "..."

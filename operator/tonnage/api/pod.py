@@ -1,14 +1,14 @@
-"""The few fields of a pod template a user may add to.
+"""The fields of a pod template that a user can set.
 
-A list of what is allowed, not of what is forbidden: a field that is not here (hostPath,
-privileged, hostNetwork, ...) cannot be smuggled into a pod.
+The models list the allowed fields, not the forbidden ones: no user can set a field that is not here
+(hostPath, privileged, hostNetwork, ...).
 """
 
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
-from tonnage.api.schema import AS_A_NUMBER, ApiModel, ExactlyOne
+from tonnage.api.schema import STRICT_NUMBER, ApiModel, ExactlyOne
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Quantity = Annotated[
@@ -18,18 +18,18 @@ StringMap = Annotated[dict[str, str], Field(max_length=64)]
 
 
 class KeySelector(ApiModel):
-    """One key of a Secret or ConfigMap."""
+    """A key of a Secret or ConfigMap."""
 
     name: Name
     """Name of the object in the pod's namespace."""
     key: Name
-    """Key inside the object."""
+    """Key in the object."""
     optional: StrictBool | None = None
-    """Whether the pod starts without it. Default: false."""
+    """Whether the pod can start without the key. Default: false."""
 
 
 class EnvVarSource(ExactlyOne):
-    """Where the value of a variable comes from. Exactly one of the fields is set."""
+    """Source of the value. Exactly one of the fields must be set."""
 
     secret_key_ref: KeySelector | None = None
     """A key of a Secret."""
@@ -54,9 +54,9 @@ class EnvVar(ApiModel):
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
     """Name of the variable."""
     value: str | None = None
-    """Its value."""
+    """Value of the variable. Default: empty."""
     value_from: EnvVarSource | None = None
-    """Where its value comes from, instead of value."""
+    """Source of the value, instead of value."""
 
     @model_validator(mode="after")
     def _check_one_origin(self) -> Self:
@@ -66,12 +66,12 @@ class EnvVar(ApiModel):
 
 
 class ClaimVolume(ApiModel):
-    """A volume by its claim."""
+    """A PersistentVolumeClaim as a volume."""
 
     claim_name: Name
     """Name of the PersistentVolumeClaim."""
     read_only: StrictBool | None = None
-    """Mount it read-only. Default: false."""
+    """Whether the volume is read-only. Default: false."""
 
 
 class SecretVolume(ApiModel):
@@ -89,19 +89,19 @@ class ConfigMapVolume(ApiModel):
 
 
 class EmptyDirVolume(ApiModel):
-    """Space that lives as long as the pod."""
+    """A temporary directory with the lifetime of the pod."""
 
     medium: Literal["", "Memory"] | None = None
-    """Memory for a tmpfs. Default: the node's disk."""
+    """Memory for tmpfs. Default: the disk of the node."""
     size_limit: Quantity | None = None
-    """Largest size. Default: no limit."""
+    """Maximum size. Default: no limit."""
 
 
 class Volume(ExactlyOne):
-    """A volume of the pod. Exactly one source is set."""
+    """A volume of the pod. Exactly one source must be set."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """Name that volumeMounts refer to."""
+    """Name of the volume, for volumeMounts."""
     persistent_volume_claim: ClaimVolume | None = None
     """A PersistentVolumeClaim."""
     secret: SecretVolume | None = None
@@ -109,27 +109,27 @@ class Volume(ExactlyOne):
     config_map: ConfigMapVolume | None = None
     """A ConfigMap."""
     empty_dir: EmptyDirVolume | None = None
-    """Scratch space."""
+    """A temporary directory."""
 
 
 class VolumeMount(ApiModel):
-    """Where a volume appears in the vLLM container."""
+    """A volume mounted into the vLLM container."""
 
     name: Name
     """Name of the volume."""
     mount_path: Annotated[str, StringConstraints(pattern=r"^/", max_length=512)]
-    """Path in the container."""
+    """Absolute path in the container."""
     sub_path: str | None = None
-    """Path inside the volume. Default: its root."""
+    """Path in the volume. Default: the root of the volume."""
     read_only: StrictBool | None = None
-    """Mount it read-only. Default: false."""
+    """Whether the mount is read-only. Default: false."""
 
 
 _EVERY_KEY: Final = "a toleration of every key needs operator Exists"
 _NO_VALUE: Final = "operator Exists takes no value"
 _NO_EXECUTE: Final = "tolerationSeconds needs effect NoExecute"
-# What no pod may have (Kubernetes pkg/apis/core/validation ValidateTolerations) is refused here
-# already: a pool's mistake would else come up in every object that is placed on it.
+# The rules of Kubernetes (pkg/apis/core/validation ValidateTolerations), checked here already:
+# otherwise a mistake in a pool would fail every object placed on it.
 _EXISTS: Final = "has(self.operator) && self.operator == 'Exists'"
 _TOLERATION_RULES: Final = {
     _EVERY_KEY: f"has(self.key) && self.key != '' || {_EXISTS}",
@@ -150,15 +150,15 @@ class Toleration(ApiModel):
     )
 
     key: Annotated[str, StringConstraints(max_length=317)] | None = None
-    """Key of the taint. Default: every key."""
+    """Key of the taint. Default: all keys, with operator Exists."""
     operator: Literal["Exists", "Equal"] | None = None
     """Exists or Equal. Default: Equal."""
     value: Annotated[str, StringConstraints(max_length=63)] | None = None
-    """Value of the taint, for Equal. Default: the empty value."""
+    """Value of the taint, with operator Equal. Default: empty."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint. Default: every effect."""
-    toleration_seconds: Annotated[int, AS_A_NUMBER] | None = None
-    """How long a NoExecute taint is tolerated. Default: for ever."""
+    """Effect of the taint. Default: all effects."""
+    toleration_seconds: Annotated[int, STRICT_NUMBER] | None = None
+    """Seconds that a NoExecute taint is tolerated. Default: forever."""
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
@@ -172,55 +172,55 @@ class Toleration(ApiModel):
 
 
 class LocalObjectReference(ApiModel):
-    """An object of the pod's namespace by name."""
+    """An object in the namespace of the pod."""
 
     name: Name
     """Name of the object."""
 
 
 class ResourceLists(ApiModel):
-    """CPU and memory of the vLLM container; GPUs are set by the operator."""
+    """CPU and memory of the vLLM container. The operator sets GPUs."""
 
     requests: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field()] = {}
-    """What the scheduler sets aside. Default: by model size."""
+    """Resource requests. Default: the limits, or computed from the model size and GPUs."""
     limits: Annotated[dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity], Field()] = {}
-    """What the container may use at most. Default: none."""
+    """Resource limits. Default: none."""
 
 
 class TemplateMetadata(ApiModel):
     """Labels and annotations of the pods."""
 
     labels: StringMap = {}
-    """Further labels of the pods. Keys of tonnage.dev and of GitOps tools are refused."""
+    """Additional labels. Keys of tonnage.dev and of GitOps tools are not allowed."""
     annotations: StringMap = {}
-    """Further annotations of the pods."""
+    """Additional annotations."""
 
 
 class TemplateSpec(ApiModel):
-    """Fields of the pods' spec."""
+    """Additional fields of the pod spec."""
 
     service_account_name: Name | None = None
-    """ServiceAccount of the pods; its token is not mounted. Default: the namespace's default."""
+    """ServiceAccount of the pods. Its token is not mounted. Default: the default ServiceAccount."""
     priority_class_name: Name | None = None
     """PriorityClass of the pods. Default: none."""
     runtime_class_name: Name | None = None
     """RuntimeClass of the pods. Default: none."""
     image_pull_secrets: Annotated[list[LocalObjectReference], Field(max_length=16)] = []
-    """Secrets for pulling the image."""
+    """Secrets to pull the image."""
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
-    """Taints tolerated beside those of the pool."""
+    """Tolerations in addition to those of the pool."""
     resources: ResourceLists = ResourceLists()
     """CPU and memory of the vLLM container."""
     volumes: Annotated[list[Volume], Field(max_length=32)] = []
-    """Further volumes."""
+    """Additional volumes."""
     volume_mounts: Annotated[list[VolumeMount], Field(max_length=32)] = []
-    """Where they appear in the vLLM container."""
+    """Additional volume mounts of the vLLM container."""
 
 
 class PodTemplateOverrides(ApiModel):
-    """What the pods get beside what the operator renders."""
+    """Additional settings of the pods."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    """Labels and annotations."""
+    """Labels and annotations of the pods."""
     spec: TemplateSpec = TemplateSpec()
-    """Fields of the pods' spec."""
+    """Additional fields of the pod spec."""

@@ -1,11 +1,11 @@
-"""How many replicas there are where `spec.replicas` is absent: bounds, and what load asks for."""
+"""The number of replicas without `spec.replicas`: bounds and load targets."""
 
 from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from tonnage.api.schema import (
-    AS_A_NUMBER,
+    STRICT_NUMBER,
     ApiModel,
     Duration,
     Fraction,
@@ -28,8 +28,8 @@ _TARGETS: Final = (
 
 
 class ScalingTargets(ApiModel):
-    """What vLLM's own metrics may come to. There are as many replicas as the target needs that
-    needs most of them. At least one of the fields is set."""
+    """Targets for the metrics of vLLM. The target that needs the most replicas applies. At least
+    one of the fields must be set."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -42,20 +42,21 @@ class ScalingTargets(ApiModel):
         }
     )
 
-    waiting_requests: Annotated[int, Field(ge=1, le=1_000_000), AS_A_NUMBER] | None = None
-    """Requests that may wait for each replica (vllm:num_requests_waiting). Default: no target."""
+    waiting_requests: Annotated[int, Field(ge=1, le=1_000_000), STRICT_NUMBER] | None = None
+    """Target number of waiting requests per replica (vllm:num_requests_waiting). Default: no
+    target."""
     kv_cache_usage: Fraction | None = None
-    """Share of the KV cache that may be in use (vllm:kv_cache_usage_perc), for example 0.8.
-    Requests that wait count as if they ran. Default: no target."""
+    """Target usage of the KV cache (vllm:kv_cache_usage_perc), for example 0.8. Waiting requests
+    count as running. Default: no target."""
     running_requests: PositiveInt | None = None
-    """Requests that each replica may run at once (vllm:num_requests_running). Default: no
+    """Target number of running requests per replica (vllm:num_requests_running). Default: no
     target."""
     time_to_first_token: PositiveDuration | None = None
-    """Mean time from a request to its first token (vllm:time_to_first_token_seconds), for example
-    2s. Default: no target."""
+    """Target mean time from a request to its first token (vllm:time_to_first_token_seconds), for
+    example 2s. Default: no target."""
     time_per_output_token: PositiveDuration | None = None
-    """Mean time between two tokens of a request (vllm:inter_token_latency_seconds), for example
-    60ms. Default: no target."""
+    """Target mean time between two tokens of a request (vllm:inter_token_latency_seconds), for
+    example 60ms. Default: no target."""
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
@@ -65,36 +66,35 @@ class ScalingTargets(ApiModel):
 
 
 class ScalingDirection(ApiModel):
-    """How soon the number of replicas follows the load in one direction."""
+    """How fast the number of replicas follows the load in one direction."""
 
     stabilization_window: Duration
-    """For how long the load must have asked for it without a break, for example 10m; 0s: at
-    once."""
+    """How long the load must call for the change, for example 10m. 0s: scale immediately."""
 
 
 class QueuedRequests(ApiModel):
-    """A gauge of requests that wait in front of the replicas, as a gateway exports it."""
+    """Gauge of the requests that wait in front of the replicas, exported by a gateway."""
 
     metric: MetricName
-    """Name of the metric, for example gateway_queued_requests. All its series are added up."""
+    """Name of the metric, for example gateway_queued_requests. The operator adds up its series."""
     match_labels: Annotated[
         dict[LabelName, Annotated[str, StringConstraints(max_length=256)]],
         Field(min_length=1, max_length=16),
     ]
-    """Labels that tell the requests for this model from all others; at least one."""
+    """Labels that select the requests for this model. At least one is required."""
 
 
 class ScaleToZero(ApiModel):
-    """Leave to stop serving while nobody asks for anything."""
+    """Scaling to zero while there are no requests."""
 
     after: Duration | None = None
-    """For how long no request must have run or waited. Default: 15m."""
+    """Time without running or waiting requests before scaling to zero. Default: 15m."""
     queued_requests: QueuedRequests
-    """What starts the replicas again: vLLM counts no requests while there is none."""
+    """Metric of waiting requests to scale up from zero; without replicas, vLLM reports none."""
 
 
 class Scaling(ApiModel):
-    """Bounds on the replicas where `spec.replicas` is absent, and what load asks for."""
+    """Bounds on the number of replicas without `spec.replicas`, and load targets."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -111,32 +111,32 @@ class Scaling(ApiModel):
         }
     )
 
-    min_replicas: Annotated[int, Field(ge=1, le=1000), AS_A_NUMBER] = 1
-    """Fewest replicas while there is anything to serve. Default: 1."""
-    max_replicas: Annotated[int, Field(ge=1, le=1000), AS_A_NUMBER] = 64
-    """Most replicas; a workload that needs more is placed with so many and told so. Default: 64."""
+    min_replicas: Annotated[int, Field(ge=1, le=1000), STRICT_NUMBER] = 1
+    """Minimum number of replicas, unless scaled to zero. Default: 1."""
+    max_replicas: Annotated[int, Field(ge=1, le=1000), STRICT_NUMBER] = 64
+    """Maximum number of replicas, even if the workload needs more. Default: 64."""
     targets: ScalingTargets | None = None
-    """Follow the load that a Prometheus measures. With spec.replicas the number is only told, in
-    status.scaling and as metric tonnage_wanted_replicas. Default: as many replicas as
-    spec.workload needs, whatever the load is."""
+    """Targets for the load that Prometheus measures. With `spec.replicas`, the operator only
+    reports the number, in status.scaling and metric tonnage_wanted_replicas. Default: only
+    `spec.workload` sets the number."""
     scale_up: ScalingDirection | None = None
-    """Toward more replicas. Default: at once."""
+    """Scaling to more replicas. Default: immediate."""
     scale_down: ScalingDirection | None = None
-    """Toward fewer replicas. Default: 5m."""
+    """Scaling to fewer replicas. Default: after 5m."""
     scale_to_zero: ScaleToZero | None = None
-    """Leave to stop serving while nobody asks for anything. Default: never below minReplicas."""
+    """Scaling to zero while there are no requests. Default: never below minReplicas."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
                 f"minReplicas {self.min_replicas} is above maxReplicas {self.max_replicas}; "
-                "lower the one or raise the other"
+                "lower minReplicas or raise maxReplicas"
             )
         return self
 
     @model_validator(mode="after")
-    def _check_what_brings_it_back(self) -> Self:
+    def _check_scale_to_zero(self) -> Self:
         if self.scale_to_zero is not None and self.targets is None:
             raise ValueError(
                 "scaleToZero is set and targets is not; set a target, for example waitingRequests"

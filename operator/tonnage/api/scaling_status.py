@@ -1,4 +1,4 @@
-"""What the measured load asks for, as the status of an InferenceDeployment tells it."""
+"""The number of replicas for the measured load, in the status of an InferenceDeployment."""
 
 from typing import Annotated
 
@@ -8,64 +8,64 @@ from tonnage.api.schema import ReportedModel
 
 
 class PastRecommendation(ReportedModel):
-    """A number of replicas that was recommended once and still holds the present one back."""
+    """A past recommendation that the stabilization window still includes."""
 
     replicas: int
-    """The number."""
+    """Recommended number of replicas."""
     until: str
-    """When it was recommended last, RFC 3339 in UTC."""
+    """End of the recommendation, RFC 3339 in UTC."""
 
 
 class FullReplicaStatus(ReportedModel):
-    """What one replica is reckoned to carry at its fullest."""
+    """Estimated capacity of one replica at full load."""
 
     requests_at_once: int
-    """Typical requests that it holds at once."""
+    """Concurrent requests of typical size."""
     max_num_seqs: int
-    """Requests that vLLM schedules at once, whatever their size."""
+    """Maximum number of requests that vLLM schedules at once."""
     tokens_per_second: float | None = None
-    """What it generates then, by the estimate; absent where figures lack."""
+    """Estimated generated tokens per second. Absent without an estimate."""
     slowdown_per_request: float | None = None
-    """By how much of the time between two tokens of a lone request each further request adds to it,
-    by the estimate; absent where figures lack."""
+    """Estimated increase of the time between two tokens per additional request, as a fraction of
+    the time with one request. Absent without an estimate."""
 
 
-class BesideReplicaStatus(ReportedModel):
-    """The same of a replica of a placement beside the first (spec.placement.spread)."""
+class SecondaryReplicaStatus(ReportedModel):
+    """Estimated capacity of one replica of an additional placement (spec.placement.spread)."""
 
     placement: str
     """Name of the placement."""
     replica: FullReplicaStatus
-    """One of its replicas."""
+    """One replica of the placement at full load."""
 
 
 class ScalingStatus(ReportedModel):
-    """What the measured load asks for (spec.scaling.targets)."""
+    """Number of replicas for the measured load (spec.scaling.targets)."""
 
     wanted_replicas: int
-    """Replicas that the load asks for, after stabilization and within the bounds."""
+    """Number of replicas after stabilization, within the bounds."""
     recommended_replicas: int
-    """Replicas that it asks for at this moment."""
+    """Number of replicas for the current load."""
     reason: str
-    """Reason of condition ScalingActive when this was found."""
+    """Reason of condition ScalingActive."""
     message: str
-    """Why: one sentence with numbers of the moment when they changed last."""
+    """Details, with numbers from the last change of this status."""
     higher: Annotated[
         list[PastRecommendation] | None,
         Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = None
-    """Higher recommendations of the past that the stabilization window may still heed."""
+    """Past higher recommendations that the stabilization window still includes."""
     lower: Annotated[
         list[PastRecommendation] | None,
         Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = None
-    """Lower ones."""
+    """Past lower recommendations that the stabilization window still includes."""
     placement: str | None = None
-    """Name of the placement that the numbers are meant for: another takes another number."""
+    """Name of the placement that the numbers apply to."""
     replica: FullReplicaStatus | None = None
-    """One replica of that placement at its fullest; absent while that is not known."""
+    """One replica of that placement at full load. Absent if unknown."""
     beside: Annotated[
-        list[BesideReplicaStatus] | None,
+        list[SecondaryReplicaStatus] | None,
         Field(json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = None
-    """One replica of each placement beside that one; absent where replicas are not spread."""
+    """One replica of each additional placement at full load. Absent without spread."""

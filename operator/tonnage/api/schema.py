@@ -1,4 +1,4 @@
-"""The base of all API models: camelCase outside, frozen inside, unknown fields refused."""
+"""Base classes and types of the API models."""
 
 from typing import Annotated, Any, Final, Self
 
@@ -15,7 +15,7 @@ from pydantic_core import PydanticKnownError
 
 
 class ApiModel(BaseModel):
-    """A piece of an API object; instances are immutable and compare by value."""
+    """A part of an API object. Instances are immutable and compare by value."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -24,36 +24,36 @@ class ApiModel(BaseModel):
         frozen=True,
         # A field's docstring becomes its OpenAPI description, which `kubectl explain` prints.
         use_attribute_docstrings=True,
-        # A value may be a secret; `api.parse` shows those that cannot be one.
+        # A value can be a secret; `api.parse` shows the others.
         hide_input_in_errors=True,
     )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Itself, since it never changes: pydantic copies defaults for each object that it reads,
-        and that took two thirds of the reading."""
+        """Return the immutable object itself: pydantic copies defaults for each object that it
+        parses, which took two thirds of the time."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The object as the API server takes it: camelCase keys, unset fields left out."""
+        """The object as the API server accepts it: camelCase keys, no unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class ReportedModel(ApiModel):
-    """A piece of a status. What a newer version wrote beside it is passed over, so that after a
-    rollback the operator reads the rest: who waited, what moves, what was found."""
+    """A part of a status. It ignores unknown fields, so that the operator can read a status that a
+    newer version wrote."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class ExactlyOne(ApiModel):
-    """A choice: one field is set and all others are not.
+    """A model of which exactly one optional field must be set.
 
-    The same rule stands in the CRD as CEL, so that the API server refuses a wrong choice at once.
+    The CRD has the same rule in CEL, so that the API server rejects a wrong object.
     """
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Write the rule into the schema of each subclass, over its own choices."""
+        """Add the rule for the fields of each subclass to its schema."""
         super().__pydantic_init_subclass__(**kwargs)
         names = cls._choices()
         listed = ", ".join(f"has(self.{name})" for name in names)
@@ -68,7 +68,7 @@ class ExactlyOne(ApiModel):
 
     @classmethod
     def _choices(cls) -> list[str]:
-        """Aliases of the fields that are choices: those that may be absent."""
+        """Aliases of the optional fields."""
         return [
             field.alias or name
             for name, field in cls.model_fields.items()
@@ -79,15 +79,15 @@ class ExactlyOne(ApiModel):
     def _check_exactly_one(self) -> Self:
         chosen = [name for name, value in self.to_dict().items() if name in self._choices()]
         if len(chosen) != 1:
-            found = f"found {', '.join(chosen)}" if chosen else "found none"
-            raise ValueError(f"set exactly one of {', '.join(self._choices())}; {found}")
+            problem = f"found {', '.join(chosen)}" if chosen else "found none"
+            raise ValueError(f"set exactly one of {', '.join(self._choices())}; {problem}")
         return self
 
 
 Duration = Annotated[
     str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$", max_length=32)
 ]
-"""A duration as Kubernetes writes it, for example 90s, 10m, 1h30m."""
+"""A duration in Kubernetes format, for example 90s, 10m, 1h30m."""
 
 PositiveDuration = Annotated[
     str,
@@ -98,7 +98,7 @@ PositiveDuration = Annotated[
         max_length=32,
     ),
 ]
-"""A duration above 0: one of its numbers has a digit that is not 0."""
+"""A duration above 0: at least one digit is not 0."""
 
 Moment = Annotated[
     str,
@@ -108,27 +108,27 @@ Moment = Annotated[
         max_length=40,
     ),
 ]
-"""A point in time as RFC 3339 writes it, for example 2026-11-22T05:30:00Z."""
+"""A time in RFC 3339, for example 2026-11-22T05:30:00Z."""
 
 PlanHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-"""Names a plan by its content: 16 hexadecimal digits."""
+"""Hash of a plan: 16 hexadecimal digits."""
 
 Money = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
-"""An amount in US dollars as a decimal string: a float would change what the user wrote."""
+"""An amount in US dollars as a decimal string; a float would change the user's value."""
 
 
-def _refuse_words(value: object) -> object:
+def _refuse_non_numbers(value: object) -> object:
     if isinstance(value, bool | str):
         raise PydanticKnownError("float_type")
     return value
 
 
-AS_A_NUMBER: Final = BeforeValidator(_refuse_words)
-"""Neither "2" nor true is 2: the API server takes them for no number, so what `tonnage plan` reads
-from a file must not be one by them either. 2.0 is a whole number to both."""
+STRICT_NUMBER: Final = BeforeValidator(_refuse_non_numbers)
+"""Rejects "2" and true, as the API server does, so that `tonnage plan` accepts the same files. Both
+accept 2.0 as an integer."""
 
-Fraction = Annotated[float, Field(gt=0, le=1), AS_A_NUMBER]
-"""A share above 0 and at most 1. A number, not a string, because vLLM's own flag takes one."""
+Fraction = Annotated[float, Field(gt=0, le=1), STRICT_NUMBER]
+"""A fraction above 0 and at most 1."""
 
-PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1), AS_A_NUMBER]
-TokenCount = Annotated[int, Field(ge=1, le=100_000_000), AS_A_NUMBER]
+PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1), STRICT_NUMBER]
+TokenCount = Annotated[int, Field(ge=1, le=100_000_000), STRICT_NUMBER]

@@ -1,7 +1,6 @@
-"""The part of a fleet that one of several operators works for: what one label names.
+"""A shard: the objects that one of several operators manages, selected by a label.
 
-A label has one value or is not there. So whatever operators there are, no node, no pool and no
-object is of two shards, and nobody has to keep lists of selectors from overlapping.
+A label has at most one value, so no object belongs to two shards.
 """
 
 from collections.abc import Mapping
@@ -13,29 +12,29 @@ from tonnage.api.names import LABEL_SHARD, MAX_NAME_LENGTH
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """`name` is what the label says; None is the shard of all that have no such label."""
+    """The objects whose shard label is `name`, or that have no shard label if `name` is None."""
 
     name: str | None = None
 
     @property
     def labels(self) -> Mapping[str, str | None]:
-        """What selects its objects; None stands for a label that must not be there."""
+        """Selector of the objects; None means that the label must be absent."""
         return {LABEL_SHARD: self.name}
 
     @property
     def own_labels(self) -> dict[str, str]:
-        """What its operator writes on what it makes."""
+        """Labels that the operator of this shard sets on objects that it creates."""
         return {} if self.name is None else {LABEL_SHARD: self.name}
 
     def __str__(self) -> str:
         return f"shard {self.name}" if self.name else "no shard"
 
     def has(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an object is of this shard."""
+        """Whether an object belongs to this shard."""
         return shard_of(obj) == self
 
     def qualify(self, name: str) -> str:
-        """The name of something of which each shard may have one: "<shard>-<name>"."""
+        """Name of an object that each shard can have once: "<shard>-<name>"."""
         return name if self.name is None else f"{self.name}-{name}"[:MAX_NAME_LENGTH].strip("-")
 
 
@@ -43,7 +42,7 @@ UNNAMED_SHARD: Final = Shard()
 
 
 def shard_of(obj: Mapping[str, Any]) -> Shard:
-    """The shard that an object is of. Never raises: what is no label names no shard."""
+    """The shard of an object. Never raises: a malformed label counts as absent."""
     metadata = obj.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     name = labels.get(LABEL_SHARD) if isinstance(labels, dict) else None

@@ -1,4 +1,4 @@
-"""The InferenceDeployment's status: what was decided, why, and what runs."""
+"""The status of an InferenceDeployment: placements, their reasons, and replicas."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -13,298 +13,300 @@ from tonnage.api.workload import Context
 PriceSourceName = Literal["Pool", "List", "GPUCount"]
 
 UNREPORTED: Final = {"observedGeneration": -1}
-"""The status that the API server gives a new object until the operator reports. Without it kstatus
-takes an object that nobody has looked at yet for one that is current."""
+"""Default status of a new object. Without it, kstatus reports an object that the operator has not
+reconciled yet as current."""
 
 CONDITION_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
 class ModelStatus(ReportedModel):
-    """What the operator knows of the model."""
+    """Model properties that the operator read."""
 
     architecture: str
-    """Architecture from config.json, for example LlamaForCausalLM."""
+    """Architecture in config.json, for example LlamaForCausalLM."""
     revision: str | None = None
-    """Commit of the repository that the facts were read from."""
+    """Commit that the operator read the properties from."""
     weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
     """Size of all weights in GiB."""
     max_position_embeddings: int
-    """Longest context in tokens that the model was made for."""
+    """Maximum context length of the model in tokens."""
 
 
 class MemoryStatus(ReportedModel):
-    """Where the bytes of one GPU go, in GiB, as predicted by the memory-fit calculation."""
+    """Predicted memory of one GPU in GiB."""
 
     device_gi_b: Annotated[float, Field(alias="deviceGiB")]
-    """Memory of the device as the driver reports it to vLLM."""
+    """Device memory, as the driver reports it to vLLM."""
     budget_gi_b: Annotated[float, Field(alias="budgetGiB")]
-    """What vLLM may use: device memory times utilization."""
+    """Memory that vLLM can use: device memory times utilization."""
     weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
-    """This GPU's part of the weights."""
+    """Weights on this GPU."""
     activation_gi_b: Annotated[float, Field(alias="activationGiB")]
-    """Largest transient use of one step."""
+    """Peak temporary memory of one step."""
     non_torch_gi_b: Annotated[float, Field(alias="nonTorchGiB")]
-    """Memory taken outside torch."""
+    """Memory allocated outside PyTorch."""
     graph_gi_b: Annotated[float, Field(alias="graphGiB")]
     """CUDA or HIP graphs."""
     correction_gi_b: Annotated[float | None, Field(alias="correctionGiB")] = None
-    """What starts like this one were seen to take beyond the calculation when the placement was
-    chosen, negative where they took less; absent where nothing had been learnt."""
+    """Correction measured at earlier starts: memory beyond the calculation, negative for less.
+    Absent without a measurement."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
-    """What is left for the KV cache."""
+    """Memory left for the KV cache."""
     uncertainty_gi_b: Annotated[float | None, Field(alias="uncertaintyGiB")] = None
-    """How far that may be off, both ways, in nine of ten starts."""
+    """Uncertainty of kvCacheGiB in both directions, for nine of ten starts."""
 
 
 class MeasuredStatus(ReportedModel):
-    """What vLLM measured at its start, of the replica that has the least."""
+    """KV cache that vLLM measured at startup, of the replica with the smallest."""
 
     kv_cache_tokens: int
-    """Tokens of context that the replica holds at a time."""
+    """Tokens in the KV cache of one replica."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
-    """Memory of one GPU that these take; beside memory.kvCacheGiB, which was predicted."""
+    """Memory of these tokens on one GPU; memory.kvCacheGiB is the prediction."""
     blocks: int | None = None
-    """Blocks of the KV cache (num_gpu_blocks); absent where the server does not tell."""
+    """Blocks of the KV cache (num_gpu_blocks). Absent if vLLM does not report it."""
     block_tokens: int | None = None
-    """Tokens of one block (block_size); absent where the server does not tell."""
+    """Tokens per block (block_size). Absent if vLLM does not report it."""
 
 
 class EstimateStatus(ReportedModel):
-    """An estimate of speed and price, never a measurement. Every figure has the same band."""
+    """Estimated speed and price. All values have the same uncertainty."""
 
     tokens_per_second: int
-    """Generated tokens a second of all replicas under the workload."""
+    """Generated tokens per second of all replicas."""
     time_to_first_token: str | None = None
-    """From a typical request to its first token, for example 420ms."""
+    """Time from a typical request to its first token, for example 420ms."""
     time_per_output_token: str | None = None
-    """Between two tokens of a request, for example 31ms."""
+    """Time between two tokens of a request, for example 31ms."""
     cost_per_million_tokens: str | None = None
-    """US dollars for a million generated tokens; absent where no price is known."""
+    """US dollars per million generated tokens. Absent without a price."""
     band_percent: int
-    """Uncertainty of these figures in percent, both ways."""
+    """Uncertainty of these values in percent, in both directions."""
 
 
 class AdjustmentsStatus(ReportedModel):
-    """Engine settings that the operator chose because spec.engine.vllm leaves them open."""
+    """Engine settings that the operator chose because spec.engine.vllm does not set them."""
 
     gpu_memory_utilization: float | None = None
-    """Share of each GPU's memory vLLM may use."""
+    """Fraction of each GPU's memory that vLLM can use."""
     max_num_seqs: int | None = None
-    """Largest batch."""
+    """Maximum batch size in requests."""
     max_num_batched_tokens: int | None = None
-    """Tokens of one step."""
+    """Maximum number of tokens per step."""
 
 
 class PlacementStatus(ReportedModel):
-    """One pool that carries replicas."""
+    """A pool with replicas."""
 
     name: str
-    """Name of the placement, unique within the object."""
+    """Name of the placement, unique within the InferenceDeployment."""
     pool: str
-    """AcceleratorPool."""
+    """Name of the AcceleratorPool."""
     accelerator: str
-    """Accelerator id of the catalogue."""
+    """Accelerator ID."""
     tensor_parallel_size: int
-    """GPUs that one replica's layers are split over."""
+    """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
-    """Stages that one replica's layers are cut into."""
+    """Pipeline parallel size of one replica."""
     gpus_per_replica: int
-    """GPUs of one replica."""
+    """GPUs per replica."""
     replicas: int
-    """Replicas that were given GPUs on this pool."""
+    """Number of replicas with GPUs of this pool."""
     ready_replicas: int
-    """Replicas that answer requests."""
+    """Number of ready replicas."""
     weight: int | None = None
-    """Share of the whole work that these replicas carry, in percent, for routers that are given
-    weights; absent while one placement carries all."""
+    """Share of the load for these replicas in percent, for weighted routing. Absent with a single
+    placement."""
     image: str
     """Image of the vLLM container."""
     reason: str
-    """Why this pool: one CamelCase word."""
+    """Why the pool was chosen, in CamelCase."""
     message: str
-    """Why this pool: one sentence with numbers."""
+    """Why the pool was chosen, with numbers."""
     overridden_rules: list[str] | None = None
-    """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
+    """Violated compatibility rules that spec.placement.allow overrides."""
     adjustments: AdjustmentsStatus | None = None
-    """Engine settings that the operator chose since starts without them died of memory; absent
-    where it chose none."""
+    """Engine settings that the operator chose after starts ran out of memory. Absent if it chose
+    none."""
     memory: MemoryStatus
-    """Where the bytes of one GPU go."""
+    """Predicted memory of one GPU."""
     kv_cache_tokens: int
-    """Tokens of context that one replica holds at a time, as predicted."""
+    """Predicted tokens in the KV cache of one replica."""
     measured_kv_cache_tokens: int | None = None
-    """The same as vLLM measured it; present where a Prometheus that the operator knows has it, or
-    the pods themselves say it."""
+    """Measured tokens in the KV cache of one replica. Absent if neither Prometheus nor the pods
+    report them."""
     measured: MeasuredStatus | None = None
-    """What vLLM measured of the very plan that is predicted here; absent until it has."""
+    """KV cache that vLLM measured with exactly this plan. Absent before that."""
     cost_per_hour: str | None = None
-    """US dollars an hour for all replicas; absent where no price is known."""
+    """US dollars per hour for all replicas. Absent without a price."""
     price_source: PriceSourceName | None = None
-    """Where the price comes from: Pool (its costPerGPUHour), List (the dated list that comes with
-    the operator), or GPUCount (no price is known: GPUs are compared by their number)."""
+    """Source of the price. Pool: costPerGPUHour of the pool. List: the price list of the operator.
+    GPUCount: no price is known, and pools are compared by the number of GPUs."""
     estimate: EstimateStatus | None = None
-    """Speed and price; absent where the catalogue lacks figures of the accelerator."""
+    """Estimated speed and price. Absent without data for the accelerator."""
 
 
 class CandidateStatus(ReportedModel):
-    """One pool and what became of it, taken or not."""
+    """A pool that the operator considered."""
 
     pool: str
-    """AcceleratorPool."""
+    """Name of the AcceleratorPool."""
     accelerator: str | None = None
-    """Accelerator id; absent where the devices were not recognised."""
+    """Accelerator ID. Absent if the devices are not recognised."""
     verdict: Literal["Chosen", "Feasible", "Rejected"]
     """Chosen, Feasible or Rejected."""
     tensor_parallel_size: int | None = None
-    """Best split that holds the workload; absent where none does. So are all figures below."""
+    """Tensor parallel size of the best plan. Absent, like the figures below, if the workload does
+    not fit."""
     gpus_per_replica: int | None = None
-    """GPUs of one replica."""
+    """GPUs per replica."""
     replicas: int | None = None
-    """Replicas that are wanted on this pool."""
+    """Number of replicas for the workload."""
     room: int | None = None
-    """How many of these can start there now."""
+    """Number of these replicas that can start now."""
     room_after_growth: int | None = None
-    """How many of these can start there once a node autoscaler has added what it may; absent where
-    that is not more."""
+    """Number of these replicas that can start after a node autoscaler adds nodes. Absent if not
+    higher."""
     free_gpus: Annotated[int | None, Field(alias="freeGPUs")] = None
-    """Free GPUs of the pool; listed where there is not room for all of these replicas now."""
+    """Free GPUs of the pool. Absent if all of these replicas can start now."""
     kv_cache_tokens: int | None = None
-    """Tokens of context that one replica holds at a time, as predicted."""
+    """Predicted tokens in the KV cache of one replica."""
     cost_per_hour: str | None = None
-    """US dollars an hour for these replicas; absent where no price is known."""
+    """US dollars per hour for these replicas. Absent without a price."""
     price_source: PriceSourceName | None = None
-    """Where the price comes from: Pool, List or GPUCount, as in a placement."""
+    """Source of the price: Pool, List or GPUCount, as in status.placements."""
     estimate: EstimateStatus | None = None
-    """Speed and price; absent where the catalogue lacks figures of the accelerator."""
+    """Estimated speed and price. Absent without data for the accelerator."""
     reason: str
-    """Why: one CamelCase word."""
+    """Reason for the verdict, in CamelCase."""
     message: str
-    """Why: one sentence with numbers."""
+    """Reason for the verdict, with numbers."""
     overridden_rules: list[str] | None = None
-    """Compatibility rules that refuse this and that spec.placement.allow sets aside."""
+    """Violated compatibility rules that spec.placement.allow overrides."""
 
 
 class RebalanceStatus(ReportedModel):
-    """A pool that running replicas move to if it stays the better one until then."""
+    """A planned migration of running replicas."""
 
     pool: str
-    """AcceleratorPool."""
+    """Name of the target AcceleratorPool."""
     reason: Literal["Rebalanced", "Returned"]
-    """Rebalanced: it costs less (spec.placement.rebalance). Returned: it is the one that they had
-    to leave (spec.placement.fallback.back)."""
+    """Rebalanced: the pool costs less (spec.placement.rebalance). Returned: it is the original pool
+    (spec.placement.fallback.back)."""
     since: str
-    """Since when that has been so without a break, RFC 3339 in UTC."""
+    """Since when the pool has been the better one, RFC 3339 in UTC."""
     moves_at: str
-    """When they move; later if another object is moving then, for one does at a time, or if the
-    move waits for approval."""
+    """Earliest time of the migration, RFC 3339 in UTC. Another migration or a missing approval
+    delays it."""
     message: str
-    """Why: one sentence with numbers."""
+    """Reason for the migration, with numbers."""
 
 
 class ProposedPlan(ReportedModel):
-    """What would be carried out if a person approved it (spec.approval: Manual)."""
+    """A plan that waits for approval (spec.approval: Manual)."""
 
     hash: str
-    """Names the plan; the same in spec.approvedPlan approves it."""
+    """Hash of the plan. Set spec.approvedPlan to it to approve the plan."""
     pool: str
-    """AcceleratorPool."""
+    """Name of the AcceleratorPool."""
     accelerator: str
-    """Accelerator id of the catalogue."""
+    """Accelerator ID."""
     tensor_parallel_size: int
-    """GPUs that one replica's layers would be split over."""
+    """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
-    """Stages that one replica's layers would be cut into."""
+    """Pipeline parallel size of one replica."""
     replicas: int
-    """Replicas that are wanted there; the hash does not cover their number."""
+    """Number of replicas, which the hash does not include."""
     image: str
     """Image of the vLLM container."""
     cost_per_hour: str | None = None
-    """US dollars an hour for all replicas; absent where no price is known."""
+    """US dollars per hour for all replicas. Absent without a price."""
     message: str
-    """What would change from what runs: one sentence."""
+    """Changes from the running plan."""
     outdated_approval: str | None = None
-    """Where spec.approvedPlan names another plan: which, and what has changed since."""
+    """What changed since the plan in spec.approvedPlan. Absent if spec.approvedPlan is not
+    outdated."""
 
 
 class LastReadyPlan(ReportedModel):
-    """The plan that all replicas served by last: what a failed rollout returns to."""
+    """The last plan with which all replicas were ready. A failed rollout returns to it."""
 
     hash: str
-    """Names the plan."""
+    """Hash of the plan."""
     generation: int
-    """Generation of the spec that it was made for."""
+    """Generation of the spec that the plan was made for."""
     template: str
-    """Digest of its pod template (annotation tonnage.dev/template): by it the ReplicaSet is found
-    that has the template still."""
+    """Digest of the pod template (annotation tonnage.dev/template), which identifies its
+    ReplicaSet."""
     placement: PlacementStatus
-    """Where the replicas ran, from which image, and what was known of it."""
+    """Placement of the replicas, as status reported it."""
 
 
 class FailedPlan(ReportedModel):
-    """A plan that did not come up, and is not tried again in the same circumstances."""
+    """A plan that failed. The operator does not retry it in the same circumstances."""
 
     hash: str
-    """Names the plan."""
+    """Hash of the plan."""
     pool: str
-    """AcceleratorPool."""
+    """Name of the AcceleratorPool."""
     accelerator: str
-    """Accelerator id of the catalogue."""
+    """Accelerator ID."""
     tensor_parallel_size: int
-    """GPUs that one replica's layers were split over."""
+    """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
-    """Stages that one replica's layers were cut into."""
+    """Pipeline parallel size of one replica."""
     image: str
     """Image of the vLLM container."""
     adjustments: AdjustmentsStatus | None = None
-    """Engine settings that the operator chose for it; absent where it chose none."""
+    """Engine settings that the operator chose for the plan. Absent if it chose none."""
     reason: str
-    """Why it failed: one CamelCase word."""
+    """Reason for the failure, in CamelCase."""
     message: str
-    """Why it failed, in the words of whoever knows best."""
+    """Error message of the component that failed."""
     at: str
-    """When that was found, RFC 3339 in UTC."""
+    """Time of the failure, RFC 3339 in UTC."""
     circumstances: str
-    """Digest of the spec, the fleet and the versions that it failed in; with another one the plan
-    is tried again."""
+    """Digest of the spec, the pools and the versions. The operator retries the plan when it
+    changes."""
 
 
 class EndpointStatus(ReportedModel):
-    """One address of a model whose requests are told apart by length."""
+    """An endpoint for short or long requests."""
 
     context: Context
-    """Which requests it is for: short or long; its Service has the same in label
-    tonnage.dev/context."""
+    """Length of its requests: short or long. Label tonnage.dev/context of the Service has the same
+    value."""
     service: str
-    """Service that the requests go to."""
+    """Name of the Service."""
     inference_deployment: str
-    """InferenceDeployment whose replicas serve them: the object itself, or the one that the
-    operator made for the long ones. Its status tells the rest."""
+    """Name of the InferenceDeployment that serves the requests: this one, or the one that the
+    operator created for long requests."""
     max_model_len: int
-    """Longest request in tokens, prompt and answer together."""
+    """Maximum request length in tokens, prompt and answer together."""
     ready: bool
-    """Whether all its replicas are ready."""
+    """Whether all replicas of the endpoint are ready."""
     reason: str
-    """Reason of its condition Ready; Pending where it has none yet."""
+    """Reason of condition Ready; Pending if the condition is absent."""
 
 
 class InferenceDeploymentStatus(ReportedModel):
-    """What was decided, why, and what runs."""
+    """Observed state of the InferenceDeployment."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status is based on."""
     conditions: Annotated[list[Condition], Field(json_schema_extra=CONDITION_LIST)] = []
-    """Accepted, Placed, Progressing, Available, Ready; Reconciling, Stalled and Degraded only when
-    true."""
+    """Accepted, Placed, Progressing, Available and Ready. Only while true: Reconciling, Stalled and
+    Degraded. Only if they apply: InferencePoolApplied, PredictionAccurate and ScalingActive."""
     replicas: int = 0
-    """Replicas that exist."""
+    """Number of replicas that exist."""
     desired_replicas: int = 0
-    """Replicas that are wanted: spec.replicas, or what the workload needs."""
+    """Desired number of replicas: spec.replicas, or computed from the workload or the load."""
     ready_replicas: int = 0
-    """Replicas that answer requests."""
+    """Number of ready replicas."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     model: ModelStatus | None = None
-    """What the operator knows of the model."""
+    """Model properties that the operator read."""
     placements: Annotated[
         list[PlacementStatus],
         Field(
@@ -314,37 +316,36 @@ class InferenceDeploymentStatus(ReportedModel):
             }
         ),
     ] = []
-    """The pools that carry replicas."""
+    """Pools with replicas."""
     candidates: Annotated[
         list[CandidateStatus], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = []
-    """Every pool, also those not taken, best first."""
+    """Pools that the operator considered, best first."""
     omitted_candidates: dict[str, int] = {}
-    """Where there are too many pools to list: how many more, by reason."""
+    """Number of pools missing from candidates, by reason, if there are too many to list."""
     rebalance: RebalanceStatus | None = None
-    """Where the replicas are to move by choice; absent where nothing is better, or nobody asked."""
+    """Planned migration of running replicas. Absent if none is planned."""
     plan: str | None = None
-    """Hash of the plan that the replicas run by; present with spec.approval: Manual."""
+    """Hash of the running plan. Present with spec.approval: Manual."""
     proposed_plan: ProposedPlan | None = None
-    """The plan that waits for approval; absent where none does."""
+    """Plan that waits for approval. Absent if none waits."""
     scaling: ScalingStatus | None = None
-    """What the measured load asks for; present with spec.scaling.targets."""
+    """Number of replicas for the measured load. Present with spec.scaling.targets."""
     endpoints: Annotated[
         list[EndpointStatus] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = None
-    """The addresses of the model, by the requests that they are for; present with
-    spec.workload.longContext."""
+    """Endpoints for short and long requests. Present with spec.workload.longContext."""
     last_ready_plan: LastReadyPlan | None = None
-    """The plan that all replicas served by last; a rollout that fails returns to it."""
+    """The last plan with which all replicas were ready. A failed rollout returns to it."""
     failed_plans: Annotated[
         list[FailedPlan] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = None
-    """Plans that did not come up, oldest first: not tried again until the spec, the fleet or a
-    version changes. Absent where there are none."""
+    """Failed plans, oldest first. The operator retries them when the spec, a pool or a version
+    changes. Absent if there are none."""
 
 
 def reported_status(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of an object as the operator wrote it last; empty before the first report."""
+    """The status that the operator wrote last; empty before its first report."""
     status = body.get("status") or {}
     is_default = status.get("observedGeneration") == UNREPORTED["observedGeneration"]
     return {} if is_default else dict(status)

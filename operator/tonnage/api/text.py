@@ -1,22 +1,85 @@
-"""Text that is cut to the room it has, and that steers no terminal."""
+"""Truncates text, escapes control characters, and removes secrets from text of other programs."""
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 _ELLIPSIS: Final = "..."
 _CONTROLS: Final = {
     code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))
 }
-"""All but tab and line break."""
+"""All control characters except tab and line feed."""
 
 
-def harmless(text: str) -> str:
-    """The text with control characters written out: what others say must not steer a terminal."""
+def escape_controls(text: str) -> str:
+    """Escape control characters: foreign text must not control a terminal."""
     return text.translate(_CONTROLS)
 
 
 def truncate(text: str, max_bytes: int) -> str:
-    """The text, cut to so many bytes of UTF-8 without tearing a character apart."""
+    """Cut the text to `max_bytes` of UTF-8 without splitting a character."""
     encoded = text.encode()
     if len(encoded) <= max_bytes:
         return text
     return encoded[: max_bytes - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
+
+
+REDACTED: Final = "***"
+
+_SHORTEST_SECRET: Final = 6
+"""Shorter known values are hardly secrets, and replacing them would garble words."""
+
+_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
+_ESCAPED: Final = re.compile(r"%([0-7][0-9A-Fa-f])")
+_SIGNED_QUERY: Final = re.compile(
+    r"(?i)([?&](?:[\w-]*(?:signature|credential|token|secret|password)|sig|key|policy)=)[^\s&'\"<>]+"
+)
+_AUTHORIZATION: Final = re.compile(r"\b((?i:bearer|basic))(\s+)(?=\S*[A-Z0-9=._-])[\w.~+/=-]{8,}")
+_NAMED: Final = re.compile(
+    r"(?:(?i:\b(?:hf|hub|access|auth|api|refresh|id|session)[_-]token"
+    r"|\bapi[_-]?key|\bpassw(?:or)?d|\b(?:client|aws)[_-]secret|\bsecret[_-](?:access[_-])?key)"
+    r"|\b[A-Z0-9_]*(?:TOKEN|PASSWORD|SECRET|API_KEY))"
+    r"(?P<gap>['\"]?\s*[=:]\s*[\[('\"]*|\s+(?=\S*\d))(?P<value>[^\s'\",)\]}&]+)"
+)
+_KNOWN_SHAPES: Final = re.compile(
+    r"\bhf_[A-Za-z0-9]{8,}"  # Hugging Face
+    r"|\beyJ[\w-]{8,2048}\.[\w-]{8,2048}(?:\.[\w-]{0,2048})?"  # JSON web tokens, of ServiceAccounts
+    r"|\bsk-[\w-]{8,}"
+    r"|\bgh[opsu]_[A-Za-z0-9]{16,}"
+    r"|\bglpat-[\w-]{16,}"
+)
+_SECRET_NAME: Final = re.compile(r"(?i)token|password|passwd|secret|api_?key|credential")
+
+
+def redact(text: str, known: Iterable[str] = ()) -> str:
+    """Replace credentials in URLs, all token-like text, and the `known` secrets."""
+    for secret in sorted(known, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, REDACTED)
+    text = _URL_CREDENTIALS.sub(f"{REDACTED}@", text)
+    text = _SIGNED_QUERY.sub(rf"\g<1>{REDACTED}", text)
+    text = _AUTHORIZATION.sub(rf"\g<1>\g<2>{REDACTED}", text)
+    text = _KNOWN_SHAPES.sub(REDACTED, text)
+    return _NAMED.sub(_redact_value, text)
+
+
+def without_credentials(url: str) -> str:
+    """The URL without its user and password."""
+    return _URL_CREDENTIALS.sub("", url)
+
+
+def passwords_of(url: str | None) -> tuple[str, ...]:
+    """The password in the URL, percent-encoded and decoded; empty without one."""
+    match = _URL_CREDENTIALS.search(url or "")
+    password = match[0].rstrip("@").partition(":")[2] if match else ""
+    decoded = _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), password)
+    return tuple(sorted({password, decoded} - {""}))
+
+
+def is_secret_name(variable: str) -> bool:
+    """Whether the name of an environment variable suggests a secret."""
+    return _SECRET_NAME.search(variable) is not None
+
+
+def _redact_value(match: re.Match[str]) -> str:
+    return match[0][: match.start("value") - match.start()] + REDACTED

@@ -1,11 +1,7 @@
-"""What the world is like: accelerators, prices, images, engine versions, compatibility rules.
+"""Accelerators, prices, images, engine releases and compatibility rules.
 
 Data files with a source and a date (`data/`), and their loaders; adding an accelerator is a data
-change. `load` reads what makes up the Catalog (`catalog`): accelerators (`model`), how they can be
-divided (`partitioning`) and what clouds' nodes say of them (`cloud_labels`), vLLM's `images` and
-releases (`engine`, `profiling`), model classes and families (`architectures`, `families`), methods
-and rules (`quantization_methods`, `rules`), each checked by its `schema`. What only one formula
-asks for is loaded on its own: `config_defaults` (what a config leaves out), `kv_cache`, `formats`
-(how kernels lay out weights), `splits` (what vLLM refuses), `encoders`, `gguf` and
-`release_dates`. All are read by `data_files`.
+change. `load` builds the Catalog (`catalog`) from accelerators (`model`), their partitions
+(`partitioning`), clouds' node labels (`cloud_labels`) and compatibility `rules`; `schema` checks
+each file and `data_files` reads it. `vllm` has the data about vLLM, `models` the data about models.
 """

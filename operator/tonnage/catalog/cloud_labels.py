@@ -1,4 +1,4 @@
-"""What clouds write on their nodes' labels, out of cloud_labels.yaml."""
+"""Labels that clouds set on their nodes, from cloud_labels.yaml."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -10,9 +10,9 @@ from tonnage.catalog.model import LabelMatch
 
 
 class CloudLabel(BaseModel):
-    """One label of a cloud, with the values that stand for each accelerator.
+    """One label of a cloud, with its values for each accelerator.
 
-    `virtual_functions` are those accelerators that the cloud hands out as virtual functions.
+    `virtual_functions` are the accelerators that the cloud provides as virtual functions.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,7 +35,7 @@ class CloudLabelsFile(BaseModel):
 
 
 def load_cloud_matches() -> dict[str, tuple[LabelMatch, ...]]:
-    """What clouds' labels say of each accelerator, by its id."""
+    """The label matches of all clouds by accelerator id."""
     file = CloudLabelsFile.model_validate(read_data_file("cloud_labels.yaml"))
     matches: dict[str, tuple[LabelMatch, ...]] = {}
     for entry in file.labels:

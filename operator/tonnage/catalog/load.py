@@ -7,14 +7,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tonnage.catalog.architectures import Architectures
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.cloud_labels import load_cloud_matches
 from tonnage.catalog.data_files import read_data_file
-from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.models.architectures import Architectures
 from tonnage.catalog.partitioning import load_partitioning
-from tonnage.catalog.quantization_methods import QuantizationMethods
 from tonnage.catalog.schema import (
     AcceleratorsFile,
     ArchitecturesFile,
@@ -24,13 +22,15 @@ from tonnage.catalog.schema import (
     QuantizationMethodsFile,
     RulesFile,
 )
+from tonnage.catalog.vllm.quantization_methods import QuantizationMethods
+from tonnage.catalog.vllm.releases import EngineRelease
 
 
 @lru_cache(maxsize=1)
 def load_catalog() -> Catalog:
-    """The catalogue that comes with this package, read once.
+    """Loads this package's catalogue once.
 
-    Raises pydantic.ValidationError when a data file breaks its layout.
+    Raises pydantic.ValidationError for an invalid data file.
     """
     architectures = _load_architectures()
     engines = EnginesFile.model_validate(read_data_file("engines.yaml"))
@@ -46,27 +46,27 @@ def load_catalog() -> Catalog:
 
 
 def _load_accelerators() -> Mapping[str, Accelerator]:
-    """The accelerators, completed with prices, clouds' labels and the ways to divide them."""
+    """The accelerators with their prices, clouds' labels and partitions."""
     prices = PricesFile.model_validate(read_data_file("prices.yaml")).prices
     entries = AcceleratorsFile.model_validate(read_data_file("accelerators.yaml")).accelerators
     clouds, partitioning = load_cloud_matches(), load_partitioning()
-    found = {}
+    accelerators = {}
     for entry in entries:
         price = prices[entry.id].to_price() if entry.id in prices else None
         accelerator = entry.to_accelerator(price)
-        found[entry.id] = replace(
+        accelerators[entry.id] = replace(
             accelerator,
             matches=(*accelerator.matches, *clouds.get(entry.id, ())),
             compute_partitions=partitioning.compute_partitions_of(entry.id),
             mig=partitioning.mig_of(entry.id),
         )
-    return found
+    return accelerators
 
 
 def _resolve_releases(
     engines: EnginesFile, architectures: Architectures
 ) -> Mapping[str, EngineRelease]:
-    """Completes each entry with the fields of the one it is `like`, which stands before it."""
+    """Completes each entry with the fields of an earlier one, its `like`."""
     resolved: dict[str, Mapping[str, Any]] = {}
     for version, entry in engines.releases.items():
         inherited = resolved[entry["like"]] if "like" in entry else {}

@@ -8,11 +8,11 @@ from typing import Final
 from pydantic import ConfigDict
 
 STRICT: Final = ConfigDict(extra="forbid")
-"""Entries of data files with a key that does not exist are refused when they are loaded."""
+"""Loading refuses entries of data files with an unknown key."""
 
 
 class Vendor(StrEnum):
-    """Who makes the accelerator; decides image, resource name and environment."""
+    """The maker of the accelerator; decides image, resource name and environment."""
 
     AMD = "amd"
     NVIDIA = "nvidia"
@@ -22,8 +22,8 @@ class Vendor(StrEnum):
 class LabelMatch:
     """A node label that identifies an accelerator when it has one of `values`.
 
-    `shared`: other cards, perhaps unknown ones, have these values too, so that another label has to
-    confirm them. `virtual_function`: the values stand for SR-IOV virtual functions of the card.
+    `shared`: other cards, perhaps unlisted ones, have these values too, so another label must
+    confirm them. `virtual_function`: the values mean SR-IOV virtual functions of the card.
     """
 
     label: str
@@ -43,11 +43,11 @@ class ComputePartition:
 
 @dataclass(frozen=True, slots=True)
 class MigGeometry:
-    """How a GPU can be cut into MIG devices, and what memory such a device shows.
+    """The MIG devices of a GPU, and the memory that torch reports for one.
 
-    The profile 3g.40gb has 3 of `slices` compute slices. `share_of_label` is the part of the memory
-    that NVML tells (label, MiB) which torch reports at least, `share_of_name` the part of the
-    profile's gigabytes for nodes without that label.
+    The profile 3g.40gb has 3 of `slices` compute slices. torch reports at least `share_of_label` of
+    the memory that NVML reports (label, MiB), or `share_of_name` of the profile's gigabytes on
+    nodes without that label.
     """
 
     slices: int
@@ -57,7 +57,7 @@ class MigGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A dated default price of one GPU for an hour in US dollars."""
+    """A dated default price of one GPU in US dollars per hour."""
 
     usd_per_gpu_hour: Decimal
     date: str
@@ -69,11 +69,10 @@ class Accelerator:
     """One kind of device.
 
     `memory_bytes` is what torch reports as total (`memory_bytes_vf`: through an SR-IOV virtual
-    function), None when not known: such a device is recognised but never planned on. Bandwidths are
-    bytes a second, FLOPS dense operations a second, `link_bandwidth` one direction of a GPU's
-    scale-up links to all peers, `pair_bandwidth` to one peer (a mesh has less than a switch).
-    `compute_partitions` are the modes of AMD's partitioning on this card, `mig` is None for a card
-    without MIG.
+    function), None if unknown: Tonnage recognises such a device but never plans on it. Bandwidths
+    are bytes per second, FLOPS dense operations per second. `link_bandwidth` is one direction of a
+    GPU's scale-up links to all peers, `pair_bandwidth` to one peer (a mesh has less than a switch).
+    `compute_partitions` are the modes of AMD's partitioning, `mig` is None without MIG.
     """
 
     id: str
@@ -90,7 +89,7 @@ class Accelerator:
     fp4_flops: float | None
     link_bandwidth: float | None
     pair_bandwidth: float | None
-    fp8_dialect: str | None
+    fp8_encoding: str | None
     native_fp4: bool
     supported: bool
     unsupported_reason: str | None
@@ -102,4 +101,4 @@ class Accelerator:
     mig: MigGeometry | None = None
 
     def __hash__(self) -> int:
-        return hash(self.id)  # equal ones have the same id; all fields take long to hash
+        return hash(self.id)  # equal accelerators share an id; hashing all fields is slow

@@ -1,4 +1,4 @@
-"""How each accelerator can be divided, out of partitions.yaml."""
+"""The partitions of each accelerator, from partitions.yaml."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -9,42 +9,42 @@ from pydantic import BaseModel, ConfigDict, Field
 from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.model import ComputePartition, MigGeometry
 
-Share = Annotated[float, Field(gt=0, le=1)]
+MemoryFraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class Section(BaseModel):
-    """A part of the file."""
+class PartitionsSection(BaseModel):
+    """A section of partitions.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Mode(Section):
+class PartitionMode(PartitionsSection):
     """One mode of AMD's partitioning."""
 
     parts: Annotated[int, Field(ge=2)]
     memory_modes: tuple[str, ...]
 
 
-class ComputePartitions(Section):
+class ComputePartitions(PartitionsSection):
     """Modes by layout of the dies, and the layout of each accelerator."""
 
     source: str
     date: date
-    layouts: Mapping[str, Mapping[str, Mode]]
+    layouts: Mapping[str, Mapping[str, PartitionMode]]
     accelerators: Mapping[str, str]
 
 
-class Mig(Section):
-    """Compute slices by accelerator, and what memory a MIG device shows."""
+class Mig(PartitionsSection):
+    """Compute slices by accelerator, and the memory that torch reports for a MIG device."""
 
     source: str
     date: date
-    share_of_label: Share
-    share_of_name: Share
+    share_of_label: MemoryFraction
+    share_of_name: MemoryFraction
     slices: Mapping[str, Annotated[int, Field(ge=1)]]
 
 
-class Partitioning(Section):
+class Partitioning(PartitionsSection):
     """partitions.yaml."""
 
     compiled: date
@@ -52,7 +52,7 @@ class Partitioning(Section):
     mig: Mig
 
     def compute_partitions_of(self, accelerator_id: str) -> tuple[ComputePartition, ...]:
-        """AMD's modes on this accelerator, none where it cannot be partitioned."""
+        """AMD's modes on this accelerator, empty if it has none."""
         layout = self.compute_partitions.accelerators.get(accelerator_id)
         modes = self.compute_partitions.layouts[layout] if layout else {}
         return tuple(
@@ -60,7 +60,7 @@ class Partitioning(Section):
         )
 
     def mig_of(self, accelerator_id: str) -> MigGeometry | None:
-        """MIG on this accelerator, None where there is none."""
+        """MIG on this accelerator, None without MIG."""
         slices = self.mig.slices.get(accelerator_id)
         if slices is None:
             return None
@@ -68,5 +68,5 @@ class Partitioning(Section):
 
 
 def load_partitioning() -> Partitioning:
-    """The file's content. Raises pydantic.ValidationError when it breaks its layout."""
+    """Loads the file. Raises pydantic.ValidationError if it is invalid."""
     return Partitioning.model_validate(read_data_file("partitions.yaml"))

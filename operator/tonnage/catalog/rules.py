@@ -1,4 +1,4 @@
-"""Compatibility rules: what does not run where, or only in a certain way, though it may fit."""
+"""Compatibility rules: combinations that do not run, or only with settings, though they may fit."""
 
 from collections.abc import Collection, Mapping
 from datetime import date
@@ -8,17 +8,17 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic.dataclasses import dataclass
 
-from tonnage.catalog.architectures import ServedStatus
-from tonnage.catalog.engine import parse_version
 from tonnage.catalog.model import STRICT
-from tonnage.catalog.quantization_methods import MethodStatus
+from tonnage.catalog.models.architectures import ServedStatus
+from tonnage.catalog.vllm.quantization_methods import MethodStatus
+from tonnage.catalog.vllm.releases import parse_version
 
 RuleName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]{2,62}$")]
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
 
 
 class Outcome(StrEnum):
-    """What a rule does to a model on a device. What no rule speaks of is allowed."""
+    """The effect of a rule. A combination that no rule covers is allowed."""
 
     REFUSED = "refused"
     WARNED = "warned"
@@ -27,9 +27,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class Settings:
-    """What the server has to be started with: environment variables, arguments, an image.
+    """Settings that the server needs: environment variables, arguments, an image.
 
-    `image` is one of the vendor's that carries what the planned release lacks.
+    `image` is an image of the vendor with a feature that the planned release lacks.
     """
 
     env: Mapping[str, str] = Field(default_factory=dict)
@@ -38,27 +38,27 @@ class Settings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to be set."""
+        """Whether there are no settings."""
         return not (self.env or self.args or self.image)
 
     def are_among(self, stated: Collection[str]) -> bool:
-        """Whether arguments and variables (NAME=value) set all of it; an image they cannot set."""
-        wanted = (*self.args, *(f"{name}={value}" for name, value in self.env.items()))
-        return self.image is None and all(each in stated for each in wanted)
+        """Whether `stated` has all arguments and variables (NAME=value), and no image is set."""
+        required = (*self.args, *(f"{name}={value}" for name, value in self.env.items()))
+        return self.image is None and all(setting in stated for setting in required)
 
     def joined(self, other: "Settings") -> "Settings":
-        """Both; where they contradict each other the first one stands."""
-        new = tuple(argument for argument in other.args if argument not in self.args)
-        return Settings({**other.env, **self.env}, self.args + new, self.image or other.image)
+        """Both combined; on a conflict the first one wins."""
+        added = tuple(argument for argument in other.args if argument not in self.args)
+        return Settings({**other.env, **self.env}, self.args + added, self.image or other.image)
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class Conditions:
-    """When a rule applies: every condition that is given holds; None is no condition.
+    """The conditions of a rule, which must all hold; None is no condition.
 
     `archs` are shell patterns of the device's architecture, `below_capability` a CUDA compute
-    capability (90 is sm_90; never true of other architectures), `since` and `until` vLLM releases,
-    both included. The others speak of the model and of how it is to be run.
+    capability (90 is sm_90; false for other architectures), `since` and `until` vLLM releases, both
+    included. The others refer to the model and its options.
     """
 
     archs: tuple[str, ...] | None = None
@@ -83,22 +83,21 @@ class Conditions:
     experts: bool | None = None
 
     def covers_release(self, version: str) -> bool:
-        """Whether the rule speaks of that vLLM release."""
+        """Whether the rule covers that vLLM release."""
         numbers = parse_version(version)
-        begun = self.since is None or parse_version(self.since) <= numbers
-        return begun and (self.until is None or numbers <= parse_version(self.until))
+        started = self.since is None or parse_version(self.since) <= numbers
+        return started and (self.until is None or numbers <= parse_version(self.until))
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class CompatibilityRule:
-    """What happens when the conditions hold, and how that is known.
+    """The outcome when the conditions hold, and its evidence.
 
     `message` and `instead` are sentences with the placeholders of fit.rule_matching.fill; `instead`
-    says what would work, `by_vllm` that vLLM itself does not start, or not without the settings:
-    other refusals are what is known of the hardware, or that nobody has been seen to run it.
-    `evidence` names files of vLLM, issues and pages that were read on `checked`. From release
-    `expires` on the rule has to be looked at again: it still applies, and says that it is older
-    than the engine.
+    says what would work. `by_vllm`: vLLM itself does not start, or not without the settings. Other
+    refusals follow from the hardware, or no run of the combination is known. `evidence` names files
+    of vLLM, issues and pages, read on `checked`. From release `expires` on the rule needs a review:
+    it still applies, and its message says that it is older than the engine.
     """
 
     name: RuleName
@@ -113,7 +112,7 @@ class CompatibilityRule:
     settings: Settings = Field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the outcome lacks what belongs to it."""
+        """Raises ValueError if the fields do not match the outcome."""
         if (self.outcome is Outcome.REFUSED) != (self.instead is not None):
             raise ValueError(f"rule {self.name}: `instead` belongs to what is refused")
         if (self.outcome is Outcome.SETTING) == self.settings.is_empty:

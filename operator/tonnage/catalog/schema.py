@@ -1,26 +1,20 @@
-"""The layout of the data files, checked when they are loaded; unknown keys are refused."""
+"""The layout of the data files. Loading validates it and refuses unknown keys."""
 
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tonnage.catalog.families import Families
-from tonnage.catalog.images import VendorImage
+from tonnage.catalog.data_files import Entry, PositiveInt
 from tonnage.catalog.model import Accelerator, LabelMatch, Price, Vendor
-from tonnage.catalog.quantization_methods import QuantizationMethod
+from tonnage.catalog.models.families import Families
 from tonnage.catalog.rules import CompatibilityRule
+from tonnage.catalog.vllm.images import VendorImage
+from tonnage.catalog.vllm.quantization_methods import QuantizationMethod
 
 PositiveFloat = Annotated[float, Field(gt=0)]
-PositiveInt = Annotated[int, Field(gt=0)]
-
-
-class Entry(BaseModel):
-    """A piece of a data file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class MemoryEntry(Entry):
@@ -49,7 +43,7 @@ class InterconnectEntry(Entry):
 
 
 class AcceleratorEntry(Entry):
-    """One accelerator as accelerators.yaml has it."""
+    """One accelerator of accelerators.yaml."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     vendor: Vendor
@@ -59,7 +53,7 @@ class AcceleratorEntry(Entry):
     memory: MemoryEntry
     bandwidth_tb_s: PositiveFloat | None
     dense_tflops: FlopsEntry
-    fp8_dialect: Literal["e4m3fn", "e4m3fnuz"] | None
+    fp8_encoding: Literal["e4m3fn", "e4m3fnuz"] | None
     native_fp4: bool
     interconnect: InterconnectEntry
     gpus_per_node: PositiveInt | None
@@ -75,7 +69,7 @@ class AcceleratorEntry(Entry):
     confidence: Literal["high", "medium", "low"]
 
     def to_accelerator(self, price: Price | None) -> Accelerator:
-        """The entry in base units: bytes, bytes a second, operations a second."""
+        """The entry in base units: bytes, bytes per second, operations per second."""
         link = self.interconnect
         return Accelerator(
             id=self.id,
@@ -92,7 +86,7 @@ class AcceleratorEntry(Entry):
             fp4_flops=_scaled(self.dense_tflops.fp4, 1e12),
             link_bandwidth=_scaled(link.link_gb_s, 1e9),
             pair_bandwidth=_scaled(link.pair_gb_s or link.link_gb_s, 1e9),
-            fp8_dialect=self.fp8_dialect,
+            fp8_encoding=self.fp8_encoding,
             native_fp4=self.native_fp4,
             supported=self.supported,
             unsupported_reason=self.unsupported_reason,
@@ -108,7 +102,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 class AcceleratorsFile(Entry):
-    """accelerators.yaml; `sources` spells out what the entries' sources abbreviate."""
+    """accelerators.yaml; `sources` explains the abbreviations in the entries' sources."""
 
     compiled: date
     sources: Mapping[str, str]
@@ -116,14 +110,14 @@ class AcceleratorsFile(Entry):
 
 
 class PriceEntry(Entry):
-    """A price observation."""
+    """An observed price."""
 
     usd_per_gpu_hour: Decimal
     date: date
     source: str
 
     def to_price(self) -> Price:
-        """The entry as the contract has it."""
+        """The entry as a `Price` of the catalogue."""
         return Price(self.usd_per_gpu_hour, self.date.isoformat(), self.source)
 
 
@@ -140,7 +134,7 @@ class ImagesFile(Entry):
 
 
 class EnginesFile(Entry):
-    """engines.yaml; an entry's fields are checked when its `like` has been resolved."""
+    """engines.yaml; loading validates an entry's fields after it resolves its `like`."""
 
     compiled: date
     default: str
@@ -163,7 +157,7 @@ class QuantizationMethodsFile(Entry):
 
 
 class ArchitecturesFile(Entry):
-    """architectures.yaml; `unsized` maps a reason to the classes it holds for."""
+    """architectures.yaml; `unsized` maps a reason to the classes that it applies to."""
 
     compiled: date
     served: frozenset[str]

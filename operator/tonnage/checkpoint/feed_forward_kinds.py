@@ -1,13 +1,13 @@
-"""Blocks of a layer beside its MLP and experts."""
+"""Feed-forward blocks other than MLPs and experts."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LayerEmbedding:
-    """An embedding of `width` a token that each layer has for itself (Gemma 4 E, Gemma 3n).
+    """A per-layer embedding of `width` elements a token (Gemma 4 E, Gemma 3n).
 
-    `vocab_size` are the tokens it knows.
+    `vocab_size` is its number of tokens.
     """
 
     width: int
@@ -16,7 +16,7 @@ class LayerEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class ResidualStreams:
-    """What keeps `count` hidden states in step, and a shortcut of low `rank` (Gemma 3n)."""
+    """The mixing of `count` residual streams, and a shortcut of low `rank` (Gemma 3n)."""
 
     count: int
     rank: int
@@ -24,9 +24,9 @@ class ResidualStreams:
 
 @dataclass(frozen=True, slots=True)
 class DraftProjection:
-    """What a layer that predicts ahead joins a token's embedding and hidden state with.
+    """The projection of an MTP layer, which joins a token's embedding and hidden state.
 
-    `sharded` over GPUs or whole on each.
+    `sharded` over GPUs, or replicated on each.
     """
 
     sharded: bool = False

@@ -1,4 +1,4 @@
-"""The question "what is this Hub repository?" and its answers; asked without waiting."""
+"""The non-blocking lookup of models on a Hub, and its results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +11,16 @@ from tonnage.checkpoint.model import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class ModelPending:
-    """The facts are being read; who asked is woken when they are known."""
+    """A read is in progress; the caller's `wake` runs when it ends."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUnavailable:
-    """The facts cannot be had now: `reason` and `message` go into the Accepted condition.
+    """The facts are not available: `reason` and `message` go into the Accepted condition.
 
-    `retry_after_seconds` is when asking again may bring another answer, None when only a change of
-    the source can.
+    A lookup after `retry_after_seconds` may succeed; None if only a change of the source helps.
     """
 
     reason: Reason
@@ -33,9 +32,9 @@ ModelAnswer = Checkpoint | ModelPending | ModelUnavailable
 
 
 class ModelLookupError(Exception):
-    """Reading a repository failed; `message` names the repository, the cause and what to do.
+    """A read of a repository failed; `message` names the repository, the cause and what to do.
 
-    `retry_after_seconds` is the server's wish, None when it has none.
+    `retry_after_seconds` is the delay that the server asks for, None without one.
     """
 
     def __init__(
@@ -48,14 +47,14 @@ class ModelLookupError(Exception):
 
 
 class ModelHub(Protocol):
-    """Knows models on a Hub."""
+    """Looks up models on a Hub."""
 
     def lookup(
         self, source: HuggingFaceSource, token: str | None, wake: Callable[[], None]
     ) -> ModelAnswer:
-        """Return what is known now, without waiting.
+        """Return the current result without blocking.
 
-        `token` is the value of the Secret that the source names, None without one. `wake` is called
-        once when a read that is under way has ended.
+        `token` is the value of the Secret that the source names, None without one. The hub calls
+        `wake` once when a read in progress ends.
         """
         ...

@@ -1,7 +1,7 @@
-"""Mixers beside plain, latent and linear attention, which are in checkpoint/model.py.
+"""Mixers other than plain, latent and linear attention, which are in checkpoint/model.py.
 
-State spaces and convolutions keep a state of fixed size for each sequence; compressed attention
-keeps a window of latents and one latent for each group of earlier tokens.
+State spaces and convolutions keep a fixed-size state for each sequence; compressed attention keeps
+a window of latents and one latent for each group of earlier tokens.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from typing import Final
 class Mamba:
     """Selective state space of the first generation: a state for each of `inner_size` channels.
 
-    `normed` ones (Jamba) normalise the time step, B and C. vLLM quantises none of its matrices.
-    Tensor parallelism has to divide `inner_size`.
+    With `normed` (Jamba) it normalises the time step, B and C. vLLM does not quantise its matrices.
+    `inner_size` must be divisible by the tensor-parallel size.
     """
 
     inner_size: int
@@ -29,9 +29,9 @@ class Mamba:
 class Mamba2:
     """Selective state space of the second generation: a state for each head.
 
-    `groups` of heads share B and C. Tensor parallelism has to divide `heads`, and `groups` too
-    unless there is a single one, which is then replicated. `state_element_bytes` is the size of
-    an element of the recurrent state, None the model's own.
+    `groups` of heads share B and C. `heads` must be divisible by the tensor-parallel size, and so
+    must `groups` unless there is only one, which is replicated. `state_element_bytes` is the size
+    of an element of the recurrent state, None for the model's dtype.
     """
 
     heads: int
@@ -46,15 +46,15 @@ class Mamba2:
 
     @property
     def inner_size(self) -> int:
-        """Width of what the state mixes."""
+        """Width of all heads together, as in the state."""
         return self.heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class ShortConvolution:
-    """A gated convolution over the last few tokens (LFM2); its state is those tokens.
+    """A gated convolution over the last few tokens (LFM2), which are its state.
 
-    Tensor parallelism has to divide `width`.
+    `width` must be divisible by the tensor-parallel size.
     """
 
     width: int
@@ -64,12 +64,12 @@ class ShortConvolution:
 
 @dataclass(frozen=True, slots=True)
 class DeltaAttention:
-    """Kimi delta attention: a delta rule whose state decays channel by channel.
+    """Kimi delta attention: a delta rule whose state decays per channel.
 
-    Queries, keys and values pass a convolution; the state of a head is `head_dim` squared, 32-bit.
-    `gate_rank` and `decay_rank` are the inner sizes of the projections to the output gate and to
-    the decay, None where they are full. `row_multiple` rounds up what a rank projects the input to.
-    Tensor parallelism has to divide `heads`.
+    Queries, keys and values pass a convolution; the state of a head has `head_dim` squared 32-bit
+    elements. `gate_rank` and `decay_rank` are the inner sizes of the projections to the output gate
+    and to the decay, None for full rank. A rank's rows of the input projection are a multiple of
+    `row_multiple`. `heads` must be divisible by the tensor-parallel size.
     """
 
     heads: int
@@ -89,8 +89,8 @@ class DeltaAttention:
 class LightningAttention:
     """Linear attention with a fixed decay for each head (Ring, Ling 2.5).
 
-    The state of a head is `head_dim` squared, in the model's dtype. `norm_groups` parts of the
-    output are normalised by themselves: tensor parallelism has to divide them, and `heads`.
+    The state of a head has `head_dim` squared elements of the model's dtype. The output is
+    normalised in `norm_groups`; they and `heads` must be divisible by the tensor-parallel size.
     """
 
     heads: int
@@ -110,12 +110,12 @@ class LightningAttention:
 class CompressedAttention:
     """Attention to latents: those of a window, and one for each `compress_ratio` earlier tokens.
 
-    DeepSeek-V4. Keys and values are one latent of `head_dim`, the same on every rank; a ratio of 1
-    keeps nothing beyond the `window`. Where the groups overlap (`overlapping`), a state of two
-    groups is kept while they are compressed, otherwise of one. `indexer_heads` of
-    `indexer_head_dim` choose `index_top_k` of the compressed latents, 0 heads: all are read. The
-    output leaves through `output_groups` low-rank projections of `output_rank`.
-    Tensor parallelism has to divide `heads` and `output_groups`.
+    DeepSeek-V4. Keys and values are one latent of `head_dim`, replicated on every rank; a ratio of
+    1 keeps only the `window`. During compression a layer keeps a state of one group, of two if
+    groups overlap (`overlapping`). `indexer_heads` of `indexer_head_dim` choose `index_top_k` of
+    the compressed latents; with 0 heads, attention reads all. The output has `output_groups`
+    low-rank projections of `output_rank`. `heads` and `output_groups` must be divisible by the
+    tensor-parallel size.
     """
 
     heads: int
@@ -132,12 +132,12 @@ class CompressedAttention:
 
     @property
     def overlapping(self) -> bool:
-        """Whether the groups of tokens that are compressed overlap: only the shortest do."""
+        """Whether the compressed groups of tokens overlap: only the shortest do."""
         return self.compress_ratio == OVERLAPPING_RATIO
 
 
 OVERLAPPING_RATIO: Final = 4
-"""The ratio whose groups overlap and whose latents are chosen by an indexer.
+"""The compression ratio with overlapping groups and an indexer.
 
 Source: vLLM 0.32.0, vllm/models/deepseek_v4/attention.py and compressor.py.
 """

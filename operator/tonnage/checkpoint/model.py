@@ -1,8 +1,8 @@
-"""The facts of a decoder-only model that memory, legality and speed depend on.
+"""The facts of a decoder-only model that determine its memory, legality and speed.
 
-A model is a stack of decoder layers. Layers that are alike are described once (`layer_kinds`), and
-`layer_order` says which kind each layer is. A layer mixes tokens (attention in one of its forms,
-or a recurrent state) and then feeds each token forward (one MLP, or experts, or both).
+A model is a stack of decoder layers. Equal layers are described once (`layer_kinds`), and
+`layer_order` has the kind of each layer. A layer mixes tokens (attention or a recurrent state) and
+then processes each token (an MLP, experts, or both).
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ from tonnage.checkpoint.mixer_kinds import (
     Mamba2,
     ShortConvolution,
 )
-from tonnage.checkpoint.stored_tensors import TensorTable
+from tonnage.checkpoint.tensor_table import TensorTable
 
 
 class DType(StrEnum):
-    """Element type of unquantised tensors; names as torch and config.json spell them."""
+    """Element type of unquantised tensors, by its name in torch and config.json."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -43,16 +43,15 @@ class DType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How the linear layers' weights are stored.
+    """The storage format of linear layers' weights.
 
     `method` is vLLM's name (`fp8`, `compressed-tensors`, `awq`, `gptq`, `mxfp4`, `modelopt`, ...),
     `weight_bits` the bits of one weight without its scales, `block` the (rows, columns) that share
     one scale (DeepSeek-style FP8: (128, 128)), `group_size` the weights along the input that share
-    one scale (None: one an output channel, `per_tensor` one for all), `scale_bits` the bits of such
-    a scale and zero point; in a `symmetric` scheme the zero points carry nothing.
+    one scale (None: one per output channel; with `per_tensor`: one for all), `scale_bits` the bits
+    of a scale and its zero point; the zero points of a `symmetric` scheme carry no information.
     `kv_cache_bits` is the element size of the KV cache that the checkpoint declares, `activations`
-    the format (`int8`, `fp8`, `fp4`) that activations are quantised to, None where they stay in 16
-    bits or nobody says.
+    the format (`int8`, `fp8`, `fp4`) of quantised activations, None for 16 bits and for unknown.
     """
 
     method: str
@@ -73,13 +72,13 @@ class Quantization:
 class Attention:
     """Multi-head attention whose query heads share `kv_heads` keys and values (grouped-query).
 
-    With a `window` it attends to so many tokens back; `chunked`: to the chunk of that length that
-    the token is in. `gated` doubles the query projection. Without `stores_kv` it reads the cache
-    of an earlier layer and projects no keys and values of its own. `qkv_bias` and `output_bias`
-    tell which projections add a bias, `norm_elements` the weights of its query and key norms on
-    one GPU, whatever the split. A `query_rank` makes queries of a low-rank latent that each GPU
-    computes whole (Step-3), `head_gate` weighs each head's output, an `indexer` chooses the blocks
-    of tokens to look at (MiniMax-M3).
+    A `window` is the number of earlier tokens it attends to; if `chunked`, the length of the chunk
+    that it attends to. `gated` doubles the query projection. Without `stores_kv` it reads the cache
+    of an earlier layer and projects no keys and values. `qkv_bias` and `output_bias` mark
+    projections with a bias; `norm_elements` counts the weights of the query and key norms, which
+    each GPU replicates. With a `query_rank`, queries come from a low-rank latent that each GPU
+    computes fully (Step-3). `head_gate` weights each head's output; an `indexer` chooses the blocks
+    of tokens to attend to (MiniMax-M3).
     """
 
     heads: int
@@ -100,9 +99,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class SparseIndexer:
-    """What picks the `top_k` tokens, or blocks of them, that sparse attention looks at.
+    """The indexer that picks the `top_k` tokens, or blocks of tokens, for sparse attention.
 
-    Its cache has one key for `pool` tokens, made by a projection of its own where that is several.
+    Its cache has one key per `pool` tokens; above 1, a projection of its own makes the key.
     """
 
     heads: int
@@ -115,8 +114,8 @@ class SparseIndexer:
 class LatentAttention:
     """Multi-head latent attention (DeepSeek, Kimi, GLM-5): one latent a token, no KV heads.
 
-    `indexer` is that of a layer with one of its own; `sparse` layers without use another's.
-    The output of each head is multiplied with a gate of `gate_width`, 0 without one.
+    `sparse` layers without an `indexer` share that of another layer. A gate of `gate_width`
+    multiplies the output of each head, 0 without a gate.
     """
 
     heads: int
@@ -132,9 +131,9 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Gated delta net (Qwen3-Next, Qwen3.5): a state of fixed size for each sequence.
+    """Gated delta net (Qwen3-Next, Qwen3.5): a fixed-size state for each sequence.
 
-    `state_dtype` is the element type of the recurrent state, None the model's own.
+    `state_dtype` is the element type of the recurrent state, None for the model's dtype.
     """
 
     key_heads: int
@@ -148,20 +147,20 @@ class LinearAttention:
 StateMixer = (
     LinearAttention | DeltaAttention | LightningAttention | Mamba | Mamba2 | ShortConvolution
 )
-"""What keeps a state of fixed size for each sequence, whatever its length."""
+"""Mixers that keep a fixed-size state for each sequence."""
 
 Attending = Attention | LatentAttention | CompressedAttention
-"""What looks back at earlier tokens, whose cache grows with them."""
+"""Mixers that attend to earlier tokens and whose cache grows with them."""
 
 Mixer = Attending | StateMixer
-"""How a layer lets tokens see one another."""
+"""The part of a layer that mixes tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """One MLP for every token: `gated` ones have three matrices, the others two.
+    """An MLP: a `gated` one has three matrices, others have two.
 
-    `whole` ones lie on every GPU, whatever the tensor parallelism.
+    Every GPU replicates a `whole` MLP, at any tensor-parallel size.
     """
 
     intermediate_size: int
@@ -172,15 +171,15 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: every token goes to `per_token` of `count` and to the shared ones.
+    """A mixture of experts: the router sends a token to `per_token` of `count` experts.
 
-    `shared_intermediate_size` is that of all shared experts together, 0 without any;
-    `shared_gate` weighs their output. `router_bytes` is the size of a router weight, with
-    `router_bias` it corrects each expert's score by a 32-bit number.
-    `idle_count` further choices of the router have no weights. The experts work in a space of
-    `latent_size` where there is one, reached and left by projections that each GPU holds whole.
-    A GPU's part of an expert is at least `narrowest_shard` wide. `silu` ones activate by SiLU,
-    or the square of ReLU where not `gated`, which more kernels know than other functions.
+    `shared_intermediate_size` is the size of all shared experts together, 0 without any;
+    `shared_gate` weights their output. `router_bytes` is the size of a router weight; with
+    `router_bias`, the router has a 32-bit correction for each expert's score. `idle_count` further
+    choices of the router have no weights. With a `latent_size`, experts work in a latent space
+    between two projections that each GPU replicates. A GPU's shard of an expert is at least
+    `narrowest_shard` wide. `silu` means SiLU, or squared ReLU if not `gated`; more kernels support
+    these than other functions.
     """
 
     count: int
@@ -199,7 +198,7 @@ class Experts:
 
 
 FeedForward = Mlp | Experts | LayerEmbedding | ResidualStreams | DraftProjection
-"""What a layer does to each token by itself."""
+"""A block of a layer that processes each token separately."""
 
 Block = TypeVar("Block", bound=Mixer | FeedForward)
 
@@ -208,9 +207,9 @@ Block = TypeVar("Block", bound=Mixer | FeedForward)
 class DecoderLayer:
     """One kind of layer: usually one mixer and one feed-forward block, but any number of each.
 
-    `norm_elements` are the weights of its norms, `float32_elements` further 32-bit numbers (what
-    mixes residual streams, tables of experts), both the same on every GPU. `exceptions` are the
-    linear layers that are not stored as the model's `quantization` says, by name: None is 16 bits.
+    `norm_elements` counts the weights of its norms, `float32_elements` other 32-bit numbers (the
+    mixing of residual streams, tables of experts); every GPU replicates both. `exceptions` are the
+    linear layers, by name, whose format differs from the model's `quantization`; None is 16 bits.
     """
 
     mixers: tuple[Mixer, ...]
@@ -221,13 +220,14 @@ class DecoderLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tower:
-    """A vision or audio encoder with its projector, by what tensor parallelism does to its weights.
+class Encoder:
+    """A vision or audio encoder with its projector; its weights are counted by sharding.
 
-    `sharded_elements` are split over GPUs (kept whole with `--mm-encoder-tp-mode data`) and lie as
-    `stored` says, `replicated_elements` always lie on each GPU, in 16 bits. `heads` and the
-    `inner` size of the layers' MLPs have to be divisible. `deepstack_levels` of its layers feed
-    layers of the language model directly. `estimated` ones are of a family that is not known.
+    Tensor parallelism shards `sharded_elements`, whose format is `stored`
+    (`--mm-encoder-tp-mode data` replicates them). Each GPU replicates `replicated_elements` in 16
+    bits. `heads` and the MLPs' `inner` size must be divisible by the tensor-parallel size.
+    `deepstack_levels` of its layers feed layers of the language model directly. It is `estimated`
+    if its family is unknown.
     """
 
     sharded_elements: int
@@ -240,13 +240,13 @@ class Tower:
 
     @property
     def elements(self) -> int:
-        """Weights of the whole tower."""
+        """Weights of the encoder and its projector."""
         return self.sharded_elements + self.replicated_elements
 
 
 @dataclass(frozen=True, slots=True)
 class RopeCache:
-    """Cosines and sines that vLLM tabulates for one kind of rotary embedding, on every GPU."""
+    """vLLM's table of cosines and sines for one kind of rotary embedding, on every GPU."""
 
     positions: int
     width: int
@@ -257,16 +257,15 @@ class RopeCache:
 class ModelShape:
     """The shape of a decoder-only model, from config.json.
 
-    `max_position_embeddings` are the tokens of the longest request, scaling included;
-    `default_context` is what vLLM takes without being told, None where the config says nothing of
-    either. Releases that multiply the original length with the factor of YaRN take
-    `multiplied_context` for both, None without YaRN.
-    `quantization` is how linear layers are stored unless they are exceptions, `lm_head` how the
-    output head is (None: 16 bits).
-    `draft_layers` predict tokens ahead; they lie on disk and are loaded for speculative decoding
-    only. `towers` encode images and sound. `stream_projections` are square matrices between the
-    embeddings and several hidden states, `residual_streams` how many of those layers pass on.
-    `estimated` says why the shape is a conservative guess, None for a model class that is known.
+    `max_position_embeddings` is the longest request in tokens, scaling included; `default_context`
+    is vLLM's default, None if the config has neither. In releases that multiply the original length
+    by YaRN's factor, `multiplied_context` replaces both, None without YaRN. `quantization` is the
+    format of linear layers without an exception, `lm_head` that of the output head (None: 16 bits).
+    `draft_layers` are the multi-token prediction (MTP) layers, which are on disk; vLLM loads them
+    only for speculative decoding. `encoders` are the vision and audio encoders.
+    `stream_projections` counts square matrices between the embeddings and the residual streams,
+    `residual_streams` the streams between layers. `estimated` is the reason why the shape is a
+    conservative estimate, None for a known class.
     """
 
     architecture: str
@@ -281,7 +280,7 @@ class ModelShape:
     quantization: Quantization | None = None
     lm_head: Quantization | None = None
     draft_layers: tuple[DecoderLayer, ...] = ()
-    towers: tuple[Tower, ...] = ()
+    encoders: tuple[Encoder, ...] = ()
     rope_caches: tuple[RopeCache, ...] = ()
     position_embeddings: int = 0
     stream_projections: int = 0
@@ -291,8 +290,8 @@ class ModelShape:
     estimated: str | None = None
 
     def __hash__(self) -> int:
-        # Shapes are keys of caches on the hot path; hashing the whole tree each time would cost
-        # more than the calculation that is looked up.
+        # Shapes are keys of caches on the hot path; hashing the tree each time would cost more than
+        # the cached calculations.
         return self._hash
 
     @cached_property
@@ -302,37 +301,37 @@ class ModelShape:
 
     @property
     def layers(self) -> int:
-        """Decoder layers, without those that predict ahead."""
+        """Number of decoder layers, without MTP layers."""
         return len(self.layer_order)
 
     @cached_property
     def layer_counts(self) -> Mapping[DecoderLayer, int]:
-        """How many layers there are of each kind."""
-        counted = Counter(self.layer_order)
-        return {self.layer_kinds[kind]: count for kind, count in counted.items()}
+        """Number of layers of each kind."""
+        counts = Counter(self.layer_order)
+        return {self.layer_kinds[kind]: count for kind, count in counts.items()}
 
     @cached_property
     def mixer_counts(self) -> Mapping[Mixer, int]:
-        """How many layers have each mixer."""
-        counted: Counter[Mixer] = Counter()
+        """Number of layers with each mixer."""
+        counts: Counter[Mixer] = Counter()
         for layer, count in self.layer_counts.items():
             for mixer in layer.mixers:
-                counted[mixer] += count
-        return counted
+                counts[mixer] += count
+        return counts
 
     @cached_property
     def attention_heads(self) -> int:
-        """Query heads of the layers that attend, the most where they differ; 0 without any."""
+        """Most query heads of a layer with attention, 0 without any."""
         return max((mixer.heads for mixer in self._attending()), default=0)
 
     @cached_property
     def latent_attention(self) -> LatentAttention | None:
-        """The latent attention, None for a model without."""
+        """The latent attention, None without any."""
         return next(self._mixers_of(LatentAttention), None)
 
     @cached_property
     def linear_attention(self) -> LinearAttention | None:
-        """The linear attention, None for a model without."""
+        """The linear attention, None without any."""
         return next(self._mixers_of(LinearAttention), None)
 
     @cached_property
@@ -342,9 +341,9 @@ class ModelShape:
 
     @cached_property
     def intermediate_size(self) -> int:
-        """Inner size of the largest MLP, of an expert where there is none."""
-        dense = max((mlp.intermediate_size for mlp in self._feed_forwards_of(Mlp)), default=0)
-        return dense or (self.experts.intermediate_size if self.experts else 0)
+        """Inner size of the largest MLP, of an expert without MLPs."""
+        size = max((mlp.intermediate_size for mlp in self._feed_forwards_of(Mlp)), default=0)
+        return size or (self.experts.intermediate_size if self.experts else 0)
 
     def _attending(self) -> Iterator[Attending]:
         return (mixer for mixer in self.mixer_counts if isinstance(mixer, Attending))
@@ -363,12 +362,12 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model as it lies on disk: its shape and, where known, the bytes of its tensors.
+    """A model on disk: its shape and, where known, the bytes of its tensors.
 
-    `weights_bytes` is the size of all tensors, None when only the config is known. `bytes_by_dtype`
-    sums tensors by safetensors dtype (`BF16`, `F8_E4M3`, ...). `load_from` is what vLLM is told to
-    load, `revision` the commit the facts were read from (None: no such thing, as for inline facts).
-    `tensors` are those in the headers of the files, None where these were not read.
+    `weights_bytes` is the size of all tensors, None if only the config is known. `bytes_by_dtype`
+    sums tensors by safetensors dtype (`BF16`, `F8_E4M3`, ...). `revision` is the commit of the
+    facts, None without one, as for inline facts. `tensors` come from the headers of the files, None
+    if no reader read these.
     """
 
     shape: ModelShape
@@ -379,8 +378,8 @@ class Checkpoint:
 
 
 class CheckpointError(ValueError):
-    """Facts of a model that cannot be used: names the field, the value and what was expected."""
+    """Invalid facts of a model; the message names the field, the value and the expectation."""
 
 
 class UnsupportedArchitectureError(CheckpointError):
-    """The config is readable but not of a decoder-only model that Tonnage can size."""
+    """The config is valid, but not of a decoder-only model that Tonnage can size."""

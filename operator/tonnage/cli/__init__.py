@@ -1,1 +1,1 @@
-"""The program `tonnage`: one module a subcommand, each with `add_arguments` and `run`."""
+"""The program `tonnage`, which runs the subcommands of `cli.commands`."""

@@ -1,20 +1,20 @@
-"""How a subcommand ends: exit codes, and the one exception for what a user can put right."""
+"""Exit codes of the subcommands, and the exception for errors that the user can fix."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a script that calls `tonnage` may rely on. A defect of ours ends with 1 too."""
+    """Exit codes that scripts may rely on. A bug of `tonnage` also ends with 1."""
 
     DONE = 0
-    """The question was answered, the work was done."""
+    """The command succeeded."""
     DIFFERENT = 1
-    """`--diff` found something that would change, as kubectl diff and diff say it."""
+    """`--diff` found a difference; kubectl diff and diff use the same code."""
     BAD_INPUT = 2
-    """The command line or a file cannot be used; argparse ends with the same code."""
+    """The command line or a file is invalid; argparse uses the same code."""
     ANSWER_IS_NO = 3
-    """Everything was understood, and the answer is no: for example a model fits nowhere."""
+    """The input is valid and the answer is no: for example, a model fits nowhere."""
 
 
 class InputError(Exception):
-    """Something a user can put right: the message names the thing, its value and what to do."""
+    """An error that the user can fix: the message names the subject, its value and the fix."""

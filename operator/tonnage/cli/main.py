@@ -1,7 +1,7 @@
-"""The command line: finds the subcommand, and turns a user's mistake into one line on stderr.
+"""The command line: runs a subcommand, and reports an input error as one line on stderr.
 
-Only the module of the subcommand in use is imported: `tonnage fit` in a CI job must not wait for
-the clients and servers of the operator to be loaded.
+It imports only the module of the subcommand in use: `tonnage fit` in a CI job must not wait for the
+import of the operator's clients and servers.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from tonnage import __version__
-from tonnage.api.text import harmless
+from tonnage.api.text import escape_controls
 from tonnage.cli.errors import ExitCode, InputError
 
 _PLUGIN: Final = "kubectl-tonnage"
@@ -20,23 +20,23 @@ _PLUGIN: Final = "kubectl-tonnage"
 SUBCOMMANDS: Final = {
     "run": "run the operator",
     "plan": "show what the operator would do for InferenceDeployments in files",
-    "fit": "tell whether a model fits on accelerators, from its config.json",
-    "explain": "tell the story of one InferenceDeployment, from its model to what happens next",
-    "approve": "approve the plan of an InferenceDeployment that waits for that",
-    "restart": "start all replicas of an InferenceDeployment anew",
+    "fit": "check whether a model fits on accelerators, from its config.json",
+    "explain": "explain one InferenceDeployment, from its model to the next steps",
+    "approve": "approve the pending plan of an InferenceDeployment",
+    "restart": "restart all replicas of an InferenceDeployment",
     "unpin": "carry out the plans of an InferenceDeployment without approval again",
-    "pools": "show the accelerator pools of a cluster, and what is free on their nodes",
+    "pools": "show the accelerator pools of a cluster and the free GPUs of their nodes",
     "inspect": "print a Job that gathers the facts of a model on a volume",
     "crds": "print the CustomResourceDefinitions",
     "reference": "print the reference of the API",
     "rules": "print the compatibility rules",
     "version": "print the version",
 }
-"""Name of each subcommand, which is also its module's, and what it does."""
+"""The purpose of each subcommand by its name, which is also its module's in `cli.commands`."""
 
 
 class Subcommand(Protocol):
-    """What a module of this package offers to be a subcommand."""
+    """The interface of a subcommand's module."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -51,19 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return subcommand.run(options)
     except InputError as error:
-        sys.stderr.write(f"{_program()} {options.subcommand}: {harmless(str(error))}\n")
+        sys.stderr.write(f"{_program()} {options.subcommand}: {escape_controls(str(error))}\n")
         return ExitCode.BAD_INPUT
     except BrokenPipeError:
-        # The reader (`head`, a pager that was quit) has seen enough. What is still buffered has
-        # nowhere to go, and must not raise the same error again when the interpreter ends.
+        # The reader (`head`, a pager) has closed the pipe. Buffered output must not raise the same
+        # error again when the interpreter exits.
         sys.stdout = None
         return ExitCode.DONE
     except KeyboardInterrupt:
-        return 128 + 2  # as a shell reports a program that SIGINT ended
+        return 128 + 2  # the exit code of a shell for a program ended by SIGINT
 
 
-def build_parser(wanted: str | None) -> argparse.ArgumentParser:
-    """Return the parser of all subcommands, with the options of the wanted one."""
+def build_parser(subcommand: str | None) -> argparse.ArgumentParser:
+    """Return the parser of all subcommands, with the options of the given one only."""
     parser = argparse.ArgumentParser(
         prog=_program(),
         description="Places LLM inference on heterogeneous GPU fleets and says why.",
@@ -73,16 +73,16 @@ def build_parser(wanted: str | None) -> argparse.ArgumentParser:
     choices = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
     for name, purpose in SUBCOMMANDS.items():
         child = choices.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
-        if name == wanted:
+        if name == subcommand:
             load_subcommand(name).add_arguments(child)
     return parser
 
 
 def _program() -> str:
-    """The name that the user called the program by: kubectl runs its plugins as kubectl-NAME."""
+    """The name that the user typed: kubectl runs its plugins as kubectl-NAME."""
     return "kubectl tonnage" if Path(sys.argv[0]).stem == _PLUGIN else "tonnage"
 
 
 def load_subcommand(name: str) -> Subcommand:
     """Import the module of a subcommand."""
-    return cast("Subcommand", importlib.import_module(f"tonnage.cli.{name}"))
+    return cast("Subcommand", importlib.import_module(f"tonnage.cli.commands.{name}"))

@@ -1,4 +1,4 @@
-"""A fleet as people read it, a line a pool and a line a node, and as programs do."""
+"""Formats pools as tables, with a line for each pool and each node, and as JSON data."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -11,17 +11,17 @@ from rich.text import Text
 from tonnage.cli.output import make_table
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode
-from tonnage.fleet.report import pool_readiness
+from tonnage.fleet.pools.report import pool_readiness
 from tonnage.placement.pricing import format_money, price_per_gpu_hour
 
 _GIB: Final = 2**30
 _BAR_COLUMNS: Final = 24
 _NODES_SHOWN: Final = 8
-"""Nodes of each pool that are shown, unless all are asked for."""
+"""Nodes shown for each pool without --all."""
 
 
 def show_pools(console: Console, pools: Sequence[Pool], *, every_node: bool) -> None:
-    """The pools, what stands in the way of using one, and then the nodes."""
+    """Print the pools, why a pool cannot be used, and the nodes."""
     if not pools:
         console.print("No node offers GPUs.")
         return
@@ -35,7 +35,7 @@ def show_pools(console: Console, pools: Sequence[Pool], *, every_node: bool) -> 
 
 
 def tabulate_pools(pools: Iterable[Pool]) -> Table:
-    """A line a pool."""
+    """A table with a line for each pool."""
     numbers = ("MEMORY", "NODES", "GPUS", "USABLE", "FREE", "LARGEST", "$/GPU/H")
     table = make_table("POOL", "ACCELERATOR", *numbers, "PRICE", "IN USE", right=numbers)
     for pool in pools:
@@ -51,7 +51,7 @@ def tabulate_pools(pools: Iterable[Pool]) -> Table:
             str(pool.largest_free_block),
             "-" if price is None else format_money(price),
             escape(source.text.removesuffix(f" {pool.name}")),
-            _bar(pool.allocatable, pool.free),
+            _draw_bar(pool.allocatable, pool.free),
         )
     return table
 
@@ -67,23 +67,22 @@ def _show_nodes(console: Console, pools: Iterable[Pool], *, every_node: bool) ->
                 escape(pool.name),
                 str(node.gpus),
                 str(node.free),
-                _bar(node.allocatable, node.free),
+                _draw_bar(node.allocatable, node.free),
                 escape(node.unusable or ""),
                 style="dim" if node.unusable else "",
             )
-        left = pool.nodes[len(shown) :]
-        if left:
-            table.add_row(f"... {len(left)} more", escape(pool.name), *_sums(left), "", "--all")
+        rest = pool.nodes[len(shown) :]
+        if rest:
+            table.add_row(f"... {len(rest)} more", escape(pool.name), *_sum_gpus(rest), "", "--all")
     console.print(table)
 
 
-def _sums(nodes: Iterable[PoolNode]) -> tuple[str, str]:
-    found = list(nodes)
-    return str(sum(node.gpus for node in found)), str(sum(node.free for node in found))
+def _sum_gpus(nodes: Sequence[PoolNode]) -> tuple[str, str]:
+    return str(sum(node.gpus for node in nodes)), str(sum(node.free for node in nodes))
 
 
-def _bar(usable: int, free: int) -> Text:
-    """What is taken of the usable GPUs: a cell a GPU while they fit."""
+def _draw_bar(usable: int, free: int) -> Text:
+    """The taken share of the usable GPUs, with one cell for each GPU up to 24."""
     if not usable:
         return Text("-")
     cells = min(usable, _BAR_COLUMNS)
@@ -92,7 +91,7 @@ def _bar(usable: int, free: int) -> Text:
 
 
 def pool_data(pool: Pool) -> dict[str, Any]:
-    """The pool with its nodes as JSON."""
+    """The pool with its nodes as JSON data."""
     readiness = pool_readiness(pool)
     price, source = price_per_gpu_hour(pool)
     return {

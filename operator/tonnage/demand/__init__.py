@@ -1,8 +1,8 @@
-"""How many replicas the load asks for, from what vLLM measures. Pure.
+"""Computes the replicas that the load needs, from vLLM's metrics. Pure.
 
-In reading order: `signals` (what was measured, pod by pod), `conventions` (what other autoscalers
-do), `terms` (what the user asks for), `curve` (how requests slow down each other), `capacity`
-(requests that a replica holds at once), `needs` (replicas by target), `opinion` (what follows, or
-why nothing does), `window` (recommendations of the past that still count), `step` (the number that
-is wanted next).
+Reading order: `signals` (measurements by pod), `conventions` (defaults of other autoscalers),
+`terms` (targets and bounds of the spec), `curve` (how concurrent requests slow each other down),
+`capacity` (concurrent requests of a replica), `needs` (replicas by target), `opinion` (the result,
+or why there is none), `window` (past recommendations that still count), `step` (the next number of
+replicas).
 """

@@ -1,11 +1,11 @@
-"""Requests that a replica holds at once, from what it really held.
+"""Estimates how many concurrent requests a replica can hold, from what replicas did hold.
 
-    capacity = the smallest of: what vLLM schedules (max_num_seqs),
-               requests that run / share of the KV cache that they take,
-               requests that run, where others wait
+    capacity = the smallest of: max_num_seqs of vLLM,
+               running requests / share of the KV cache that they take,
+               running requests, if other requests wait
 
-A replica that nothing runs on tells nothing of it. Where none does, it is what the memory
-calculation reckons with.
+A replica without running requests gives no estimate. If no replica gives one, the capacity is that
+of the memory calculation.
 """
 
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from statistics import fmean
 from tonnage.demand.curve import ServingCurve
 from tonnage.demand.signals import PodLoad
 
-_LEAST_RUNNING = 1.0
-"""Of fewer requests, on the average of a minute, the share of the cache says little."""
+_MIN_RUNNING = 1.0
+"""Below this average over a minute, the KV cache usage is no basis for an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReckonedCapacity:
-    """Typical requests that a replica holds at once by the calculation, and the most that vLLM
-    schedules whatever their size.
+class EstimatedCapacity:
+    """Typical requests that a replica holds at once by the memory calculation, and `max_num_seqs`,
+    vLLM's limit for requests of any size.
 
-    By the estimate, None where figures lack: requests that it answers in a second at its fullest,
-    and by how much each request slows down the others (see ServingCurve).
+    The throughput estimate adds two figures, None if it has no data: the requests that a full
+    replica answers per second, and `growth` (see ServingCurve).
     """
 
     requests_at_once: int
@@ -35,28 +35,32 @@ class ReckonedCapacity:
 
 
 def measure_capacity(
-    loads: Iterable[PodLoad], reckoned: ReckonedCapacity | None, shortest_queue: float
+    loads: Iterable[PodLoad], reckoned: EstimatedCapacity | None, shortest_queue: float
 ) -> float | None:
-    """Requests that one replica holds at once, at least 1; None where nobody can tell."""
-    held = [
-        _held(load, reckoned, shortest_queue) for load in loads if load.running >= _LEAST_RUNNING
+    """Concurrent requests of one replica, at least 1; None without measurement and calculation."""
+    capacities = [
+        _measure_replica(load, reckoned, shortest_queue)
+        for load in loads
+        if load.running >= _MIN_RUNNING
     ]
-    known = [found for found in held if found is not None]
-    if known:
-        return max(1.0, fmean(known))
+    measured = [capacity for capacity in capacities if capacity is not None]
+    if measured:
+        return max(1.0, fmean(measured))
     return None if reckoned is None else float(max(1, reckoned.requests_at_once))
 
 
-def serving_curve(
-    reckoned: ReckonedCapacity | None, capacity: float, usual_slowdown: float
+def make_serving_curve(
+    reckoned: EstimatedCapacity | None, capacity: float, usual_slowdown: float
 ) -> ServingCurve:
-    """How requests slow down each other: by the estimate, else as they usually do."""
+    """The curve of the throughput estimate, or without one the curve of the usual slowdown."""
     if reckoned is not None and reckoned.growth is not None:
         return ServingCurve(reckoned.growth)
     return ServingCurve((usual_slowdown - 1) / max(1.0, capacity - 1))
 
 
-def _held(load: PodLoad, reckoned: ReckonedCapacity | None, shortest_queue: float) -> float | None:
+def _measure_replica(
+    load: PodLoad, reckoned: EstimatedCapacity | None, shortest_queue: float
+) -> float | None:
     running, waiting, usage = load.running, load.waiting, load.kv_usage
     bounds = [float(reckoned.max_num_seqs)] if reckoned is not None else []
     if usage > 0:

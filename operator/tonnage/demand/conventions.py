@@ -1,4 +1,4 @@
-"""What other autoscalers do, and what a day of load has shown, from the catalogue's data file."""
+"""Defaults of other autoscalers and of a measured day of load, from the catalogue's data file."""
 
 from functools import lru_cache
 from typing import Annotated
@@ -11,7 +11,7 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class Conventions(BaseModel):
-    """autoscaling.yaml; its fields are explained there, with sources."""
+    """The fields of autoscaling.yaml, which explains them and names their sources."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,8 +29,8 @@ class Conventions(BaseModel):
 
 @lru_cache(maxsize=1)
 def load_conventions() -> Conventions:
-    """The conventions that come with this package, read once.
+    """Read autoscaling.yaml of this package once.
 
-    Raises pydantic.ValidationError when the data file breaks its layout.
+    Raises pydantic.ValidationError if the data file breaks its schema.
     """
     return Conventions.model_validate(read_data_file("autoscaling.yaml"))

@@ -1,24 +1,25 @@
-"""Replicas that the load needs, by target. Load is counted in work, not in pods or requests:
+"""Computes the replicas that the load needs, by target. Load is counted in work, not in pods or
+requests:
 
-    work     what all replicas do, in full replicas: the sum of the shares that their running
-             requests are of what a replica does at its fullest (see curve)
-    worth    what a full replica of another placement does, in full ones of the placement that is to
-             grow: what it generates by the estimate over what one of these does. Pools are filled
-             by the same figure, so that what is counted here is what is added there
-    backlog  requests that wait beyond those that may, over what a full replica answers in the time
-             in which a queue is to be worked off
-    needs    (work + backlog) / the share of a full replica that each is to do, which is another
-             one in each placement
+    work      what all replicas do, in full replicas: each replica adds the work of its running
+              requests as a share of what a full replica does (see curve)
+    relative  throughput of a full replica of another placement, by the estimate, over that of one
+              of the placement to scale. Placement fills pools by the same figure, so both count
+              alike
+    backlog   waiting requests beyond the allowed ones, over what a full replica answers in the
+              time in which it has to work off a queue (`queue_seconds`)
+    needs     (work + backlog) / the share of a full replica's work that each replica should do;
+              this share differs by placement
 
-    waitingRequests     so many may wait for each replica
-    timeToFirstToken    as many may wait as are answered in the target less the time that a prompt
-                        takes by itself (Little's law)
-    kvCacheUsage        the share that is done with that much of the KV cache in use
-    runningRequests     the share that is done with so many requests
-    timePerOutputToken  the share that is done with as many as keep to it
+    waitingRequests     allowed waiting requests for each replica
+    timeToFirstToken    allowed are the requests that a replica answers in the target less the time
+                        of the prefill alone (Little's law)
+    kvCacheUsage        the share of work at this usage of the KV cache
+    runningRequests     the share of work with this many requests
+    timePerOutputToken  the share of work with the most requests that keep the target
 
-No replica is ever to do more than `most_busy` of what it can: requests come at random, and of a
-replica that is full the next one waits. Until it is full the first token is hardly ever late.
+No replica should do more than `most_busy` of its work: requests arrive at random, and at a full
+replica the next one waits. Until a replica is full, the first token is hardly ever late.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,149 +27,155 @@ from dataclasses import dataclass
 
 from tonnage.demand.curve import ServingCurve
 from tonnage.demand.signals import Mean, PodLoad
-from tonnage.demand.terms import Terms
+from tonnage.demand.terms import ScalingTerms
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What was measured of the replicas of one placement: those seen, and the work that they do in
-    full ones of it.
+class PlacementLoad:
+    """Measurements of the replicas of one placement, and their work in full replicas of it.
 
-    `capacity` is the requests that a full one holds, `requests_per_second` what it answers, None
-    where figures lack, `worth` what it does in full ones of the placement that is to grow.
+    A full replica holds `capacity` requests and answers `requests_per_second` (None without an
+    estimate). `relative_throughput` compares it with one of the placement to scale.
     """
 
     loads: Sequence[PodLoad]
-    done: float
+    work: float
     capacity: float
     requests_per_second: float | None
     curve: ServingCurve
-    worth: float = 1.0
+    relative_throughput: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """All that was measured: the placement that is to grow, the others, and requests that wait, in
-    front of the replicas too."""
+class TotalLoad:
+    """Measurements of all placements: the one to scale, the others, and all waiting requests,
+    those in front of the replicas included."""
 
-    own: Part
-    others: Sequence[Part]
+    own: PlacementLoad
+    others: Sequence[PlacementLoad]
     waiting: float
 
     @property
-    def parts(self) -> Sequence[Part]:
-        """All placements, the one that is to grow first."""
+    def placements(self) -> Sequence[PlacementLoad]:
+        """All placements, the one to scale first."""
         return (self.own, *self.others)
 
     @property
     def in_flight(self) -> float:
-        """Requests that run or wait."""
-        return self.waiting + sum(load.running for part in self.parts for load in part.loads)
+        """Running and waiting requests."""
+        running = (load.running for placement in self.placements for load in placement.loads)
+        return self.waiting + sum(running)
 
     @property
-    def room(self) -> float:
-        """Requests that are held at once by what does as much as one full replica of the placement
-        that is to grow, wherever that is."""
-        return min(part.capacity / part.worth for part in self.parts)
+    def smallest_capacity(self) -> float:
+        """The fewest concurrent requests, over all placements, of as much throughput as one full
+        replica of the placement to scale has."""
+        return min(one.capacity / one.relative_throughput for one in self.placements)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Replicas that one target needs, not rounded."""
+    """Replicas that one target needs, unrounded."""
 
     target: str
     replicas: float
 
 
-_Of = Callable[[Part], float]
-"""A number of each placement."""
+_PerPlacement = Callable[[PlacementLoad], float]
+"""Gives a number for each placement."""
 
 
-def find_needs(work: Work, terms: Terms) -> list[Need]:
-    """What each target needs; in flight always counts, whatever the targets are."""
-    busy = terms.conventions.most_busy
+def compute_needs(load: TotalLoad, terms: ScalingTerms) -> list[Need]:
+    """The need of each target; requests in flight count whatever the targets are."""
+    most_busy = terms.conventions.most_busy
     needs = [
-        Need(target, _for_work(work, terms, may_wait, lambda _: busy))
-        for target, may_wait in _queues(terms).items()
+        Need(target, _compute_replicas(load, terms, allowed_waiting, lambda _: most_busy))
+        for target, allowed_waiting in _list_queue_targets(terms).items()
     ]
-    for target, running in _batches(work, terms).items():
+    for target, running in _list_batch_targets(load, terms).items():
 
-        def share(part: Part, running: _Of = running) -> float:
-            return min(busy, part.curve.work(running(part), part.capacity))
+        def share(placement: PlacementLoad, running: _PerPlacement = running) -> float:
+            work = placement.curve.work(running(placement), placement.capacity)
+            return min(most_busy, work)
 
-        needs.append(Need(target, _for_work(work, terms, lambda _: 0.0, share)))
+        needs.append(Need(target, _compute_replicas(load, terms, lambda _: 0.0, share)))
     return needs
 
 
-def _for_work(work: Work, terms: Terms, may_wait: _Of, share: _Of) -> float:
-    may = sum(may_wait(part) * len(part.loads) for part in work.parts)
-    excess, own = max(0.0, work.waiting - may), work.own
+def _compute_replicas(
+    load: TotalLoad, terms: ScalingTerms, allowed_waiting: _PerPlacement, share: _PerPlacement
+) -> float:
+    allowed = sum(allowed_waiting(one) * len(one.loads) for one in load.placements)
+    excess, own = max(0.0, load.waiting - allowed), load.own
     answered = (own.requests_per_second or 0.0) * terms.conventions.queue_seconds
-    done = sum(part.done * part.worth * (share(own) / share(part)) for part in work.parts)
-    # Where nobody knows how fast a replica is, what waits is to run beside all that runs.
-    needed = (done + excess / (answered or own.capacity)) / share(own)
-    return min(needed, work.in_flight)  # more replicas than requests would be no faster
+    work = sum(
+        one.work * one.relative_throughput * (share(own) / share(one)) for one in load.placements
+    )
+    # Without an estimate of the throughput, replicas must run the excess requests concurrently.
+    needed = (work + excess / (answered or own.capacity)) / share(own)
+    return min(needed, load.in_flight)  # more replicas than requests would be no faster
 
 
-def _queues(terms: Terms) -> dict[str, _Of]:
-    """Requests that may wait for each replica, by the targets that speak of it."""
-    found: dict[str, _Of] = {}
+def _list_queue_targets(terms: ScalingTerms) -> dict[str, _PerPlacement]:
+    """Allowed waiting requests for each replica, by the targets that limit them."""
+    targets: dict[str, _PerPlacement] = {}
     if terms.waiting_requests is not None:
         waiting = float(terms.waiting_requests)
-        found["waitingRequests"] = lambda _: waiting
+        targets["waitingRequests"] = lambda _: waiting
     if terms.time_to_first_token is not None:
-        target = terms.time_to_first_token
-        found["timeToFirstToken"] = lambda part: _answered_within(part, target)
-    return found or {"requests in flight": lambda _: 0.0}
+        seconds = terms.time_to_first_token
+        targets["timeToFirstToken"] = lambda placement: _count_answered(placement, seconds)
+    return targets or {"requests in flight": lambda _: 0.0}
 
 
-def _answered_within(part: Part, target_seconds: float) -> float:
-    prompt = _mean(load.prefill for load in part.loads) or 0.0
-    return max(0.0, target_seconds - prompt) * (part.requests_per_second or 0.0)
+def _count_answered(placement: PlacementLoad, target_seconds: float) -> float:
+    """Requests that a replica answers between the prefill and the target."""
+    prefill_seconds = _average(load.prefill for load in placement.loads) or 0.0
+    return max(0.0, target_seconds - prefill_seconds) * (placement.requests_per_second or 0.0)
 
 
-def _batches(work: Work, terms: Terms) -> dict[str, _Of]:
-    """Requests that each replica may run, by the targets that speak of it; none where nothing
-    tells."""
-    found: dict[str, _Of] = {}
+def _list_batch_targets(load: TotalLoad, terms: ScalingTerms) -> dict[str, _PerPlacement]:
+    """Running requests allowed on each replica, by the targets that limit them and have samples."""
+    targets: dict[str, _PerPlacement] = {}
     if terms.kv_cache_usage is not None:
         usage = terms.kv_cache_usage
-        found["kvCacheUsage"] = lambda part: usage / _cache_share(part)
+        targets["kvCacheUsage"] = lambda placement: usage / _cache_share(placement)
     if terms.running_requests is not None:
-        most = float(terms.running_requests)
-        found["runningRequests"] = lambda _: most
-    if terms.time_per_output_token is not None and any(map(_token_seconds, work.parts)):
-        target = terms.time_per_output_token
-        found["timePerOutputToken"] = lambda part: _batch_within(part, target)
-    return found
+        running = float(terms.running_requests)
+        targets["runningRequests"] = lambda _: running
+    if terms.time_per_output_token is not None and any(map(_token_seconds, load.placements)):
+        seconds = terms.time_per_output_token
+        targets["timePerOutputToken"] = lambda placement: _largest_batch(placement, seconds)
+    return targets
 
 
-def _batch_within(part: Part, target_seconds: float) -> float:
-    """As many as keep to the target; a full batch where nothing was measured."""
-    measured = _token_seconds(part)
-    if not measured:
-        return part.capacity
-    running = [load.running for load in part.loads if load.running > 0]
-    return part.curve.requests_within(sum(running) / len(running), target_seconds / measured)
+def _largest_batch(placement: PlacementLoad, target_seconds: float) -> float:
+    """The most requests that keep the target; a full batch without measurements."""
+    measured_seconds = _token_seconds(placement)
+    if not measured_seconds:
+        return placement.capacity
+    running = [load.running for load in placement.loads if load.running > 0]
+    average = sum(running) / len(running)
+    return placement.curve.requests_within(average, target_seconds / measured_seconds)
 
 
-def _token_seconds(part: Part) -> float | None:
-    """Between two tokens, None where none was measured of replicas that run requests."""
-    runs = any(load.running > 0 for load in part.loads)
-    return _mean(load.per_token for load in part.loads) if runs else None
+def _token_seconds(placement: PlacementLoad) -> float | None:
+    """Seconds between two tokens; None if no replica with running requests has measured it."""
+    runs = any(load.running > 0 for load in placement.loads)
+    return _average(load.per_token for load in placement.loads) if runs else None
 
 
-def _cache_share(part: Part) -> float:
-    """Share of a replica's KV cache that one request takes: never more than there is, whatever the
-    means of moments with hardly a request come to."""
-    running = sum(load.running for load in part.loads)
-    used = sum(load.kv_usage for load in part.loads)
+def _cache_share(placement: PlacementLoad) -> float:
+    """Share of a replica's KV cache that one request takes; at most 1, because averages of moments
+    with hardly a request can exceed it."""
+    running = sum(load.running for load in placement.loads)
+    used = sum(load.kv_usage for load in placement.loads)
     share = min(1.0, used / running) if running > 0 else 0.0
-    return share or 1 / part.capacity
+    return share or 1 / placement.capacity
 
 
-def _mean(means: Iterable[Mean | None]) -> float | None:
-    """Seconds of one observation over all replicas."""
-    found = [mean for mean in means if mean is not None]
-    total = Mean(sum(mean.seconds for mean in found), sum(mean.observations for mean in found))
-    return total.value
+def _average(means: Iterable[Mean | None]) -> float | None:
+    """Average seconds of one observation over all replicas."""
+    measured = [mean for mean in means if mean is not None]
+    seconds = sum(mean.seconds for mean in measured)
+    return Mean(seconds, sum(mean.observations for mean in measured)).value

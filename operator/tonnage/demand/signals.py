@@ -1,7 +1,6 @@
-"""What was measured of the load, pod by pod, as it came: nothing is checked yet.
+"""Measurements of the load by pod, as the source returned them, without any check.
 
-A number is NaN where the source said that it is none. A pod of which some signal is missing is left
-out, which is something else.
+A value is NaN if the source returned NaN. A pod without one of the signals is left out.
 """
 
 from collections.abc import Mapping
@@ -9,33 +8,33 @@ from dataclasses import dataclass
 from typing import Final
 
 LARGEST_AMOUNT: Final = 1e12
-"""More requests, or seconds, than any cluster has: above it the source is wrong."""
+"""More requests or seconds than any cluster has: a larger value is an error of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Seconds of all observations and their number, both a second of the last few minutes."""
+    """Seconds of all observations and their number, each per second over the last few minutes."""
 
     seconds: float
     observations: float
 
     @property
     def is_sound(self) -> bool:
-        """Whether both are numbers that can be."""
+        """Whether both values are in range."""
         return is_amount(self.seconds) and is_amount(self.observations)
 
     @property
     def value(self) -> float | None:
-        """Seconds of one observation on the average; None where none was made."""
+        """Average seconds of one observation; None without observations."""
         return self.seconds / self.observations if self.observations > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class PodLoad:
-    """One replica: requests that run and wait, and the share of its KV cache that is in use, on
-    the average of the last minute; `age_seconds` is the age of the newest sample.
+    """One replica: running and waiting requests, and the used share of its KV cache, averaged over
+    the last minute; `age_seconds` is the age of the newest sample.
 
-    The latencies are None where nobody asked for them.
+    A latency is None if no target needs it.
     """
 
     running: float
@@ -48,8 +47,8 @@ class PodLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """Requests that wait in front of all replicas, and the age of the oldest sample of them."""
+class QueueSample:
+    """Requests that wait in front of all replicas, and the age of the oldest sample."""
 
     requests: float
     age_seconds: float
@@ -57,20 +56,20 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoad:
-    """All that was measured at one moment, by pod; `queue` is None where nothing is known of one,
-    or nobody asked."""
+    """All measurements of one moment, by pod; `queue` is None without a sample or if the spec names
+    no metric for it."""
 
     pods: Mapping[str, PodLoad]
-    queue: Queue | None = None
+    queue: QueueSample | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A look at the load: what was measured, None where there was no answer that can be used."""
+class LoadSample:
+    """One sample of the load: the measurements, None if Prometheus gave no usable answer."""
 
     measured: MeasuredLoad | None
 
 
 def is_amount(value: float) -> bool:
-    """Whether it is a number from 0 to the largest that any count comes to."""
+    """Whether the value is from 0 to LARGEST_AMOUNT."""
     return 0 <= value <= LARGEST_AMOUNT

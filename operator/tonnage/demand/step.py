@@ -1,22 +1,22 @@
-"""The number of replicas that is wanted next. It rises fast and falls slowly; it never follows what
-is missing or cannot be."""
+"""Computes the next number of replicas. It rises fast and falls slowly, and ignores samples that
+are missing or out of range."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 from typing import Final
 
-from tonnage.demand.opinion import NoOpinion, Opinion
-from tonnage.demand.terms import Terms
+from tonnage.demand.opinion import LoadEstimate, NoOpinion
+from tonnage.demand.terms import ScalingTerms
 from tonnage.demand.window import Recommendations
 
 _ROUNDING: Final = 1e-9
-"""What floating point may add to a need that is a whole number."""
+"""Largest floating-point error of a need that is a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Replicas that are wanted, and the recommendations to be remembered."""
+class ScalingStep:
+    """The wanted replicas, and the recommendations to store in status."""
 
     replicas: int
     recommendations: Recommendations
@@ -25,47 +25,49 @@ class Step:
 def next_step(
     wanted: int,
     before: Recommendations | None,
-    opinion: Opinion | NoOpinion,
-    terms: Terms,
+    opinion: LoadEstimate | NoOpinion,
+    terms: ScalingTerms,
     now: datetime,
-) -> Step:
-    """What follows from an opinion for an object of which `wanted` replicas are wanted so far.
+) -> ScalingStep:
+    """Compute the next number of replicas for an object that wants `wanted` of them now.
 
-    Without an opinion that very number is recommended, so that a gap in what is known counts as a
-    time in which no less was asked for.
+    Without an opinion the recommendation is `wanted`: missing telemetry restarts the scale-down
+    window.
     """
     wanted = terms.within(wanted)
     recommended = wanted if isinstance(opinion, NoOpinion) else recommend(wanted, opinion, terms)
-    memory = max(terms.down_window, terms.zero_after or terms.down_window)
+    longest_window = max(terms.down_window, terms.zero_after or terms.down_window)
     recommendations = (before or Recommendations(wanted)).then(
-        recommended, now, terms.up_window, memory
+        recommended, now, terms.up_window, longest_window
     )
     replicas = max(wanted, recommendations.lowest(now - terms.up_window))
     replicas = min(replicas, recommendations.highest(now - terms.down_window))
-    if replicas == 0 and wanted > 0 and not _may_end(recommendations, terms, now):
+    if replicas == 0 and wanted > 0 and not _may_scale_to_zero(recommendations, terms, now):
         replicas = terms.min_replicas
-    return Step(terms.within(replicas), recommendations)
+    return ScalingStep(terms.within(replicas), recommendations)
 
 
-def recommend(wanted: int, opinion: Opinion, terms: Terms) -> int:
-    """What the load asks for at this moment, within the bounds."""
+def recommend(wanted: int, opinion: LoadEstimate, terms: ScalingTerms) -> int:
+    """The replicas that the load needs at this moment, within the bounds."""
     if opinion.is_idle and terms.fewest == 0:
         return 0
     conventions, need = terms.conventions, opinion.need.replicas
-    asked = max(terms.min_replicas, ceil(need - _ROUNDING))
-    if asked < wanted:
-        spared = ceil(need * (1 + conventions.spare) - _ROUNDING)
-        # Whatever is in flight has to find room on those that are left.
-        held = ceil(opinion.in_flight / opinion.room - _ROUNDING)
-        asked = min(wanted, max(asked, spared, held))
-    if opinion.is_bound:
-        asked = max(asked, wanted)
+    needed = max(terms.min_replicas, ceil(need - _ROUNDING))
+    if needed < wanted:
+        with_spare = ceil(need * (1 + conventions.spare) - _ROUNDING)
+        # The remaining replicas must hold all requests in flight.
+        for_in_flight = ceil(opinion.in_flight / opinion.smallest_capacity - _ROUNDING)
+        needed = min(wanted, max(needed, with_spare, for_in_flight))
+    if opinion.is_lower_bound:
+        needed = max(needed, wanted)
     if wanted > 0:
         most = max(wanted * conventions.growth_factor, wanted + conventions.growth_replicas)
-        asked = min(asked, most)
-    return terms.within(asked)
+        needed = min(needed, most)
+    return terms.within(needed)
 
 
-def _may_end(recommendations: Recommendations, terms: Terms, now: datetime) -> bool:
-    """Whether nothing was asked for long enough to stop serving."""
+def _may_scale_to_zero(
+    recommendations: Recommendations, terms: ScalingTerms, now: datetime
+) -> bool:
+    """Whether no replica was needed for `zero_after`."""
     return terms.zero_after is not None and recommendations.highest(now - terms.zero_after) == 0

@@ -1,4 +1,4 @@
-"""What the user asks of scaling, in numbers."""
+"""The scaling section of a spec in numbers."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,14 +8,14 @@ from tonnage.api.scaling import Scaling
 from tonnage.demand.conventions import Conventions, load_conventions
 
 _LONGEST_SECONDS = 7 * 24 * 3600.0
-"""A longer window is as good as never; the calendar ends before the longest duration."""
+"""A longer window is as good as never, and `datetime` cannot subtract the longest duration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The targets that are set (latencies in seconds), the bounds, and how soon to follow.
+class ScalingTerms:
+    """The targets of the spec (latencies in seconds), the bounds, and the stabilization windows.
 
-    `zero_after`: how long nothing must have been asked before no replica is left; None: never.
+    `zero_after`: time without any request before the last replica is removed; None: never.
     """
 
     waiting_requests: int | None
@@ -32,24 +32,24 @@ class Terms:
 
     @property
     def fewest(self) -> int:
-        """Fewest replicas there may ever be."""
+        """The lower bound: 0 with scale to zero, else `min_replicas`."""
         return self.min_replicas if self.zero_after is None else 0
 
     def within(self, replicas: int) -> int:
-        """The number that is nearest and within the bounds; 0 stays 0 where that may be."""
+        """Clamp `replicas` to the bounds; 0 stays 0 if scale to zero allows it."""
         if replicas <= 0 and self.fewest == 0:
             return 0
         return max(self.min_replicas, min(self.max_replicas, replicas))
 
 
-def terms_of(scaling: Scaling) -> Terms | None:
-    """The terms of a spec; None where it does not ask to follow the load."""
+def terms_of(scaling: Scaling) -> ScalingTerms | None:
+    """The terms of a spec; None if it sets no targets."""
     targets = scaling.targets
     if targets is None:
         return None
     conventions = load_conventions()
-    up, down, zero = scaling.scale_up, scaling.scale_down, scaling.scale_to_zero
-    return Terms(
+    up, down, to_zero = scaling.scale_up, scaling.scale_down, scaling.scale_to_zero
+    return ScalingTerms(
         waiting_requests=targets.waiting_requests,
         kv_cache_usage=targets.kv_cache_usage,
         running_requests=targets.running_requests,
@@ -63,7 +63,9 @@ def terms_of(scaling: Scaling) -> Terms | None:
         down_window=_window(
             down.stabilization_window if down else None, conventions.scale_down_window_seconds
         ),
-        zero_after=_window(zero.after, conventions.scale_to_zero_after_seconds) if zero else None,
+        zero_after=(
+            _window(to_zero.after, conventions.scale_to_zero_after_seconds) if to_zero else None
+        ),
         conventions=conventions,
     )
 

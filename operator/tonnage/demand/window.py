@@ -1,11 +1,11 @@
-"""Recommendations of the past that still count, as HPA's stabilization windows have them.
+"""Past recommendations that still count, as in the stabilization windows of the HPA.
 
-    more replicas:   to the lowest recommendation of the window for more
-    fewer replicas:  to the highest recommendation of the window for fewer
+    scale up:    to the lowest recommendation of the scale-up window
+    scale down:  to the highest recommendation of the scale-down window
 
-Only those are kept that can still be the highest or the lowest, each with the time when it was
-given last; so little is kept, and it changes only when a recommendation does. Whoever has lost it
-begins a window anew, nothing more.
+Only recommendations that can still be the highest or the lowest are kept, each with the time until
+which it applied. The state is small and changes only when the recommendation does. Without it, the
+windows start again.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 MAX_PAST: Final = 16
-"""Recommendations kept in each direction. Of more, neighbours are taken together: the one that
-holds the number back for longer."""
+"""Recommendations kept in each direction. Beyond that, the two farthest ones are merged into the
+one that delays scaling for longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """A recommendation that another has replaced at `until`."""
+class PastRecommendations:
+    """A recommendation that was replaced at `until`."""
 
     replicas: int
     until: datetime
@@ -28,51 +28,55 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Recommendations:
-    """The one that is given now, and past ones that were higher or lower than all since; the oldest
-    first, so the farthest from the present one first."""
+    """The current recommendation, and past ones that were higher or lower than all later ones; the
+    oldest first, which is the farthest from the current one."""
 
     now: int
-    higher: tuple[Past, ...] = ()
-    lower: tuple[Past, ...] = ()
+    higher: tuple[PastRecommendations, ...] = ()
+    lower: tuple[PastRecommendations, ...] = ()
 
     def then(
         self, replicas: int, at: datetime, up_window: timedelta, down_window: timedelta
     ) -> "Recommendations":
-        """With the one that is given at a later moment; the same where it is the same."""
+        """Add the recommendation made at `at`; returns self if it equals the current one."""
         if replicas == self.now:
             return self
-        past = Past(self.now, at)
+        past = PastRecommendations(self.now, at)
         return Recommendations(
             now=replicas,
-            higher=_kept(self.higher, past, replicas, at - down_window, 1),
-            lower=_kept(self.lower, past, replicas, at - up_window, -1),
+            higher=_prune(self.higher, past, replicas, at - down_window, 1),
+            lower=_prune(self.lower, past, replicas, at - up_window, -1),
         )
 
     def highest(self, since: datetime) -> int:
-        """The highest that was given after that moment."""
-        return max((self.now, *_after(self.higher, since)))
+        """The highest recommendation that applied after `since`."""
+        return max((self.now, *_replicas_after(self.higher, since)))
 
     def lowest(self, since: datetime) -> int:
-        """The lowest that was given after that moment."""
-        return min((self.now, *_after(self.lower, since)))
+        """The lowest recommendation that applied after `since`."""
+        return min((self.now, *_replicas_after(self.lower, since)))
 
 
-def _after(past: Iterable[Past], since: datetime) -> list[int]:
-    return [found.replicas for found in past if found.until > since]
+def _replicas_after(past: Iterable[PastRecommendations], since: datetime) -> list[int]:
+    return [recommendation.replicas for recommendation in past if recommendation.until > since]
 
 
-def _kept(
-    before: tuple[Past, ...], past: Past, now: int, since: datetime, upward: int
-) -> tuple[Past, ...]:
-    """Those beyond the present one that still count; `upward` is 1 for higher ones, -1 for lower.
+def _prune(
+    before: tuple[PastRecommendations, ...],
+    past: PastRecommendations,
+    now: int,
+    since: datetime,
+    upward: int,
+) -> tuple[PastRecommendations, ...]:
+    """Drop recommendations that no longer count; `upward` is 1 for higher ones, -1 for lower ones.
 
-    One that a later one goes beyond, or is equal to, is never needed again.
+    A recommendation that a later one equals or exceeds never counts again.
     """
-    outlasting = [found for found in before if upward * found.replicas > upward * past.replicas]
+    unexceeded = [one for one in before if upward * one.replicas > upward * past.replicas]
     kept = [
-        found
-        for found in (*outlasting, past)
-        if upward * found.replicas > upward * now and found.until > since
+        one
+        for one in (*unexceeded, past)
+        if upward * one.replicas > upward * now and one.until > since
     ]
     if len(kept) > MAX_PAST:
         first, second, *others = kept

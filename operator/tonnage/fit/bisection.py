@@ -1,17 +1,17 @@
-"""The largest number that still holds, found by halving."""
+"""Binary search for the largest number that satisfies a condition."""
 
 from collections.abc import Callable
 
 
 def largest(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest number from 0 to `limit` that holds, where all below one that holds do too.
+    """The largest number from 0 to `limit` for which `holds` is true; all smaller ones satisfy it.
 
-    0 is taken to hold. `limit` is tried first, and each number at most once.
+    The search assumes that 0 satisfies it, tries `limit` first, and each number at most once.
     """
     if holds(limit):
         return limit
-    kept, broken = 0, limit
-    while broken - kept > 1:
-        middle = (kept + broken) // 2
-        kept, broken = (middle, broken) if holds(middle) else (kept, middle)
-    return kept
+    passing, failing = 0, limit
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
+        passing, failing = (middle, failing) if holds(middle) else (passing, middle)
+    return passing

@@ -1,9 +1,9 @@
-"""What vLLM may use of a device, and what has to find room outside of that."""
+"""The memory of a device that vLLM may use, and the memory that it needs outside this budget."""
 
 import math
 
-from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Vendor
+from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.fit.model import EngineOptions, MemoryTerm
 
 
@@ -13,19 +13,19 @@ def budget_bytes(device_bytes: int, options: EngineOptions, release: EngineRelea
     return math.ceil(device_bytes * utilization)
 
 
-def takes_graphs(vendor: Vendor, options: EngineOptions, release: EngineRelease) -> bool:
-    """Whether graphs are taken from the budget; else they need what utilization leaves free."""
+def charges_graphs(vendor: Vendor, options: EngineOptions, release: EngineRelease) -> bool:
+    """Whether graphs count against the budget; else they use memory outside it."""
     return options.graphs_in_budget and vendor in release.graphs.in_budget_of
 
 
-def beside_budget(
+def outside_budget_terms(
     vendor: Vendor, graphs: int, options: EngineOptions, release: EngineRelease
 ) -> tuple[tuple[MemoryTerm, int], ...]:
-    """What utilization has to leave free: the process's context, and graphs up to some release.
+    """Memory needed outside the budget: the process's context, and graphs up to some release.
 
-    A release that checks free memory at start refuses when the context finds no room; one that
-    captures graphs after it has filled its budget dies then.
+    A release that checks free memory at start refuses to start if the context does not fit; one
+    that captures graphs after it has filled its budget crashes if they do not fit.
     """
     context = 0 if release.charges_context else release.libraries.context_bytes[vendor]
-    uncharged = 0 if takes_graphs(vendor, options, release) else graphs
+    uncharged = 0 if charges_graphs(vendor, options, release) else graphs
     return (MemoryTerm.NON_TORCH, context), (MemoryTerm.GRAPHS, uncharged)

@@ -5,7 +5,7 @@ Source: vllm/config/model.py _get_and_verify_max_len.
 
 from typing import Final
 
-from tonnage.catalog.engine import EngineRelease
+from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.model import EngineOptions
 
@@ -13,9 +13,10 @@ _ALLOWS_LONGER: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
 
 
 def default_context(shape: ModelShape, release: EngineRelease) -> int:
-    """What vLLM takes without --max-model-len: models with LongRoPE start with less than the most.
+    """Tokens that vLLM uses without --max-model-len.
 
-    Where the config says nothing, what vLLM assumes.
+    Models with LongRoPE start with less than their maximum. A config without a length gets vLLM's
+    default.
     """
     has_yarn = shape.multiplied_context is not None
     if has_yarn or shape.default_context is None or not release.shortens_longrope:
@@ -24,10 +25,9 @@ def default_context(shape: ModelShape, release: EngineRelease) -> int:
 
 
 def context_limit(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> int | None:
-    """The most that --max-model-len may be, None without a limit.
+    """The largest --max-model-len that vLLM accepts, None without a limit.
 
-    There is none where the config does not say how long the context is, and where vLLM is told to
-    take longer ones.
+    There is no limit if the config has no context length, or if the environment allows longer ones.
     """
     if shape.default_context is None or _ALLOWS_LONGER in options.stated:
         return None
@@ -35,7 +35,7 @@ def context_limit(shape: ModelShape, options: EngineOptions, release: EngineRele
 
 
 def tell_too_long(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> str | None:
-    """That the context is longer than the model was made for, None when it is not."""
+    """A message if the context is longer than the model was made for, else None."""
     limit = context_limit(shape, options, release)
     if limit is None or options.max_model_len <= limit:
         return None

@@ -1,9 +1,9 @@
-"""Figures that are known for some numbers of GPUs."""
+"""Figures that the catalogue has for some numbers of GPUs."""
 
 from collections.abc import Mapping
 
 
-def at_degree(table: Mapping[int, int], degree: int) -> int:
-    """The entry of the smallest degree that is not below `degree`, else of the largest."""
-    above = [known for known in table if known >= degree]
-    return table[min(above) if above else max(table)]
+def lookup_by_gpus(table: Mapping[int, int], gpus: int) -> int:
+    """The entry of the smallest number of GPUs that is at least `gpus`, else of the largest."""
+    enough = [number for number in table if number >= gpus]
+    return table[min(enough) if enough else max(table)]

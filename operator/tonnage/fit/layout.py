@@ -1,17 +1,17 @@
-"""A model split in a certain way by a certain release, and what to say when vLLM refuses it."""
+"""A model with its parallelism and release, and the refusal if vLLM does not accept it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tonnage.catalog.engine import EngineRelease
+from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import ModelShape
-from tonnage.fit.matrix import Split
 from tonnage.fit.model import EngineOptions, IllegalParallelism, Parallelism
+from tonnage.fit.weights.matrix import Sharding
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The model, how it is split and run, and by which release."""
+    """The model, its parallelism, its options and the release."""
 
     shape: ModelShape
     parallelism: Parallelism
@@ -24,24 +24,23 @@ class Layout:
         return self.parallelism.tensor
 
     @property
-    def split(self) -> Split:
-        """What a rank holds of each matrix; pipeline stages cut no matrix."""
-        whole = self.options.enable_expert_parallel
-        return Split(tensor=self.tensor, expert_parallel=whole)
+    def sharding(self) -> Sharding:
+        """The part of each matrix that a rank holds; pipeline stages do not divide matrices."""
+        return Sharding(tensor=self.tensor, expert_parallel=self.options.enable_expert_parallel)
 
     def with_tensor(self, size: int) -> "Layout":
-        """The same model over so many ranks."""
+        """The same model with another tensor-parallel size."""
         return replace(self, parallelism=replace(self.parallelism, tensor=size))
 
     def refuse(
-        self, rule: str, why: str, passes: Callable[[int], bool], *others: str
+        self, rule: str, why: str, passes: Callable[[int], bool], *alternatives: str
     ) -> IllegalParallelism:
-        """The refusal, with the degrees that pass this rule and what else would help."""
-        degrees = [str(size) for size in self.release.tensor_parallel_sizes if passes(size)]
-        ways = [*([f"TP {', '.join(degrees)}"] if degrees else []), *others]
+        """The refusal, with the tensor-parallel sizes that pass this rule and `alternatives`."""
+        sizes = [str(size) for size in self.release.tensor_parallel_sizes if passes(size)]
+        ways = [*([f"TP {', '.join(sizes)}"] if sizes else []), *alternatives]
         return IllegalParallelism(rule, f"{why}; {' or '.join(ways)} would pass" if ways else why)
 
 
 def divides(count: int) -> Callable[[int], bool]:
-    """Whether so many ranks share `count` things evenly."""
+    """A test whether a number of ranks divides `count` evenly."""
     return lambda size: count % size == 0

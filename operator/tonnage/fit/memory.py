@@ -1,29 +1,32 @@
-"""Does the model fit on these GPUs, with room for the tokens it has to hold?
+"""Judges whether a model and the tokens it must hold fit on given GPUs.
 
 The terms are those of vLLM (vllm/v1/worker/gpu_worker.py determine_available_memory):
 total x utilization - weights - activation peak - non-torch memory - graphs = KV cache,
-less what starts like this one were seen to take beyond that.
+less the correction measured on starts with the same key.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Checkpoint, ModelShape
-from tonnage.fit.activation import activation_peak
+from tonnage.fit.activation.graphs import graph_bytes
+from tonnage.fit.activation.peak import activation_peak
+from tonnage.fit.activation.workspaces import workspace_bytes
 from tonnage.fit.batch import Batch, plan_batch
-from tonnage.fit.budget import beside_budget, budget_bytes, takes_graphs
-from tonnage.fit.corrections import (
+from tonnage.fit.budget import budget_bytes, charges_graphs, outside_budget_terms
+from tonnage.fit.calibration.corrections import (
     UNCORRECTED,
     Corrections,
     MemoryCorrection,
     correction_key,
     served_model,
 )
-from tonnage.fit.graphs import graph_bytes
-from tonnage.fit.kv_plan import KvCachePlan, plan_kv_cache
+from tonnage.fit.calibration.uncertainty import band_bytes, remaining_uncertainty
+from tonnage.fit.kv_cache.plan import KvCachePlan, plan_kv_cache
+from tonnage.fit.legality.parallelism import check_parallelism
 from tonnage.fit.model import (
     DoesNotFit,
     EngineOptions,
@@ -34,10 +37,7 @@ from tonnage.fit.model import (
     Parallelism,
 )
 from tonnage.fit.non_torch import non_torch_bytes
-from tonnage.fit.parallelism import check_parallelism
-from tonnage.fit.uncertainty import band_bytes, left_unknown
-from tonnage.fit.weights import weights_per_gpu
-from tonnage.fit.workspaces import workspace_bytes
+from tonnage.fit.weights.total import weights_per_gpu
 
 
 def judge_fit(
@@ -52,9 +52,9 @@ def judge_fit(
 ) -> FitVerdict:
     """Whether one replica fits on `parallelism.gpus` devices of `device_bytes` each.
 
-    `device_bytes` is the memory of one device as torch reports it, `required_tokens` what the KV
-    cache has to hold at once, at least `max_model_len`, `corrections` what starts before this one
-    have taught. Raises ValueError for a vLLM version that is none.
+    `device_bytes` is the memory of one device as torch reports it, `required_tokens` the tokens
+    that the KV cache must hold at once, at least `max_model_len`, `corrections` come from earlier
+    starts. Raises ValueError for an invalid vLLM version.
     """
     release = catalog.release(options.vllm_version)
     shape = checkpoint.shape
@@ -70,10 +70,10 @@ def judge_fit(
     account = _account(
         checkpoint, device, parallelism, options, batch, graphs, plan, needed, release, correction
     )
-    beside = beside_budget(accelerator.vendor, graphs, options, release)
-    lacking = _lacking_within(account) or _lacking_beside(account, beside)
-    if lacking is not None:
-        return lacking
+    outside_terms = outside_budget_terms(accelerator.vendor, graphs, options, release)
+    shortage = _shortage_in_budget(account) or _shortage_outside_budget(account, outside_terms)
+    if shortage is not None:
+        return shortage
     return MemoryFit(account, required_tokens, tight=account.margin_bytes < account.band_bytes)
 
 
@@ -85,7 +85,7 @@ def _find_correction(
     options: EngineOptions,
     release: EngineRelease,
 ) -> MemoryCorrection | None:
-    if not corrections.entries or parallelism.data > 1:  # never measured with several engines
+    if not corrections.entries or parallelism.data > 1:  # no start with several engines is measured
         return None
     served = served_model(shape, options, release)
     return corrections.find(correction_key(served, accelerator, parallelism))
@@ -103,7 +103,7 @@ def _account(
     release: EngineRelease,
     correction: MemoryCorrection | None,
 ) -> MemoryAccount:
-    """Where the bytes go; the KV cache has what the others leave, or what it was given."""
+    """The bytes by term; the KV cache gets the rest, or the bytes that the option sets."""
     accelerator, device_bytes = device
     shape, vendor = checkpoint.shape, accelerator.vendor
     budget = budget_bytes(device_bytes, options, release)
@@ -112,33 +112,33 @@ def _account(
     weights = max(0, weights + buffers - options.cpu_offload_bytes)
     activation = activation_peak(shape, parallelism, options, batch, accelerator, release)
     non_torch = non_torch_bytes(parallelism, vendor, release)
-    charged = graphs if takes_graphs(vendor, options, release) else 0
+    graphs_in_budget = graphs if charges_graphs(vendor, options, release) else 0
     extra = correction.extra_bytes if correction else 0
-    others = weights + activation.total_bytes + non_torch + charged + extra
+    others = weights + activation.total_bytes + non_torch + graphs_in_budget + extra
     kv_cache = budget - others
     if options.kv_cache_memory_bytes is not None:
         kv_cache = options.kv_cache_memory_bytes
         budget = kv_cache + others
-    unknown = left_unknown(release.uncertainty, correction)
+    uncertainty = remaining_uncertainty(release.uncertainty, correction)
     return MemoryAccount(
         device_bytes=device_bytes,
         budget_bytes=budget,
         weights_bytes=weights,
         activation_bytes=activation.total_bytes,
         non_torch_bytes=non_torch,
-        graph_bytes=charged,
+        graph_bytes=graphs_in_budget,
         kv_cache_bytes=kv_cache,
         request_kv_bytes=plan.request_bytes(options.max_model_len),
         kv_bytes_per_token=plan.bytes_per_token,
         kv_cache_tokens=plan.tokens(kv_cache, options.max_model_len),
         needed_kv_bytes=needed_kv,
-        band_bytes=band_bytes(vendor, weights, activation, charged, unknown),
+        band_bytes=band_bytes(vendor, weights, activation, graphs_in_budget, uncertainty),
         correction_bytes=extra,
     )
 
 
-def _lacking_within(account: MemoryAccount) -> DoesNotFit | None:
-    """The first term for which nothing or too little is left of the budget."""
+def _shortage_in_budget(account: MemoryAccount) -> DoesNotFit | None:
+    """The first term that does not fit in the rest of the budget."""
     terms = (
         (MemoryTerm.WEIGHTS, account.weights_bytes),
         (MemoryTerm.ACTIVATION, account.activation_bytes),
@@ -147,22 +147,23 @@ def _lacking_within(account: MemoryAccount) -> DoesNotFit | None:
         (MemoryTerm.CORRECTION, account.correction_bytes),
         (MemoryTerm.KV_CACHE, account.needed_kv_bytes),
     )
-    return _lacking(terms, account.budget_bytes, account)
+    return _first_shortage(terms, account.budget_bytes, account)
 
 
-def _lacking_beside(
+def _shortage_outside_budget(
     account: MemoryAccount, terms: Iterable[tuple[MemoryTerm, int]]
 ) -> DoesNotFit | None:
-    """The first term for which utilization leaves too little free."""
-    lacking = _lacking(terms, max(0, account.device_bytes - account.budget_bytes), account)
-    return None if lacking is None else replace(lacking, beside_budget=True)
+    """The first term that does not fit in the memory outside the budget."""
+    outside = max(0, account.device_bytes - account.budget_bytes)
+    shortage = _first_shortage(terms, outside, account)
+    return None if shortage is None else replace(shortage, outside_budget=True)
 
 
-def _lacking(
-    terms: Iterable[tuple[MemoryTerm, int]], left: int, account: MemoryAccount
+def _first_shortage(
+    terms: Iterable[tuple[MemoryTerm, int]], available: int, account: MemoryAccount
 ) -> DoesNotFit | None:
     for term, needed in terms:
-        if needed > left:
-            return DoesNotFit(term, needed, left, account)
-        left -= needed
+        if needed > available:
+            return DoesNotFit(term, needed, available, account)
+        available -= needed
     return None

@@ -1,4 +1,4 @@
-"""What goes into the memory calculation and what comes out of it. All figures are for one GPU."""
+"""Input and output of the memory calculation. All figures are for one GPU."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,17 +6,17 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The vLLM options memory depends on; None means vLLM's default of the version and device.
+    """The vLLM options that memory depends on; None means vLLM's default for version and device.
 
-    `speculative_tokens` are drafted in a step by the model's own layers for multi-token prediction,
-    0 without them. `kv_cache_memory_bytes` sets the KV cache's memory instead of what is left of
-    the budget. `cpu_offload_bytes` of the weights stay in the host's memory.
-    `data_parallel_encoder` keeps a whole vision tower on every GPU (--mm-encoder-tp-mode data),
-    `language_model_only` loads none. `offline` are the defaults of the LLM class, not the server's.
-    `throughput_batch` doubles the default batch (--performance-mode throughput). Without
-    `graphs_in_budget` graphs come out of what utilization leaves free, whatever the release does by
-    itself (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). `stated` are other arguments of the server
-    and its environment (NAME=value), which fulfil what a compatibility rule asks to be set.
+    `speculative_tokens` is the number of tokens that the model's own MTP layers draft in a step, 0
+    without MTP. `kv_cache_memory_bytes` sets the KV cache's memory instead of the rest of the
+    budget. `cpu_offload_bytes` of the weights stay in the host's memory. `data_parallel_encoder`
+    keeps a whole vision encoder on every GPU (--mm-encoder-tp-mode data), `language_model_only`
+    loads none. `offline` uses the defaults of the LLM class, not the server's. `throughput_batch`
+    doubles the default batch (--performance-mode throughput). Without `graphs_in_budget` graphs use
+    memory outside the budget, whatever the release's default
+    (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). `stated` are the server's other arguments and
+    environment variables (NAME=value), which satisfy compatibility rules that require them.
     """
 
     vllm_version: str
@@ -46,9 +46,9 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How one replica is split over GPUs of one node.
+    """The parallelism of one replica on the GPUs of one node.
 
-    `data` ranks each serve requests of their own with a whole copy of the model, but for its
+    Each of `data` ranks serves its own requests with a whole copy of the model, except for the
     experts, which all of them share.
     """
 
@@ -63,7 +63,7 @@ class Parallelism:
 
 
 class MemoryTerm(StrEnum):
-    """A part of a device's memory, as it is named in status and on the terminal."""
+    """A part of a device's memory, by its name in status and on the terminal."""
 
     WEIGHTS = "weights"
     ACTIVATION = "activation"
@@ -75,18 +75,17 @@ class MemoryTerm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccount:
-    """Where the bytes of one GPU go, whether they suffice or not.
+    """The bytes of one GPU by term, whether they suffice or not.
 
     `device_bytes` x utilization = `budget_bytes` = weights + activation + non_torch + graphs +
-    correction + kv_cache, which is negative when the others exceed the budget. `correction_bytes`
-    is what starts like this one were seen to take beyond the calculation, negative where they took
-    less, 0 where nothing was learnt. `graph_bytes` are 0 where the
-    release takes graphs out of what utilization leaves free. `request_kv_bytes` is what one request
-    of `max_model_len` holds, `kv_bytes_per_token` what one more token of context costs (sliding
-    windows and fixed states left out), `kv_cache_tokens` how many tokens one replica holds at a
-    time in requests of `max_model_len`. `needed_kv_bytes` is the least KV cache that holds what is
-    asked for, blocks that vLLM keeps for itself included. `band_bytes` is the uncertainty of
-    `kv_cache_bytes`.
+    correction + kv_cache, which is negative if the others exceed the budget. `correction_bytes` is
+    the measured difference between real starts and the calculation, negative if they took less, 0
+    without a correction. `graph_bytes` is 0 if the release keeps graphs outside the budget.
+    `request_kv_bytes` is the KV cache of one request of `max_model_len`, `kv_bytes_per_token` the
+    cost of one more token of context (without sliding windows and fixed states), `kv_cache_tokens`
+    the tokens that one replica holds at once in requests of `max_model_len`. `needed_kv_bytes` is
+    the smallest KV cache that holds the required tokens, vLLM's reserved blocks included.
+    `band_bytes` is the uncertainty of `kv_cache_bytes`.
     """
 
     device_bytes: int
@@ -105,15 +104,15 @@ class MemoryAccount:
 
     @property
     def margin_bytes(self) -> int:
-        """KV cache beyond what is asked for, negative when it lacks."""
+        """KV cache beyond the required tokens, negative if it is too small."""
         return self.kv_cache_bytes - self.needed_kv_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """It fits: the KV cache holds the `required_tokens` that were asked for.
+    """The model fits: the KV cache holds the `required_tokens`.
 
-    `tight` when what is left beyond them lies within the account's uncertainty.
+    `tight`: the margin beyond them is smaller than the account's uncertainty.
     """
 
     account: MemoryAccount
@@ -123,26 +122,26 @@ class MemoryFit:
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
-    """One device lacks room: `term` needs `needed_bytes`, `available_bytes` are left for it.
+    """The model does not fit: `term` needs `needed_bytes` of one GPU, `available_bytes` are left.
 
-    `beside_budget` when that room is what utilization leaves free, not what vLLM may use.
+    `outside_budget`: the memory outside vLLM's budget is too small, not the budget.
     """
 
     term: MemoryTerm
     needed_bytes: int
     available_bytes: int
     account: MemoryAccount
-    beside_budget: bool = False
+    outside_budget: bool = False
 
     @property
     def narrowly(self) -> bool:
-        """Whether what lacks in the budget lies within the account's uncertainty."""
-        return not self.beside_budget and -self.account.margin_bytes < self.account.band_bytes
+        """Whether the budget falls short by less than the account's uncertainty."""
+        return not self.outside_budget and -self.account.margin_bytes < self.account.band_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class IllegalParallelism:
-    """vLLM refuses this split: `message` names the numbers, `rule` is a stable CamelCase word."""
+    """vLLM refuses this parallelism: `message` has the numbers, `rule` is a CamelCase name."""
 
     rule: str
     message: str

@@ -1,14 +1,14 @@
 """Memory that torch does not account for: communication buffers, kernels, library handles."""
 
-from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Vendor
-from tonnage.fit.degrees import at_degree
+from tonnage.catalog.vllm.releases import EngineRelease
+from tonnage.fit.degrees import lookup_by_gpus
 from tonnage.fit.model import Parallelism
 
 
 def non_torch_bytes(parallelism: Parallelism, vendor: Vendor, release: EngineRelease) -> int:
-    """What the release charges to its budget, for this many GPUs working together.
+    """Bytes of non-torch memory that the release counts in its budget, by number of GPUs.
 
-    Which part of it is charged changes from release to release; the catalogue's figures say so.
+    Each release counts another part of this memory; the catalogue's figures include that.
     """
-    return at_degree(release.non_torch_bytes[vendor], parallelism.gpus)
+    return lookup_by_gpus(release.non_torch_bytes[vendor], parallelism.gpus)

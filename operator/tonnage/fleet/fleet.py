@@ -1,13 +1,12 @@
-"""The fleet as it is known, kept current event by event and never built anew as a whole.
+"""The fleet, updated event by event and never rebuilt as a whole.
 
 Algorithm. Every node belongs to a class (`node_class`), every class to a group, and a group is a
 pool. An event moves one node from class to class or changes the free GPUs on one node, and marks
-its pool as stale. Whoever asks for the pools gets those that are not stale as they were made
-before; a stale one is made from the number of nodes that each of its classes has with so many GPUs
-free. Only where the labels that somebody looks at change (a pool is declared or withdrawn) all
-nodes are grouped anew, once, when somebody next asks.
+its pool as stale. `Fleet.pools` returns fresh pools as they are, and rebuilds a stale one from the
+number of nodes that each of its classes has per count of free GPUs. Only a change of the relevant
+labels (a pool is declared or withdrawn) regroups all nodes, once, at the next call.
 
-The answer depends on what the fleet is, and never on the order of the events.
+The result depends on the state of the fleet, never on the order of the events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,33 +15,33 @@ from typing import Final
 from tonnage.api.pod import Toleration
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.groups import Groups
-from tonnage.fleet.held import HeldGpus, Owner
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
-from tonnage.fleet.node_class import GroupKey, NodeClass
-from tonnage.fleet.pool_building import Taken, build_pool
-from tonnage.fleet.promised import Promises
-from tonnage.fleet.usability import is_less
+from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
+from tonnage.fleet.pools.building import Demands, build_pool
+from tonnage.fleet.pools.groups import Groups
+from tonnage.fleet.pools.usability import has_lost_capacity
+from tonnage.fleet.usage.gpu_pods import GpuPods, Owner
+from tonnage.fleet.usage.reservations import Reservations
 
 
 class Fleet:
-    """Nodes, pods with GPUs, declared pools and reservations, and the pools that they come to.
+    """Nodes, pods with GPUs, declared pools and reservations, and the pools built from them.
 
-    Nodes and declared pools are all of one shard; its pools keep pods to it.
+    All nodes and declared pools are of one shard; its pools keep pods to the shard's nodes.
     """
 
     def __init__(self, catalog: Catalog, shard: Shard = UNNAMED_SHARD) -> None:
         self.shard: Final = shard
-        self._held = HeldGpus()
-        self._groups = Groups(catalog, self._held, shard)
-        self._promises = Promises(self._held)
+        self._gpu_pods = GpuPods()
+        self._groups = Groups(catalog, self._gpu_pods, shard)
+        self._reservations = Reservations(self._gpu_pods)
         self._pools: dict[GroupKey, Pool] = {}
-        self._opened: dict[GroupKey, dict[frozenset[NodeClass], Pool]] = {}
+        self._tolerant_pools: dict[GroupKey, dict[frozenset[NodeClass], Pool]] = {}
         self._keys: dict[str, GroupKey] = {}
 
     @classmethod
     def of(cls, snapshot: FleetSnapshot, catalog: Catalog) -> "Fleet":
-        """The fleet that the snapshot tells of; of two nodes with one name the last counts."""
+        """Build the fleet of a snapshot; of two nodes with one name the last counts."""
         fleet = cls(catalog, snapshot.shard)
         for pool in snapshot.declared_pools:
             fleet.declare(pool)
@@ -60,177 +59,182 @@ class Fleet:
     # Events
 
     def put_node(self, node: Node) -> set[Owner]:
-        """The node is so now; gives those who may have lost GPUs by that."""
+        """Add or update a node; return the owners that may have lost GPUs by that."""
         before, key = self._groups.node(node.name), self._groups.key_of(node.name)
         self._groups.put_node(node)
         if before is None:
             return set()
-        left = self._groups.key_of(node.name) != key
-        return self._concerned(node.name, key) if left or is_less(before, node) else set()
+        left_pool = self._groups.key_of(node.name) != key
+        if left_pool or has_lost_capacity(before, node):
+            return self._affected_owners(node.name, key)
+        return set()
 
     def remove_node(self, name: str) -> set[Owner]:
-        """The node is gone; gives those who may have lost GPUs by that."""
+        """Remove a node; return the owners that may have lost GPUs by that."""
         key = self._groups.key_of(name)
         self._groups.remove_node(name)
-        return self._concerned(name, key)
+        return self._affected_owners(name, key)
 
     def put_pod(self, pod: GpuPod) -> None:
-        """The pod is so now."""
+        """Add or update a pod."""
         self.remove_pod(pod.uid)
-        self._held.put(pod)
-        self._follow(pod)
+        self._gpu_pods.put(pod)
+        self._mark_changed(pod)
 
     def remove_pod(self, uid: str) -> None:
-        """The pod is gone, or has finished."""
-        pod = self._held.remove(uid)
+        """Remove a pod that is gone or has finished."""
+        pod = self._gpu_pods.remove(uid)
         if pod is not None:
-            self._follow(pod)
+            self._mark_changed(pod)
 
     def declare(self, pool: DeclaredPool) -> None:
-        """The AcceleratorPool is so now."""
+        """Add or update an AcceleratorPool."""
         self._groups.declare(pool)
 
     def withdraw(self, name: str) -> None:
-        """The AcceleratorPool is gone, or cannot be read any more."""
+        """Remove an AcceleratorPool that is gone or has become unreadable."""
         self._groups.withdraw(name)
 
     def reserve(self, owner: Owner, reservations: Iterable[Reservation]) -> None:
-        """What the owner's replicas hold or will hold, in place of what was said before."""
-        self._promises.replace(owner, tuple(reservations))
+        """Replace all reservations of an owner."""
+        self._reservations.replace(owner, tuple(reservations))
 
-    # Answers
+    # Queries
 
     def pools(
         self, excluding: Owner | None = None, tolerations: Sequence[Toleration] = ()
     ) -> tuple[Pool, ...]:
-        """Every pool, declared ones first, each by name. Every GPU node is in exactly one.
+        """All pools, declared ones first, each by name. Every GPU node is in exactly one.
 
-        `excluding` is an owner whose pods and reservations are left out, so that a new plan for it
-        may use the GPUs it has. `tolerations` are those of the pods to be placed, beside the pool's
-        own: a node with any other taint is no capacity.
+        `excluding` is an owner whose pods and reservations do not count, so that a new plan for it
+        may use the GPUs it has. `tolerations` are those of the pods to be placed, in addition to
+        the pool's own: a node with any other taint is no capacity.
         """
-        self._settle()
+        self._refresh()
         if excluding is None and not tolerations:
             return tuple(map(self._pools.__getitem__, self._groups.names))
-        held = self._held_by(excluding) if excluding else {}
-        theirs = {*held, *self._keys_of(self._promises.pools_of(excluding) if excluding else ())}
+        held = self._gpus_held_by(excluding) if excluding else {}
+        waiting = self._reservations.pools_of(excluding) if excluding else ()
+        affected = {*held, *self._keys_of(waiting)}
         return tuple(
-            self._build(key, self._open_to(key, tolerations), excluding, held.get(key, {}))
-            if key in theirs
+            self._build(key, self._tolerated(key, tolerations), excluding, held.get(key, {}))
+            if key in affected
             else self._shared_pool(key, tolerations)
             for key in self._groups.names
         )
 
     def pool_of(self, node: str) -> str | None:
         """The name of the pool that a node is in, None when it is in none."""
-        self._settle()
+        self._refresh()
         return self._name_of(node)
 
     def is_silent(self, node: str) -> bool:
-        """Whether nobody hears of the node: it is NotReady, or not there."""
-        found = self._groups.node(node)
-        return found is None or found.silent
+        """Whether the node's kubelet does not report: the node is NotReady, or does not exist."""
+        current = self._groups.node(node)
+        return current is None or current.silent
 
     def reserved(self, owner: Owner) -> tuple[Reservation, ...]:
-        """What is reserved for an owner."""
-        return self._promises.of(owner)
+        """The reservations of an owner."""
+        return self._reservations.of(owner)
 
-    def promised_gpus(self, pool: str) -> int:
-        """GPUs of a pool for replicas that have no pod on a node yet and take the place of none."""
-        self._settle()
-        return sum(gpus * replicas for gpus, replicas in self._promises.waiting(pool))
+    def assumed_gpus(self, pool: str) -> int:
+        """GPUs of a pool assumed for replicas that have no pod on a node yet and replace none."""
+        self._refresh()
+        return sum(gpus * replicas for gpus, replicas in self._reservations.waiting(pool))
 
     def owners(self) -> set[Owner]:
-        """Everybody for whom something is reserved."""
-        return set(self._promises.owners())
+        """All owners with a reservation."""
+        return set(self._reservations.owners())
 
     def snapshot(self) -> FleetSnapshot:
-        """What the fleet was told, each part in order."""
+        """All nodes, pods, reservations and declared pools, each in order."""
         return FleetSnapshot(
             nodes=tuple(self._groups.nodes()),
-            pods=tuple(self._held),
-            reservations=tuple(self._promises),
+            pods=tuple(self._gpu_pods),
+            reservations=tuple(self._reservations),
             declared_pools=tuple(self._groups.declared()),
             shard=self.shard,
         )
 
-    def _concerned(self, node: str, key: GroupKey | None) -> set[Owner]:
-        """Whose replicas are on a node, or are still to be scheduled in the pool that it was in."""
-        there = {pod.owner for pod in self._held.on(node) if pod.owner is not None}
+    def _affected_owners(self, node: str, key: GroupKey | None) -> set[Owner]:
+        """Owners with replicas on a node, or still to be scheduled in the pool that it was in."""
+        on_node = {pod.owner for pod in self._gpu_pods.on(node) if pod.owner is not None}
         pool = self._groups.names.get(key) if key is not None else None
-        return there if pool is None else there | self._promises.expecting(pool)
+        return on_node if pool is None else on_node | self._reservations.owners_waiting_for(pool)
 
-    def _follow(self, pod: GpuPod) -> None:
+    def _mark_changed(self, pod: GpuPod) -> None:
         if pod.node is not None:
             self._groups.recount(pod.node)
             if pod.owner is not None:
-                self._promises.touch(pod.owner)
+                self._reservations.mark_stale(pod.owner)
 
-    def _settle(self) -> None:
-        """Make the pools anew that events since the last time have changed."""
-        stale = self._groups.settle()
-        if self._groups.regrouped:
-            self._promises.touch_all()
+    def _refresh(self) -> None:
+        """Rebuild the pools that events have changed since the last call."""
+        stale = self._groups.refresh()
+        if self._groups.all_regrouped:
+            self._reservations.mark_all_stale()
             self._keys = {name: key for key, name in self._groups.names.items()}
-        for node in self._groups.moved:
-            for pod in self._held.on(node):
+        for node in self._groups.regrouped_nodes:
+            for pod in self._gpu_pods.on(node):
                 if pod.owner is not None:
-                    self._promises.touch(pod.owner)
-        self._groups.regrouped, self._groups.moved = False, set()
-        stale.update(self._keys_of(self._promises.settle(self._name_of)))
+                    self._reservations.mark_stale(pod.owner)
+        self._groups.all_regrouped, self._groups.regrouped_nodes = False, set()
+        stale.update(self._keys_of(self._reservations.refresh(self._name_of)))
         for key in stale:
-            self._opened.pop(key, None)
+            self._tolerant_pools.pop(key, None)
             if key in self._groups.names:
                 self._pools[key] = self._build(key)
             else:
                 self._pools.pop(key, None)
 
     def _shared_pool(self, key: GroupKey, tolerations: Sequence[Toleration]) -> Pool:
-        """The pool as everybody with these tolerations has it, made once until it is stale."""
-        opened = self._open_to(key, tolerations)
-        if not opened:
+        """The pool for all owners with these tolerations, cached until it is stale."""
+        tolerated = self._tolerated(key, tolerations)
+        if not tolerated:
             return self._pools[key]
-        known = self._opened.setdefault(key, {})
-        if opened not in known:
-            known[opened] = self._build(key, opened)
-        return known[opened]
+        cached = self._tolerant_pools.setdefault(key, {})
+        if tolerated not in cached:
+            cached[tolerated] = self._build(key, tolerated)
+        return cached[tolerated]
 
-    def _open_to(self, key: GroupKey, tolerations: Sequence[Toleration]) -> frozenset[NodeClass]:
-        described = self._groups.described[key]
-        return described.open_to(tolerations) if described.tainted else frozenset()
+    def _tolerated(self, key: GroupKey, tolerations: Sequence[Toleration]) -> frozenset[NodeClass]:
+        description = self._groups.descriptions[key]
+        if not description.tainted_classes:
+            return frozenset()
+        return description.tolerated_classes(tolerations)
 
     def _build(
         self,
         key: GroupKey,
-        opened: frozenset[NodeClass] = frozenset(),
+        tolerated: frozenset[NodeClass] = frozenset(),
         excluding: Owner | None = None,
-        left_out: Mapping[str, int] | None = None,
+        excluded_gpus: Mapping[str, int] | None = None,
     ) -> Pool:
-        name, described = self._groups.names[key], self._groups.described[key]
+        name, description = self._groups.names[key], self._groups.descriptions[key]
         return build_pool(
             name,
             self.shard,
             self._groups.by_key[key],
-            described,
-            self._groups.borders[key],
-            described.reasons_without(opened),
-            Taken(
-                self._promises.waiting(name, excluding),
-                self._promises.successors(name, excluding),
-                left_out or {},
+            description,
+            self._groups.separations[key],
+            description.reasons_without(tolerated),
+            Demands(
+                self._reservations.waiting(name, excluding),
+                self._reservations.successors(name, excluding),
+                excluded_gpus or {},
             ),
         )
 
-    def _held_by(self, owner: Owner) -> dict[GroupKey, dict[str, int]]:
-        """GPUs that the owner's pods hold, by node, of each group."""
+    def _gpus_held_by(self, owner: Owner) -> dict[GroupKey, dict[str, int]]:
+        """GPUs that the owner's pods hold, by group and node."""
         held: dict[GroupKey, dict[str, int]] = {}
-        for pod in self._held.of(owner):
+        for pod in self._gpu_pods.of(owner):
             key = self._groups.key_of(pod.node) if pod.node else None
             if pod.node is None or key is None:
                 continue
-            resource = self._groups.by_key[key].members[pod.node].kind.resource
-            of_group = held.setdefault(key, {})
-            of_group[pod.node] = of_group.get(pod.node, 0) + pod.requests.get(resource, 0)
+            resource = self._groups.by_key[key].members[pod.node].node_class.resource
+            by_node = held.setdefault(key, {})
+            by_node[pod.node] = by_node.get(pod.node, 0) + pod.requests.get(resource, 0)
         return held
 
     def _name_of(self, node: str) -> str | None:
@@ -239,3 +243,13 @@ class Fleet:
 
     def _keys_of(self, names: Iterable[str]) -> Iterable[GroupKey]:
         return (self._keys[name] for name in names if name in self._keys)
+
+
+def build_pools(
+    snapshot: FleetSnapshot,
+    catalog: Catalog,
+    excluding: Owner | None = None,
+    tolerations: Sequence[Toleration] = (),
+) -> tuple[Pool, ...]:
+    """Build the pools of one snapshot, once; see Fleet.pools for the arguments."""
+    return Fleet.of(snapshot, catalog).pools(excluding, tolerations)

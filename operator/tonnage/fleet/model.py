@@ -5,8 +5,8 @@ from typing import Final
 
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.api.shard import UNNAMED_SHARD, Shard
-from tonnage.catalog.images import CudaVersion
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fleet.pool_nodes import PoolNodes
 
 _DEFAULT_WEIGHT: Final[int] = AcceleratorPoolSpec.model_fields["weight"].default
@@ -26,8 +26,8 @@ class Node:
     """What placement needs of a Node object; GPU resources only (`amd.com/...`, `nvidia.com/...`).
 
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
-    deleted, ...), None when it is. `silent`: its kubelet is not heard of, so that nobody knows
-    whether its pods run.
+    deleted, ...), None when it is. `silent`: its kubelet does not report, so that the state of its
+    pods is unknown.
     """
 
     name: str
@@ -44,8 +44,8 @@ class GpuPod:
     """A pod that requests GPUs. `node` is None while it is not scheduled.
 
     `owner` is (namespace, name) of the InferenceDeployment and `placement` its placement when the
-    pod is one of ours (label tonnage.dev/inferencedeployment), else None. One that is `deleting`
-    holds its GPUs until it is gone.
+    operator created the pod (label tonnage.dev/inferencedeployment), else None. One that is
+    `deleting` holds its GPUs until it is gone.
     """
 
     uid: str
@@ -58,7 +58,7 @@ class GpuPod:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Replicas that a placement of ours wants; those not yet scheduled are GPUs spoken for."""
+    """Replicas of a placement of an InferenceDeployment; GPUs are assumed for unscheduled ones."""
 
     owner: tuple[str, str]
     placement: str
@@ -78,7 +78,7 @@ class DeclaredPool:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """All of the cluster that placement looks at, at one moment: of one shard, but for the pods."""
+    """All objects that placement uses, at one moment: of one shard, except for the pods."""
 
     nodes: tuple[Node, ...]
     pods: tuple[GpuPod, ...] = ()
@@ -89,11 +89,11 @@ class FleetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A part of a GPU that is a device of its own: an AMD compute partition or a MIG instance.
+    """A part of a GPU that is a separate device: an AMD compute partition or a MIG instance.
 
-    `mode` is as the vendor writes it ("cpx_nps4", "3g.40gb"), `device_bytes` the memory that one
-    such device shows, `share` its part (0 to 1) of the GPU's compute units and bandwidth. Devices
-    that are partitions have no peer access to each other: none carries more than a TP 1 replica.
+    `mode` is as the vendor writes it ("cpx_nps4", "3g.40gb"), `device_bytes` the memory of one
+    such device, `share` its part (0 to 1) of the GPU's compute units and bandwidth. Devices that
+    are partitions have no peer access to each other: each runs a TP 1 replica only.
     """
 
     mode: str
@@ -106,17 +106,17 @@ class Pool:
     """Nodes with the same accelerator, declared or discovered.
 
     `accelerator` is None when the devices were not recognised; `unrecognised` then says what is
-    missing and how to declare it. `device_bytes` is the memory of one device as torch sees it.
+    missing and how to declare it. `device_bytes` is the memory of one device as torch reports it.
     `node_selector` are the labels that select exactly these nodes in a pod's affinity, together
     with `node_exclusion`: labels that no node may have with one of these values, or with any value
     where there are none, because other nodes with the same cards have them. `taints` are those that
-    every pod on these nodes has to tolerate beside the declared tolerations. `labels` are the
-    AcceleratorPool's. `overlaps` names declared pools that select some of the same nodes and come
-    first, `overlapped` those that come later. `partition` is what a device is where it is not a
-    whole GPU, `growth` the number of nodes that a node autoscaler may still add (spec.maxNodes).
+    every pod on these nodes has to tolerate in addition to the declared tolerations. `labels` are
+    the AcceleratorPool's. `overlaps` names declared pools that select some of the same nodes and
+    come first, `overlapped` those that come later. `partition` is what a device is where it is not
+    a whole GPU, `growth` the number of nodes that a node autoscaler may still add (spec.maxNodes).
     `cuda` is the oldest CUDA version that the drivers of its nodes support, None when no label
-    tells one. `notes` is what else there is to say of some nodes: resources that they offer and
-    that nothing is planned on, counts that do not agree.
+    states one. `notes` are remarks on some nodes: resources that nothing is planned on, counts that
+    do not agree.
     """
 
     name: str
@@ -159,8 +159,8 @@ class Pool:
 
     @property
     def largest_node(self) -> int:
-        """Most GPUs on one node, usable or not, which a node that an autoscaler adds will have too;
-        of a pool that has yet to get its first one, what the catalogue says of such nodes."""
+        """Most GPUs on one node, usable or not, as on a node that an autoscaler adds; the
+        catalogue's number for a pool without nodes."""
         return self.nodes.counts.largest_node
 
     @property
@@ -168,10 +168,10 @@ class Pool:
         """Most free GPUs on one node."""
         return self.nodes.counts.largest_free_block
 
-    def room_for(self, gpus_per_replica: int) -> int:
-        """Replicas of so many GPUs each that can start now; a replica lives on one node."""
-        return self.nodes.counts.room_for(gpus_per_replica)
+    def replica_capacity(self, gpus_per_replica: int) -> int:
+        """Replicas of this many GPUs each that can start now; a replica runs on one node."""
+        return self.nodes.counts.replica_capacity(gpus_per_replica)
 
-    def room_after_growth(self, gpus_per_replica: int) -> int:
+    def capacity_after_growth(self, gpus_per_replica: int) -> int:
         """Replicas that can start now or on the nodes that an autoscaler may still add."""
-        return self.nodes.counts.room_after_growth(gpus_per_replica)
+        return self.nodes.counts.capacity_after_growth(gpus_per_replica)

@@ -1,16 +1,16 @@
-"""Which GPUs are taken: by pods that exist, and by replicas that are wanted and not yet scheduled.
+"""GPUs in use: held by pods that exist, or assumed for replicas that are not scheduled yet.
 
 Algorithm. A node's free GPUs are its allocatable ones less the requests of all pods bound to it.
-Replicas of ours that are wanted but not yet bound are GPUs spoken for: they are packed onto the
+GPUs are assumed for the operator's replicas that are not bound yet: these are packed onto the
 nodes of their pool, the largest first, each onto the node where the fewest GPUs stay free (best
-fit decreasing, ties by name). A replica that finds no node takes nothing: it waits for a block
-that nobody can be promised before it is there, or for a node that an autoscaler may still add.
+fit decreasing, ties by name). A replica that fits on no node takes no GPUs: it waits for a free
+block that does not exist yet, or for a node that an autoscaler may still add.
 
-Where a replica takes the place of its owner's pods, of another split or being deleted, the GPUs
-that these still hold are its own: what it needs beside them is spoken for, and nothing else.
+Where a replica replaces its owner's pods, which have another parallelism or are being deleted, the
+GPUs that these still hold are its own: GPUs are assumed only for what it needs in addition.
 
-How many nodes have how many GPUs free follows without their names (`pack`); the names are asked
-for where the nodes are listed (`pack_nodes`), and both come to the same.
+`pack` counts nodes by their free GPUs, without names. `pack_nodes` packs nodes by name, for lists
+of nodes; both give the same counts.
 """
 
 import heapq
@@ -24,8 +24,8 @@ Waiting = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """`left` are nodes by the GPUs that stay free on them, `unplaced` the replicas that found no
-    node, the largest first."""
+    """`left` counts nodes by the GPUs that stay free on them, `unplaced` are the replicas that fit
+    on no node, the largest first."""
 
     left: dict[int, int]
     unplaced: Waiting
@@ -33,24 +33,25 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """Replicas of `gpus` each that take the place of their owner's pods: of an older split, or
-    being deleted. `superseded` are the GPUs that these hold, by node; nobody else may have them."""
+    """Replicas of `gpus` each that replace their owner's pods: of an older parallelism, or being
+    deleted. `superseded_gpus` are the GPUs that these pods hold, by node; no other owner may use
+    them."""
 
     gpus: int
     replicas: int
-    superseded: Mapping[str, int]
+    superseded_gpus: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class PackedNodes:
-    """The same as Packed, by the nodes' names."""
+    """Like Packed, but `left` are the free GPUs by node name."""
 
     left: dict[str, int]
     unplaced: Waiting
 
 
 def pack(blocks: Mapping[int, int], waiting: Waiting) -> Packed:
-    """Pack what waits onto nodes, counted by their free GPUs."""
+    """Pack waiting replicas onto nodes that are counted by their free GPUs."""
     left, unplaced = Counter(blocks), []
     for gpus, replicas in waiting:
         missing = replicas
@@ -65,14 +66,14 @@ def pack(blocks: Mapping[int, int], waiting: Waiting) -> Packed:
 
 def _fill(left: Counter[int], best: int, gpus: int, missing: int) -> int:
     """Fill nodes with `best` free GPUs, one after the other: once a replica is on a node, no other
-    has a smaller block that is enough. Tells how many replicas found their place."""
-    each = best // gpus
-    full = min(left[best], missing // each)
-    left[best] -= full
-    left[best - each * gpus] += full
-    placed = full * each
-    rest = min(missing - placed, each) if left[best] else 0
-    if rest:  # fewer than a node takes
+    node has a smaller block that is enough. Return how many replicas were placed."""
+    per_node = best // gpus
+    filled = min(left[best], missing // per_node)
+    left[best] -= filled
+    left[best - per_node * gpus] += filled
+    placed = filled * per_node
+    rest = min(missing - placed, per_node) if left[best] else 0
+    if rest:  # fewer than fill a node
         left[best] -= 1
         left[best - rest * gpus] += 1
     return placed + rest
@@ -81,16 +82,15 @@ def _fill(left: Counter[int], best: int, gpus: int, missing: int) -> int:
 def pack_nodes(
     free: Mapping[str, int], waiting: Waiting, successors: Sequence[Successor] = ()
 ) -> PackedNodes:
-    """Pack what waits onto nodes by name, the largest replicas first, of equal ones successors."""
+    """Pack waiting replicas onto nodes by name, the largest first, of equal ones successors."""
     nodes, unplaced = _FreeNodes(free), []
-    own = [dict(successor.superseded) for successor in successors]
-    ordered = [
-        *((one.gpus, one.replicas, own[place]) for place, one in enumerate(successors)),
+    pending = [
+        *((each.gpus, each.replicas, dict(each.superseded_gpus)) for each in successors),
         *((gpus, replicas, None) for gpus, replicas in waiting),
     ]
-    for gpus, replicas, superseded in sorted(ordered, key=lambda item: -item[0]):
+    for gpus, replicas, superseded_gpus in sorted(pending, key=lambda item: -item[0]):
         for placed in range(replicas):
-            if superseded and nodes.take_place_of(superseded, gpus):
+            if superseded_gpus and nodes.take_superseded(superseded_gpus, gpus):
                 continue
             if not nodes.take(gpus):
                 unplaced.append((gpus, replicas - placed))
@@ -99,8 +99,8 @@ def pack_nodes(
 
 
 class _FreeNodes:
-    """Nodes by the GPUs that stay free on them; each block's names are a heap, in which those of
-    nodes that have another block by now are passed over."""
+    """Nodes by the GPUs that stay free on them. The names per free count are a heap, whose stale
+    entries (the node has another free count now) are skipped."""
 
     def __init__(self, free: Mapping[str, int]) -> None:
         self.left = dict(free)
@@ -109,7 +109,7 @@ class _FreeNodes:
             self._blocks.setdefault(count, []).append(name)  # sorted, so each list is a heap
 
     def take(self, gpus: int) -> bool:
-        """Take GPUs of the node with the smallest block that is enough; False without one."""
+        """Take GPUs of the node with the smallest sufficient block; False when there is none."""
         for size in sorted(size for size in self._blocks if size >= gpus):
             names = self._blocks[size]
             while names and self.left[names[0]] != size:
@@ -119,19 +119,19 @@ class _FreeNodes:
                 return True
         return False
 
-    def take_place_of(self, superseded: dict[str, int], gpus: int) -> bool:
-        """Take GPUs that the replica's predecessors hold, and as few free ones as may be."""
-        enough = [
+    def take_superseded(self, superseded_gpus: dict[str, int], gpus: int) -> bool:
+        """Take GPUs that the replica's predecessors hold, and as few free ones as possible."""
+        sufficient = [
             (max(0, gpus - held), name)
-            for name, held in superseded.items()
+            for name, held in superseded_gpus.items()
             if held and name in self.left and held + self.left[name] >= gpus
         ]
-        if not enough:
+        if not sufficient:
             return False
-        wanting, name = min(enough)
-        superseded[name] -= gpus - wanting
-        if wanting:
-            self._take_from(name, wanting)
+        additional, name = min(sufficient)
+        superseded_gpus[name] -= gpus - additional
+        if additional:
+            self._take_from(name, additional)
         return True
 
     def _take_from(self, name: str, gpus: int) -> None:

@@ -1,8 +1,7 @@
-"""The nodes of a pool: their numbers at once, the nodes themselves when somebody reads them.
+"""The nodes of a pool: counted eagerly, listed lazily.
 
-A fleet has ten thousand nodes and a plan asks two hundred pools how many GPUs they have free; who
-lists nodes is a person. So a pool counts its nodes by how many GPUs they have free, and the list is
-made when it is first read.
+A fleet has ten thousand nodes. A plan needs the free GPUs of two hundred pools; only people need
+lists of nodes. So a pool counts its nodes by free GPUs, and builds the list at the first read.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ Blocks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """A node inside its pool: GPUs in all, usable ones and free ones."""
+    """A node of a pool: its GPUs in total, allocatable ones and free ones."""
 
     name: str
     gpus: int
@@ -28,12 +27,12 @@ class PoolNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """What the nodes of a pool come to.
+    """Counts of a pool's nodes and GPUs.
 
-    `nodes` counts all, `usable` those that can take pods now; `total` are GPUs on all of them,
-    `allocatable` on usable ones, `largest_node` most on one. `blocks` are (free GPUs, usable nodes
-    with so many free) pairs, the smallest first, without nodes that have none free; `to_come` are
-    the same of nodes that an autoscaler may still add.
+    `nodes` counts all nodes, `usable` those that can take pods now; `total` are the GPUs of all,
+    `allocatable` of usable ones, `largest_node` the most on one. `blocks` are (free GPUs, usable
+    nodes with that many) pairs, the smallest first, without nodes that have none free; `to_come`
+    are such pairs of nodes that an autoscaler may still add.
     """
 
     nodes: int
@@ -54,36 +53,36 @@ class NodeCounts:
         """Most free GPUs on one node."""
         return self.blocks[-1][0] if self.blocks else 0
 
-    def room_for(self, gpus_per_replica: int) -> int:
-        """Replicas of so many GPUs each that can start now; a replica lives on one node."""
-        return _room(self.blocks, gpus_per_replica)
+    def replica_capacity(self, gpus_per_replica: int) -> int:
+        """Replicas of this many GPUs each that can start now; a replica runs on one node."""
+        return _capacity(self.blocks, gpus_per_replica)
 
-    def room_after_growth(self, gpus_per_replica: int) -> int:
-        """Replicas that can start now or on the nodes to come."""
-        return _room(self.blocks, gpus_per_replica) + _room(self.to_come, gpus_per_replica)
+    def capacity_after_growth(self, gpus_per_replica: int) -> int:
+        """Replicas that can start now or on nodes that an autoscaler may still add."""
+        return _capacity(self.blocks, gpus_per_replica) + _capacity(self.to_come, gpus_per_replica)
 
     def less(self, waiting: Waiting) -> "NodeCounts":
-        """The same once these replicas are packed onto the nodes, and onto those to come."""
-        now = pack(dict(self.blocks), waiting)
-        return replace(self, blocks=as_blocks(now.left)).less_to_come(now.unplaced)
+        """The counts after these replicas are packed onto the nodes, and onto those to come."""
+        packed = pack(dict(self.blocks), waiting)
+        return replace(self, blocks=as_blocks(packed.left)).less_to_come(packed.unplaced)
 
     def less_to_come(self, unplaced: Waiting) -> "NodeCounts":
-        """The same once these replicas, which found no room on a node, wait for one to come."""
-        later = pack(dict(self.to_come), unplaced)
-        return replace(self, to_come=as_blocks(later.left))
+        """The counts after replicas that fit on no node are packed onto the nodes to come."""
+        packed = pack(dict(self.to_come), unplaced)
+        return replace(self, to_come=as_blocks(packed.left))
 
 
-def _room(blocks: Blocks, gpus_per_replica: int) -> int:
+def _capacity(blocks: Blocks, gpus_per_replica: int) -> int:
     return sum(free // gpus_per_replica * nodes for free, nodes in blocks)
 
 
 def as_blocks(nodes: Mapping[int, int]) -> Blocks:
-    """Numbers of nodes by their free GPUs, as NodeCounts has them."""
+    """Return the blocks of NodeCounts for numbers of nodes by their free GPUs."""
     return tuple(sorted((free, count) for free, count in nodes.items() if free and count))
 
 
 class PoolNodes(Sequence[PoolNode]):
-    """A pool's nodes by name, with their counts; those listed are those that were counted."""
+    """A pool's nodes by name, with their counts; list and counts are of the same moment."""
 
     __slots__ = ("_list", "_listed", "counts")
 
@@ -94,12 +93,12 @@ class PoolNodes(Sequence[PoolNode]):
 
     @classmethod
     def of(cls, nodes: Iterable[PoolNode], to_come: Blocks = ()) -> "PoolNodes":
-        """The nodes listed already, and counted."""
+        """Count nodes that are already listed."""
         listed = tuple(sorted(nodes, key=lambda node: node.name))
         return cls(replace(_count(listed), to_come=to_come), lambda: listed)
 
     def less(self, waiting: Waiting) -> "PoolNodes":
-        """The nodes once these replicas are packed onto them, too."""
+        """The nodes after these replicas are packed onto them, too."""
         return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))
 
     def _list_less(self, waiting: Waiting) -> Iterable[PoolNode]:
@@ -131,7 +130,7 @@ class PoolNodes(Sequence[PoolNode]):
             return NotImplemented
         return self.counts == other.counts and self._read() == other._read()
 
-    __hash__ = None  # type: ignore[assignment]  # as a list of what may be many
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like a list; it may be long
 
     def __repr__(self) -> str:
         return f"PoolNodes({self._read()!r})"

@@ -1,5 +1,5 @@
-"""What the API server says, kept and indexed: reflectors fill stores, and reconciles read them.
+"""A cache of the API server's objects: reflectors fill stores, and reconciles read them.
 
-`expectations` and `store` hold objects, `reflector` lists and watches one kind, `stores` is the set
-of all kinds, and `resync` verifies the stores against lists now and then.
+`store` and `expectations` hold objects, `reflector` lists and watches one kind, `stores` is the set
+of all kinds, and `resync` compares the stores with lists at intervals.
 """

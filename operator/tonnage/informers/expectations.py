@@ -1,13 +1,13 @@
-"""What is known of own writes and of deletions before the watch tells of them.
+"""Deletions and own writes that the operator knows of before the watch delivers their events.
 
-As in the ReplicaSet controller, a reconcile must not act on a world before the operator's own
+As in the ReplicaSet controller, a reconcile must not act on a state before the operator's own
 writes. The answer to an apply goes into the store itself. A deletion has no such answer: an older
 event, or the answer to an earlier write, must not bring the object back. An object that a watch or
-a list no longer shows may also have lost the labels that it is selected by. It comes back when it
-has them again, in a newer version.
+a list no longer shows may also have lost the labels of the selector. It comes back when it has them
+again, in a newer version.
 
-Each own write is also an event to be expected. Where none comes, the watch is silent, and the store
-is compared with a list.
+The operator also expects an event for each own write. Where none arrives, the watch is silent, and
+the operator compares the store with a list.
 """
 
 import sys
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from tonnage import delays
 
 FOR_EVER: Final = sys.maxsize
-"""Newer than every version: of what the API server has deleted. A uid is never used again."""
+"""Newer than every version, for deleted objects: the API server never reuses a uid."""
 
 
 class _Deletion(NamedTuple):
@@ -28,8 +28,8 @@ class _Deletion(NamedTuple):
 
 
 class Expectations:
-    """Uids of deleted objects, each with the version in which it was gone, and of written objects
-    whose event is still to come."""
+    """Uids of deleted objects, each with the version of its deletion, and of written objects whose
+    event has not arrived yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,16 +40,16 @@ class Expectations:
         return len(self._deletions)
 
     def expect_event(self, uid: str) -> None:
-        """The operator has written the object, and no event has told of that yet."""
-        self._events_due.pop(uid, None)  # the order is that of the times
+        """Expect an event: the operator has written the object."""
+        self._events_due.pop(uid, None)  # keeps the order by time
         self._events_due[uid] = self._clock() + delays.EVENT_DUE
 
     def observe_event(self, uid: str) -> None:
-        """An event of the object has arrived."""
+        """Record that an event of the object has arrived."""
         self._events_due.pop(uid, None)
 
     def take_overdue(self) -> bool:
-        """Whether an expected event is overdue; each is reported once."""
+        """Whether an expected event is overdue. Reports each event once."""
         now, is_overdue = self._clock(), False
         while self._events_due and next(iter(self._events_due.values())) <= now:
             self._events_due.popitem(last=False)
@@ -57,15 +57,14 @@ class Expectations:
         return is_overdue
 
     def expect_deletion(self, uid: str, version: int = FOR_EVER) -> None:
-        """The object was gone in this version: by an answer of the API server, an event or a
-        list."""
+        """Record that the object is gone in this version, by an answer, an event or a list."""
         self._drop_expired()
-        before = self._deletions.pop(uid, None)  # the order is that of the deadlines
-        newest = version if before is None else max(version, before.version)
+        previous = self._deletions.pop(uid, None)  # keeps the order by deadline
+        newest = version if previous is None else max(version, previous.version)
         self._deletions[uid] = _Deletion(newest, self._clock() + delays.EXPECTATION)
 
     def is_deleted(self, uid: str, version: int) -> bool:
-        """Whether the object is known to be gone, and this version of it is no newer news."""
+        """Whether the object is gone, and this version is not newer than its deletion."""
         self._drop_expired()
         deletion = self._deletions.get(uid)
         return deletion is not None and version <= deletion.version

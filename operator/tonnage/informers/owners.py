@@ -1,4 +1,4 @@
-"""The InferenceDeployments that an object is, belongs to or serves. Pure; input may be hostile."""
+"""The InferenceDeployments that an object is or belongs to. Pure; input may be hostile."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,12 +11,12 @@ _Owners = set[tuple[str, str]]
 
 
 def owner_keys(kind: Kind, obj: Object) -> _Owners:
-    """Namespace and name of each InferenceDeployment that an object of this kind concerns."""
-    read = _READERS.get(kind)
-    return read(_mapping(obj.get("metadata"))) if read else set()
+    """Namespace and name of each InferenceDeployment to reconcile when this object changes."""
+    find_owners = _OWNERS_OF.get(kind)
+    return find_owners(_mapping(obj.get("metadata"))) if find_owners else set()
 
 
-def _itself(metadata: Mapping[str, Any]) -> _Owners:
+def _own_key(metadata: Mapping[str, Any]) -> _Owners:
     return _owner(metadata.get("namespace"), metadata.get("name"))
 
 
@@ -26,13 +26,13 @@ def _controller(metadata: Mapping[str, Any]) -> _Owners:
     for reference in references if isinstance(references, list) else []:
         owner = _mapping(reference)
         group = str(owner.get("apiVersion", "")).partition("/")[0]
-        if owner.get("controller") is True and (group, owner.get("kind")) == _OWNER:
+        if owner.get("controller") is True and (group, owner.get("kind")) == _OWNER_KIND:
             return _owner(metadata.get("namespace"), owner.get("name"))
     return set()
 
 
 def _label(metadata: Mapping[str, Any]) -> _Owners:
-    """The label; a Pod has no other sign, for its controller is a ReplicaSet."""
+    """The owner label. A Pod has nothing else: its controller is a ReplicaSet."""
     return _owner(metadata.get("namespace"), _mapping(metadata.get("labels")).get(LABEL_OWNER))
 
 
@@ -46,9 +46,9 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_OWNER: Final = (GROUP, INFERENCE_DEPLOYMENT)
-_READERS: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
-    INFERENCE_DEPLOYMENTS: lambda metadata: _itself(metadata) | _controller(metadata),
+_OWNER_KIND: Final = (GROUP, INFERENCE_DEPLOYMENT)
+_OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
+    INFERENCE_DEPLOYMENTS: lambda metadata: _own_key(metadata) | _controller(metadata),
     DEPLOYMENTS: lambda metadata: _controller(metadata) | _label(metadata),
     SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
     PODS: _label,

@@ -1,8 +1,8 @@
-"""A reflector keeps a store what the API server says of one kind: it lists, then it watches.
+"""A reflector keeps a store equal to the API server's objects of one kind: it lists, then watches.
 
-A watch that ends is opened again at the version that it had come to. A version that is too old
-(410) means a new list. Each error, that one too, means another try after a growing delay, without
-an end: in an outage that all replicas share, ending the process helps no one.
+It reopens a watch that ends at the last version received. It relists where that version is too old
+(410). After each error, a 410 too, it retries with a growing delay and without an end: in an outage
+that all replicas share, to end the process helps no replica.
 """
 
 import asyncio
@@ -14,13 +14,14 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from tonnage import delays
 from tonnage.informers.store import Store
+from tonnage.kube.kinds import NODES
 from tonnage.kube.protocol import (
     ApiError,
     ExpiredError,
     ForbiddenError,
     ListWatch,
     Object,
-    Parts,
+    ObjectParts,
     Selection,
     TransientError,
     WatchEvent,
@@ -30,34 +31,37 @@ from tonnage.kube.rights import Right
 _log = logging.getLogger(__name__)
 
 EVENTS_PER_STEP: Final = 32
-"""Events taken in before other tasks run: some milliseconds."""
+"""Events stored before other tasks run: a few milliseconds."""
+
+NODES_TO_BATCH: Final = 1000
+"""Each node reports at least every five minutes (nodeStatusReportFrequency of the kubelet). With
+fewer nodes than this, their reports cost no CPU worth a delay."""
 
 
 class ReflectorObserver(Protocol):
-    """Is told what a reflector sees, for metrics and for whoever depends on it."""
+    """Callbacks of a reflector, for metrics and for components that depend on its store."""
 
-    def event_seen(self, plural: str) -> None:
-        """A watch brought an event of this kind."""
+    def on_event(self, plural: str) -> None:
+        """A watch delivered an event of this kind."""
         ...
 
-    def list_denied(self, selection: Selection) -> None:
-        """The operator may not list this any more, or may again."""
+    def on_list_denied(self, selection: Selection) -> None:
+        """The operator lost the right to list these objects, or has it again."""
         ...
 
 
 class Reflector:
-    """Lists and watches what is selected, into a store.
+    """Lists and watches the selected objects into a store.
 
-    `is_listed`: the store has what a list showed, and no other list is due. `denied` is the right
-    that the operator lacks to list it; None while it has it. What a store says without it may be
-    outdated.
+    `is_listed`: the store has the objects of a list, and no other list is due. `denied` is the
+    missing right to list, None while the operator has it; without it the store may be outdated.
     """
 
     def __init__(
         self,
         api: ListWatch,
         selection: Selection,
-        parts: Parts,
+        parts: ObjectParts,
         store: Store[Any],
         observer: ReflectorObserver,
     ) -> None:
@@ -80,52 +84,54 @@ class Reflector:
         return str(self.selection)
 
     async def list(self) -> None:
-        """Make the store what a list shows; the watch goes on from there. Raises ApiError."""
+        """List into the store; the watch continues from there. Raises ApiError."""
         listing = self._store.begin_list(self.selection.namespace)
         try:
-            self._version = await self._api.each(self.selection, self._parts, listing.take)
+            self._version = await self._api.list_pages(self.selection, self._parts, listing.take)
         except ForbiddenError as error:
-            self._note_denial(error.right)
+            self._set_denied(error.right)
             raise
         listing.end(self._version)
         self.is_listed = True
-        self._note_denial(None)
+        self._set_denied(None)
 
     async def run(self) -> None:
-        """Keep the store what the API server says, for ever."""
+        """List and watch for ever."""
         while True:
             await self._retry(self._list_and_watch)
 
     async def verify(self) -> int:
-        """Compare the store with a list of metadata, and mend it; the number of objects of which
-        the watch has told nothing. Raises ApiError."""
+        """Compare the store with a list of metadata, and repair it. Returns the number of objects
+        whose changes the watch did not deliver. Raises ApiError."""
         return await verify(self._api, self.selection, self._parts, self._store)
 
-    def take_silence(self) -> bool:
-        """Whether no event has told of an own write in time; each is reported once."""
+    def take_overdue(self) -> bool:
+        """Whether the event of an own write is overdue. Reports each event once."""
         return self._store.expectations.take_overdue()
 
     async def _list_and_watch(self) -> None:
-        """One watch, until its end, after a list where one is due.
+        """Watch until the watch ends, after a list where one is due.
 
-        Where the watch is denied, each try begins with a list, so that the operator lives on lists.
+        Where the operator may not watch, each attempt starts with a list, so that it polls lists.
         """
         if not self.is_listed:
             await self.list()
         try:
             await self._watch()
         except (ExpiredError, ForbiddenError):
-            self.is_listed = False  # after a delay, or all replicas would list at the same moment
+            self.is_listed = False  # relist after a delay, or all replicas would list at once
             raise
 
     async def _watch(self) -> None:
-        """One watch; one that ends before its first event has failed."""
+        """Watch once. Raises TransientError for a watch that ends before its first event."""
         events = 0
         try:
-            stream = self._api.watch(self.selection, self._parts, self._version)
+            has_many_nodes = self.selection.kind == NODES and len(self._store) >= NODES_TO_BATCH
+            batch_seconds = delays.HEARTBEATS_BATCH if has_many_nodes else 0.0
+            stream = self._api.watch(self.selection, self._parts, self._version, batch_seconds)
             async with aclosing(stream) as watch_events:
                 async for event in watch_events:
-                    self._take(event)
+                    self._handle(event)
                     events += 1
                     if events % EVENTS_PER_STEP == 0:
                         await asyncio.sleep(0)
@@ -138,29 +144,31 @@ class Reflector:
         if not events:
             raise TransientError(f"watch of {self.selection}: ended before its first event")
 
-    def _take(self, event: WatchEvent) -> None:
+    def _handle(self, event: WatchEvent) -> None:
         version = event.object["metadata"]["resourceVersion"]
         if event.type in _CHANGES:
-            self._observer.event_seen(self.selection.kind.plural)
+            self._observer.on_event(self.selection.kind.plural)
             self._store.observe(event.type, event.object)
-        self._version = version  # also that of a bookmark
+        self._version = version  # of a bookmark too
 
-    def _note_denial(self, right: Right | None) -> None:
+    def _set_denied(self, right: Right | None) -> None:
         if right != self.denied:
             self.denied = right
-            self._observer.list_denied(self.selection)
+            self._observer.on_list_denied(self.selection)
 
     def _log_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("list or watch of %s failed, retrying: %s", self.selection, error)
 
 
-async def verify(api: ListWatch, selection: Selection, parts: Parts, store: Store[Any]) -> int:
-    """Compare a store with a list of metadata, and mend it.
+async def verify(
+    api: ListWatch, selection: Selection, parts: ObjectParts, store: Store[Any]
+) -> int:
+    """Compare a store with a list of metadata, and repair it.
 
-    Metadata is a tenth of the cost of full objects. Where the list shows what the store lacks and
-    no event brings it in a moment, everything is listed. The answer is the number of such objects:
-    a watch that is silent shows here. Raises ApiError.
+    Metadata costs a tenth of full objects. Where the store lacks listed objects and no event
+    delivers them within LIST_EVENT_DUE, the function lists full objects. Returns the number of
+    differences, which reveals a silent watch. Raises ApiError.
     """
     missing: list[Object] = []
     listing = store.begin_list(selection.namespace)
@@ -169,14 +177,14 @@ async def verify(api: ListWatch, selection: Selection, parts: Parts, store: Stor
         if not listing.confirm(obj):
             missing.append(obj)
 
-    version = await api.each(selection, Parts.METADATA, compare)
+    version = await api.list_pages(selection, ObjectParts.METADATA, compare)
     if missing or not listing.is_exact(version):
         await asyncio.sleep(delays.LIST_EVENT_DUE)
     unseen = listing.end(version)
     missing = [obj for obj in missing if not store.has_version(obj)]
     if missing:
         full = store.begin_list(selection.namespace)
-        full.end(await api.each(selection, parts, full.take))
+        full.end(await api.list_pages(selection, parts, full.take))
     return unseen + len(missing)
 
 
@@ -185,7 +193,7 @@ _backoff = wait_random_exponential(multiplier=1, max=delays.LIST_RETRY)
 
 
 def _wait(state: RetryCallState) -> float:
-    """Seconds until the next try: what the server asks for, where it does."""
+    """Seconds until the next attempt: a random backoff, at least the server's Retry-After."""
     error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, TransientError) else None
-    return max(_backoff(state), asked or 0.0)
+    retry_after = error.retry_after if isinstance(error, TransientError) else None
+    return max(_backoff(state), retry_after or 0.0)

@@ -4,13 +4,13 @@ Invariants:
 
 - A version never replaces a newer one. resourceVersions of one cluster are compared as integers,
   which Kubernetes guarantees since 1.35 (KEP-5504) and every release did before.
-- What a list does not show is gone, unless the store has it in a version newer than the list.
-- An object that is gone does not come back by older news (`Expectations`).
+- An object that a list does not show is gone, unless the store has a version newer than the list.
+- An older event or answer does not bring a deleted object back (`Expectations`).
 - The answer to an own write is in the store before the write returns to its caller; the event of
   that write is then no change.
 
-A store keeps what `read` makes of an object, so that nobody can change a stored object by accident
-and memory holds only what is needed.
+A store keeps what `read` makes of an object, so that no caller can change a stored object by
+accident, and memory holds only the needed fields.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -23,11 +23,11 @@ from tonnage.kube.protocol import Object
 
 T = TypeVar("T")
 
-Place = tuple[str, str]
+ObjectKey = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""
 
 IndexKeys = Callable[[Object], Iterable[Hashable]]
-"""The keys under which an index finds an object."""
+"""Returns the keys under which an index has an object."""
 
 NO_VERSION: Final = 0
 """Older than every version of an API server."""
@@ -35,13 +35,13 @@ NO_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """An object before and after; None where it was not there, or is gone.
+    """An object before and after a change; None where it did not exist, or is gone.
 
-    `obj` is the object as it was read, None where it is gone. `index_keys` are those under which
-    any index found it before or finds it now. `is_own`: the operator itself has written it.
+    `obj` is the full object, None where it is gone. `index_keys` are the keys under which an index
+    has it before or after. `is_own`: the operator itself made the change.
     """
 
-    place: Place
+    place: ObjectKey
     before: T | None
     after: T | None
     obj: Object | None
@@ -60,8 +60,8 @@ class _Entry(Generic[T]):
 class Store(Generic[T]):
     """Objects of one kind by namespace and name.
 
-    `read` makes what is kept, `indexes` are named functions from an object to keys. `on_change` is
-    called after each change. For one event loop.
+    `read` makes the stored value, `indexes` are named functions from an object to keys. The store
+    calls `on_change` after each change. For one event loop.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Store(Generic[T]):
         self._index_keys = dict(indexes or {})
         self._on_change = on_change
         self.expectations: Final = Expectations() if expectations is None else expectations
-        self._entries: dict[Place, _Entry[T]] = {}
+        self._entries: dict[ObjectKey, _Entry[T]] = {}
         self._no_keys: Final[Mapping[str, tuple[Hashable, ...]]] = dict.fromkeys(
             self._index_keys, ()
         )
-        self._waiting_events: dict[Place, list[tuple[str | None, Object]]] = {}
-        self._indexes: dict[str, dict[Hashable, dict[Place, None]]] = {
+        self._waiting_events: dict[ObjectKey, list[tuple[str | None, Object]]] = {}
+        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, None]]] = {
             name: {} for name in self._index_keys
         }
 
@@ -91,16 +91,16 @@ class Store(Generic[T]):
     # Reading
 
     def get(self, namespace: str | None, name: str) -> T | None:
-        """What is kept of the object; None where it is not there."""
+        """The stored value of the object; None where there is none."""
         entry = self._entries.get((namespace or "", name))
         return None if entry is None else entry.value
 
     def values(self) -> list[T]:
-        """All that is kept at this moment."""
+        """All stored values."""
         return [entry.value for entry in self._entries.values()]
 
-    def places(self) -> list[Place]:
-        """Namespace and name of all objects, in order."""
+    def object_keys(self) -> list[ObjectKey]:
+        """Namespace and name of all objects, sorted."""
         return sorted(self._entries)
 
     def index_values(self, index: str) -> set[Hashable]:
@@ -108,13 +108,13 @@ class Store(Generic[T]):
         return set(self._indexes[index])
 
     def by_index(self, index: str, key: Hashable) -> list[T]:
-        """What is kept of the objects with this key, by namespace and name."""
+        """The stored values of the objects with this key, by namespace and name."""
         places = sorted(self._indexes[index].get(key, ()))
         return [self._entries[place].value for place in places]
 
     def has_version(self, obj: Object) -> bool:
-        """Whether the store has this object in this version or a newer one, or knows it as
-        deleted; of `obj` only the metadata is needed."""
+        """Whether the store has this version of the object or a newer one, or knows its deletion.
+        Needs only the metadata of `obj`."""
         metadata = obj["metadata"]
         if self.expectations.is_deleted(metadata["uid"], _version(metadata)):
             return True
@@ -124,7 +124,7 @@ class Store(Generic[T]):
     # Events
 
     def observe(self, event_type: str | None, obj: Object) -> None:
-        """Take in an event of a watch; None is the type of an object that a list shows."""
+        """Store an event of a watch; an object of a list has None as its event type."""
         metadata = obj["metadata"]
         waiting = self._waiting_events.get(_place(metadata))
         if waiting is not None:
@@ -138,7 +138,7 @@ class Store(Generic[T]):
         self.expectations.expect_deletion(metadata["uid"], version)
         entry = self._entries.get(_place(metadata))
         if entry is not None and entry.version <= version:
-            # Of another uid, it was gone before the one that is deleted now.
+            # An entry of another uid was gone before the object of this event existed.
             self.expectations.expect_deletion(entry.uid, version)
             self._remove(_place(metadata), entry)
 
@@ -148,8 +148,8 @@ class Store(Generic[T]):
     def write_in_flight(self, namespace: str | None, name: str) -> Iterator[None]:
         """While the operator writes this object, its events wait until the block ends.
 
-        The watch may be quicker than the answer to the write. Its event would be taken for a change
-        of somebody else, and cost a reconcile. One write of an object is in flight at a time.
+        The event of a write may arrive before its answer. It would count as a change by another
+        writer, and cost a reconcile. One write of an object is in flight at a time.
         """
         place = namespace or "", name
         self._waiting_events[place] = []
@@ -160,7 +160,7 @@ class Store(Generic[T]):
                 self.observe(event_type, obj)
 
     def put_written(self, obj: Object) -> None:
-        """Keep the answer to an own write, unless the store already has newer news."""
+        """Store the answer to an own write, unless the store has this version or a newer one."""
         if not self.has_version(obj):
             self.expectations.expect_event(obj["metadata"]["uid"])
             self._put(obj, is_own=True)
@@ -177,58 +177,59 @@ class Store(Generic[T]):
     # Lists
 
     def begin_list(self, namespace: str | None = None) -> "Listing[T]":
-        """Take in a list of all objects, of one namespace or (None) of all."""
+        """Start to store a list of all objects, of one namespace or (None) of all."""
         return Listing(self, namespace)
 
     def _absent(
-        self, namespace: str | None, listed: set[Place], version: int
-    ) -> list[tuple[Place, _Entry[T]]]:
-        """What a list of this version would show and does not."""
+        self, namespace: str | None, listed: set[ObjectKey], version: int
+    ) -> list[tuple[ObjectKey, _Entry[T]]]:
+        """The entries that a list of this version would show and does not."""
         return [
             (place, entry)
             for place, entry in self._entries.items()
             if place not in listed and namespace in (None, place[0]) and entry.version <= version
         ]
 
-    def _end_list(self, namespace: str | None, listed: set[Place], version: int) -> int:
+    def _end_list(self, namespace: str | None, listed: set[ObjectKey], version: int) -> int:
         absent = self._absent(namespace, listed, version)
         for place, entry in absent:
             self.expectations.expect_deletion(entry.uid, version)
             self._remove(place, entry)
         return len(absent)
 
-    # Inside
+    # Internals
 
     def _put(self, obj: Object, *, is_own: bool = False) -> None:
         metadata = obj["metadata"]
         place, version = _place(metadata), _version(metadata)
-        before = self._entries.get(place)
-        is_known = before is not None and version <= before.version
+        previous = self._entries.get(place)
+        is_known = previous is not None and version <= previous.version
         if is_known or self.expectations.is_deleted(metadata["uid"], version):
             return
-        if before is not None and before.uid != metadata["uid"]:
-            self.expectations.expect_deletion(before.uid, version)
-        keys: Mapping[str, tuple[Hashable, ...]] = {
+        if previous is not None and previous.uid != metadata["uid"]:
+            self.expectations.expect_deletion(previous.uid, version)
+        index_keys: Mapping[str, tuple[Hashable, ...]] = {
             name: tuple(find_keys(obj)) for name, find_keys in self._index_keys.items()
         }
-        if not any(keys.values()):
-            keys = self._no_keys  # as for most pods: one object for all of them
-        entry = _Entry(metadata["uid"], version, self._read(obj), keys)
-        if before is not None:
-            self._drop(place, before)
+        if not any(index_keys.values()):
+            index_keys = self._no_keys  # one shared mapping, as most pods have no keys
+        entry = _Entry(metadata["uid"], version, self._read(obj), index_keys)
+        if previous is not None:
+            self._drop(place, previous)
         self._entries[place] = entry
-        for name, index_keys in keys.items():
-            for key in index_keys:
+        for name, keys in index_keys.items():
+            for key in keys:
                 self._indexes[name].setdefault(key, {})[place] = None
-        value = None if before is None else before.value
-        known = {} if before is None else before.index_keys
-        self._on_change(Change(place, value, entry.value, obj, _union(known, keys), is_own))
+        value_before = None if previous is None else previous.value
+        keys_before = {} if previous is None else previous.index_keys
+        all_keys = _union(keys_before, index_keys)
+        self._on_change(Change(place, value_before, entry.value, obj, all_keys, is_own))
 
-    def _remove(self, place: Place, entry: _Entry[T], *, is_own: bool = False) -> None:
+    def _remove(self, place: ObjectKey, entry: _Entry[T], *, is_own: bool = False) -> None:
         self._drop(place, entry)
         self._on_change(Change(place, entry.value, None, None, entry.index_keys, is_own))
 
-    def _drop(self, place: Place, entry: _Entry[T]) -> None:
+    def _drop(self, place: ObjectKey, entry: _Entry[T]) -> None:
         del self._entries[place]
         for name, index_keys in entry.index_keys.items():
             index = self._indexes[name]
@@ -240,31 +241,31 @@ class Store(Generic[T]):
 
 
 class Listing(Generic[T]):
-    """A list on its way into a store, object by object."""
+    """A list in progress, stored object by object."""
 
     def __init__(self, store: Store[T], namespace: str | None) -> None:
         self._store = store
         self._namespace = namespace
-        self._listed: set[Place] = set()
+        self._listed: set[ObjectKey] = set()
 
     def take(self, obj: Object) -> None:
-        """The list shows this object."""
+        """Store an object of the list."""
         self._listed.add(_place(obj["metadata"]))
         self._store._put(obj)
 
     def confirm(self, obj: Object) -> bool:
-        """The list shows this object, of which the metadata is enough; whether the store has it in
-        this version or a newer one."""
+        """Record an object of the list by its metadata. Returns whether the store has this version
+        or a newer one."""
         self._listed.add(_place(obj["metadata"]))
         return self._store.has_version(obj)
 
     def is_exact(self, version: str) -> bool:
-        """Whether the store has no object that a list of this version would show and does not."""
+        """Whether the store has no object that a list of this version should show and did not."""
         return not self._store._absent(self._namespace, self._listed, parse_version(version))
 
     def end(self, version: str) -> int:
-        """The list is complete, and of this version: objects that it does not show are gone. The
-        answer is their number."""
+        """End a complete list of this version: remove the objects that it did not show. Returns
+        their number."""
         return self._store._end_list(self._namespace, self._listed, parse_version(version))
 
 
@@ -279,11 +280,11 @@ def _union(
 
 
 def parse_version(version: str) -> int:
-    """A resourceVersion as a number; one that is none is older than all others."""
+    """A resourceVersion as a number; NO_VERSION for text that is no number."""
     return int(version) if version.isdecimal() else NO_VERSION
 
 
-def _place(metadata: Mapping[str, str]) -> Place:
+def _place(metadata: Mapping[str, str]) -> ObjectKey:
     return metadata.get("namespace") or "", metadata["name"]
 
 

@@ -1,4 +1,4 @@
-"""The stores of all kinds that a reconcile reads, and what each of them keeps."""
+"""The stores of all kinds that a reconcile reads."""
 
 import time
 import zlib
@@ -11,11 +11,11 @@ import msgspec
 
 from tonnage.api.names import LABEL_OWNER
 from tonnage.fleet.model import GpuPod, Node
-from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.informers.expectations import Expectations
 from tonnage.informers.owners import owner_keys
-from tonnage.informers.store import Change, Store
+from tonnage.informers.store import Change, ObjectKey, Store
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -27,24 +27,21 @@ from tonnage.kube.kinds import (
 from tonnage.kube.protocol import Kind, Object
 
 OWNERS: Final = "owners"
-"""The index by the InferenceDeployments that an object is, belongs to or serves."""
-
-Owner = tuple[str, str]
-"""Namespace and name of an InferenceDeployment."""
+"""The index by the InferenceDeployments that an object is or belongs to."""
 
 OnChange = Callable[[Kind, Change[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PodEntry:
-    """What is kept of a Pod: the GPUs that it holds, and all of it where it is the operator's."""
+    """The stored part of a Pod: its GPUs, and the packed Pod where the operator owns it."""
 
     gpus: GpuPod | None
     packed: bytes | None
 
 
 class Stores:
-    """One store a kind. `on_change` is called after each change, with the kind; `clock` is
+    """One store per kind. `on_change` is called after each change, with the kind; `clock` is
     monotonic, in seconds."""
 
     def __init__(
@@ -55,7 +52,7 @@ class Stores:
         def notify(kind: Kind) -> Callable[[Change[Any]], None]:
             return lambda change: on_change(kind, change)
 
-        def packed(kind: Kind) -> Store[bytes]:
+        def new_packed_store(kind: Kind) -> Store[bytes]:
             indexes = {OWNERS: lambda obj: owner_keys(kind, obj)}
             return Store(
                 pack,
@@ -64,10 +61,10 @@ class Stores:
                 expectations=Expectations(clock),
             )
 
-        self.inference_deployments = packed(INFERENCE_DEPLOYMENTS)
-        self.pools = packed(ACCELERATOR_POOLS)
-        self.deployments = packed(DEPLOYMENTS)
-        self.services = packed(SERVICES)
+        self.inference_deployments = new_packed_store(INFERENCE_DEPLOYMENTS)
+        self.pools = new_packed_store(ACCELERATOR_POOLS)
+        self.deployments = new_packed_store(DEPLOYMENTS)
+        self.services = new_packed_store(SERVICES)
         self.pods: Store[PodEntry] = Store(
             _read_pod,
             indexes={OWNERS: lambda obj: owner_keys(PODS, obj)},
@@ -91,38 +88,38 @@ class Stores:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """All kinds that are kept."""
+        """All stored kinds."""
         return tuple(self._stores)
 
-    def of(self, kind: Kind) -> Store[Any]:
-        """The store of a kind. Raises KeyError for a kind that is not kept."""
+    def store_for(self, kind: Kind) -> Store[Any]:
+        """The store of a kind. Raises KeyError for a kind that has none."""
         return self._stores[kind]
 
     # Reading objects
 
     def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        """An object of a kind that is kept whole; None where there is none."""
+        """An object of a kind that is stored in full; None where there is none."""
         packed = self._packed[kind].get(namespace, name)
         return None if packed is None else unpack(packed)
 
-    def owned(self, kind: Kind, owner: Owner) -> list[Object]:
-        """The Deployments, Services or Pods that belong to an InferenceDeployment, by their label
-        or their controller."""
+    def owned(self, kind: Kind, owner: ObjectKey) -> list[Object]:
+        """The Deployments, Services or Pods of an InferenceDeployment, by their label or their
+        controller."""
         if kind == PODS:
             pods = self.pods.by_index(OWNERS, owner)
             return [unpack(pod.packed) for pod in pods if pod.packed is not None]
         return [unpack(each) for each in self._packed[kind].by_index(OWNERS, owner)]
 
     def objects(self, kind: Kind) -> Iterable[Object]:
-        """All objects of a kind that is kept whole, one at a time."""
+        """All objects of a kind that is stored in full, unpacked one at a time."""
         return map(unpack, self._packed[kind].values())
 
-    def owners(self) -> Sequence[Owner]:
-        """Every InferenceDeployment, and every name that an object of the operator belongs to."""
-        known: set[Any] = set(self.inference_deployments.places())
+    def owners(self) -> Sequence[ObjectKey]:
+        """Every InferenceDeployment, and every owner that an owned object names, sorted."""
+        keys: set[Any] = set(self.inference_deployments.object_keys())
         for store in (self.deployments, self.services):
-            known |= store.index_values(OWNERS)
-        return sorted(known)
+            keys |= store.index_values(OWNERS)
+        return sorted(keys)
 
     # Own writes
 
@@ -134,7 +131,7 @@ class Stores:
         return nullcontext() if store is None else store.write_in_flight(namespace, name)
 
     def put_written(self, kind: Kind, obj: Object) -> None:
-        """Keep the answer to an own write; of a kind that is not kept, nothing."""
+        """Store the answer to an own write; nothing for a kind without a store."""
         if (store := self._packed.get(kind)) is not None:
             store.put_written(obj)
 
@@ -145,14 +142,14 @@ class Stores:
 
 
 def pack(obj: Object) -> bytes:
-    """An object in a tenth of the memory that it takes as Python objects; managedFields, which
-    nothing reads, are left out."""
+    """Compress an object to a tenth of the memory of its Python objects, without managedFields,
+    which Tonnage does not read."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return zlib.compress(msgspec.json.encode({**obj, "metadata": metadata}), level=1)
 
 
 def unpack(packed: bytes) -> Object:
-    """The object again: a copy that may be changed."""
+    """Return a copy of the object, which the caller may change."""
     obj: Object = msgspec.json.decode(zlib.decompress(packed))
     return obj
 

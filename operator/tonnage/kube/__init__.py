@@ -1,1 +1,1 @@
-"""The way to the API server: a small protocol, its implementation, and nothing that decides."""
+"""Access to the API server: the KubeApi protocol and its implementation. Nothing here decides."""

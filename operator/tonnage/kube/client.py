@@ -1,8 +1,8 @@
 """The KubeApi and LeaseApi protocols on `kubernetes.aio`: dicts in and out, no models.
 
-Every write asks the gate first, so that a process that lost its lease writes nothing more, and is
-given up when the gate says, so that none leaves when another process may lead. Reads are tried
-twice; everything else is retried by the work queue, or retries would multiply.
+Every write calls the gate first, so that a process that lost its lease sends no write, and times
+out when the gate says, so that no write leaves while another process may lead. The client retries a
+failed read once; the work queue retries everything else, or retries would multiply.
 """
 
 import asyncio
@@ -15,58 +15,58 @@ from typing import Final, TypeVar
 from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.full_objects import FullObjects
-from tonnage.kube.journal import enter_write
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
-from tonnage.kube.labels import select_labels
 from tonnage.kube.partial_objects import (
     JSON,
     PARTIAL_METADATA_LIST,
     Page,
     PartialObjects,
-    read_metadata,
+    metadata_reader,
 )
 from tonnage.kube.protocol import (
     ConflictError,
     ExpiredError,
-    Gate,
     InvalidError,
     Kind,
     Labels,
     NotFoundError,
     Object,
-    Parts,
+    ObjectParts,
     Selection,
     TransientError,
     WatchEvent,
+    WriteGate,
+    select_labels,
 )
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Query, Request, Transport
+from tonnage.kube.write_log import enter_write
 
 PAGE_SIZE: Final = 500
-"""Objects a page of a list; client-go's pager uses the same."""
+"""Objects per page of a list, as in client-go's pager."""
 
 FULL_PAGE_SIZE: Final = 200
-"""The same for full objects: each takes some 80 KiB until its page has been read."""
+"""Full objects per page: each takes about 80 KiB until its page has been read."""
 
 OBJECTS_PER_STEP: Final = 100
-"""Objects handed over before other tasks run: a few milliseconds."""
+"""Objects handed to the caller before other tasks run: a few milliseconds."""
 
 NO_VERSION: Final = "1"
 """A resourceVersion that no object has: it is etcd's revision of an empty store, and the first
-write makes the second one. An apply with it fails with a conflict on every object that there is,
-and makes one where there is none (apiserver pkg/registry/generic/registry/store.go, Store.Update:
-the version is compared only where something is stored). The contract suite holds API servers to it.
+write makes revision 2. An apply with it conflicts with every existing object, and creates a missing
+one (apiserver pkg/registry/generic/registry/store.go, Store.Update: it compares the version only
+where an object is stored). The contract suite checks that API servers behave so.
 """
 
 LIST_ATTEMPTS: Final = 3
-"""Times a list is begun anew after its continue token expired."""
+"""Attempts at a list whose continue token expires."""
 
 LOG_LINES: Final = 1000
 LOG_READ_FACTOR: Final = 16
-"""The server cuts a log's tail at its end; so many lines are read, in at most so many times the
-bytes wanted, and the last of them are kept."""
+"""The server cuts a log's tail at its end. So the client reads LOG_LINES lines, at most
+LOG_READ_FACTOR times the wanted bytes, and keeps the last bytes."""
 
-_Objects = list[Object]  # inside the class, `list` is the verb
+_Objects = list[Object]  # inside the class, `list` is the method
 _T = TypeVar("_T")
 
 
@@ -77,7 +77,7 @@ class AioKubeApi:
         self,
         transport: Transport,
         *,
-        before_write: Gate,
+        before_write: WriteGate,
         bucket: TokenBucket,
         timeout_seconds: float = delays.REQUEST_TIMEOUT,
     ) -> None:
@@ -88,7 +88,7 @@ class AioKubeApi:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Read one object live. Raises NotFoundError."""
-        return await _read(self._object, Request("get", "GET", kind, namespace, name))
+        return await _read(self._fetch_object, Request("get", "GET", kind, namespace, name))
 
     async def list(
         self,
@@ -96,36 +96,37 @@ class AioKubeApi:
         namespace: str | None = None,
         labels: Labels | None = None,
     ) -> list[Object]:
-        """Read all objects with these labels live; begun anew when it took too long."""
+        """Read all objects with these labels live; restart where a continue token expired."""
         request = _list_request(Selection(kind, namespace, labels), FULL_PAGE_SIZE)
         for _ in range(LIST_ATTEMPTS - 1):
             with suppress(ExpiredError):
                 return await self._all_pages(request)
         return await self._all_pages(request)
 
-    async def each(
-        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    async def list_pages(
+        self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:
-        """Read objects live, page by page, and hand each one over; none is kept.
+        """Read objects live, page by page, and pass each one to `take`.
 
-        Raises ExpiredError when reading took so long that the list has to be begun anew.
+        Raises ExpiredError when reading took so long that the caller has to restart the list.
         """
-        form = _form_of(selection.kind, parts)
-        request = _list_request(selection, form.page_size, form.accept)
+        codec = _codec_for(selection.kind, parts)
+        request = _list_request(selection, codec.page_size, codec.accept)
         while True:
-            page = form.read_page(await _read(self._bytes, request))
+            page = codec.read_page(await _read(self._fetch_bytes, request))
             for start in range(0, len(page.objects), OBJECTS_PER_STEP):
                 for item in page.objects[start : start + OBJECTS_PER_STEP]:
                     take(item)
                 await asyncio.sleep(0)  # lets other tasks run
             if not page.token:
                 return page.version
-            request = _continued(request, page.token)
+            request = _next_page(request, page.token)
 
     async def watch(
-        self, selection: Selection, parts: Parts, since: str
+        self, selection: Selection, parts: ObjectParts, since: str, batch_seconds: float = 0.0
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since that resourceVersion, until the API server ends the watch.
+        """Changes since that resourceVersion, until the API server ends the watch. One read takes
+        the changes that arrive within `batch_seconds`.
 
         Raises ExpiredError when the version is too old, and other ApiErrors.
         """
@@ -137,8 +138,9 @@ class AioKubeApi:
             *_selectors(selection),
         )
         request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
-        read_event = _form_of(selection.kind, parts).read_event
-        async with aclosing(self._transport.lines(request, delays.WATCH_SILENT)) as lines:
+        read_event = _codec_for(selection.kind, parts).read_event
+        stream = self._transport.lines(request, delays.WATCH_SILENT, batch_seconds)
+        async with aclosing(stream) as lines:
             async for line in lines:
                 event = read_event(line)
                 if event.type == "ERROR":
@@ -146,16 +148,16 @@ class AioKubeApi:
                 yield event
 
     async def probe(self, selection: Selection) -> None:
-        """Ask for one object of a list, to find out what is in the way of listing them."""
-        await _read(self._bytes, _list_request(selection, limit=1))
+        """List at most one object, to find out what prevents listing."""
+        await _read(self._fetch_bytes, _list_request(selection, limit=1))
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced."""
         return await self._apply("apply", kind, body, CHILD_FIELD_MANAGER)
 
     async def create(self, kind: Kind, body: Object) -> Object:
-        """Make an object that nobody has yet, by server-side apply: its fields are then those of
-        the manager that applies it later, which those of a POST would not be."""
+        """Create an object that does not exist yet, by server-side apply: later applies then own
+        its fields, which they would not after a POST."""
         body = body | {"metadata": body["metadata"] | {"resourceVersion": NO_VERSION}}
         return await self._apply("apply", kind, body, CHILD_FIELD_MANAGER, force=False)
 
@@ -167,7 +169,7 @@ class AioKubeApi:
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
     ) -> Object | None:
-        """Delete exactly this object; the garbage collector removes what it owns."""
+        """Delete exactly this object; the garbage collector deletes its dependents."""
         options: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -182,7 +184,7 @@ class AioKubeApi:
         return answer if _is_kept(answer) else None
 
     async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
-        """Set spec.replicas of this object and of no namesake; the answer is the stored object."""
+        """Set spec.replicas of exactly this object. Returns the stored object."""
         metadata = seen["metadata"]
         return await self._write(
             Request(
@@ -198,7 +200,7 @@ class AioKubeApi:
         )
 
     async def create_event(self, event: Object) -> None:
-        """Write an events.k8s.io/v1 Event; one of the same name becomes its next state."""
+        """Write an events.k8s.io/v1 Event, or update the one of the same name."""
         await self._apply("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
 
     async def pod_log(
@@ -220,38 +222,38 @@ class AioKubeApi:
             ),
         )
         try:
-            log = await _read(self._bytes, request)
+            log = await _read(self._fetch_bytes, request)
         except InvalidError as error:  # 400: the container has not started, or has no previous one
             raise NotFoundError(str(error)) from error
         return log[-limit_bytes:].decode(errors="replace")
 
     async def _all_pages(self, request: Request) -> _Objects:
         # A list names apiVersion and kind once, not in its items.
-        named = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
-        found: _Objects = []
+        type_meta = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
+        objects: _Objects = []
         while True:
-            page = await _read(self._object, request)
-            found += [named | item for item in page.get("items") or []]
+            page = await _read(self._fetch_object, request)
+            objects += [type_meta | item for item in page.get("items") or []]
             token = page.get("metadata", {}).get("continue")
             if not token:
-                return found
-            request = _continued(request, token)
+                return objects
+            request = _next_page(request, token)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.
 
-        It does heed the resourceVersion; a caller that gives one spares this read.
+        The server does check the resourceVersion; a body that has one needs no read.
         """
-        wanted = body["metadata"]
-        if "uid" not in wanted or "resourceVersion" in wanted:
+        metadata = body["metadata"]
+        if "uid" not in metadata or "resourceVersion" in metadata:
             return body
-        live = (await self.get(kind, wanted.get("namespace"), wanted["name"]))["metadata"]
-        if live["uid"] != wanted["uid"]:
+        live = (await self.get(kind, metadata.get("namespace"), metadata["name"]))["metadata"]
+        if live["uid"] != metadata["uid"]:
             raise ConflictError(
-                f"apply_status {kind.kind} {wanted['name']}: the object with uid {wanted['uid']} "
-                f"is gone; one of the same name has uid {live['uid']}"
+                f"apply_status {kind.kind} {metadata['name']}: the object with uid "
+                f"{metadata['uid']} is gone; one of the same name has uid {live['uid']}"
             )
-        return body | {"metadata": wanted | {"resourceVersion": live["resourceVersion"]}}
+        return body | {"metadata": metadata | {"resourceVersion": live["resourceVersion"]}}
 
     async def _apply(
         self,
@@ -280,23 +282,23 @@ class AioKubeApi:
 
     async def _write(self, request: Request) -> Object:
         await self._bucket.take()
-        # After the wait: the lease can be lost meanwhile.
+        # After the wait, during which the process can lose the lease.
         seconds = min(self._timeout_seconds, self._before_write())
         answer = await self._transport.fetch_object(request, seconds)
         enter_write(str(request))
         return answer
 
-    async def _object(self, request: Request) -> Object:
+    async def _fetch_object(self, request: Request) -> Object:
         await self._bucket.take()
         return await self._transport.fetch_object(request, self._timeout_seconds)
 
-    async def _bytes(self, request: Request) -> bytes:
+    async def _fetch_bytes(self, request: Request) -> bytes:
         await self._bucket.take()
         return await self._transport.fetch(request, self._timeout_seconds)
 
 
 class AioLeaseApi:
-    """LeaseApi of one API server: no gate, because it makes the lease, and no bucket to wait in."""
+    """LeaseApi of one API server: without a gate, which needs the lease, and without a bucket."""
 
     def __init__(
         self, transport: Transport, *, timeout_seconds: float = delays.LEASE_TIMEOUT
@@ -321,8 +323,8 @@ class AioLeaseApi:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """The form in which objects are asked for, and what reads a page and an event of it."""
+class _Codec:
+    """Page size and Accept header of a request for objects, and the parsers of its answers."""
 
     page_size: int
     accept: str
@@ -330,21 +332,21 @@ class _Form:
     read_event: Callable[[bytes], WatchEvent]
 
 
-def _form_of(kind: Kind, parts: Parts) -> _Form:
+def _codec_for(kind: Kind, parts: ObjectParts) -> _Codec:
     match parts:
-        case Parts.PARTIAL:
+        case ObjectParts.PARTIAL:
             partial = PartialObjects(kind)
-            return _Form(PAGE_SIZE, JSON, partial.page, partial.event)
-        case Parts.METADATA:
-            metadata = read_metadata(kind)
-            return _Form(PAGE_SIZE, PARTIAL_METADATA_LIST, metadata.page, metadata.event)
-        case Parts.FULL:
+            return _Codec(PAGE_SIZE, JSON, partial.page, partial.event)
+        case ObjectParts.METADATA:
+            metadata = metadata_reader(kind)
+            return _Codec(PAGE_SIZE, PARTIAL_METADATA_LIST, metadata.page, metadata.event)
+        case ObjectParts.FULL:
             full = FullObjects(kind)
-            return _Form(FULL_PAGE_SIZE, JSON, full.page, full.event)
+            return _Codec(FULL_PAGE_SIZE, JSON, full.page, full.event)
 
 
 def _list_request(selection: Selection, limit: int, accept: str = JSON) -> Request:
-    """The first page of a list."""
+    """The request for the first page of a list."""
     query = (("limit", limit), *_selectors(selection))
     kind, namespace = selection.kind, selection.namespace
     return Request("list", "GET", kind, namespace, None, query=query, accept=accept)
@@ -362,24 +364,24 @@ def _watch_error(request: Request, status: Object) -> TransientError:
 
 
 def _is_kept(answer: Object) -> bool:
-    """Whether the answer to a deletion is an object that is still there: the API server answers a
-    Status for what is gone, for most kinds (apiserver pkg/endpoints/handlers/delete.go)."""
+    """Whether the answer to a deletion is an object that still exists. For a deleted object of most
+    kinds the API server answers with a Status (apiserver pkg/endpoints/handlers/delete.go)."""
     metadata = answer.get("metadata") or {}
     waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return answer.get("kind") != "Status" and bool(waits)
 
 
-def _continued(request: Request, token: str) -> Request:
-    """The request for the next page; the token of the page before goes, since an API server takes
-    the first of several."""
-    rest = (each for each in request.query if each[0] != "continue")
-    return replace(request, query=(*rest, ("continue", token)))
+def _next_page(request: Request, token: str) -> Request:
+    """The request for the next page, without the previous token: an API server takes the first of
+    several."""
+    query = ((name, value) for name, value in request.query if name != "continue")
+    return replace(request, query=(*query, ("continue", token)))
 
 
 async def _read(fetch: Callable[[Request], Awaitable[_T]], request: Request) -> _T:
-    """A read is repeated once when that can help soon.
+    """Retry a read once, where that can help soon.
 
-    Without tenacity, which adds a fifth to the cost of a read that does not fail.
+    Without tenacity, which adds a fifth to the cost of a read that succeeds.
     """
     started = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: the service account in a pod, a kubeconfig elsewhere."""
+"""Connects to the API server: by a service account in a pod, by a kubeconfig elsewhere."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _list_contexts: Callable[..., tuple[list[dict[str, Any]], dict[str, Any]]] = (
 
 
 class ConnectionConfigError(Exception):
-    """No usable credentials: the message says which file and what is wrong."""
+    """No usable credentials: the message names the file and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Credentials:
     certificate_path: str | None
     private_key_path: str | None
     authorization: str | None = field(repr=False)
-    """Value of the Authorization header, fresh when asked for."""
+    """Value of the Authorization header at the time of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Connection:
     client: ApiClient
 
     async def credentials(self) -> Credentials:
-        """The credentials as they are now; tokens of a pod change about once an hour."""
+        """The current credentials; tokens of a pod change about once an hour."""
         configuration = self.client.configuration
         return Credentials(
             server=configuration.host,
@@ -65,12 +65,12 @@ class Connection:
 async def connect(
     kubeconfig: str | None = None, context: str | None = None
 ) -> AsyncIterator[Connection]:
-    """A client that is closed at the end, its tokens kept fresh meanwhile.
+    """Open a client, refresh its tokens, and close it at the end.
 
     `kubeconfig` is a path; without it a pod's service account is used, else the kubeconfig that
     kubectl would use. Raises ConnectionConfigError.
     """
-    in_pod = _is_pod_identity_meant(kubeconfig, context)
+    in_pod = _uses_service_account(kubeconfig, context)
     if not in_pod:
         _check_file(kubeconfig)
     configuration = Configuration()
@@ -88,7 +88,7 @@ async def connect(
             f"no credentials for an API server: {error}; give --kubeconfig, or run in a pod with a "
             "service account"
         ) from error
-    _settle_surroundings(configuration)
+    _configure_proxy(configuration)
     try:
         async with ApiClient(configuration) as client:
             client.user_agent = f"tonnage/{__version__}"
@@ -98,9 +98,9 @@ async def connect(
             refreshing.cancel()
 
 
-def _settle_surroundings(configuration: Configuration) -> None:
-    """Look for a proxy in the environment once. The client would do so for each request, and look
-    for a .netrc file too, both in a thread of its own, which takes longer than the request."""
+def _configure_proxy(configuration: Configuration) -> None:
+    """Read the proxy from the environment once. The client would read it for each request, and a
+    .netrc file too, each in a thread, which takes longer than the request."""
     configuration.client_session_kwargs = {"trust_env": False}
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.netloc):
@@ -108,37 +108,38 @@ def _settle_surroundings(configuration: Configuration) -> None:
 
 
 def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str | None:
-    """The namespace that the context names, in a pod the pod's own; None where none is named.
+    """The namespace of the context, or of the pod; None where neither has one.
 
-    Raises ConnectionConfigError for a kubeconfig or a context that is not there.
+    Raises ConnectionConfigError for a missing kubeconfig or context.
     """
-    if _is_pod_identity_meant(kubeconfig, context):
+    if _uses_service_account(kubeconfig, context):
         return os.environ.get("POD_NAMESPACE") or None
     _check_file(kubeconfig)
     try:
         contexts, current = _list_contexts(kubeconfig)
     except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
         raise ConnectionConfigError(f"the kubeconfig cannot be read: {error}") from error
-    wanted = current["name"] if context is None else context
-    found = next((entry for entry in contexts if entry["name"] == wanted), None)
-    if found is None:
-        raise ConnectionConfigError(f"the kubeconfig has no context {wanted!r}")
-    namespace = (found.get("context") or {}).get("namespace")
+    context_name = current["name"] if context is None else context
+    entry = next((entry for entry in contexts if entry["name"] == context_name), None)
+    if entry is None:
+        raise ConnectionConfigError(f"the kubeconfig has no context {context_name!r}")
+    namespace = (entry.get("context") or {}).get("namespace")
     return namespace if isinstance(namespace, str) and namespace else None
 
 
 def _check_file(kubeconfig: str | None) -> None:
-    """The client prints that a file is not there and goes on without it."""
+    """Refuse a missing kubeconfig: the client only prints a message and goes on without it."""
     if kubeconfig is not None and not Path(kubeconfig).is_file():
         raise ConnectionConfigError(f"kubeconfig {kubeconfig} is not a file")
-    usual = config.KUBE_CONFIG_DEFAULT_LOCATION  # what kubectl reads: $KUBECONFIG may name several
+    # What kubectl reads: $KUBECONFIG may name several files.
+    default_paths = config.KUBE_CONFIG_DEFAULT_LOCATION
     if kubeconfig is None and not any(
-        Path(one).expanduser().is_file() for one in usual.split(os.pathsep)
+        Path(path).expanduser().is_file() for path in default_paths.split(os.pathsep)
     ):
         raise ConnectionConfigError(
-            f"there is no kubeconfig {usual}: give --kubeconfig, or set KUBECONFIG"
+            f"there is no kubeconfig {default_paths}: give --kubeconfig, or set KUBECONFIG"
         )
 
 
-def _is_pod_identity_meant(kubeconfig: str | None, context: str | None) -> bool:
+def _uses_service_account(kubeconfig: str | None, context: str | None) -> bool:
     return kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ

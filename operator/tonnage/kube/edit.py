@@ -1,6 +1,6 @@
-"""A person's own change of the spec of an object, with that person's credentials.
+"""Changes a spec for a person, with that person's credentials.
 
-The operator has none of this: it writes to no object of a user.
+The operator itself writes to no object of a user.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ EDIT_FIELD_MANAGER: Final = "kubectl-tonnage"
 
 
 class SpecEditor:
-    """Reads objects of one API server, and changes their specs."""
+    """Reads objects of one API server and changes their specs."""
 
     def __init__(
         self, transport: Transport, *, timeout_seconds: float = delays.REQUEST_TIMEOUT
@@ -28,10 +28,10 @@ class SpecEditor:
         return await self._transport.fetch_object(request, self._timeout_seconds)
 
     async def change(self, kind: Kind, seen: Object, fields: Mapping[str, Any]) -> Object:
-        """Merge the fields into the spec of an object that is still as it was seen; None removes a
-        field. A field that the API server does not know is refused, not dropped.
+        """Merge the fields into the spec; None removes a field. The API server refuses a field that
+        it does not know, instead of dropping it.
 
-        Raises ConflictError when the object was changed since.
+        `seen` is the object as it was read. Raises ConflictError when it has changed since.
         """
         metadata = seen["metadata"]
         request = Request(

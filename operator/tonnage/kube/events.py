@@ -1,21 +1,22 @@
-"""Events for people: `kubectl describe` and `kubectl events` show them.
+"""Records Events, which `kubectl describe` and `kubectl events` show.
 
-The same thing said again about the same object becomes one event with a count, as in client-go's
-recorder. Each object has a limit of its own, so that one that turns for ever silences no other. An
-event that cannot be written is dropped: it must never hold up or fail a reconcile.
+A repeated event about the same object becomes one Event with a count, as in client-go's recorder.
+Each object has its own rate limit, so that one object in a loop silences no other. The recorder
+drops an Event that it cannot write: an Event must never delay or fail a reconcile.
 """
 
+import asyncio
 import hashlib
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from tonnage.api.names import GROUP
-from tonnage.api.redact import redact
+from tonnage.api.text import redact
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import ApiError, Object
 from tonnage.kube.throttle import TokenBucket
@@ -23,21 +24,21 @@ from tonnage.kube.throttle import TokenBucket
 _log = logging.getLogger(__name__)
 
 MAX_SERIES: Final = 4096
-"""Series remembered; the least recently told is forgotten first."""
+"""Series remembered; the least recently recorded is forgotten first."""
 
 MAX_NOTE_BYTES: Final = 1024
 """Limit of the API for the text of an event."""
 
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-_TIME_TOLD: Final = "(see status)"
-"""An event has times of its own; with another in its note, the same thing would be a new one."""
+_TIME_MASK: Final = "(see status)"
+"""An Event has its own timestamps; a time in its note would make each repetition a new Event."""
 
 _CLUSTER_NAMESPACE: Final = "default"
-"""Where events about cluster-scoped objects are kept, by convention."""
+"""Namespace of Events about cluster-scoped objects, by convention."""
 
 
 MAX_OBJECTS: Final = 4096
-"""Objects whose limits are remembered; the one told of least recently is forgotten first."""
+"""Objects whose rate limits are remembered; the least recently used is forgotten first."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class _Series:
 
 
 class EventWriter(Protocol):
-    """Where events go."""
+    """Writes Events to the API server."""
 
     async def create_event(self, event: Object) -> None:
         """Write an events.k8s.io/v1 Event."""
@@ -55,7 +56,7 @@ class EventWriter(Protocol):
 
 
 class EventRecorder:
-    """Writes events in the name of one operator process."""
+    """Records Events of one operator process."""
 
     def __init__(
         self,
@@ -75,15 +76,15 @@ class EventRecorder:
     async def record(
         self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
     ) -> None:
-        """Tell it, counted when it was told before. Never raises for an API server's refusal.
+        """Write an Event, or count a repetition. Never raises an ApiError.
 
-        `reason` says why in one CamelCase word, `action` what was done or attempted, likewise.
+        `reason` says why, `action` what the operator did or attempted; each is one CamelCase word.
         """
-        note = _TIME.sub(_TIME_TOLD, redact(note)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
+        note = _TIME.sub(_TIME_MASK, redact(note)).encode()[:MAX_NOTE_BYTES].decode(errors="ignore")
         name = self._name(regarding, reason, note, action)
         series = self._count(name)
         if not self._bucket_of(regarding["metadata"]["uid"]).try_take():
-            return  # the count is not lost, the next one carries it
+            return  # the next Event carries the count
         event: Object = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -105,8 +106,8 @@ class EventRecorder:
             _log.info("event %s not written: %s", reason, error)
 
     def _name(self, regarding: Mapping[str, Any], reason: str, note: str, action: str) -> str:
-        """The same for the same cause, told by the same process about the same object; of all else
-        in an event only the series may change (pkg/apis/core/validation/events.go)."""
+        """One name for each process, object and cause: of a written Event only the series may
+        change (pkg/apis/core/validation/events.go)."""
         metadata = regarding["metadata"]
         cause = "\0".join((self._identity, metadata["uid"], reason, note, action))
         return f"{metadata['name'][:200]}.{hashlib.sha256(cause.encode()).hexdigest()[:16]}"
@@ -143,3 +144,45 @@ def _reference(regarding: Mapping[str, Any]) -> Object:
         "kind": regarding["kind"],
         **{key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
     }
+
+
+_log = logging.getLogger(__name__)
+
+MAX_WAITING: Final = 8192
+"""Events that wait at most; the queue drops further ones, as client-go's recorder does."""
+
+
+class EventQueue:
+    """Queues Events at once and passes them to `write` while `deliver` runs."""
+
+    def __init__(self, write: Callable[[Object], Awaitable[None]]) -> None:
+        self._write = write
+        self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
+
+    async def create_event(self, event: Object) -> None:
+        """Queue an Event. Where the queue is full, drop the Event and log that."""
+        try:
+            self._waiting.put_nowait(event)
+        except asyncio.QueueFull:
+            _log.info("dropping event %s: %d events are waiting", event["reason"], MAX_WAITING)
+
+    async def deliver(self) -> None:
+        """Write Events for ever. No ApiError ends this."""
+        while True:
+            await self._deliver_one(await self._waiting.get())
+
+    async def empty(self, within_seconds: float) -> None:
+        """Wait until all Events are written; log how many were not in time."""
+        try:
+            async with asyncio.timeout(within_seconds):
+                await self._waiting.join()
+        except TimeoutError:
+            _log.info("dropping %d events: not written in time", self._waiting.qsize())
+
+    async def _deliver_one(self, event: Object) -> None:
+        try:
+            await self._write(event)
+        except ApiError as error:
+            _log.info("event %s not written: %s", event["reason"], error)
+        finally:
+            self._waiting.task_done()

@@ -1,7 +1,7 @@
 """Full objects: spec, status and metadata without `managedFields`.
 
 managedFields are up to half of an object, and Tonnage never reads them. msgspec skips them and
-builds the rest three times as fast as Python's json builds all.
+builds the rest three times as fast as Python's json builds the whole object.
 """
 
 from typing import Any, Final, TypedDict, cast
@@ -9,46 +9,46 @@ from typing import Any, Final, TypedDict, cast
 import msgspec
 
 from tonnage.api.names import GROUP
-from tonnage.kube.depth import cut_deep
-from tonnage.kube.partial_objects import Page, check_identity, checked_event, read_error_event
+from tonnage.kube.json_depth import limit_depth
+from tonnage.kube.partial_objects import Page, build_event, check_identity, read_error_event
 from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
 
 
 class FullObjects:
-    """Reads lists and watches of a kind."""
+    """Parses lists and watches of a kind."""
 
     def __init__(self, kind: Kind) -> None:
-        self._what = kind.plural
-        self._is_ours = kind.group == GROUP  # in other kinds nobody can nest what they like
+        self._plural = kind.plural
+        self._may_be_deep = kind.group == GROUP  # other kinds bound the nesting
         # A list names apiVersion and kind once, not in its items.
-        self._named = {"apiVersion": kind.api_version, "kind": kind.kind}
+        self._type_meta = {"apiVersion": kind.api_version, "kind": kind.kind}
 
     def page(self, body: bytes) -> Page:
-        """A part of a list. Raises TransientError."""
+        """Parse a page of a list. Raises TransientError."""
         text = body.decode(errors="replace")
         try:
-            page = read_full_list(cut_deep(text) if self._is_ours else text)
+            page = read_full_list(limit_depth(text) if self._may_be_deep else text)
         except (ValueError, RecursionError) as error:
-            raise TransientError(f"{self._what}: the answer is not a list: {error}") from None
-        objects = [self._named | item for item in page.get("items") or []]
+            raise TransientError(f"{self._plural}: the answer is not a list: {error}") from None
+        objects = [self._type_meta | item for item in page.get("items") or []]
         for item in objects:
-            check_identity(self._what, item)
+            check_identity(self._plural, item)
         metadata = page.get("metadata") or {}
         return Page(objects, metadata.get("continue") or "", metadata.get("resourceVersion") or "")
 
     def event(self, line: bytes) -> WatchEvent:
-        """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
+        """Parse a line of a watch. Raises TransientError: only a broken proxy sends others."""
         text = line.decode(errors="replace")
         try:
-            event = _EVENTS.decode(cut_deep(text) if self._is_ours else text)
+            event = _EVENTS.decode(limit_depth(text) if self._may_be_deep else text)
         except (ValueError, RecursionError):
-            return read_error_event(self._what, line)
-        item = self._named | cast("Object", event["object"])
-        return checked_event(self._what, line, event["type"], item)
+            return read_error_event(self._plural, line)
+        item = self._type_meta | cast("Object", event["object"])
+        return build_event(self._plural, line, event["type"], item)
 
 
 def read_full_list(text: str) -> Object:
-    """The list, its items without their managers. Raises ValueError, also for what is no list."""
+    """Parse a list without managedFields. Raises ValueError, also for JSON that is no list."""
     return cast("Object", _LISTS.decode(text))
 
 

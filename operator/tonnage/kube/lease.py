@@ -1,13 +1,13 @@
-"""Leader election on a coordination.k8s.io Lease: at most one process works, the others watch.
+"""Leader election on a coordination.k8s.io Lease: at most one process writes, the others watch.
 
-The algorithm is that of client-go's leaderelection package. Who holds the lease is swapped by
-resourceVersion; whether it has expired is judged by the local monotonic clock alone, from the
-moment at which a change of the record was seen, so clocks of machines need not agree. A holder
-counts its validity from before the request that renewed it, and stops `lease_seconds -
-renew_deadline_seconds` before anybody can take over. A write that it has begun is given up in that
-time, so that none leaves this process when another one may lead.
+The algorithm is that of client-go's leaderelection package. A candidate swaps the holder by
+resourceVersion. It judges expiry by its own monotonic clock, from the moment at which it saw the
+record change, so clocks of machines need not agree. A holder counts its validity from before the
+request that renewed it, and stops `lease_seconds - renew_deadline_seconds` before another candidate
+can take over. A write in progress times out within that time, so that none leaves this process when
+another one may lead.
 
-The lease saves work; it is no lock around the cluster. A write that has left can be held up on its
+The lease saves work; it is no lock around the cluster. A write that has left can be delayed on its
 way and arrive later still, so two leaders for a moment must be harmless.
 """
 
@@ -46,7 +46,7 @@ class LeaseTiming:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Time as the elector sees it; tests give their own."""
+    """Time as the elector sees it; tests pass a fake one."""
 
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -76,7 +76,7 @@ class LeaderElector:
         self._jitter = jitter
         self._record: Object | None = None
         self._record_seen_at = 0.0
-        self._is_own = False  # the record is the answer to this process's own last write
+        self._is_own_record = False  # the record is the answer to this process's last write
         self._valid_until: float | None = None
         self.lost = asyncio.Event()
 
@@ -85,8 +85,8 @@ class LeaderElector:
         return self._valid_until is not None and self._clock.monotonic() < self._valid_until
 
     def check(self) -> float:
-        """The gate before each write; the seconds after which another process may lead, and in
-        which the write has to be over. Raises NotLeadingError."""
+        """The gate before each write. Returns the seconds until another process may lead, within
+        which the write has to end. Raises NotLeadingError."""
         now = self._clock.monotonic()
         if self._valid_until is None or now >= self._valid_until:
             raise NotLeadingError(
@@ -104,8 +104,8 @@ class LeaderElector:
     async def hold(self) -> None:
         """Renew until the lease is lost; sets `lost` and returns.
 
-        A process that slept past its validity has lost, even when the lease is free again: others
-        may have worked meanwhile.
+        A process that slept past its validity has lost the lease, even when it is free again:
+        another one may have led meanwhile.
         """
         leading = self.is_leading()
         while leading:
@@ -115,7 +115,7 @@ class LeaderElector:
         _log.error("lease lost", extra={"identity": self._identity})
 
     async def release(self) -> None:
-        """Let another replica lead at once; nothing is written from here on. Never raises."""
+        """Let another replica lead at once. From here on the gate is closed. Never raises."""
         was_leading = self.is_leading()
         self._valid_until = None
         if not was_leading or self._record is None:
@@ -128,7 +128,7 @@ class LeaderElector:
             _log.warning("lease not released: %s", error)
 
     async def try_acquire_or_renew(self) -> bool:
-        """One attempt; whether this process leads after it."""
+        """Try once. Returns whether this process leads."""
         started = self._clock.monotonic()
         try:
             if not await self._renew_own_record():
@@ -138,18 +138,18 @@ class LeaderElector:
                     return False
                 self._observe(await self._api.put_lease(self._claim()))
         except ApiError as error:
-            # Neither gained nor lost: what was valid stays so until its own end.
+            # A valid lease stays valid until its deadline.
             _log.info("lease not renewed: %s", error)
             return self.is_leading()
-        self._is_own = True
+        self._is_own_record = True
         self._valid_until = started + self._timing.renew_deadline_seconds
         return self.is_leading()
 
     async def _renew_own_record(self) -> bool:
-        """Renew what this process wrote last without a read; False where that is not the last
-        record, whose resourceVersion the API server refuses then. Raises ApiError."""
-        is_own, self._is_own = self._is_own, False
-        if not is_own:
+        """Renew this process's own last record without a read. Returns False where the record has
+        changed, for which the API server reports a conflict. Raises ApiError."""
+        is_own_record, self._is_own_record = self._is_own_record, False
+        if not is_own_record:
             return False
         try:
             self._observe(await self._api.put_lease(self._claim()))
@@ -169,7 +169,7 @@ class LeaderElector:
         self._record = record
 
     def _seconds_to_next_try(self) -> float:
-        """A retry from now, or the end of another's lease where that comes first."""
+        """The retry interval, or the time until another's lease expires where that is shorter."""
         retry = self._timing.retry_seconds * (1 + 0.2 * self._jitter())
         if not self._is_held_by_another():
             return retry
@@ -182,15 +182,15 @@ class LeaderElector:
         return self._clock.monotonic() < self._expires_at()
 
     def _expires_at(self) -> float:
-        """When the lease as it was seen last may be taken, on the local clock."""
+        """When another candidate may take the lease, on the local clock."""
         return self._record_seen_at + self._timing.lease_seconds
 
     def _claim(self) -> Object:
-        """The record with this process as its holder, conditional on what was read."""
+        """The record with this process as its holder, conditional on the record as read."""
         now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        old = self._spec()
-        renewal = old.get("holderIdentity") == self._identity
-        transitions = old.get("leaseTransitions")
+        spec = self._spec()
+        is_renewal = spec.get("holderIdentity") == self._identity
+        transitions = spec.get("leaseTransitions")
         transitions = transitions if isinstance(transitions, int) else 0
         metadata = (self._record or {}).get(
             "metadata", {"name": self._name, "namespace": self._namespace}
@@ -198,13 +198,13 @@ class LeaderElector:
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {key: val for key, val in metadata.items() if key != "managedFields"},
+            "metadata": {key: value for key, value in metadata.items() if key != "managedFields"},
             "spec": {
                 "holderIdentity": self._identity,
                 "leaseDurationSeconds": int(self._timing.lease_seconds),
-                "acquireTime": old.get("acquireTime", now) if renewal else now,
+                "acquireTime": spec.get("acquireTime", now) if is_renewal else now,
                 "renewTime": now,
-                "leaseTransitions": transitions if renewal else transitions + 1,
+                "leaseTransitions": transitions if is_renewal else transitions + 1,
             },
         }
 

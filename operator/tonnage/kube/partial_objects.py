@@ -1,7 +1,7 @@
-"""Partial objects: of Nodes and Pods only the fields that Tonnage reads are built.
+"""Partial objects: of Nodes and Pods the parser builds only the fields that Tonnage reads.
 
-Most of a Node are its images and its managedFields, most of a Pod is its template. Building all of
-it takes longer than anything that is done with it afterwards. msgspec skips every field that is not
+Most of a Node are its images and its managedFields, most of a Pod is its template. To build all of
+it takes longer than all that Tonnage does with it afterwards. msgspec skips every field that is not
 declared here. The result is a plain object, as a full one is.
 """
 
@@ -12,19 +12,19 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 
-from tonnage.kube.answers import parse_object
 from tonnage.kube.kinds import NODES, PODS
 from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
+from tonnage.kube.responses import parse_object
 
 JSON: Final = "application/json"
 
 PARTIAL_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""As an Accept: a list of metadata alone, which is all of an object that no user can nest."""
+"""Accept header for a list of metadata alone, the part of an object that no user can nest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list: its objects, the token of the next part, and the version of the whole."""
+    """A page of a list: its objects, the token of the next page, and the version of the list."""
 
     objects: Sequence[Object]
     token: str
@@ -32,55 +32,51 @@ class Page:
 
 
 class PartialObjects:
-    """Reads lists and watches of a kind: Nodes, Pods, or the metadata of any other."""
+    """Parses lists and watches of a kind: Nodes, Pods, or the metadata of any other."""
 
-    def __init__(self, kind: Kind, parts: type | None = None) -> None:
-        self._what = kind.plural
-        parts = parts or _PARTS.get(kind, _MetadataOnly)
-        # mypy takes a type in a variable for none.
-        self._lines = msgspec.json.Decoder(_Line[parts])  # type: ignore[valid-type]
-        self._lists = msgspec.json.Decoder(_List[parts])  # type: ignore[valid-type]
+    def __init__(self, kind: Kind, fields: type | None = None) -> None:
+        self._plural = kind.plural
+        fields = fields or _FIELDS.get(kind, _MetadataOnly)
+        # mypy accepts no variable as a type.
+        self._lines = msgspec.json.Decoder(_Line[fields])  # type: ignore[valid-type]
+        self._lists = msgspec.json.Decoder(_List[fields])  # type: ignore[valid-type]
 
     def event(self, line: bytes) -> WatchEvent:
-        """A line of a watch. Raises TransientError: only a broken proxy tells anything else."""
+        """Parse a line of a watch. Raises TransientError: only a broken proxy sends others."""
         try:
             event = self._lines.decode(line)
         except (ValueError, RecursionError):
-            return read_error_event(self._what, line)
-        return checked_event(self._what, line, event.type, cast("Object", event.object))
+            return read_error_event(self._plural, line)
+        return build_event(self._plural, line, event.type, cast("Object", event.object))
 
     def page(self, body: bytes) -> Page:
-        """A part of a list. Raises TransientError."""
+        """Parse a page of a list. Raises TransientError."""
         try:
             page = self._lists.decode(body)
         except (ValueError, RecursionError) as error:
-            raise TransientError(f"{self._what}: the answer is not a list: {error}") from None
+            raise TransientError(f"{self._plural}: the answer is not a list: {error}") from None
         objects = cast("list[Object]", page.items or [])
         for item in objects:
-            check_identity(self._what, item)
+            check_identity(self._plural, item)
         token, version = page.metadata.get("continue"), page.metadata.get("resourceVersion")
         return Page(objects, token or "", version or "")
 
 
-def read_metadata(kind: Kind) -> PartialObjects:
-    """A reader of lists that are asked for as PARTIAL_METADATA_LIST."""
+def metadata_reader(kind: Kind) -> PartialObjects:
+    """A parser of lists requested as PARTIAL_METADATA_LIST."""
     return PartialObjects(kind, _MetadataOnly)
 
 
 def check_identity(what: str, item: Mapping[str, Any]) -> None:
-    """Raises TransientError where an object of a list or a watch does not say which one it is, and
-    in which version."""
+    """Raises TransientError where an object of a list or a watch lacks its identity or version."""
     metadata = item.get("metadata") or {}
     for name in ("name", "uid", "resourceVersion"):
         if not metadata.get(name):
             raise TransientError(f"{what}: an object without metadata.{name}")
 
 
-def checked_event(what: str, line: bytes, event_type: str, item: Object) -> WatchEvent:
-    """The event of a line, with an object that says which one it is and in which version.
-
-    Raises TransientError.
-    """
+def build_event(what: str, line: bytes, event_type: str, item: Object) -> WatchEvent:
+    """The event of a line. Raises TransientError where the object lacks its identity or version."""
     if event_type == "ERROR":
         return read_error_event(what, line)
     if event_type != "BOOKMARK":
@@ -91,7 +87,7 @@ def checked_event(what: str, line: bytes, event_type: str, item: Object) -> Watc
 
 
 def read_error_event(what: str, line: bytes) -> WatchEvent:
-    """An ERROR event: its Status has other fields than the objects of the kind.
+    """Parse an ERROR event: its Status has other fields than the objects of the kind.
 
     Raises TransientError for a line that is no event.
     """
@@ -103,7 +99,7 @@ def read_error_event(what: str, line: bytes) -> WatchEvent:
     return WatchEvent("ERROR", status)
 
 
-# Values typed Any are taken as they are: whoever reads them expects anything.
+# Values typed Any are not checked: their readers expect any type.
 
 
 class _Metadata(TypedDict, total=False):
@@ -166,7 +162,7 @@ class _PodStatus(TypedDict, total=False):
 
 
 class _Pod(TypedDict, total=False):
-    """What `fleet.pod` and `reconcile.children` read, and whose it is."""
+    """What `fleet.pod` and `reconcile.children` read, and the owner."""
 
     metadata: _Metadata
     spec: _PodSpec
@@ -179,19 +175,19 @@ class _MetadataOnly(TypedDict, total=False):
     metadata: _Metadata
 
 
-_PARTS: Final[Mapping[Kind, type]] = {NODES: _Node, PODS: _Pod}
+_FIELDS: Final[Mapping[Kind, type]] = {NODES: _Node, PODS: _Pod}
 
-_Parts = TypeVar("_Parts")
+_Fields = TypeVar("_Fields")
 
 
-class _Line(msgspec.Struct, Generic[_Parts]):
+class _Line(msgspec.Struct, Generic[_Fields]):
     type: str
-    object: _Parts
+    object: _Fields
 
 
 _ListMetadata = TypedDict("_ListMetadata", {"continue": str, "resourceVersion": str}, total=False)
 
 
-class _List(msgspec.Struct, Generic[_Parts]):
+class _List(msgspec.Struct, Generic[_Fields]):
     metadata: _ListMetadata
-    items: list[_Parts] | None = None
+    items: list[_Fields] | None = None

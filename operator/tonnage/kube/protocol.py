@@ -1,4 +1,4 @@
-"""The few verbs that Tonnage needs of an API server, and the few ways in which they fail."""
+"""The verbs that Tonnage needs of an API server, and the errors with which they fail."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from tonnage.kube.rights import Right
 
 Object = dict[str, Any]
-"""A Kubernetes object as the API server writes it. Dicts live at this edge only."""
+"""A Kubernetes object as the API server writes it. Only this edge of Tonnage uses dicts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A resource of the API server: where its objects are found."""
+    """A resource of the API server: the group, version and plural of its URL, and its kind."""
 
     group: str
     version: str
@@ -23,16 +23,16 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As it stands in an object."""
+        """The apiVersion of an object."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
 Labels = Mapping[str, str | None]
-"""Labels that objects are selected by; None stands for one that must not be there."""
+"""A label selector; None stands for a label that must be absent."""
 
 
-class Parts(Enum):
-    """Which parts of each object are read."""
+class ObjectParts(Enum):
+    """Which parts of each object the client reads."""
 
     PARTIAL = auto()
     """Of Nodes and Pods the fields that `kube.partial_objects` declares."""
@@ -46,8 +46,8 @@ class Parts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Objects of a kind that a list or a watch asks for: in one namespace or in all of them, with
-    these labels and this field selector."""
+    """The objects of a list or a watch: of one kind, in one namespace or (None) in all, with these
+    labels and this field selector."""
 
     kind: Kind
     namespace: str | None = None
@@ -61,19 +61,19 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One event of a watch: its type as on the wire, and the object; that of ERROR is a Status."""
+    """One event of a watch: its type as on the wire, and the object; for ERROR a Status."""
 
     type: str
     object: Object
 
 
-Gate = Callable[[], float]
-"""Asked before each write: the seconds that it may take. Raises NotLeadingError when it may not be
-made at all."""
+WriteGate = Callable[[], float]
+"""Called before each write: returns the seconds that the write may take. Raises NotLeadingError
+where this process must not write."""
 
 
 class ApiError(Exception):
-    """A request that the API server did not carry out."""
+    """A request that failed."""
 
 
 class NotFoundError(ApiError):
@@ -85,13 +85,13 @@ class KindMissingError(NotFoundError):
 
 
 class ConflictError(ApiError):
-    """409: the object is not what the caller believed it was; observe again."""
+    """409: the object is not in the state that the caller expected; read it again."""
 
 
 class ForbiddenError(ApiError):
     """401 or 403: the operator may not do this; its role or the object's quota must change.
 
-    `right` is the one that its role lacks; None where that is not the cause.
+    `right` is the one that its role lacks; None where a missing right is not the cause.
     """
 
     def __init__(self, message: str, right: Right | None = None) -> None:
@@ -100,7 +100,7 @@ class ForbiddenError(ApiError):
 
 
 class NotLeadingError(ApiError):
-    """Refused before it was sent: this process does not hold the lease, so it must not write."""
+    """Not sent: this process does not hold the lease, so it must not write."""
 
 
 class InvalidError(ApiError):
@@ -110,7 +110,7 @@ class InvalidError(ApiError):
 class TransientError(ApiError):
     """429, 5xx, a timeout or a broken connection: the same request may go through later.
 
-    `retry_after` is the server's wish in seconds, None when it has none.
+    `retry_after` is the server's Retry-After in seconds, None where it sent none.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -123,7 +123,7 @@ class ExpiredError(TransientError):
 
 
 class ObjectReader(Protocol):
-    """What reading one object by name needs; files can offer it as well as an API server."""
+    """Reads one object by name, from an API server or from files."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Read one object live. Raises NotFoundError."""
@@ -131,7 +131,7 @@ class ObjectReader(Protocol):
 
 
 class ClusterReader(ObjectReader, Protocol):
-    """What observing needs: a cluster, or a dump of one."""
+    """Reads a cluster, or a dump of one."""
 
     async def list(
         self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
@@ -149,21 +149,21 @@ class ClusterReader(ObjectReader, Protocol):
 class ListWatch(Protocol):
     """What a Reflector needs: the pair of calls that client-go calls ListWatch."""
 
-    async def each(
-        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    async def list_pages(
+        self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:
-        """Read objects live, page by page, and hand each one over; none is kept. The answer is the
+        """Read objects live, page by page, and pass each one to `take`. Returns the
         resourceVersion of the list.
 
-        Raises ExpiredError when reading took so long that the list has to be begun anew.
+        Raises ExpiredError when reading took so long that the caller has to restart the list.
         """
         ...
 
     def watch(
-        self, selection: Selection, parts: Parts, since: str
+        self, selection: Selection, parts: ObjectParts, since: str, batch_seconds: float = 0.0
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since that resourceVersion, bookmarks included, until the API server ends the
-        watch.
+        watch. One read may take the changes that arrive within `batch_seconds`.
 
         Raises ExpiredError when the version is too old, and other ApiErrors.
         """
@@ -171,7 +171,7 @@ class ListWatch(Protocol):
 
 
 class KubeApi(ClusterReader, ListWatch, Protocol):
-    """Every call has a timeout, and raises only the errors above."""
+    """The API server. Every call has a timeout, and raises only the errors above."""
 
     async def list(
         self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
@@ -180,46 +180,46 @@ class KubeApi(ClusterReader, ListWatch, Protocol):
         ...
 
     async def probe(self, selection: Selection) -> None:
-        """Find out what is in the way of listing these objects.
+        """Find out what prevents listing these objects.
 
         Raises KindMissingError, ForbiddenError, or any other ApiError.
         """
         ...
 
     async def apply(self, kind: Kind, body: Object) -> Object:
-        """Server-side apply as field manager `tonnage`, forced; the answer is the stored object."""
+        """Server-side apply as field manager `tonnage`, forced. Returns the stored object."""
         ...
 
     async def create(self, kind: Kind, body: Object) -> Object:
-        """Make an object that nobody has yet, as the first `apply` of it; the answer is what is
-        stored.
+        """Create an object that does not exist yet, as the first `apply` of it. Returns the stored
+        object.
 
-        Raises ConflictError, and changes nothing, where there is one of that name, whosever it is.
+        Raises ConflictError, and changes nothing, where any object has that name.
         """
         ...
 
     async def apply_status(self, kind: Kind, body: Object) -> Object:
         """Server-side apply of /status as field manager `tonnage-status`, forced.
 
-        A body with metadata.uid fails with ConflictError when the object was made anew meanwhile,
-        one with metadata.resourceVersion when it changed at all. Raises NotFoundError.
+        A body with metadata.uid raises ConflictError when the object was recreated meanwhile, one
+        with metadata.resourceVersion when it changed at all. Raises NotFoundError.
         """
         ...
 
     async def delete(
         self, kind: Kind, namespace: str | None, name: str, uid: str, resource_version: str
     ) -> Object | None:
-        """Delete exactly this object as read (both are preconditions), children after it.
+        """Delete exactly this object as read (uid and version are preconditions) and its children.
 
-        The answer is what a finalizer keeps of it, None where it is gone. An object that was gone
-        already is no error; ConflictError when it changed.
+        Returns the object where a finalizer keeps it, None where it is gone, also where it was gone
+        before. Raises ConflictError when it changed.
         """
         ...
 
     async def scale(self, kind: Kind, seen: Object, replicas: int) -> Object:
-        """Set spec.replicas of this object and of no namesake; the answer is the stored object.
+        """Set spec.replicas of exactly this object. Returns the stored object.
 
-        Raises ConflictError when it was made anew, NotFoundError when it is gone.
+        Raises ConflictError when it was recreated, NotFoundError when it is gone.
         """
         ...
 
@@ -229,7 +229,7 @@ class KubeApi(ClusterReader, ListWatch, Protocol):
 
 
 class LeaseApi(Protocol):
-    """What leader election needs; the same errors as KubeApi."""
+    """Reads and writes Leases for leader election; the same errors as KubeApi."""
 
     async def get_lease(self, namespace: str, name: str) -> Object:
         """Read a Lease live. Raises NotFoundError."""
@@ -238,6 +238,19 @@ class LeaseApi(Protocol):
     async def put_lease(self, lease: Object) -> Object:
         """Create the Lease, or replace it when it carries a metadata.resourceVersion.
 
-        Raises ConflictError when it exists already, or is no longer the one that was read.
+        Raises ConflictError when it exists already, or has changed since it was read.
         """
         ...
+
+
+def select_labels(selector: Labels) -> str:
+    """A label selector as the API server takes it."""
+    return ",".join(
+        f"!{key}" if value is None else f"{key}={value}" for key, value in selector.items()
+    )
+
+
+def has_labels(obj: Object, selector: Labels) -> bool:
+    """Whether the API server would select this object."""
+    labels = obj["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in selector.items())

@@ -1,7 +1,7 @@
 """Which right a request needs, and which rights the API server has denied.
 
-A 403 of its authorizer names the right that is missing. Any other 403 is about the object, as a
-quota's or an admission's, and more rights would not help.
+A 403 of its authorizer names the missing right. Any other 403, such as a quota's or an admission
+webhook's, is about the object, and more rights would not help.
 """
 
 import logging
@@ -18,14 +18,14 @@ _log = logging.getLogger(__name__)
 _DENIAL: Final = re.compile(
     r'[a-z0-9./-]+(?: "[^"]*")? is forbidden: User "(?:[^"\\]|\\.)*" cannot (?P<verb>[a-z]+) '
 )
-"""From its first character on, so that no webhook can say it: those words begin with its name."""
+"""Anchored at the start, so that no webhook can imitate it: such a message starts otherwise."""
 
 _VERBS: Final = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource, as a rule of a role grants it; without a namespace in all."""
+    """One verb on one resource, as a role grants it; without a namespace in the whole cluster."""
 
     verb: str
     group: str
@@ -39,27 +39,27 @@ class Right:
 
     @property
     def remedy(self) -> str:
-        """The rule that its role lacks."""
+        """The rule to add to the operator's role."""
         return (
             f'add to its role: apiGroups ["{self.group}"], resources ["{self.resource}"],'
             f' verbs ["{self.verb}"]'
         )
 
 
-def read_denial(message: str, asked: Right) -> Right | None:
+def parse_denial(message: str, required: Right) -> Right | None:
     """The right that the authorizer's message denies; None for any other message.
 
-    A patch that would make an object needs `create` too; all else is known from what was asked,
-    and is not taken from text that others can write.
+    Only the verb comes from the message, since a patch that creates an object needs `create` too.
+    The rest comes from the request: others can write parts of the message.
     """
-    found = _DENIAL.match(message)
-    if found is None or found["verb"] not in _VERBS:
+    match = _DENIAL.match(message)
+    if match is None or match["verb"] not in _VERBS:
         return None
-    return replace(asked, verb=found["verb"])
+    return replace(required, verb=match["verb"])
 
 
-class RightsBook:
-    """What was denied last, and what was allowed since; for one event loop."""
+class PermissionTracker:
+    """Rights that the API server denied, and allowed since; for one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -67,20 +67,20 @@ class RightsBook:
         self._ever_denied: set[tuple[str, str]] = set()
 
     def denied(self, right: Right) -> None:
-        """The API server denied it."""
+        """Record that the API server denied the right."""
         if right not in self._denied_at:
             _log.error("right missing: the operator may not %s; %s", right, right.remedy)
         self._denied_at[right] = self._clock()
         self._ever_denied.add((right.verb, right.resource))
 
     def used(self, right: Right) -> None:
-        """The API server allowed it."""
+        """Record that the API server allowed the right."""
         if self._denied_at.pop(right, None) is not None:
             _log.info("right granted: the operator may %s", right)
 
     def missing(self) -> dict[tuple[str, str], bool]:
-        """Each verb and resource that was ever denied, and whether it is missing now."""
+        """Each verb and resource ever denied, and whether the right is missing now."""
         oldest = self._clock() - delays.FORGET_DENIAL
         self._denied_at = {right: at for right, at in self._denied_at.items() if at > oldest}
-        now = {(right.verb, right.resource) for right in self._denied_at}
-        return {each: each in now for each in sorted(self._ever_denied)}
+        denied = {(right.verb, right.resource) for right in self._denied_at}
+        return {each: each in denied for each in sorted(self._ever_denied)}

@@ -1,8 +1,10 @@
-"""One HTTP exchange with the API server: with a timeout, counted, and failing in known ways."""
+"""HTTP requests to the API server: each has a timeout, metrics, and errors of the protocol."""
 
 import asyncio
 import json
 import re
+import socket
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -15,29 +17,32 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
 from tonnage.api.names import GROUP
-from tonnage.api.redact import redact
-from tonnage.kube.answers import error_for, parse_object
-from tonnage.kube.depth import cut_deep
+from tonnage.api.text import redact
+from tonnage.kube.json_depth import limit_depth
 from tonnage.kube.partial_objects import JSON
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
-from tonnage.kube.rights import Right, RightsBook
+from tonnage.kube.responses import parse_error, parse_object
+from tonnage.kube.rights import PermissionTracker, Right
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml; charset=utf-8"
 """Server-side apply; the body is JSON, which is YAML, so every API server takes it.
 
-But for two things: JSON's escapes of characters beyond U+FFFF are no YAML, and neither are control
-characters that JSON does not escape. So the body is written by us; the charset keeps the client
-from writing it itself.
+Two things in JSON are no YAML: escapes of characters beyond U+FFFF, and control characters that
+JSON does not escape. So this module encodes the body; the charset keeps the client from doing so.
 """
 
-UNPACKED: Final = "identity"
-"""As an Accept-Encoding. An API server packs what is large, and that costs it more than sending it;
-all nodes of a large fleet are 120 MB. The components of Kubernetes do not ask for that, either
-(DisableCompression of client-go)."""
+IDENTITY_ENCODING: Final = "identity"
+"""Accept-Encoding of each request. It costs an API server more to compress a large answer than to
+send it; all nodes of a large fleet are 120 MB. The components of Kubernetes accept no compression
+either (DisableCompression of client-go)."""
 
-LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024
-"""Of a watch; etcd takes no object of more than 1.5 MiB."""
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+"""Longest line of a watch; etcd takes no object of more than 1.5 MiB."""
+
+BATCH_BYTES: Final = 512 * 1024
+"""A socket's buffer with more than this is read before the batch's time is over: 30 Nodes, or 80
+Pods."""
 
 _VERBS: Final[Mapping[str, str]] = {
     "POST": "create",
@@ -47,7 +52,7 @@ _VERBS: Final[Mapping[str, str]] = {
 }
 
 _NOT_IN_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-"""What is not printable in YAML 1.2 (section 5.1, c-printable), or a line break in YAML 1.1."""
+"""Not printable in YAML 1.2 (section 5.1, c-printable), or a line break in YAML 1.1."""
 
 
 Query = Sequence[tuple[str, str | int | bool]]
@@ -55,7 +60,7 @@ Query = Sequence[tuple[str, str | int | bool]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of which object, as people and metrics name it, and as HTTP does."""
+    """A request: its verb as logs and metrics name it, and its HTTP method, object and body."""
 
     verb: str
     method: str
@@ -74,66 +79,70 @@ class Request:
 
     @property
     def right(self) -> Right:
-        """The right that the request needs, in the words of a role."""
+        """The right that the request needs, as a role names it."""
         verb = _VERBS.get(self.method) or ("get" if self.name else self.verb)
         resource = "/".join(filter(None, (self.kind.plural, self.subresource)))
         return Right(verb, self.kind.group, resource, self.namespace)
 
 
 Observer = Callable[[Request, str, float], None]
-"""Told of each exchange: the request, its HTTP status (or `<error>`), and its seconds."""
+"""Called after each request with the request, its HTTP status (or `<error>`), and its seconds."""
 
 
 class Transport:
-    """Exchanges with one API server; `rights` learns which of them it denied for want of a role."""
+    """Sends requests to one API server; `rights` records which rights the server denied."""
 
     def __init__(
-        self, client: ApiClient, observe: Observer, rights: RightsBook | None = None
+        self, client: ApiClient, observe: Observer, rights: PermissionTracker | None = None
     ) -> None:
         self._client = client
         self._observe = observe
-        self._rights = rights or RightsBook()
+        self._rights = rights or PermissionTracker()
 
     async def fetch_object(self, request: Request, timeout_seconds: float) -> Object:
-        """Carry out the request. Raises the errors of the protocol."""
+        """Send the request and parse the answer. Raises the errors of the protocol."""
         body = await self.fetch(request, timeout_seconds)
-        if request.kind.group == GROUP:  # in other kinds nobody can nest what they like
-            body = cut_deep(body.decode(errors="replace")).encode()
+        if request.kind.group == GROUP:  # other kinds bound the nesting
+            body = limit_depth(body.decode(errors="replace")).encode()
         return parse_object(str(request), body)
 
     async def fetch(self, request: Request, timeout_seconds: float) -> bytes:
-        """Carry out the request; the answer's body. Raises the errors of the protocol."""
-        _, body = await self._carry_out(
+        """Send the request. Returns the answer's body. Raises the errors of the protocol."""
+        _, body = await self._send(
             request, timeout_seconds, timeout_seconds, aiohttp.ClientResponse.read
         )
         return body
 
-    async def lines(self, request: Request, silent_seconds: float) -> AsyncGenerator[bytes, None]:
-        """The answer line by line, as it comes, until the server ends it.
+    async def lines(
+        self, request: Request, silent_seconds: float, batch_seconds: float = 0.0
+    ) -> AsyncGenerator[bytes, None]:
+        """The answer line by line, as it arrives, until the server ends it.
 
-        A server that is silent for so long has failed. Raises the errors of the protocol.
+        A server that is silent for `silent_seconds` has failed. One read takes what arrives within
+        `batch_seconds`, or BATCH_BYTES: a wake-up costs more CPU than most lines. Raises the errors
+        of the protocol.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
-        response, _ = await self._carry_out(request, silent_seconds, limits, _read_refusal)
+        response, _ = await self._send(request, silent_seconds, limits, _read_error_body)
         try:
-            async with aclosing(_lines_of(response)) as lines:
+            async with aclosing(_lines_of(response, batch_seconds)) as lines:
                 async for line in lines:
                     yield line
         except ValueError:
             raise TransientError(f"{request}: a line is too long") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _broken(request, error) from error
+            raise _connection_error(request, error) from error
         finally:
             response.close()
 
-    async def _carry_out(
+    async def _send(
         self,
         request: Request,
         seconds: float,
         limits: float | aiohttp.ClientTimeout,
         read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]],
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """The answer, and of its body what is read of it within these seconds."""
+        """Send the request. Returns the response and the part of its body that `read` takes."""
         started = time.monotonic()
         code = "<error>"
         try:
@@ -144,18 +153,18 @@ class Transport:
         except TimeoutError:
             raise TransientError(f"{request}: no answer within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError, ConfigException) as error:
-            raise _broken(request, error) from error
+            raise _connection_error(request, error) from error
         finally:
             self._observe(request, code, time.monotonic() - started)
         if response.status >= 300:
-            raise self._refusal(request, response, body)
+            raise self._error(request, response, body)
         self._rights.used(request.right)
         if response.status == 201:
             self._rights.used(replace(request.right, verb="create"))
         return response, body
 
-    def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-        error = error_for(str(request), request.right, response.status, response.headers, body)
+    def _error(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        error = parse_error(str(request), request.right, response.status, response.headers, body)
         if isinstance(error, ForbiddenError) and error.right is not None:
             self._rights.denied(error.right)
         return error
@@ -163,13 +172,13 @@ class Transport:
     async def _exchange(
         self, request: Request, limits: float | aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """The client's own way to here looks through everything for its models, of which there are
-        none: that takes half as long as the exchange itself."""
+        """Call the client's lowest layer. Its usual methods search each body for its own models, of
+        which there are none: that takes half as long as the request itself."""
         configuration = self._client.configuration
         headers = {
             **self._client.default_headers,
             "Accept": request.accept,
-            "Accept-Encoding": UNPACKED,
+            "Accept-Encoding": IDENTITY_ENCODING,
             "Content-Type": request.content_type,
         }
         authorization = await configuration.get_api_key_with_prefix("BearerToken")
@@ -177,45 +186,73 @@ class Transport:
             headers["Authorization"] = authorization
         answer = await self._client.call_api(
             request.method,
-            configuration.host + _target(request),
+            configuration.host + _url_path(request),
             headers,
-            _written_out(request),
+            _encode_body(request),
             _request_timeout=limits,
         )
         response: aiohttp.ClientResponse = answer.response
         return response
 
 
-async def _lines_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Raises ValueError where one is too long, and errors of the connection."""
-    begun = b""
-    while chunk := await response.content.readany():
-        *lines, begun = (begun + chunk).split(b"\n")
-        if len(begun) > LONGEST_LINE_BYTES:
+async def _lines_of(
+    response: aiohttp.ClientResponse, batch_seconds: float
+) -> AsyncGenerator[bytes, None]:
+    """Raises ValueError where a line is too long, and errors of the connection."""
+    rest = b""
+    seconds = 0.0
+    while chunk := await _read_batch(response, seconds):
+        seconds = batch_seconds
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
             raise ValueError
         for line in lines:
             yield line
-    if begun:
-        yield begun
+    if rest:
+        yield rest
 
 
-async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
+async def _read_batch(response: aiohttp.ClientResponse, seconds: float) -> bytes:
+    """Read what arrives within `seconds`, or BATCH_BYTES if sooner; if nothing, the next bytes.
+
+    With SO_RCVLOWAT a socket that has fewer bytes wakes no reader. To lower it again makes Linux
+    check for bytes (tcp_set_rcvlowat in net/ipv4/tcp.c); no other system promises that.
+    """
+    connection = response.connection
+    transport = None if connection is None else connection.transport
+    # Without a transport the response has ended.
+    if not seconds or transport is None or sys.platform != "linux":
+        return await response.content.readany()
+    connected: socket.socket = transport.get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BATCH_BYTES)
+    try:
+        async with asyncio.timeout(seconds):
+            return await response.content.readany()
+    except TimeoutError:
+        pass
+    finally:
+        if not transport.is_closing():
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return await response.content.readany()
+
+
+async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:
     return await response.read() if response.status >= 300 else b""
 
 
-def _broken(request: Request, error: Exception) -> TransientError:
+def _connection_error(request: Request, error: Exception) -> TransientError:
     return TransientError(f"{request}: {redact(str(error)) or type(error).__name__}")
 
 
-def _written_out(request: Request) -> Object | str | None:
+def _encode_body(request: Request) -> Object | str | None:
     if request.content_type != APPLY_PATCH:
         return request.body
     text = json.dumps(request.body, ensure_ascii=False)
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _target(request: Request) -> str:
-    """Path and query. Names may come from users, so they are quoted."""
+def _url_path(request: Request) -> str:
+    """Path and query, with quoted names: names may come from users."""
     kind = request.kind
     parts = ["apis", kind.group] if kind.group else ["api"]
     parts.append(kind.version)

@@ -1,7 +1,7 @@
-"""Engine settings that Tonnage chooses where the user did not, and the starts that made it choose.
+"""Engine settings that Tonnage chooses where the user did not, and the failed starts behind them.
 
-A start that died of memory is not repeated: the next one differs in one of these settings, or in
-its devices (`next_start`).
+A start that ran out of memory is not repeated: the next one differs in one of these settings, or
+in its devices (`next_start`).
 """
 
 from dataclasses import astuple, dataclass, replace
@@ -11,7 +11,7 @@ from typing import Final
 from tonnage.fit.model import EngineOptions, Parallelism
 
 
-class Knob(StrEnum):
+class EngineSetting(StrEnum):
     """A setting by its name in spec.engine.vllm."""
 
     GPU_MEMORY_UTILIZATION = "gpuMemoryUtilization"
@@ -28,17 +28,17 @@ class EngineAdjustments:
     max_num_batched_tokens: int | None = None
 
     @property
-    def values(self) -> dict[Knob, float | int]:
+    def values(self) -> dict[EngineSetting, float | int]:
         """Those that are set."""
         every = {
-            Knob.MAX_NUM_BATCHED_TOKENS: self.max_num_batched_tokens,
-            Knob.MAX_NUM_SEQS: self.max_num_seqs,
-            Knob.GPU_MEMORY_UTILIZATION: self.gpu_memory_utilization,
+            EngineSetting.MAX_NUM_BATCHED_TOKENS: self.max_num_batched_tokens,
+            EngineSetting.MAX_NUM_SEQS: self.max_num_seqs,
+            EngineSetting.GPU_MEMORY_UTILIZATION: self.gpu_memory_utilization,
         }
-        return {knob: value for knob, value in every.items() if value is not None}
+        return {setting: value for setting, value in every.items() if value is not None}
 
     def applied_to(self, options: EngineOptions) -> EngineOptions:
-        """The options with these settings wherever they have none of the user's."""
+        """Return the options with these settings wherever the user set none."""
         if self == UNADJUSTED:
             return options
         return replace(
@@ -48,14 +48,14 @@ class EngineAdjustments:
             max_num_batched_tokens=options.max_num_batched_tokens or self.max_num_batched_tokens,
         )
 
-    def lowered_to(self, other: "EngineAdjustments") -> "EngineAdjustments":
-        """The lower of both values of each setting that either of them sets."""
+    def minimum(self, other: "EngineAdjustments") -> "EngineAdjustments":
+        """Return the lower of both values of each setting that either of them sets."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        given = ([value for value in pair if value is not None] for pair in pairs)
-        return EngineAdjustments(*(min(values, default=None) for values in given))
+        set_values = ([value for value in pair if value is not None] for pair in pairs)
+        return EngineAdjustments(*(min(values, default=None) for values in set_values))
 
-    def apart_from(self, other: "EngineAdjustments") -> "EngineAdjustments":
-        """The values that the other does not have alike."""
+    def difference(self, other: "EngineAdjustments") -> "EngineAdjustments":
+        """Return the values that differ from those of the other."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return EngineAdjustments(*(mine if mine != theirs else None for mine, theirs in pairs))
 
@@ -65,22 +65,22 @@ UNADJUSTED: Final = EngineAdjustments()
 
 
 class ShortfallKind(StrEnum):
-    """What memory did not suffice for."""
+    """Which request for memory failed."""
 
     FREE_MEMORY = "FreeMemory"
-    """vLLM's share of the device: at start less than that was free."""
+    """vLLM's share of the device: less than that was free at the start."""
     KV_CACHE = "KVCache"
     """The KV cache: weights, activations and graphs left too little of the share."""
     ALLOCATION = "Allocation"
-    """What torch asked for: the device itself was full."""
+    """An allocation of torch: the device itself was full."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryShortfall:
-    """What a start needed of one GPU's memory and found there; None where it did not say.
+    """Memory of one GPU that a start needed and that was available; None where unreported.
 
-    With FREE_MEMORY `needed_bytes` is its share of the device, with KV_CACHE the least KV cache,
-    with ALLOCATION the one allocation that failed: what lacks in all may be more.
+    With FREE_MEMORY `needed_bytes` is its share of the device, with KV_CACHE the smallest KV cache,
+    with ALLOCATION the one allocation that failed: the total shortage may be larger.
     """
 
     kind: ShortfallKind
@@ -89,18 +89,18 @@ class MemoryShortfall:
 
     @property
     def lacking_bytes(self) -> int:
-        """What lacked at least, as far as it is known."""
+        """The least shortage in bytes, 0 when unknown."""
         if self.needed_bytes is None or self.available_bytes is None:
             return 0
         return max(0, self.needed_bytes - self.available_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A start that died of memory: on which devices, split how, with which adjustments.
+class FailedStart:
+    """A start that ran out of memory: its devices, parallelism and adjustments.
 
     `device_bytes` is the memory of one of the devices as torch reports it. `shortfall` is None
-    where vLLM's words do not say what lacked.
+    where vLLM's log does not say what failed.
     """
 
     accelerator_id: str

@@ -1,5 +1,5 @@
-"""One pool judged: compatible, legal, large enough, within bounds, with room now or after the node
-autoscaler? Its best option comes out, or what stands against it."""
+"""Judges one pool: compatible, legal, large enough, within bounds, with capacity now or after the
+node autoscaler? The result is its best option, or a rejection."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,54 +9,56 @@ from fractions import Fraction
 from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
-from tonnage.fit.corrections import Corrections
+from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED
-from tonnage.placement.bounds import keep_within_bounds
+from tonnage.placement.cache import PlacementCache
+from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
-from tonnage.placement.memory import Memory
-from tonnage.placement.messages import tell_no_room, tell_size
+from tonnage.placement.messages import format_no_capacity, format_pool_size
 from tonnage.placement.model import Option, Rejection, Request
 from tonnage.placement.pricing import PriceSource, price_per_device_hour
-from tonnage.placement.ranking import rank
 from tonnage.placement.reasons import RejectedReason
-from tonnage.placement.screening import Devices, screen_pool
-from tonnage.placement.sizing import Size, size_replicas
+from tonnage.placement.scoring.bounds import keep_within_bounds
+from tonnage.placement.scoring.ranking import rank
+from tonnage.placement.scoring.sizing import Size, size_replicas
 
 
 class PoolJudge:
-    """Judges the pools for one request; those with the same devices are sized once, and what was
-    found out for a request before that asks for the same is remembered.
+    """Judges the pools for one request. Sizes of the same devices, and verdicts on the same pool
+    for an equal request, come from the cache.
 
-    Raises fit.options.InvalidOptionError for engine settings that cannot be.
+    Raises fit.options.InvalidOptionError for invalid engine settings.
     """
 
-    def __init__(self, request: Request, catalog: Catalog, memory: Memory | None = None) -> None:
-        memory = memory or Memory()
+    def __init__(
+        self, request: Request, catalog: Catalog, cache: PlacementCache | None = None
+    ) -> None:
+        cache = cache or PlacementCache()
         self._request = request
         self._catalog = catalog
         self._load = _load_with(request.corrections, request, catalog)
-        self._sized = memory.sizes(self._load)
+        self._sizes = cache.sizes(self._load)
         self._kept = {
-            pool: (load, memory.sizes(load)) for pool, load in _kept_loads(request, catalog)
+            pool: (load, cache.sizes(load)) for pool, load in _kept_loads(request, catalog)
         }
-        self._verdicts = memory.verdicts(self._load, request.spec.placement)
+        self._verdicts = cache.verdicts(self._load, request.spec.placement)
 
     def judge(self, pool: Pool) -> Option | Rejection:
-        """The best that the pool can do for the request by itself, or why it can do nothing now or
-        later. A split that fits and has no room is in the rejection, so that it can be told."""
+        """Return the pool's best option for the request, or why it has none now or later. An option
+        that fits without capacity is part of the rejection."""
         if self._is_kept(pool):
-            return self._judge(pool)  # what the replicas have there is theirs alone
-        known = self._verdicts.get(pool.name)
-        if known is None or known[0] is not pool:
-            known = self._verdicts[pool.name] = pool, self._judge(pool)
-        return known[1]
+            return self._judge(pool)  # depends on the request's own replicas: not cached
+        cached = self._verdicts.get(pool.name)
+        if cached is None or cached[0] is not pool:
+            cached = self._verdicts[pool.name] = pool, self._judge(pool)
+        return cached[1]
 
     def options(self, pool: Pool) -> Sequence[Option] | Rejection:
-        """Every split of the pool's devices that holds the workload within the user's bounds, with
-        room or without."""
+        """Return every parallelism on the pool that holds the workload within the user's bounds,
+        with capacity or without."""
         devices = screen_pool(self._request.spec.placement, pool)
         sizes = devices if isinstance(devices, Rejection) else self._size(pool, devices)
         if isinstance(sizes, Rejection):
@@ -73,77 +75,77 @@ class PoolJudge:
         return pool.name in self._kept
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
-        load, sized = self._load, self._sized
+        load, sizes = self._load, self._sizes
         if self._is_kept(pool):
-            load, sized = self._kept[pool.name]
-        if devices not in sized:
-            sized[devices] = size_replicas(load, devices, self._catalog)
-        return sized[devices]
+            load, sizes = self._kept[pool.name]
+        if devices not in sizes:
+            sizes[devices] = size_replicas(load, devices, self._catalog)
+        return sizes[devices]
 
 
 def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> Load:
     options, shape = engine_options(request.spec, catalog), request.checkpoint.shape
-    learnt = corrections.of(shape, options, catalog.release(options.vllm_version))
+    of_model = corrections.of(shape, options, catalog.release(options.vllm_version))
     return load_of(
-        request.spec, request.checkpoint, options, learnt, request.tried, request.demanded
+        request.spec, request.checkpoint, options, of_model, request.failed_starts, request.demanded
     )
 
 
 def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load]]:
-    """The load as the pools that replicas run on carry it already, by the pool's name."""
-    kept = [(one.pool, one.parallelism, one.adjustments) for one in request.beside]
+    """Return the load of replicas that already run, by the names of their pools."""
+    kept = [(one.pool, one.parallelism, one.adjustments) for one in request.secondary]
     if request.keep is not None:
         kept.append((*request.keep, request.kept_adjustments))
     if not kept:
         return
     load = _load_with(request.kept_corrections, request, catalog)
-    for pool, parallelism, now in kept:
-        as_usual = now == UNADJUSTED and not request.tried  # other objects ask the same
-        yield pool, load if as_usual else replace(load, kept=(parallelism, now))
+    for pool, parallelism, adjustments in kept:
+        shareable = adjustments == UNADJUSTED and not request.failed_starts  # others share it
+        yield pool, load if shareable else replace(load, kept=(parallelism, adjustments))
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:
-    """Whether the replicas run on this very option now and can stay there; where they died of
-    memory, whether it is in the same pool: more devices of it come before another one."""
+    """Whether the replicas run on this option now and can stay; where they ran out of memory,
+    whether it is in the same pool: more of its devices come before another pool."""
     if request.keep is None or request.keep[0] != option.pool.name:
         return False
-    if option.parallelism != request.keep[1] and not _died(request, option.accelerator):
+    if option.parallelism != request.keep[1] and not _has_failed(request, option.accelerator):
         return False
-    return option.grown_room > 0 or option.replicas == 0
+    return option.grown_capacity > 0 or option.replicas == 0
 
 
-def _died(request: Request, accelerator: Accelerator) -> bool:
-    """Whether a start of the kept split died of memory on such devices."""
+def _has_failed(request: Request, accelerator: Accelerator) -> bool:
+    """Whether a start with the kept parallelism ran out of memory on this accelerator."""
     return request.keep is not None and any(
         (one.accelerator_id, one.parallelism) == (accelerator.id, request.keep[1])
-        for one in request.tried
+        for one in request.failed_starts
     )
 
 
 def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
-    """Where no split holds the workload, the pool's size tells what is thereby out of reach."""
+    """Add the pool's size to the message where no parallelism holds the workload."""
     if rejection.option is not None:
         return rejection
-    return replace(rejection, message=f"{rejection.message} ({tell_size(pool)})")
+    return replace(rejection, message=f"{rejection.message} ({format_pool_size(pool)})")
 
 
 def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> Option | Rejection:
-    """The best of the splits that fit: where the replicas run now, else by the policy."""
+    """Return the best option that fits: where the replicas run now, else by the policy."""
     policy = request.spec.placement.policy
-    kept = _nearest_split(request, [each for each in options if keeps_its_place(request, each)])
-    kept = kept or next((each for each in options if _runs_beside(request, each)), None)
+    kept = _nearest_option(request, [each for each in options if keeps_its_place(request, each)])
+    kept = kept or next((each for each in options if _is_secondary(request, each)), None)
     best = kept or min(options, key=lambda option: rank(option, policy))
-    if best.grown_room > 0 or best.replicas == 0:
+    if best.grown_capacity > 0 or best.replicas == 0:
         return best
-    # What it lacks is what the smallest split lacks, whichever is the best where there is room.
+    # Without capacity the message names the shortage of the option with the fewest GPUs.
     best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, policy)))
     usable = pool.nodes.counts.usable
-    lacking = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
-    return Rejection(lacking, tell_no_room(best), option=best)
+    reason = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
+    return Rejection(reason, format_no_capacity(best), option=best)
 
 
-def _nearest_split(request: Request, options: Sequence[Option]) -> Option | None:
-    """The option with the kept split, else with the next more devices, else with fewer."""
+def _nearest_option(request: Request, options: Sequence[Option]) -> Option | None:
+    """Return the option with the kept number of GPUs, else with the next more, else with fewer."""
     if request.keep is None:
         return None
     gpus = request.keep[1].gpus
@@ -155,18 +157,20 @@ def _nearest_split(request: Request, options: Sequence[Option]) -> Option | None
     return min(options, key=distance, default=None)
 
 
-def _runs_beside(request: Request, option: Option) -> bool:
-    """Whether the option is that of replicas beside, and can go on."""
+def _is_secondary(request: Request, option: Option) -> bool:
+    """Whether the option is that of a secondary placement, which can continue."""
     place = option.pool.name, option.parallelism
-    return option.room > 0 and place in [(one.pool, one.parallelism) for one in request.beside]
+    return option.capacity > 0 and place in [
+        (one.pool, one.parallelism) for one in request.secondary
+    ]
 
 
-def _held_in(request: Request, pool: Pool, parallelism: Parallelism) -> int:
-    """Replicas of the split that have GPUs of the pool, whatever is free there."""
+def _count_held(request: Request, pool: Pool, parallelism: Parallelism) -> int:
+    """Count replicas of this parallelism that hold GPUs of the pool, whatever is free there."""
     if request.keep == (pool.name, parallelism):
         return request.held
     place = pool.name, parallelism
-    return sum(one.held for one in request.beside if (one.pool, one.parallelism) == place)
+    return sum(one.held for one in request.secondary if (one.pool, one.parallelism) == place)
 
 
 def _make_options(request: Request, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
@@ -179,16 +183,16 @@ def _make_option(
 ) -> Option:
     gpus = size.parallelism.gpus
     replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
-    room = pool.room_for(gpus)
-    added = pool.room_after_growth(gpus) - room
-    room = max(room, _held_in(request, pool, size.parallelism))
+    capacity = pool.replica_capacity(gpus)
+    added = pool.capacity_after_growth(gpus) - capacity
+    capacity = max(capacity, _count_held(request, pool, size.parallelism))
     return Option(
         pool=pool,
         parallelism=size.parallelism,
         fit=size.fit,
         replicas=replicas,
-        room=room,
-        grown_room=room + added,
+        capacity=capacity,
+        grown_capacity=capacity + added,
         cost_per_hour=None if price is None else price * gpus * replicas,
         price_source=source,
         estimate=size.estimate,
@@ -203,22 +207,24 @@ def _make_option(
     )
 
 
-def _count_wanted(request: Request, pool: Pool, size: Size, each_costs: Decimal | None) -> int:
-    """The replicas that are wanted. What the measured load asks for is meant for those that are
-    there, and no more than the user's bound on the cost allows: what runs must not become too dear
-    by its load."""
+def _count_wanted(
+    request: Request, pool: Pool, size: Size, cost_per_replica: Decimal | None
+) -> int:
+    """Count the wanted replicas. The measured load demands replicas of the kept option, at most as
+    many as the user's bound on the cost allows: load must not make running replicas too expensive.
+    """
     demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
     if demanded is None:
         return size.replicas
     wanted = demanded.replicas if _is_kept(request, pool, size) else size.replicas
-    if bound is None or not each_costs:
+    if bound is None or not cost_per_replica:
         return wanted
-    affordable = int(Decimal(bound) // each_costs)
+    affordable = int(Decimal(bound) // cost_per_replica)
     return min(wanted, max(request.spec.scaling.min_replicas, affordable))
 
 
 def _needed(request: Request, pool: Pool, size: Size, wanted: int) -> Fraction | None:
-    """What these replicas were rounded up from, where they were."""
+    """Return the number that these replicas were rounded up from, None where they were not."""
     rounded = size.replicas == wanted and not _is_kept(request, pool, size)
     return size.needed if rounded else None
 

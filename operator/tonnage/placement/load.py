@@ -1,19 +1,19 @@
-"""What is to be carried, whatever carries it."""
+"""The load that replicas have to serve, whatever devices they run on."""
 
 from dataclasses import dataclass
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.workload import Workload
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.corrections import UNCORRECTED, Corrections
+from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import EngineOptions, Parallelism
-from tonnage.placement.adjustments import EngineAdjustments, Tried
+from tonnage.placement.adjustments import EngineAdjustments, FailedStart
 
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """Replicas that the measured load asks for, of which each generates so many tokens a second at
-    its fullest by the estimate; None where that is not known, and any replica counts alike."""
+    """Replicas that the measured load demands. `tokens_per_second` is what a full one generates by
+    the estimate; None where it is unknown, and all replicas count as equal."""
 
     replicas: int
     tokens_per_second: float | None = None
@@ -21,9 +21,10 @@ class Demanded:
 
 @dataclass(frozen=True, slots=True)
 class FullReplica:
-    """One replica that holds as many typical requests as it may: how many those are, and how many
-    vLLM schedules whatever their size. By the estimate, None where figures lack: what it generates,
-    and by how much of the time between two tokens of a lone request each further one adds to it."""
+    """A replica with as many concurrent typical requests as it may hold. `max_num_seqs` is what
+    vLLM schedules whatever their size. Estimates, None without data: `tokens_per_second`, and
+    `growth`: how much each further request adds to the time between tokens, as a part of that of a
+    lone request."""
 
     requests_at_once: int
     max_num_seqs: int
@@ -33,14 +34,14 @@ class FullReplica:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A model, its workload, and how it is to be run: with the devices all that a size depends on.
+    """A model, its workload and engine options: with the devices, everything a size depends on.
 
-    `replicas` are those that the user wrote, None for as many as the workload needs within the
-    bounds; `allow` are the compatibility rules that the user sets aside. `corrections` are what
-    starts of this very model have taught, `tried` the object's own starts that died of memory,
-    `kept` the split and the adjustments that its replicas run with now.
-    `follows_load`: the number is to follow the measured load; `demanded` is what it asks for, and
-    takes the place of the workload's concurrency, once it is measured.
+    `replicas` is the user's number, None for as many as the workload needs within the bounds;
+    `allow` are the compatibility rules that the user overrides. `corrections` are calibrated from
+    starts of this model, `tried` are the object's own starts that ran out of memory, `kept` are the
+    parallelism and the adjustments that its replicas run with now. With `follows_load`, the number
+    of replicas follows the measured load: once measured, `demanded` replaces the workload's
+    concurrency.
     """
 
     checkpoint: Checkpoint
@@ -52,21 +53,21 @@ class Load:
     follows_load: bool
     allow: tuple[str, ...]
     corrections: Corrections = UNCORRECTED
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FailedStart, ...] = ()
     demanded: Demanded | None = None
     kept: tuple[Parallelism, EngineAdjustments] | None = None
 
     @property
     def request_tokens(self) -> int:
-        """Prompt and answer of a typical request."""
+        """Prompt and output tokens of a typical request."""
         return self.workload.input_tokens + self.workload.output_tokens
 
     def adjustments_now(self, parallelism: Parallelism) -> EngineAdjustments | None:
-        """Those that replicas of this split run with now, None where none runs."""
+        """Those that replicas of this parallelism run with now, None where none runs."""
         return self.kept[1] if self.kept and self.kept[0] == parallelism else None
 
     def share(self, replicas: int) -> int:
-        """Requests at once that fall to each of so many replicas, at least to one."""
+        """Concurrent requests per replica, rounded up; no replicas count as one."""
         return -(-self.workload.concurrency // max(1, replicas))
 
 
@@ -75,10 +76,10 @@ def load_of(
     checkpoint: Checkpoint,
     options: EngineOptions,
     corrections: Corrections = UNCORRECTED,
-    tried: tuple[Tried, ...] = (),
+    tried: tuple[FailedStart, ...] = (),
     demanded: Demanded | None = None,
 ) -> Load:
-    """What a spec asks to be carried."""
+    """Return the load that a spec requests."""
     return Load(
         checkpoint=checkpoint,
         workload=spec.workload,

@@ -1,4 +1,4 @@
-"""What is asked of placement and what it answers."""
+"""Requests to placement and its decisions."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -9,10 +9,10 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.corrections import UNCORRECTED, Corrections
+from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
-from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, Tried
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
 from tonnage.placement.pricing import PriceSource
 from tonnage.placement.reasons import RejectedReason
@@ -20,7 +20,7 @@ from tonnage.throughput.model import ThroughputEstimate
 
 
 class Verdict(StrEnum):
-    """What became of a pool."""
+    """The result for one pool."""
 
     CHOSEN = "Chosen"
     FEASIBLE = "Feasible"
@@ -28,9 +28,9 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RunningBeside:
-    """Replicas of the same object that run on a pool beside the one that is kept: so many of this
-    split have GPUs there, with these adjustments."""
+class RunningSecondary:
+    """A secondary placement: replicas of the same object on another pool than the kept one. `held`
+    replicas of this parallelism hold GPUs there, with these adjustments."""
 
     pool: str
     parallelism: Parallelism
@@ -40,55 +40,56 @@ class RunningBeside:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One InferenceDeployment's wish. `keep` names the pool and split that its replicas run on now,
-    when that is to be preferred to any move; `held` of them have GPUs there already, also on nodes
-    that take no new pods (cordoned): the kept option's room is never less. `tried` are starts that
-    died of memory, oldest first: none of them is an option again. `kept_adjustments` is what the
-    replicas run with now. `corrections` are what all starts have taught, `kept_corrections` what
-    had been learnt when the kept option was chosen: the pool of that is judged by these, so that no
-    lesson moves replicas that run. `demanded` are the replicas that the measured load asks for,
-    None where nobody measures it. `beside` are replicas on further pools: their splits are kept,
-    too, but the choice does not follow them."""
+    """One InferenceDeployment to be placed.
+
+    `keep` is the pool and parallelism that its replicas run with now, where placement prefers them
+    to any migration; `held` replicas hold GPUs there, also on cordoned nodes: the kept option's
+    `capacity` is never less. `failed_starts` are starts that ran out of memory, oldest first: none
+    of them is an option again. `kept_adjustments` is what the replicas run with now. `corrections`
+    are calibrated from all starts, `kept_corrections` those at the time of the kept choice: they
+    apply to the kept pool, so that no calibration migrates running replicas. `demanded` are the
+    replicas that the measured load demands, None without a measurement. `secondary` are secondary
+    placements: their parallelism is kept, too, but the choice does not depend on them.
+    """
 
     owner: tuple[str, str]
     spec: InferenceDeploymentSpec
     checkpoint: Checkpoint
     keep: tuple[str, Parallelism] | None = None
     held: int = 0
-    tried: tuple[Tried, ...] = ()
+    failed_starts: tuple[FailedStart, ...] = ()
     kept_adjustments: EngineAdjustments = UNADJUSTED
     corrections: Corrections = UNCORRECTED
     kept_corrections: Corrections = UNCORRECTED
     demanded: Demanded | None = None
-    beside: tuple[RunningBeside, ...] = ()
+    secondary: tuple[RunningSecondary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A pool with a split that fits: what it would take, deliver and cost.
+    """A pool with a parallelism that fits: its devices, performance and cost.
 
-    `replicas` are wanted, `room` can run (now, own GPUs included), `grown_room` can once a node
-    autoscaler has added what it may. `cost_per_hour` is that of all wanted replicas in US dollars,
-    None when nobody knows a price; `price_source` says where the price comes from.
-    `price_per_gpu_hour` is that of one device of the pool, `estimate` that of one replica at the
-    requests that fall to it. Options are compared as if at least one replica were wanted, so that a
-    deployment scaled to zero has its place all the same. `notes` are what the user should know of
-    it, though nothing forbids it; `overridden` are the compatibility rules that the user set aside
-    for it, `settings` what the server needs there, `adjustments` what Tonnage sets of the engine
-    since starts without it died of memory. `avoided`: it fits tightly, and the user does
-    not accept that where there is a choice. `full` is one of its replicas at its fullest, where the
-    load is to be followed. `placement` names its placement where that is not simply the
-    accelerator's id, since another pool of the same accelerator is in use beside it. `needed` are
-    the replicas that the measured load needs there, not rounded; None where `replicas` are just as
-    many.
+    `replicas` are wanted; `capacity` of them can run now, with the object's own GPUs,
+    `grown_capacity` once a node autoscaler has added all nodes. `cost_per_hour` is that of all
+    wanted replicas in US dollars, None without a known price; `price_source` is the origin of the
+    price. `price_per_gpu_hour` is that of one device of the pool, `estimate` that of one replica
+    with its part of the requests. Options are compared with at least one replica, so that a
+    deployment that is scaled to zero gets a pool as well. `notes` are remarks for the user;
+    `overridden` are the compatibility rules that the user overrides, `settings` what the server
+    needs there, `adjustments` engine settings that Tonnage chose because starts without them ran
+    out of memory. `avoided`: it fits tightly, and the user prefers any other option. `full` is one
+    full replica, where the number of replicas follows the load. `placement` is the placement's name
+    where that is not the accelerator's id, because another pool of this accelerator is in use as
+    well. `needed` are the replicas that the measured load needs there, not rounded; None where they
+    equal `replicas`.
     """
 
     pool: Pool
     parallelism: Parallelism
     fit: MemoryFit
     replicas: int
-    room: int
-    grown_room: int
+    capacity: int
+    grown_capacity: int
     cost_per_hour: Decimal | None
     price_source: PriceSource
     estimate: ThroughputEstimate | None
@@ -102,12 +103,12 @@ class Option:
     placement: str | None = None
     needed: Fraction | None = None
     gpus: int = field(init=False, repr=False)
-    """GPUs of the replicas compared by."""
+    """GPUs of the compared replicas."""
     compared_cost: Decimal | None = field(init=False, repr=False)
-    """US dollars an hour of the replicas compared by."""
+    """US dollars per hour of the compared replicas."""
 
     def __post_init__(self) -> None:
-        # Each option is compared with many others, and made once.
+        # Each option is created once and compared with many others.
         gpus, price = max(1, self.replicas) * self.parallelism.gpus, self.price_per_gpu_hour
         object.__setattr__(self, "gpus", gpus)
         object.__setattr__(self, "compared_cost", None if price is None else price * gpus)
@@ -115,33 +116,33 @@ class Option:
     @property
     def accelerator(self) -> Accelerator:
         """The device of the pool; a pool of unknown devices is never an option."""
-        found = self.pool.accelerator
-        assert found is not None, f"pool {self.pool.name} is an option without an accelerator"
-        return found
+        accelerator = self.pool.accelerator
+        assert accelerator is not None, f"pool {self.pool.name} is an option without an accelerator"
+        return accelerator
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Generated tokens a second of the replicas compared by, None without an estimate."""
+        """Generated tokens per second of the compared replicas, None without an estimate."""
         if self.estimate is None:
             return None
         return self.estimate.tokens_per_second * max(1, self.replicas)
 
     @property
     def awaited_nodes(self) -> int:
-        """Nodes that a node autoscaler has to add before as many of the wanted replicas run as can
-        come to run on the pool; 0 where it needs none, or can add none."""
-        awaited = min(self.replicas, self.grown_room) - self.room
-        if awaited <= 0:
+        """Nodes that a node autoscaler has to add for as many of the wanted replicas as the pool
+        can ever run; 0 where it needs none, or can add none."""
+        awaited_replicas = min(self.replicas, self.grown_capacity) - self.capacity
+        if awaited_replicas <= 0:
             return 0
-        return -(-awaited // (self.pool.largest_node // self.parallelism.gpus))
+        return -(-awaited_replicas // (self.pool.largest_node // self.parallelism.gpus))
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a pool is out, in a word and in a sentence.
+    """Why a pool is rejected: a CamelCase reason and a sentence.
 
-    `shortage` is what memory lacks where no split fits, `option` the split that came nearest where
-    one does.
+    `shortage` is the missing memory where no parallelism fits, `option` the nearest option where
+    one fits.
     """
 
     reason: RejectedReason
@@ -153,7 +154,7 @@ class Rejection:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A pool's verdict with one CamelCase reason, one sentence with numbers, and the option behind
-    it where there is one. `shortage` is what memory lacks where no split fits."""
+    it where there is one. `shortage` is the missing memory where no parallelism fits."""
 
     pool: Pool
     verdict: Verdict
@@ -165,10 +166,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Every pool judged, best first; `chosen` is the option taken, None when none was.
+    """All judged pools, best first; `chosen` is the chosen option, None without one.
 
-    `reason` is one of condition Placed, `message` says in one sentence why that pool or why none:
-    with a choice that lacks room InsufficientGPUs, and what it waits for.
+    `reason` is one of condition Placed, `message` explains the choice in one sentence. A choice
+    without capacity for all replicas has InsufficientGPUs, and the nodes that it waits for.
     """
 
     candidates: tuple[Candidate, ...]

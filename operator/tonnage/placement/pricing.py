@@ -1,6 +1,6 @@
-"""What GPUs cost: the pool's own price, else the dated price list, else nobody knows.
+"""Prices of GPUs: the pool's own price, else the dated price list, else unknown.
 
-Where no price is known a pool is compared with the others of its kind by the number of its GPUs.
+Pools without a known price are compared by the number of their GPUs.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _SMALLEST: Final = Decimal("0.000001")
 
 @dataclass(frozen=True, slots=True)
 class PriceSource:
-    """Where a price comes from, in the word that status has and in a few for people.
+    """The origin of a price: the value for status, and a text for people.
 
-    `date` is the day a list price was seen (ISO 8601), None for other prices.
+    `date` is the day of a list price (ISO 8601), None for other prices.
     """
 
     kind: PriceSourceName
@@ -32,7 +32,7 @@ _BY_GPU_COUNT: Final = PriceSource("GPUCount", NO_PRICE)
 
 
 def price_per_gpu_hour(pool: Pool) -> tuple[Decimal | None, PriceSource]:
-    """US dollars for one whole GPU for an hour, None when not known, and where that comes from."""
+    """Return the price of a whole GPU in US dollars per hour, None when unknown, and its source."""
     if pool.declared is not None and pool.declared.cost_per_gpu_hour is not None:
         source = PriceSource("Pool", f"price of AcceleratorPool {pool.name}")
         return Decimal(pool.declared.cost_per_gpu_hour), source
@@ -45,7 +45,7 @@ def price_per_gpu_hour(pool: Pool) -> tuple[Decimal | None, PriceSource]:
 
 
 def price_per_device_hour(pool: Pool) -> tuple[Decimal | None, PriceSource]:
-    """The same for one device of the pool: where that is a part of a GPU, as much of its price."""
+    """Return the price of one device of the pool and its source; a partition costs its share."""
     price, source = price_per_gpu_hour(pool)
     if price is None or pool.partition is None:
         return price, source
@@ -53,7 +53,7 @@ def price_per_device_hour(pool: Pool) -> tuple[Decimal | None, PriceSource]:
 
 
 def format_money(amount: Decimal) -> str:
-    """Dollars with cents, with more digits where cents would hide a small amount."""
+    """Format dollars with cents, or with more digits where cents would hide a small amount."""
     rounded = amount.quantize(_HUNDREDTH)
-    told_by_cents = rounded == amount or abs(amount) >= 10 * _HUNDREDTH
-    return f"{rounded if told_by_cents else amount.quantize(_SMALLEST).normalize():f}"
+    cents_suffice = rounded == amount or abs(amount) >= 10 * _HUNDREDTH
+    return f"{rounded if cents_suffice else amount.quantize(_SMALLEST).normalize():f}"

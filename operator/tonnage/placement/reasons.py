@@ -1,11 +1,11 @@
-"""The CamelCase reasons of candidates: stable words for automation."""
+"""The CamelCase reasons of candidates, stable for automation."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class ChosenReason(StrEnum):
-    """Why a pool was taken."""
+    """Why a pool was chosen."""
 
     LOWEST_COST = "LowestCost"
     FEWEST_GPUS = "FewestGPUs"
@@ -14,14 +14,14 @@ class ChosenReason(StrEnum):
 
 
 class FeasibleReason(StrEnum):
-    """Why a pool that could run the model now was not taken."""
+    """Why a pool that could run the model now was not chosen."""
 
     COSTS_MORE = "CostsMore"
     NO_PRICE_KNOWN = "NoPriceKnown"
     NEEDS_MORE_GPUS = "NeedsMoreGPUs"
     SLOWER = "Slower"
     NO_ESTIMATE = "NoEstimate"
-    LESS_ROOM = "LessRoom"
+    LESS_CAPACITY = "LessRoom"
     TIGHT_FIT = "TightFit"
     RANKS_LOWER = "RanksLower"
     REPLICAS_RUN_ELSEWHERE = "ReplicasRunElsewhere"
@@ -49,12 +49,12 @@ class RejectedReason(StrEnum):
     NOT_ALLOWED = "NotAllowed"
 
 
-_NEARNESS: Final = {reason: place for place, reason in enumerate(RejectedReason)}
+_NEARNESS: Final = {reason: index for index, reason in enumerate(RejectedReason)}
 
 
 def nearness(reason: str) -> int:
-    """How near a rejected pool came to be taken, 0 for the nearest.
+    """Return how far a rejected pool was from being chosen, 0 for the nearest.
 
-    Raises ValueError for a word that is no reason to reject.
+    Raises ValueError for a text that is not a RejectedReason.
     """
     return _NEARNESS[RejectedReason(reason)]

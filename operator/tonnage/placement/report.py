@@ -1,4 +1,4 @@
-"""A decision as it stands in status: numbers in GiB and dollars, and not too many of them."""
+"""Renders a decision for status: GiB and dollars, within a size limit."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -17,27 +17,27 @@ from tonnage.api.status import (
 from tonnage.api.text import truncate
 from tonnage.fit.model import MemoryFit
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
-from tonnage.placement.latency import format_latency
+from tonnage.placement.filters.latency import format_latency
 from tonnage.placement.messages import GIB
 from tonnage.placement.model import Candidate, Decision, Option
 from tonnage.placement.pricing import format_money
 from tonnage.placement.reasons import ChosenReason, FeasibleReason, RejectedReason
 
 MAX_STATUS_BYTES: Final = 64 * 1024
-"""Size of a whole status as JSON, far below what etcd takes; it is written again and again."""
+"""Size of a whole status as JSON, far below etcd's limit, since it is written often."""
 
 MAX_CANDIDATES: Final = 50
-"""Candidates that a status lists."""
+"""Most candidates in a status."""
 
 MAX_CANDIDATES_BYTES: Final = 48 * 1024
-"""Size of the listed candidates as JSON."""
+"""Largest size of the listed candidates as JSON."""
 
 _MAX_CANDIDATE_MESSAGE_BYTES: Final = 400
 _MAX_COUNT_BYTES: Final = len('"":1000000,')
 _OMITTED_BYTES: Final = sum(
     len(reason) + _MAX_COUNT_BYTES for reason in (*ChosenReason, *FeasibleReason, *RejectedReason)
 )
-"""Most that the count by reason takes as JSON."""
+"""Largest size of the count by reason as JSON."""
 
 _TOKENS_PER_COST: Final = 1_000_000
 _SECONDS_PER_HOUR: Final = 3600
@@ -46,17 +46,17 @@ _SECONDS_PER_HOUR: Final = 3600
 def with_candidates(
     status: InferenceDeploymentStatus, decision: Decision
 ) -> InferenceDeploymentStatus:
-    """The status with as many candidates as keep the whole of it within MAX_STATUS_BYTES."""
-    taken = len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
-    left = MAX_STATUS_BYTES - taken - _OMITTED_BYTES
-    candidates, omitted = list_candidates(decision, max_bytes=min(left, MAX_CANDIDATES_BYTES))
+    """Return the status with as many candidates as fit within MAX_STATUS_BYTES."""
+    used = len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
+    available = MAX_STATUS_BYTES - used - _OMITTED_BYTES
+    candidates, omitted = list_candidates(decision, max_bytes=min(available, MAX_CANDIDATES_BYTES))
     return status.model_copy(update={"candidates": candidates, "omitted_candidates": omitted})
 
 
 def list_candidates(
     decision: Decision, limit: int = MAX_CANDIDATES, max_bytes: int = MAX_CANDIDATES_BYTES
 ) -> tuple[list[CandidateStatus], dict[str, int]]:
-    """The candidates for status, best first, and how many were left out by reason."""
+    """Return the candidates for status, best first, and the number of omitted ones by reason."""
     listed: list[CandidateStatus] = []
     size = 0
     for candidate in decision.candidates[:limit]:
@@ -72,8 +72,8 @@ def list_candidates(
 def placement_status(
     decision: Decision, option: Option, *, image: str, replicas: int, ready_replicas: int
 ) -> PlacementStatus:
-    """One placement for status: `replicas` of the option were given GPUs on its pool."""
-    found = next(found for found in decision.candidates if found.pool.name == option.pool.name)
+    """Render one placement for status: `replicas` of the option hold GPUs on its pool."""
+    candidate = next(each for each in decision.candidates if each.pool.name == option.pool.name)
     return PlacementStatus(
         name=option.placement or option.accelerator.id,
         pool=option.pool.name,
@@ -84,8 +84,8 @@ def placement_status(
         replicas=replicas,
         ready_replicas=ready_replicas,
         image=image,
-        reason=found.reason,
-        message=truncate(found.message, MAX_MESSAGE_BYTES),
+        reason=candidate.reason,
+        message=truncate(candidate.message, MAX_MESSAGE_BYTES),
         overridden_rules=list(option.overridden) or None,
         adjustments=adjustments_status(option.adjustments),
         memory=_memory_status(option.fit),
@@ -97,7 +97,7 @@ def placement_status(
 
 
 def adjustments_status(adjustments: EngineAdjustments) -> AdjustmentsStatus | None:
-    """What Tonnage set of the engine, None where it set nothing."""
+    """Render the engine settings that Tonnage chose, None where it chose none."""
     if adjustments == UNADJUSTED:
         return None
     return AdjustmentsStatus(**asdict(adjustments))
@@ -116,17 +116,19 @@ def _candidate_status(candidate: Candidate) -> CandidateStatus:
 
 
 def _figures(option: Option) -> dict[str, Any]:
-    """The figures of a candidate. Room counts only as far as it is wanted, and free GPUs are told
-    only where they lack: a status must not change with every pod of somebody else."""
-    room, grown = (min(found, option.replicas) for found in (option.room, option.grown_room))
+    """Return the figures of a candidate. Capacity counts only up to the wanted replicas, and free
+    GPUs appear only where they are too few: a status must not change with every foreign pod."""
+    capacity, grown = (
+        min(count, option.replicas) for count in (option.capacity, option.grown_capacity)
+    )
     return {
         "overridden_rules": list(option.overridden) or None,
         "tensor_parallel_size": option.parallelism.tensor,
         "gpus_per_replica": option.parallelism.gpus,
         "replicas": option.replicas,
-        "room": room,
-        "room_after_growth": grown if grown > room else None,
-        "free_gpus": option.pool.free if room < option.replicas else None,
+        "room": capacity,
+        "room_after_growth": grown if grown > capacity else None,
+        "free_gpus": option.pool.free if capacity < option.replicas else None,
         "kv_cache_tokens": option.fit.account.kv_cache_tokens,
         "cost_per_hour": _money(option.cost_per_hour),
         "price_source": option.price_source.kind,

@@ -1,16 +1,15 @@
-"""How the replicas of one object are split over several pools. Pure.
+"""Spreads the replicas of one object over several pools. Pure.
 
-Pools differ in what one replica of them carries, so the load is counted in work and not in
-replicas: all of it is 1, and a replica of an option carries one over as many as the option alone
-would need of it. Where the measured load says how many these are, they are not rounded to whole
-replicas: what is rounded once for each pool adds up.
+Replicas of different pools serve different parts of the load. So the load is counted in work, not
+in replicas: the total is 1, and a replica of an option does 1/n of it where the option alone would
+need n replicas. A measured load gives n as a fraction: rounding per pool would add up.
 
-Algorithm. First what runs is kept, the most preferred first: work that is not asked for any more is
-given back from the other end. Then what is still lacking is taken from the pools with room, the
-most preferred first. A large replica may thereby carry what smaller ones did: those that nothing
-depends on any more are given back, the least preferred first. A pool that is used at all has so
-many replicas at least, and no more pools than so many are used. All together cost no more than the
-user allows, though each pool alone may, and part of a replica be rounded up.
+Algorithm. First keep running replicas, the most preferred option first; the least preferred lose
+those that are no longer needed. Then add the missing replicas on pools with capacity, the most
+preferred first. A large replica may do the work of smaller ones: remove replicas that are no longer
+needed, the least preferred first. Each used pool has a minimum of replicas, and the number of used
+pools has a maximum. The total cost stays within the user's bound, though each pool alone may reach
+it, and part of a replica is rounded up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,28 +22,28 @@ from typing import Final
 from tonnage.placement.model import Option
 
 ALL_WORK: Final = Fraction(1)
-"""What an object is asked to carry."""
+"""The total load of an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many replicas of an option."""
+    """A number of replicas of an option."""
 
     option: Option
     replicas: int
 
     @property
     def work(self) -> Fraction:
-        """What they carry; all together may carry more than there is."""
+        """Their part of the work; all shares together may exceed 1."""
         return self.replicas * work_of(self.option)
 
     def weight_of(self, shares: Sequence["Share"]) -> int:
-        """Its part of what all of them can carry, in percent."""
+        """The percentage of this share in the work of all shares."""
         return round(100 * self.work / sum((one.work for one in shares), Fraction(0)))
 
     @property
     def alone(self) -> Option:
-        """The option as if these replicas were all that is wanted."""
+        """The option as if only these replicas were wanted."""
         price, gpus = self.option.price_per_gpu_hour, self.option.parallelism.gpus
         cost = None if price is None else price * gpus * self.replicas
         return replace(self.option, replicas=self.replicas, cost_per_hour=cost, needed=None)
@@ -52,8 +51,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SpreadLimits:
-    """Fewest replicas on a pool that is used, most pools that are used, and what all may cost in US
-    dollars an hour, None where they may cost anything."""
+    """The fewest replicas per used pool, the most used pools, and the highest total cost in US
+    dollars per hour, None without a bound."""
 
     least_replicas: int
     most_pools: int
@@ -61,22 +60,22 @@ class SpreadLimits:
 
 
 def work_of(option: Option) -> Fraction:
-    """What one replica carries."""
+    """Return the part of the work that one replica does."""
     return 1 / (option.needed or Fraction(max(1, option.replicas)))
 
 
-def lacking(shares: Sequence[Share]) -> Fraction:
-    """Work that nobody carries."""
+def missing_work(shares: Sequence[Share]) -> Fraction:
+    """Return the work that no replica does."""
     return max(Fraction(0), ALL_WORK - sum((share.work for share in shares), Fraction(0)))
 
 
 def split_over(
     options: Sequence[Option], held: Mapping[str, int], limits: SpreadLimits
 ) -> tuple[Share, ...]:
-    """Replicas by option that carry all the work, as far as there is room.
+    """Return replicas by option that do all the work, as far as capacity allows.
 
-    `options` stand in the order of preference, one a pool, all for the same load; their room counts
-    what runs there. `held` are the replicas that run, by pool.
+    `options` are in the order of preference, one per pool, all for the same load; their `capacity`
+    includes running replicas. `held` are the running replicas by pool.
     """
     kept = _keep(options, held, limits)
     counts = _trim(options, _grow(options, kept, limits), limits)
@@ -90,36 +89,36 @@ def split_over(
 def _keep(
     options: Sequence[Option], held: Mapping[str, int], limits: SpreadLimits
 ) -> Sequence[int]:
-    left, money, pools, kept = ALL_WORK, limits.budget_per_hour, limits.most_pools, []
+    left, budget, pools, kept = ALL_WORK, limits.budget_per_hour, limits.most_pools, []
     for option in options:
-        running = min(held.get(option.pool.name, 0), option.room, _affordable(option, money))
+        running = min(held.get(option.pool.name, 0), option.capacity, _affordable(option, budget))
         replicas = min(running, _needed(left, option)) if pools else 0
         if replicas:
             replicas = max(replicas, min(running, limits.least_replicas))
             pools -= 1
         kept.append(replicas)
         left -= replicas * work_of(option)
-        money = _spend(money, option, replicas)
+        budget = _spend(budget, option, replicas)
     return kept
 
 
 def _grow(options: Sequence[Option], kept: Sequence[int], limits: SpreadLimits) -> Sequence[int]:
-    left, money = ALL_WORK, limits.budget_per_hour
+    left, budget = ALL_WORK, limits.budget_per_hour
     for option, replicas in zip(options, kept, strict=True):
         left -= replicas * work_of(option)
-        money = _spend(money, option, replicas)
+        budget = _spend(budget, option, replicas)
     pools = limits.most_pools - sum(1 for replicas in kept if replicas)
     grown = []
     for option, replicas in zip(options, kept, strict=True):
-        most = min(option.room, replicas + _affordable(option, money))
+        most = min(option.capacity, replicas + _affordable(option, budget))
         wanted = min(most, max(replicas + _needed(left, option), limits.least_replicas))
-        opens = replicas == 0
-        if left <= 0 or wanted < limits.least_replicas or (opens and not pools):
+        opens_pool = replicas == 0
+        if left <= 0 or wanted < limits.least_replicas or (opens_pool and not pools):
             grown.append(replicas)
             continue
-        pools -= opens
+        pools -= opens_pool
         left -= (wanted - replicas) * work_of(option)
-        money = _spend(money, option, wanted - replicas)
+        budget = _spend(budget, option, wanted - replicas)
         grown.append(wanted)
     return grown
 
@@ -130,22 +129,22 @@ def _trim(options: Sequence[Option], grown: Sequence[int], limits: SpreadLimits)
     )
     trimmed = []
     for option, replicas in zip(reversed(options), reversed(grown), strict=True):
-        rest = replicas - min(replicas, max(0, floor(spare / work_of(option))))
-        fewest = min(replicas, limits.least_replicas) if rest else 0
-        trimmed.append(max(rest, fewest))
+        needed = replicas - min(replicas, max(0, floor(spare / work_of(option))))
+        minimum = min(replicas, limits.least_replicas) if needed else 0
+        trimmed.append(max(needed, minimum))
         spare -= (replicas - trimmed[-1]) * work_of(option)
     return trimmed[::-1]
 
 
-def _affordable(option: Option, money: Decimal | None) -> int:
-    """Replicas that the money pays for, at most as many as there is room for."""
+def _affordable(option: Option, budget: Decimal | None) -> int:
+    """Return the replicas that the budget pays for, all that can run without one."""
     price = (option.price_per_gpu_hour or Decimal(0)) * option.parallelism.gpus
-    return option.room if money is None or not price else max(0, int(money // price))
+    return option.capacity if budget is None or not price else max(0, int(budget // price))
 
 
-def _spend(money: Decimal | None, option: Option, replicas: int) -> Decimal | None:
+def _spend(budget: Decimal | None, option: Option, replicas: int) -> Decimal | None:
     price = (option.price_per_gpu_hour or Decimal(0)) * option.parallelism.gpus
-    return None if money is None else money - replicas * price
+    return None if budget is None else budget - replicas * price
 
 
 def _needed(work: Fraction, option: Option) -> int:

@@ -1,4 +1,4 @@
-"""What a plan may do to the cluster. Each action is idempotent and may be the last one done."""
+"""The actions of a plan. Each is idempotent and may be the last one before a crash."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tonnage.reconcile.children import Child
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make a child what was rendered. `exists`: it was seen to be ours in this reconcile."""
+    """Apply a rendered child. `exists`: this reconcile observed it as an owned object."""
 
     kind: Kind
     body: Object
@@ -24,7 +24,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a child exactly as it was read in this reconcile."""
+    """Delete a child exactly as this reconcile read it."""
 
     kind: Kind
     namespace: str
@@ -36,7 +36,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Let a child have so many replicas, and leave all else of it as it is."""
+    """Set the replicas of a child and change nothing else of it."""
 
     kind: Kind
     namespace: str
@@ -50,7 +50,7 @@ class Scale:
 Action = Apply | Delete | Scale
 
 Stamped = NewType("Stamped", Object)
-"""A child as it is applied: rendered, and with the digest by which a change is told later."""
+"""A child as it is applied: rendered, with the digest that later reveals a change."""
 
 
 def digest(value: object) -> str:
@@ -60,51 +60,50 @@ def digest(value: object) -> str:
 
 
 def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[Apply, ...]:
-    """The action that makes `live` what is wanted, or none when it is that already.
+    """The action that makes `live` equal to `wanted`; none if it is already.
 
-    Two things tell a change: the digest that `stamped` left on the child (something was rendered
-    otherwise, also something dropped) and the child's own fields (somebody else changed one of
-    those).
+    Two things reveal a change: the digest that `stamped` left on the child (the operator rendered
+    or dropped something) and the child's own fields (another client changed one).
     """
     if live is None:
         return (Apply(kind, wanted, exists=False),)
-    if _has(live.body, wanted):
+    if _contains(live.body, wanted):
         return ()
-    return (Apply(kind, pinned(wanted, live.uid), exists=True),)
+    return (Apply(kind, pin_to_uid(wanted, live.uid), exists=True),)
 
 
-def pinned(wanted: Object, uid: str) -> Object:
-    """What is applied to the object of this uid alone: a namesake that somebody put there meanwhile
-    is a conflict and not taken over."""
+def pin_to_uid(wanted: Object, uid: str) -> Object:
+    """The body that applies only to the object of this uid: applying it to another object of the
+    same name is a conflict."""
     return {**wanted, "metadata": {**wanted["metadata"], "uid": uid}}
 
 
 def stamped(rendered: Object) -> Stamped:
-    """What is applied for a rendered child."""
+    """Add the digest of a rendered child to its annotations."""
     metadata = rendered["metadata"]
     annotations = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
     return Stamped({**rendered, "metadata": {**metadata, "annotations": annotations}})
 
 
-def _has(live: object, wanted: object) -> bool:
-    """Whether `live` has all of `wanted`; what others added beside it is theirs.
+def _contains(live: object, wanted: object) -> bool:
+    """Whether `live` has all of `wanted`, and maybe more that other clients added.
 
-    Lists of named things (containers, variables, volumes, mounts) are merged item by item in
-    server-side apply, so each of ours has to be among them; all other lists are compared as a
-    whole. A name alone tells no item: one volume may be mounted twice.
+    Server-side apply merges lists of named items (containers, variables, volumes, mounts), so each
+    wanted item has to be among them; all other lists must be equal. A name alone does not identify
+    an item: a pod may mount one volume twice.
     """
     if live == wanted:
         return True
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
-            key in live and _has(live[key], value) for key, value in wanted.items()
+            key in live and _contains(live[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
-        return isinstance(live, list) and _has_items(live, wanted)
+        return isinstance(live, list) and _contains_items(live, wanted)
     return False
 
 
-def _has_items(live: list[Any], wanted: list[Any]) -> bool:
+def _contains_items(live: list[Any], wanted: list[Any]) -> bool:
     if all(isinstance(item, dict) and "name" in item for item in [*wanted, *live]):
-        return all(any(_has(found, item) for found in live) for item in wanted)
-    return len(live) == len(wanted) and all(map(_has, live, wanted))
+        return all(any(_contains(other, item) for other in live) for item in wanted)
+    return len(live) == len(wanted) and all(map(_contains, live, wanted))

@@ -1,4 +1,4 @@
-"""All that the plan of one object is made of, once its spec is accepted."""
+"""The inputs of the plan of one object whose spec is accepted."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -6,37 +6,37 @@ from typing import Self
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.corrections import NOTHING_LEARNT, Corrections, LearntCorrections
+from tonnage.engines.inputs import Owner, RenderSettings
+from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
-from tonnage.placement.memory import Memory
+from tonnage.placement.cache import PlacementCache
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.attempts import Attempts
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.turn import Admission, set_aside
-from tonnage.render.model import Owner, RenderSettings
+from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.scheduling.admission import Admission, set_aside
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What all plans share: the catalogue, the operator's settings for rendering, and what was
-    found out for the plans before, which changes no plan. `scaling_interval_seconds`: how often the
-    load is sampled where it is followed; `corrections` are what starts have taught by now, in all
-    namespaces."""
+    """What all plans share: the catalogue, the operator's settings for rendering, and
+    `placement_cache`, a cache of earlier placements that changes no plan.
+    `scaling_interval_seconds`: how often the operator samples the load of objects that scale by it;
+    `corrections`: the memory corrections that starts gave so far, in all namespaces."""
 
     catalog: Catalog
     settings: RenderSettings
-    memory: Memory = field(default_factory=Memory, compare=False)
-    corrections: LearntCorrections = NOTHING_LEARNT
+    placement_cache: PlacementCache = field(default_factory=PlacementCache, compare=False)
+    corrections: KnownCorrections = NO_CORRECTIONS
     scaling_interval_seconds: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileContext:
-    """One object as it is, and the fleet that it is planned in at this moment.
+    """One object as observed, and the fleet at this moment.
 
-    `admission` is what other objects leave to it, `attempts` what became of plans before, as far as
-    it counts in the circumstances of now.
+    `admission` is what other objects leave to it, `attempts` the earlier plans that count in the
+    present circumstances.
     """
 
     observation: Observation
@@ -49,7 +49,7 @@ class ReconcileContext:
 
     @property
     def spec(self) -> InferenceDeploymentSpec:
-        """What is asked for."""
+        """The accepted spec."""
         return self.accepted.spec
 
     @property
@@ -59,17 +59,17 @@ class ReconcileContext:
 
     @property
     def corrections(self) -> Corrections:
-        """What starts have taught that counts for this object: the starts of other namespaces may
-        have taught what is not true."""
+        """The memory corrections that count for this object: those of other namespaces may be
+        false."""
         return self.dependencies.corrections.counting_in(self.observation.key.namespace)
 
     def shared_pools(self) -> tuple[Pool, ...]:
-        """The pools that its pods tolerate, with the free capacity that every object sees."""
+        """The pools that its pods tolerate, with the free capacity for every object."""
         return self.fleet.pools(tolerations=self.spec.template.spec.tolerations)
 
     def own_pools(self) -> tuple[Pool, ...]:
-        """The same pools with the free capacity for this object: what it holds is free for it, and
-        what objects before it claim is not."""
+        """The same pools with the free capacity for this object: what it holds is free, and what
+        objects of higher precedence claim is not."""
         own = self.fleet.pools(
             excluding=self.observation.owner, tolerations=self.spec.template.spec.tolerations
         )
@@ -78,17 +78,16 @@ class ReconcileContext:
         return set_aside(own, self.shared_pools(), self.admission.claims)
 
     def capacity_in(self, pool: str, gpus: int) -> int:
-        """How many replicas of so many GPUs the pool of this name takes, those that run there
-        included."""
-        return next((one.room_for(gpus) for one in self.own_pools() if one.name == pool), 0)
+        """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""
+        return next((own.replica_capacity(gpus) for own in self.own_pools() if own.name == pool), 0)
 
-    def with_leave_to_move(self) -> Self:
-        """The same, were it this object's turn to leave its pool by choice."""
-        return replace(self, admission=replace(self.admission, may_move=True))
+    def with_migration_admitted(self) -> Self:
+        """The same context, with the admission to leave the pool by choice."""
+        return replace(self, admission=replace(self.admission, may_migrate=True))
 
 
 def owner_of(observation: Observation) -> Owner:
-    """The object as what its children belong to."""
+    """The observed object as the owner of its children."""
     key = observation.key
     return Owner(
         key.namespace,

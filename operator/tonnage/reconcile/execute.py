@@ -1,7 +1,7 @@
-"""Carrying out a plan's actions, one write after the other.
+"""Carry out a plan's actions, one write after the other.
 
-The answer to each write goes into the stores, so that the next reconcile of the object never acts
-on a world before the operator's own writes.
+The operator puts the answer to each write into the stores, so that the next reconcile of the object
+never acts on a state older than the operator's own writes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,37 +19,41 @@ from tonnage.kube.protocol import (
     KubeApi,
     NotFoundError,
     Object,
+    ObjectParts,
     ObjectReader,
-    Parts,
     Selection,
 )
 from tonnage.reconcile.accept import Refused, may_serve, refuse_child, refuse_name, was_taken
-from tonnage.reconcile.actions import Action, Apply, Scale, pinned
+from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid
 from tonnage.reconcile.children import Child, is_controlled_by
+from tonnage.reconcile.integrations.optional_child import (
+    TOLERATED,
+    OptionalChildError,
+    describe_error,
+)
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import TOLERATED, OptionalChildError, describe_error
 
 
 class WrittenObjects(Protocol):
-    """Where the answers to own writes are kept."""
+    """Keeps the answers to the operator's own writes."""
 
     def write_in_flight(
         self, kind: Kind, namespace: str | None, name: str
     ) -> AbstractContextManager[None]:
-        """While the object is written, its events wait until the block ends."""
+        """Hold back the events of the object until the block ends."""
         ...
 
     def put_written(self, kind: Kind, obj: Object) -> None:
-        """The object is so now."""
+        """Store the object as the API server answered."""
         ...
 
     def remove_deleted(self, kind: Kind, namespace: str | None, name: str, uid: str) -> None:
-        """The object is deleted."""
+        """Remove the deleted object."""
         ...
 
 
 class Writer:
-    """Writes to one API server; every answer goes into the stores."""
+    """Writes to one API server and stores every answer."""
 
     def __init__(self, api: KubeApi, written: WrittenObjects) -> None:
         self._api = api
@@ -59,10 +63,10 @@ class Writer:
         """Read one object live. Raises NotFoundError."""
         if kind != INFERENCE_DEPLOYMENTS:
             return await self._api.get(kind, namespace, name)
-        # Of these the operator's role grants lists alone: no other code reads one by name.
+        # The operator's role only lets it list this kind: no other code reads one by name.
         bodies: list[Object] = []
         selection = Selection(kind, namespace, fields=f"metadata.name={name}")
-        await self._api.each(selection, Parts.FULL, bodies.append)
+        await self._api.list_pages(selection, ObjectParts.FULL, bodies.append)
         for body in bodies:
             if body["metadata"]["name"] == name:
                 return body
@@ -73,27 +77,27 @@ class Writer:
         self._written.put_written(kind, await self._api.apply(kind, body))
 
     async def create(self, kind: Kind, body: Object) -> None:
-        """Make an object. Raises ConflictError where there is one of that name."""
+        """Create an object. Raises ConflictError if one of that name exists."""
         self._written.put_written(kind, await self._api.create(kind, body))
 
     async def scale(self, kind: Kind, child: Child, replicas: int) -> None:
-        """Set the number of replicas of a child, and of no namesake."""
+        """Set the replicas of a child, never of another object of its name."""
         self._written.put_written(kind, await self._api.scale(kind, child.body, replicas))
 
     async def delete(self, kind: Kind, namespace: str, child: Child) -> None:
         """Delete a child exactly as it was observed."""
-        kept = await self._api.delete(
+        terminating = await self._api.delete(
             kind, namespace, child.name, child.uid, child.resource_version
         )
-        if kept is None:
+        if terminating is None:
             self._written.remove_deleted(kind, namespace, child.name, child.uid)
         else:
-            self._written.put_written(kind, kept)
+            self._written.put_written(kind, terminating)
 
     async def apply_status(self, kind: Kind, body: Object) -> None:
         """Server-side apply of /status as field manager `tonnage-status`, forced.
 
-        Its event, which may be quicker than the answer, is not to wake the object that it is about.
+        The event of this write may arrive before the answer and must not requeue the object.
         """
         metadata = body["metadata"]
         with self._written.write_in_flight(kind, metadata["namespace"], metadata["name"]):
@@ -102,7 +106,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Why only the first `done` actions are carried out: a refusal that no retry can mend."""
+    """The refusal that ended execution after `done` actions; a retry does not help."""
 
     why: Refused
     done: int
@@ -111,84 +115,88 @@ class Stopped:
 async def find_name_conflict(
     reader: ObjectReader, observation: Observation, actions: Iterable[Action]
 ) -> Refused | None:
-    """The first child to be made whose name somebody else has, as the refusal that carrying the
-    actions out would end in."""
+    """The refusal that executing the actions would end in: the first child to be created whose name
+    another object has."""
     for action in actions:
         if isinstance(action, Apply) and not action.exists:
-            taken = await _find(reader, action)
-            if taken is not None and not is_controlled_by(taken, observation.uid):
-                return refuse_name(taken, observation.key.name)
+            existing = await _get_if_exists(reader, action)
+            if existing is not None and not is_controlled_by(existing, observation.uid):
+                return refuse_name(existing, observation.key.name)
     return None
 
 
 async def execute(
     writer: Writer, observation: Observation, actions: Sequence[Action]
 ) -> Stopped | None:
-    """Carry out the actions in their order; where one is refused for good, that. Where a name was
-    taken at the last look and nothing may serve, nothing is made before all names are free: it
-    would be given back at once.
+    """Carry out the actions in order and stop at the first permanent refusal.
 
-    Raises any other ApiError at the first action that fails, ForbiddenError with the right that
-    the operator lacks among them.
+    If the last reconcile found a name taken and no replica may serve, execute creates no child
+    before all names are free: the operator would delete it again at once.
+
+    Raises any other ApiError at the first action that fails, also a ForbiddenError that names the
+    right that the operator lacks.
     """
     if was_taken(observation) and not may_serve(observation):
-        taken = await find_name_conflict(writer, observation, actions)
-        if taken is not None:
-            return Stopped(taken, 0)
+        conflict = await find_name_conflict(writer, observation, actions)
+        if conflict is not None:
+            return Stopped(conflict, 0)
     for done, action in enumerate(actions):
-        why = await _try(writer, observation, action)
-        if why is not None:
-            return Stopped(why, done)
+        refused = await _execute_or_refuse(writer, observation, action)
+        if refused is not None:
+            return Stopped(refused, done)
     return None
 
 
-async def _try(writer: Writer, observation: Observation, action: Action) -> Refused | None:
+async def _execute_or_refuse(
+    writer: Writer, observation: Observation, action: Action
+) -> Refused | None:
     try:
         if isinstance(action, Apply) and not action.exists:
-            return await _make(writer, observation, action)
+            return await _create(writer, observation, action)
         await _execute(writer, action)
     except InvalidError as error:
         return refuse_child(error, retry_after_seconds=None)
     except ForbiddenError as error:
         if error.right is not None:
             raise
-        # A quota or an admission, which somebody may change.
+        # A quota or an admission policy, which an administrator may change.
         return refuse_child(error, retry_after_seconds=delays.REQUEUE_FORBIDDEN)
     return None
 
 
-async def _make(writer: Writer, observation: Observation, new: Apply) -> Refused | None:
-    """Make a child that no list showed. Where its name is taken all the same, only ours is changed:
-    one that was made since, or that lost its label. A name that was taken is asked for first, so
-    that waiting for it writes nothing."""
-    taken = await _find(writer, new) if was_taken(observation) else None
-    if taken is None:
+async def _create(writer: Writer, observation: Observation, action: Apply) -> Refused | None:
+    """Create a child that no list showed. If its name is taken nonetheless, change the existing
+    object only if this InferenceDeployment controls it: it was created since, or lost its label.
+    A name that was taken is read first, so that waiting for it writes nothing."""
+    existing = await _get_if_exists(writer, action) if was_taken(observation) else None
+    if existing is None:
         try:
-            await writer.create(new.kind, new.body)
+            await writer.create(action.kind, action.body)
         except ConflictError:
-            taken = await _find(writer, new)
-            if taken is None:
+            existing = await _get_if_exists(writer, action)
+            if existing is None:
                 raise
-    if taken is None:
+    if existing is None:
         return None
-    if not is_controlled_by(taken, observation.uid):
-        return refuse_name(taken, observation.key.name)
-    await writer.apply(new.kind, pinned(new.body, taken["metadata"]["uid"]))
+    if not is_controlled_by(existing, observation.uid):
+        return refuse_name(existing, observation.key.name)
+    await writer.apply(action.kind, pin_to_uid(action.body, existing["metadata"]["uid"]))
     return None
 
 
-async def _find(reader: ObjectReader, new: Apply) -> Object | None:
-    metadata = new.body["metadata"]
+async def _get_if_exists(reader: ObjectReader, action: Apply) -> Object | None:
+    metadata = action.body["metadata"]
     try:
-        return await reader.get(new.kind, metadata["namespace"], metadata["name"])
+        return await reader.get(action.kind, metadata["namespace"], metadata["name"])
     except NotFoundError:
         return None
 
 
 async def execute_optional(writer: Writer, actions: Iterable[Action]) -> OptionalChildError | None:
-    """Carry out actions that may fail without harm; what is in the way of one, if anything is.
+    """Carry out actions that may fail without harm; return the error of the first that fails.
 
-    Raises ConflictError, NotFoundError and NotLeadingError: another look will help, or none.
+    Raises ConflictError, NotFoundError and NotLeadingError: the next reconcile resolves them, or
+    the next leader does.
     """
     for action in actions:
         try:
@@ -200,7 +208,7 @@ async def execute_optional(writer: Writer, actions: Iterable[Action]) -> Optiona
 
 async def _execute(writer: Writer, action: Action) -> None:
     if isinstance(action, Apply):
-        # What was not there to be read is only made: whoever was quicker keeps theirs.
+        # An object that was not observed is only created: one that exists by now stays as it is.
         await (writer.apply if action.exists else writer.create)(action.kind, action.body)
     elif isinstance(action, Scale):
         await writer.scale(action.kind, action.child, action.replicas)

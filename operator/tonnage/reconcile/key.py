@@ -1,4 +1,4 @@
-"""Which object needs work, and when it needs it again."""
+"""The key of an object to reconcile, and when to reconcile it again."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,21 +23,21 @@ class Requeue:
 
     @classmethod
     def never(cls) -> "Requeue":
-        """Nothing is left to wait for."""
+        """Requeue only on an event."""
         return cls(None)
 
     def or_after(self, seconds: float | None) -> "Requeue":
-        """Then too, where it is sooner; None asks for nothing."""
-        wanted = [each for each in (self.seconds, seconds) if each is not None]
-        return Requeue(min(wanted, default=None))
+        """Requeue after `seconds` if that is sooner; None changes nothing."""
+        delays = [delay for delay in (self.seconds, seconds) if delay is not None]
+        return Requeue(min(delays, default=None))
 
     @classmethod
     def after(cls, seconds: float) -> "Requeue":
-        """Look again then, if no event came before."""
+        """Requeue after so many seconds, unless an event comes first."""
         return cls(seconds)
 
     @classmethod
     def at_first(cls, now: datetime, *moments: datetime | None) -> "Requeue":
-        """At the first of the moments that are still to come; without one, only on an event."""
+        """Requeue at the first of the moments in the future; without one, only on an event."""
         to_come = [moment for moment in moments if moment is not None and moment > now]
         return cls((min(to_come) - now).total_seconds() if to_come else None)

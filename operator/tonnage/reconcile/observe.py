@@ -1,7 +1,7 @@
-"""What is true now: the object, its children and its model.
+"""Read what is true now: the object, its children and its model.
 
-What watches tell is read from the stores, in memory. What no watch tells is read live: logs,
-Secrets and ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
+Watched kinds are read from the stores, in memory. The rest is read live: logs, Secrets and
+ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
 from tonnage.api.status import PlacementStatus, reported_status
 from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer
-from tonnage.demand.signals import Look, MeasuredLoad
+from tonnage.demand.signals import LoadSample, MeasuredLoad
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
 from tonnage.kube.protocol import (
     ApiError,
@@ -38,57 +38,58 @@ from tonnage.reconcile.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.choice import digests_of_choice
-from tonnage.reconcile.failures import needs_log
-from tonnage.reconcile.inference_pool import find_pool
+from tonnage.reconcile.integrations.inference_pool import find_pool
+from tonnage.reconcile.integrations.long_endpoint import is_listed, read_context
+from tonnage.reconcile.integrations.model_source import HubLookup, read_model
+from tonnage.reconcile.integrations.optional_child import OptionalChildError
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.long_endpoint import is_listed, read_context
-from tonnage.reconcile.model_source import HubLookup, read_model
-from tonnage.reconcile.optional_child import OptionalChildError
-from tonnage.reconcile.priority import FindPriority, UnknownPriorityClass, same_for_all
-from tonnage.reconcile.ready_plan import needs_revisions
-from tonnage.reconcile.reported import read_placements
-from tonnage.reconcile.turn import Precedence
-from tonnage.render.names import long_endpoint_name, service_name
-from tonnage.telemetry.cache import MeasuredCache, least_of_each
-from tonnage.telemetry.load import LoadQuestion
+from tonnage.reconcile.rollout.failures import needs_log
+from tonnage.reconcile.rollout.ready_plan import needs_revisions
+from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.scheduling.digests import digests_of_choice
+from tonnage.reconcile.scheduling.priority import FindPriority, UnknownPriorityClass, same_for_all
+from tonnage.reconcile.status.previous import read_placements
+from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
+from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
+from tonnage.telemetry.startup_log import find_cause
+from tonnage.workloads.names import long_endpoint_name, service_name
 
 LOG_TAIL_BYTES: Final = 64 * 1024
-"""End of a failed container's log that is read: vLLM's cause stands up to 10 KB before its end."""
+"""Bytes read from the end of a failed container's log: vLLM logs its cause up to 10 KB before."""
 
 _LOGS_PER_RECONCILE: Final = 3
 
 
 Measure = Callable[[Key, list[ServingPod]], Awaitable[Mapping[str, MeasuredCache]]]
-"""Asks what vLLM measured in these pods of an object, by pod; one that is missing has told
-nothing."""
+"""Reads what vLLM measured in these pods of an object, by pod; a missing pod reported nothing."""
 
 
 async def measure_nothing(key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
-    """The answer where nobody can be asked."""
+    """Measure without a source: no pod reports anything."""
     return {}
 
 
-MeasureLoad = Callable[[LoadQuestion], Awaitable[MeasuredLoad | None]]
-"""Asks what load there is on the replicas; None is no opinion."""
+MeasureLoad = Callable[[LoadQuery], Awaitable[MeasuredLoad | None]]
+"""Measures the load on the replicas; None means no opinion."""
 
 
 @dataclass(frozen=True)
 class Observation:
     """One InferenceDeployment and all that exists of it.
 
-    `spec` and `model` are what became of reading them: the thing itself, or why it is missing.
-    `logs` has the end of the log of failed containers, by pod; `measured` what vLLM measured of the
-    ready ones, by placement that of the one with the least, as far as anybody knows. `service` is
-    that over all placements, `placement_services` those of single ones. `priority` is that of its
-    pods. `inference_pool` is what is there of one, or why nobody can tell, where there is or may be
-    one. `queue` is the Kueue queue that its label names. `revisions` are the ReplicaSets of its
-    Deployments, where the template that served last has to be looked for among them. `load` is what
-    came of a look at the load, None where nobody looked, as where nobody wants to follow it.
-    `declared` is the whole spec where long requests have an endpoint of their own, and `spec` then
-    the part of the object itself; `long_endpoint` is what there is of that name, whosever it is.
-    `marked` is the context that the object's own label names, `shard` whose it is.
+    `spec` and `model` are the values that were read, or the reason why they are missing. `logs`
+    maps each failed container's pod to the end of its log. `measured` maps each placement to the
+    smallest KV cache that vLLM measured in its ready pods; a placement without a measurement is
+    missing. `service` covers all placements, `placement_services` one placement each. `priority` is
+    the priority of the object's pods. `inference_pool` is the InferencePool, or why it cannot be
+    read, where there is or may be one. `queue` is the Kueue queue that the object's label names.
+    `revisions` are the ReplicaSets of its Deployments, read only to search them for the template
+    that served last. `load` is a sample of the load, None where the spec follows no load or none is
+    measured. `declared` is the whole spec where long requests have an endpoint of their own; `spec`
+    is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
+    any owner. `marked` is the context that the object's own label names, `shard` the shard that it
+    belongs to.
     """
 
     key: Key
@@ -107,7 +108,7 @@ class Observation:
     revisions: tuple[Object, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
     measured: Mapping[str, MeasuredCache] = field(default_factory=dict)
-    load: Look | None = None
+    load: LoadSample | None = None
     priority: int | UnknownPriorityClass = 0
     queue: str | None = None
     declared: InferenceDeploymentSpec | None = None
@@ -117,33 +118,33 @@ class Observation:
 
     @property
     def context(self) -> Context | None:
-        """Which requests the object's own replicas are for; None where they are for all."""
+        """Which requests the object's own replicas serve; None means all."""
         return self.marked if self.declared is None else Context.SHORT
 
     @cached_property
     def choice_digests(self) -> tuple[str, ...]:
-        """What the place is chosen for, as digests_of_choice has it; empty for an invalid spec."""
+        """What the placement is chosen for, by `digests_of_choice`; empty for an invalid spec."""
         return () if isinstance(self.spec, InvalidSpecError) else digests_of_choice(self.spec)
 
     @cached_property
     def reported_placements(self) -> tuple[PlacementStatus, ...]:
-        """The placements of the status before."""
+        """The placements of the previous status."""
         return tuple(read_placements(self.previous_status))
 
     @property
     def precedence(self) -> Precedence:
-        """Its place among those that wait for GPUs."""
-        known = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
-        return Precedence(known, self.created, self.key)
+        """Its place among the objects that wait for GPUs."""
+        priority = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
+        return Precedence(priority, self.created, self.key)
 
     @property
     def owner(self) -> tuple[str, str]:
-        """Namespace and name, as fleet and placement know it."""
+        """Namespace and name, as fleet and placement use them."""
         return (self.key.namespace, self.key.name)
 
 
 class ObjectCache(Protocol):
-    """Objects that are kept in memory: the stores of the operator, or a dump of a cluster."""
+    """Objects in memory: the stores of the operator, or a dump of a cluster."""
 
     def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object of this name; None where there is none."""
@@ -156,11 +157,11 @@ class ObjectCache(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where observing reads from.
+    """What `observe` reads from.
 
-    `cache` has what watches tell, `live` is asked for the rest. `missing_right` is the right that
-    the operator lacks to keep the cache true, None while it lacks none. Only objects of `shard` are
-    observed; None stands for all.
+    `cache` has the watched kinds, `live` reads the rest. `missing_right` is the right that the
+    operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
+    are observed; None means all.
     """
 
     cache: ObjectCache
@@ -174,62 +175,61 @@ class Sources:
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
-    """Everything about one object; None when it is gone or about to be, or where it is of another
-    shard.
+    """Observe one object; None when it is gone, is being deleted or is of another shard.
 
-    Raises ApiError when the API server cannot be asked, ForbiddenError also where the cache is
+    Raises ApiError when the API server does not answer, and ForbiddenError also where the cache is
     outdated because the operator may not list a kind any more.
     """
-    itself = observe_itself(sources, key)
-    if itself is None:
+    observation = observe_object(sources, key)
+    if observation is None:
         return None
     if (right := sources.missing_right()) is not None:
         raise ForbiddenError(f"the operator may not {right}", right)
-    return await _observe_rest(sources, itself)
+    return await _observe_children(sources, observation)
 
 
-async def _observe_rest(sources: Sources, itself: Observation) -> Observation:
-    key, spec, uid = itself.key, itself.spec, itself.uid
+async def _observe_children(sources: Sources, observation: Observation) -> Observation:
+    key, spec, uid = observation.key, observation.spec, observation.uid
     cache, live = sources.cache, sources.live
-    bodies = cache.owned(SERVICES, key)
-    services = [read_child(body) for body in bodies if is_controlled_by(body, uid)]
-    service = next((each for each in services if each.name == service_name(key.name)), None)
+    service_bodies = cache.owned(SERVICES, key)
+    services = [read_child(body) for body in service_bodies if is_controlled_by(body, uid)]
+    service = next((child for child in services if child.name == service_name(key.name)), None)
     pods = read_pods(cache.owned(PODS, key))
     deployments = read_deployments(cache.owned(DEPLOYMENTS, key), uid)
     return replace(
-        itself,
+        observation,
         model=None
         if isinstance(spec, InvalidSpecError)
         else await read_model(live, sources.ask_hub(key), key.namespace, spec.model.source),
         deployments=deployments,
         service=service,
-        placement_services=tuple(each for each in services if each is not service),
+        placement_services=tuple(child for child in services if child is not service),
         inference_pool=await find_pool(live, key, uid, spec, service),
         pods=pods,
-        revisions=await _read_revisions(live, itself, deployments),
+        revisions=await _read_revisions(live, observation, deployments),
         logs=await _read_logs(live, key.namespace, pods),
         measured=await _measure(sources.measure, key, pods),
         load=await _read_load(sources.measure_load, key, spec, deployments),
-        long_endpoint=_find_long_endpoint(cache, itself),
+        long_endpoint=_find_long_endpoint(cache, observation),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.template.spec.priority_class_name),
     )
 
 
-def _find_long_endpoint(cache: ObjectCache, itself: Observation) -> Child | None:
-    """The InferenceDeployment of the name that the endpoint for long requests has, whosever it is;
-    None where there is none, or none is to be looked for."""
-    if itself.declared is None and not is_listed(itself.previous_status):
+def _find_long_endpoint(cache: ObjectCache, observation: Observation) -> Child | None:
+    """The InferenceDeployment that bears the name of the endpoint for long requests, of any owner;
+    None where there is none, or where the spec and the status know of no endpoint."""
+    if observation.declared is None and not is_listed(observation.previous_status):
         return None
-    name = long_endpoint_name(itself.key.name)
-    body = cache.lookup(INFERENCE_DEPLOYMENTS, itself.key.namespace, name)
+    name = long_endpoint_name(observation.key.name)
+    body = cache.lookup(INFERENCE_DEPLOYMENTS, observation.key.namespace, name)
     return None if body is None else read_child(body)
 
 
-def observe_itself(sources: Sources, key: Key) -> Observation | None:
-    """The object, and nothing that belongs to it; None when it is gone or about to be, or where it
-    is of another shard."""
+def observe_object(sources: Sources, key: Key) -> Observation | None:
+    """The object without its children; None when it is gone, is being deleted or is of another
+    shard."""
     body = sources.cache.lookup(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
     if body is None:
         return None
@@ -244,11 +244,11 @@ def observe_itself(sources: Sources, key: Key) -> Observation | None:
         resource_version=metadata["resourceVersion"],
         generation=metadata["generation"],
         created=parse_time(metadata["creationTimestamp"]),
-        spec=spec if isinstance(spec, InvalidSpecError) else _own_part(spec),
+        spec=spec if isinstance(spec, InvalidSpecError) else _own_spec(spec),
         model=None,
         previous_status=reported_status(body),
         queue=(metadata.get("labels") or {}).get(LABEL_KUEUE_QUEUE),
-        declared=_if_told_apart(spec),
+        declared=_declared_if_split(spec),
         marked=read_context(body),
         shard=shard_of(body),
     )
@@ -257,7 +257,7 @@ def observe_itself(sources: Sources, key: Key) -> Observation | None:
 async def _measure(
     measure: Measure, key: Key, pods: Iterable[ChildPod]
 ) -> Mapping[str, MeasuredCache]:
-    """What those measured that answer and stay, by placement."""
+    """What vLLM measured in pods that are ready and not being deleted, by placement."""
     serving = [pod for pod in pods if pod.ready and not pod.deleting]
     caches = await measure(
         key,
@@ -266,7 +266,7 @@ async def _measure(
             for pod in serving
         ],
     )
-    return least_of_each(caches, {pod.name: pod.placement for pod in serving})
+    return smallest_cache_by_placement(caches, {pod.name: pod.placement for pod in serving})
 
 
 def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
@@ -276,17 +276,17 @@ def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
         return error
 
 
-def _own_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
-    """What the object's own replicas serve."""
+def _own_spec(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
+    """The part of the spec that the object's own replicas serve."""
     if spec.workload.long_context is None:
         return spec
     return spec.model_copy(update={"workload": spec.workload.short_part})
 
 
-def _if_told_apart(
+def _declared_if_split(
     spec: InferenceDeploymentSpec | InvalidSpecError,
 ) -> InferenceDeploymentSpec | None:
-    """The whole spec, where requests are told apart by length."""
+    """The whole spec, where long requests have an endpoint of their own."""
     if isinstance(spec, InvalidSpecError) or spec.workload.long_context is None:
         return None
     return spec
@@ -297,46 +297,66 @@ async def _read_load(
     key: Key,
     spec: InferenceDeploymentSpec | InvalidSpecError,
     deployments: Iterable[ChildDeployment],
-) -> Look | None:
-    """The load on the replicas, where it is to be followed, and there is somebody to ask."""
+) -> LoadSample | None:
+    """The load on the replicas, where the spec follows it and the operator can measure it."""
     if isinstance(spec, InvalidSpecError) or spec.scaling.targets is None or measure_load is None:
         return None
-    zero = spec.scaling.scale_to_zero
-    question = LoadQuestion(
+    scale_to_zero = spec.scaling.scale_to_zero
+    question = LoadQuery(
         namespace=key.namespace,
-        deployments=tuple(found.child.name for found in deployments),
+        deployments=tuple(deployment.child.name for deployment in deployments),
         targets=spec.scaling.targets,
-        queued=zero.queued_requests if zero else None,
+        queued=scale_to_zero.queued_requests if scale_to_zero else None,
     )
-    return Look(await measure_load(question))
+    return LoadSample(await measure_load(question))
 
 
 async def _read_revisions(
-    api: ClusterReader, itself: Observation, deployments: Iterable[ChildDeployment]
+    api: ClusterReader, observation: Observation, deployments: Iterable[ChildDeployment]
 ) -> tuple[Object, ...]:
-    """Old ReplicaSets, where they are needed; without the right to list them there is no way back
-    to a template, and all else goes on."""
-    if not needs_revisions(itself.previous_status, deployments):
+    """Old ReplicaSets, where a rollback needs them. Without the right to list them no template is
+    rolled back to, and all else goes on."""
+    if not needs_revisions(observation.previous_status, deployments):
         return ()
-    labels = {LABEL_OWNER: itself.key.name}
+    labels = {LABEL_OWNER: observation.key.name}
     with suppress(ForbiddenError):
-        return tuple(await api.list(REPLICA_SETS, itself.key.namespace, labels))
+        return tuple(await api.list(REPLICA_SETS, observation.key.namespace, labels))
     return ()
 
 
 async def _read_logs(
     api: ClusterReader, namespace: str, pods: tuple[ChildPod, ...]
 ) -> dict[str, str]:
-    """The logs of the newest failed pods; a log that is not there explains nothing."""
+    """The logs of the newest failed pods; a log that cannot be read is left out."""
     failed = [pod for pod in reversed(pods) if needs_log(pod)]
     logs = {}
     for pod in failed[:_LOGS_PER_RECONCILE]:
-        with suppress(ApiError):
-            logs[pod.name] = await api.pod_log(
-                namespace,
-                pod.name,
-                VLLM_CONTAINER,
-                previous=pod.ended_before,
-                limit_bytes=LOG_TAIL_BYTES,
-            )
+        log = await _read_log_of_failed_run(api, namespace, pod)
+        if log is not None:
+            logs[pod.name] = log
     return logs
+
+
+async def _read_log_of_failed_run(api: ClusterReader, namespace: str, pod: ChildPod) -> str | None:
+    """The end of the log of the container's last run that ended; None if it cannot be read.
+
+    The kubelet restarts a container at once after its first failure. Where the pod in the store is
+    older than that, the current log is the one of the new run, and names no cause.
+    """
+    current = None
+    if not pod.ended_before:
+        current = await _read_log(api, namespace, pod, previous=False)
+        if current is not None and find_cause(current) is not None:
+            return current
+    previous = await _read_log(api, namespace, pod, previous=True)
+    return current if previous is None else previous
+
+
+async def _read_log(
+    api: ClusterReader, namespace: str, pod: ChildPod, *, previous: bool
+) -> str | None:
+    with suppress(ApiError):
+        return await api.pod_log(
+            namespace, pod.name, VLLM_CONTAINER, previous=previous, limit_bytes=LOG_TAIL_BYTES
+        )
+    return None

@@ -1,4 +1,4 @@
-"""Planning objects one after the other, each in what the others hold and leave to it."""
+"""Plan objects one after the other, each in the capacity that the others leave to it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -6,87 +6,89 @@ from datetime import datetime
 from typing import Protocol
 
 from tonnage.api.status import InferenceDeploymentStatus
-from tonnage.fit.corrections import LearntCorrections
+from tonnage.fit.calibration.corrections import KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.plan import Plan, make_plan
-from tonnage.reconcile.priority import PriorityClasses
-from tonnage.reconcile.rebuild import Ledger, rebuild_state
-from tonnage.reconcile.turn import Admission, Precedence
+from tonnage.reconcile.rebuild import ReservationStore, rebuild_state
+from tonnage.reconcile.scheduling.admission import Admission, Precedence
+from tonnage.reconcile.scheduling.migration_lock import MigrationLock
+from tonnage.reconcile.scheduling.priority import PriorityClasses
 
 
-class SharedFleet(Ledger, Protocol):
-    """The cluster's nodes and GPU pods, what is reserved on them, and who waits for them."""
+class SharedFleet(ReservationStore, Protocol):
+    """The cluster's nodes and GPU pods, the reservations on them, and the objects that wait for
+    them."""
 
     def view(self) -> Fleet:
-        """All of it as it is known now."""
+        """The fleet as it is known now."""
         ...
 
     def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
-        """What this object's replicas hold or will hold, in place of what was said before."""
+        """Replace the reservations of this object: what its replicas hold or will hold."""
         ...
 
     def stop_waiting(self, key: Key) -> None:
-        """The key has all the GPUs it wants."""
+        """The object has all the GPUs that it needs."""
         ...
 
     def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
-        """What those that wait and go before it would take."""
+        """What the waiting objects with a higher precedence would take."""
         ...
 
     def release(self, key: Key) -> None:
-        """The object is gone: nothing is reserved for it, and it waits for nothing."""
+        """The object is gone: drop its reservations and its place among the waiting."""
         ...
 
 
 class Planner:
-    """Makes plans of which no two give away the same GPU; `wake` is told whose turn has come,
-    `learnt` says what starts have taught by now."""
+    """Makes plans of which no two give away the same GPU. `wake` gets the key of the object that
+    may migrate next, `corrections` gives the memory corrections known by now."""
 
     def __init__(
         self,
         fleet: SharedFleet,
-        moves: Moves,
-        world: Dependencies,
+        migration_lock: MigrationLock,
+        dependencies: Dependencies,
         wake: Callable[[Key], None],
-        learnt: Callable[[], LearntCorrections] | None = None,
+        corrections: Callable[[], KnownCorrections] | None = None,
     ) -> None:
         self._fleet = fleet
-        self._moves = moves
-        self._world = world
+        self._migration_lock = migration_lock
+        self._dependencies = dependencies
         self._wake = wake
-        self._learnt = learnt or (lambda: world.corrections)
+        self._corrections = corrections or (lambda: dependencies.corrections)
 
-    def prime(
+    def rebuild_state(
         self,
         deployments: Sequence[Object],
         objects: Iterable[Object],
         classes: PriorityClasses,
     ) -> list[tuple[Key, InferenceDeploymentStatus]]:
-        """Learn what is reserved, who waits and who moves from what exists; gives the statuses."""
-        return rebuild_state(self._fleet, self._moves, deployments, objects, classes)
+        """Rebuild reservations, waiting objects and migrations from what exists; return the
+        statuses."""
+        return rebuild_state(self._fleet, self._migration_lock, deployments, objects, classes)
 
     def plan(self, observation: Observation, now: datetime) -> Plan:
-        """Plan the object's next step and reserve what it takes."""
+        """Plan the object's next step and reserve the GPUs that it takes."""
         precedence = observation.precedence
         admission = Admission(
             claims=self._fleet.claims_before(precedence),
-            may_move=self._moves.may_begin(precedence, now),
+            may_migrate=self._migration_lock.may_begin(precedence, now),
         )
-        world = replace(self._world, corrections=self._learnt())
-        plan = make_plan(observation, self._fleet.view(), world, now, admission)
+        dependencies = replace(self._dependencies, corrections=self._corrections())
+        plan = make_plan(observation, self._fleet.view(), dependencies, now, admission)
         return self.adopt(observation, plan, now)
 
     def adopt(self, observation: Observation, plan: Plan, now: datetime) -> Plan:
-        """Reserve what the plan takes before anything else is planned.
+        """Reserve what the plan takes before any other object is planned.
 
-        No await stands between the view and this, so planning is serial and no GPU is given
-        away twice.
+        No await stands between the view and this, so planning is serial and no GPU is given away
+        twice.
         """
         precedence = observation.precedence
         self._fleet.reserve(observation.key, plan.reservations)
@@ -94,20 +96,20 @@ class Planner:
             self._fleet.wait_for_capacity(precedence, plan.claims)
         else:
             self._fleet.stop_waiting(observation.key)
-        called = self._moves.tell(
-            precedence, moves=plan.moves, wish=plan.migration_candidate, now=now
+        next_key = self._migration_lock.record(
+            precedence, migrates=plan.is_migrating, candidate=plan.migration_candidate, now=now
         )
-        if called is not None:
-            self._wake(called)
+        if next_key is not None:
+            self._wake(next_key)
         return plan
 
     def withdraw(self, key: Key, now: datetime) -> Key | None:
-        """The object cannot be observed: it keeps no other waiting. Gives the object whose turn to
-        move has come by that."""
+        """Drop the claims of an object that cannot be observed; return the key that may migrate
+        next."""
         self._fleet.stop_waiting(key)
-        return self._moves.withdraw(key, now)
+        return self._migration_lock.withdraw(key, now)
 
     def forget(self, key: Key, now: datetime) -> Key | None:
-        """The object is gone. Gives the object whose turn to move has come by that."""
+        """Drop the state of an object that is gone; return the key that may migrate next."""
         self._fleet.release(key)
-        return self._moves.forget(key, now)
+        return self._migration_lock.forget(key, now)

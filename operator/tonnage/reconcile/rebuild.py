@@ -1,4 +1,4 @@
-"""What a leader that just began knows: all of it is read from what exists."""
+"""Rebuild the state of a new leader from what exists."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -9,46 +9,51 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.ledger import read_reservations
-from tonnage.reconcile.moves import MigrationCandidate, Moves
-from tonnage.reconcile.priority import PriorityClasses
-from tonnage.reconcile.retain import read_time
-from tonnage.reconcile.turn import Precedence, read_claims
+from tonnage.reconcile.scheduling.admission import Precedence, read_claims
+from tonnage.reconcile.scheduling.migration_lock import MigrationCandidate, MigrationLock
+from tonnage.reconcile.scheduling.priority import PriorityClasses
+from tonnage.reconcile.scheduling.reservations import read_reservations
+from tonnage.reconcile.scheduling.retain import read_time
 
 
-class Ledger(Protocol):
-    """Where reservations and claims are kept."""
+class ReservationStore(Protocol):
+    """Keeps reservations and claims."""
 
-    def prime_reservations(self, reservations: Iterable[Reservation]) -> None:
-        """The whole ledger, in place of what was there."""
+    def rebuild_reservations(self, reservations: Iterable[Reservation]) -> None:
+        """Replace all reservations."""
         ...
 
     def wait_for_capacity(self, precedence: Precedence, claims: Iterable[Reservation] = ()) -> None:
-        """The object waits, and would take this."""
+        """The object waits for GPUs, of which it would take the claims."""
         ...
 
 
 def rebuild_state(
-    ledger: Ledger,
-    moves: Moves,
+    store: ReservationStore,
+    migration_lock: MigrationLock,
     deployments: Sequence[Object],
     objects: Iterable[Object],
     classes: PriorityClasses,
 ) -> list[tuple[Key, InferenceDeploymentStatus]]:
-    """Fill the ledger and the moves from our Deployments and all InferenceDeployments; gives the
-    statuses that were read for it.
+    """Fill the store and the migrations from the operator's Deployments and all
+    InferenceDeployments; return the statuses that were read.
 
-    So nobody that waited under the leader before loses its place to one that comes first by chance.
+    So no object that waited under the previous leader loses its place to one that comes first by
+    chance.
     """
-    ledger.prime_reservations(read_reservations(deployments))
-    known = list(_read_statuses(objects, classes))
-    for precedence, status in known:
+    store.rebuild_reservations(read_reservations(deployments))
+    statuses = list(_read_statuses(objects, classes))
+    for precedence, status in statuses:
         claims = read_claims((precedence.key.namespace, precedence.key.name), status)
         if claims:
-            ledger.wait_for_capacity(precedence, claims)
-    wishes = ((precedence, _read_wish(status)) for precedence, status in known)
-    moves.prime(deployments, ((found, wish) for found, wish in wishes if wish is not None))
-    return [(precedence.key, status) for precedence, status in known]
+            store.wait_for_capacity(precedence, claims)
+    candidates = (
+        (precedence, candidate)
+        for precedence, status in statuses
+        if (candidate := _read_candidate(status)) is not None
+    )
+    migration_lock.rebuild_state(deployments, candidates)
+    return [(precedence.key, status) for precedence, status in statuses]
 
 
 def _read_statuses(
@@ -59,21 +64,21 @@ def _read_statuses(
         key = Key(metadata["namespace"], metadata["name"])
         try:
             status = parse_model(InferenceDeploymentStatus, body.get("status") or {}, "status")
-        except InvalidSpecError:  # an older version wrote it otherwise; its next plan tells
+        except InvalidSpecError:  # an older version wrote it; the next plan replaces it
             continue
         priority = classes.find(_class_name(body))
-        known = priority if isinstance(priority, int) else 0
-        yield Precedence(known, parse_time(metadata["creationTimestamp"]), key), status
+        value = priority if isinstance(priority, int) else 0
+        yield Precedence(value, parse_time(metadata["creationTimestamp"]), key), status
 
 
-def _read_wish(status: InferenceDeploymentStatus) -> MigrationCandidate | None:
+def _read_candidate(status: InferenceDeploymentStatus) -> MigrationCandidate | None:
     moves_at = read_time(status.rebalance.moves_at) if status.rebalance else None
     return MigrationCandidate(moves_at) if moves_at is not None else None
 
 
 def _class_name(body: Object) -> str | None:
-    """The PriorityClass that the spec names, if it is as far right as that."""
-    found: Any = body.get("spec")
+    """The PriorityClass that the spec names, if the spec is well formed down to there."""
+    value: Any = body.get("spec")
     for name in ("template", "spec", "priorityClassName"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None

@@ -1,1 +1,1 @@
-"""What vLLM says of itself once it runs: its logs, and what a Prometheus scraped from it."""
+"""What a running vLLM reports: its start-up log, its metrics, and Prometheus' samples of them."""

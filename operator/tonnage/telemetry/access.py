@@ -1,7 +1,7 @@
-"""How the operator reaches a Prometheus: address, credentials, CA certificates, tenant.
+"""How the operator accesses a Prometheus: address, credentials, CA certificates, tenant.
 
-The operator reads the files again for each question: Kubernetes replaces a projected token long
-before the token expires.
+It reads the files again for each query: Kubernetes replaces a projected token long before the token
+expires.
 """
 
 import re
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url
 
-from tonnage.api.redact import redact, without_credentials
+from tonnage.api.text import redact, without_credentials
 
 _MAX_TOKEN_BYTES: Final = 16 * 1024
 """Few servers take a longer header; a token of a ServiceAccount has about 1 KiB."""
@@ -26,11 +26,11 @@ _RESERVED_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "host", "connection", "content-length"}
     | {"transfer-encoding", "accept-encoding"}
 )
-"""The operator logs its settings, so credentials may not stand there; HTTP sets the others."""
+"""The operator logs this setting, so it must not hold credentials; HTTP sets the others."""
 
 
 class AccessError(ValueError):
-    """A setting that cannot be used; the message names the value or the file, and what to do."""
+    """The setting is invalid; the message names the value or the file, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Access:
 
     @property
     def address(self) -> str:
-        """The URL without credentials, safe to log, and without a slash at its end."""
+        """The URL without credentials, safe to log, and without a trailing slash."""
         return without_credentials(self.url).rstrip("/")
 
     def headers(self) -> Mapping[str, str]:
-        """Tenant and credentials, as the files hold them now. Raises AccessError."""
+        """The headers for tenant and credentials, from the current files. Raises AccessError."""
         headers = dict([self.tenant_header]) if self.tenant_header else {}
         user, password = get_auth_from_url(self.url)
         if self.bearer_token_file is not None:
@@ -58,13 +58,13 @@ class Access:
         return headers
 
     def tls(self) -> ssl.SSLContext:
-        """Trusts the CAs of the file only, else the public ones. Raises AccessError."""
+        """A context that trusts the file's CAs, or else the public ones. Raises AccessError."""
         return read_certificates(self.ca_file or DEFAULT_CA_BUNDLE_PATH)
 
 
 def read_token(path: str) -> str:
-    """The token in the file, without the line break at its end. Raises AccessError."""
-    content = _read_ascii(path, _MAX_TOKEN_BYTES + 1)
+    """Read the token from the file, without the trailing line break. Raises AccessError."""
+    content = _read_file(path, _MAX_TOKEN_BYTES + 1)
     if len(content) > _MAX_TOKEN_BYTES:
         raise AccessError(f"{path} is too long for a token, expected at most 16 KiB")
     if not _TOKEN.fullmatch(content.strip()):
@@ -73,21 +73,24 @@ def read_token(path: str) -> str:
 
 
 def read_certificates(path: str) -> ssl.SSLContext:
-    """A context that trusts the CAs in the file, and no others. Raises AccessError."""
+    """Make a context that trusts the CAs in the file, and no others. Raises AccessError."""
     try:
-        return _trust(_read_ascii(path))
+        return _trust(_read_file(path))
     except ssl.SSLError:
         raise AccessError(f"{path} holds no certificates, expected a CA bundle in PEM") from None
 
 
 @lru_cache(maxsize=1)  # OpenSSL takes 20 ms of CPU for the public CAs
 def _trust(certificates: str) -> ssl.SSLContext:
-    # Python trusts the system's CAs where the text is empty; with the line break it never is.
+    # With an empty text Python trusts the system's CAs; the line break keeps it from being empty.
     return ssl.create_default_context(cadata=certificates.replace("\ufffd", "?") + "\n")
 
 
-def _read_ascii(path: str, max_bytes: int = -1) -> str:
-    """The file, or its first `max_bytes`; other characters become U+FFFD. Raises AccessError."""
+def _read_file(path: str, max_bytes: int = -1) -> str:
+    """Read the file, or its first `max_bytes`, as ASCII; other bytes become U+FFFD.
+
+    Raises AccessError.
+    """
     try:
         with Path(path).open("rb") as file:
             return file.read(max_bytes).decode("ascii", "replace")
@@ -96,7 +99,7 @@ def _read_ascii(path: str, max_bytes: int = -1) -> str:
 
 
 def read_url(text: str) -> str:
-    """The URL, unchanged. Raises AccessError, whose message leaves the password out."""
+    """Check the URL and return it. Raises AccessError, whose message omits the password."""
     try:
         url = urlsplit(text)
         is_valid = (
@@ -107,24 +110,24 @@ def read_url(text: str) -> str:
             and text.isprintable()
             and " " not in text
         )
-    except ValueError:  # of a host in brackets, of a port and of a name that IDNA does not know
+    except ValueError:  # for a host in brackets, for a port, and for a name that IDNA rejects
         is_valid = False
     if not is_valid:
         raise AccessError(
             f"{redact(text)!r} is not the address of a Prometheus,"
-            " expected one as in http://prometheus.monitoring:9090"
+            " expected a URL such as http://prometheus.monitoring:9090"
         )
     return text
 
 
 def read_tenant_header(text: str) -> tuple[str, str]:
-    """Name and value. Raises AccessError."""
+    """Parse NAME=VALUE. Raises AccessError."""
     header = _HEADER.fullmatch(text)
     if header is None:
         raise AccessError("expected NAME=VALUE, for example X-Scope-OrgID=team-a")
     if header["name"].lower() in _RESERVED_HEADERS:
         raise AccessError(
-            f"{header['name']} is no header of a tenant; put credentials into the bearer token"
+            f"{header['name']} is not a tenant header; put credentials into the bearer token"
             " file or into the URL"
         )
     return header["name"], header["value"]

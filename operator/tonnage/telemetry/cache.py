@@ -1,5 +1,5 @@
-"""The KV cache as vLLM measured it at its start: what its metrics say of it, and how a Prometheus
-that scrapes them is asked."""
+"""The KV cache size that vLLM measured at its start, from its metrics or from a Prometheus that
+scrapes them."""
 
 import re
 from collections import defaultdict
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.telemetry.pods import select_pods
-from tonnage.telemetry.series import Ask, Series
+from tonnage.telemetry.series import Query, Series
 
 CACHE_METRIC: Final = "vllm:cache_config_info"
-"""Value 1, the facts in its labels (vLLM 0.32.0, v1/metrics/loggers.py, log_metrics_info).
+"""Its value is 1, its labels have the facts (vLLM 0.32.0, v1/metrics/loggers.py, log_metrics_info).
 
-Label kv_cache_size_tokens has the tokens of one engine; num_gpu_blocks x block_size is another
-number for hybrid models.
+Label kv_cache_size_tokens is the tokens of one engine; for hybrid models num_gpu_blocks x
+block_size differs from it.
 """
 
 _OLDEST_SAMPLE_SECONDS: Final = 150.0
-"""Twice the usual scrape interval of a minute, and some: older samples speak of the past."""
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,14}")
+"""Somewhat more than twice the usual scrape interval of a minute: older samples are stale."""
+_POSITIVE_INT: Final = re.compile(r"[1-9][0-9]{0,14}")
 _NONE: Final = "None"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCache:
-    """Tokens of context that one replica's KV cache really holds.
+    """The measured size of one replica's KV cache, in tokens.
 
-    `blocks` of `block_tokens` are what vLLM made of it, None where it does not say. Where the
-    number of blocks was `overridden`, it tells nothing of the memory that was left.
+    `blocks` of `block_tokens` each are how vLLM divides it, None if unknown. If the number of
+    blocks was `overridden`, it says nothing about the free GPU memory.
     """
 
     kv_cache_tokens: int
@@ -48,7 +48,7 @@ class EngineCache:
 
 
 def read_engine(labels: Mapping[str, str]) -> EngineCache | None:
-    """What the labels of the metric say; None while the cache is not sized, or for nonsense."""
+    """Read the metric's labels; None if they are invalid, or while vLLM has not sized the cache."""
     tokens = _read_count(labels, "kv_cache_size_tokens")
     if tokens is None:
         return None
@@ -61,48 +61,48 @@ def read_engine(labels: Mapping[str, str]) -> EngineCache | None:
 
 
 def add_engines(engines: Iterable[EngineCache]) -> MeasuredCache:
-    """The cache of one replica: all of its engines."""
-    listed = tuple(engines)
-    blocks = [engine.blocks for engine in listed if engine.blocks is not None]
+    """Add the engines of one replica up."""
+    caches = tuple(engines)
+    blocks = [cache.blocks for cache in caches if cache.blocks is not None]
     return MeasuredCache(
-        sum(engine.tokens for engine in listed),
-        sum(blocks) if len(blocks) == len(listed) else None,
-        listed[0].block_tokens,
-        any(engine.overridden for engine in listed),
+        sum(cache.tokens for cache in caches),
+        sum(blocks) if len(blocks) == len(caches) else None,
+        caches[0].block_tokens,
+        any(cache.overridden for cache in caches),
     )
 
 
-def least_of_each(
+def smallest_cache_by_placement(
     caches: Mapping[str, MeasuredCache], placements: Mapping[str, str]
 ) -> Mapping[str, MeasuredCache]:
-    """By placement the replica that holds the least; both arguments are by pod, and pods of no
-    placement that is known do not count."""
-    found: dict[str, MeasuredCache] = {}
+    """The smallest cache of each placement. Both arguments are by pod; pods without a known
+    placement do not count."""
+    smallest: dict[str, MeasuredCache] = {}
     for pod, placement in placements.items():
         if pod in caches:
-            least = min(found.get(placement, caches[pod]), caches[pod], key=_tokens)
-            found[placement] = least
-    return found
+            cache = caches[pod]
+            smallest[placement] = min(smallest.get(placement, cache), cache, key=_tokens)
+    return smallest
 
 
 async def measure_caches(
-    ask: Ask, namespace: str, pods: Iterable[str]
+    ask: Query, namespace: str, pods: Iterable[str]
 ) -> Mapping[str, MeasuredCache]:
-    """The KV cache of each of these pods as vLLM sized it, by pod, as far as Prometheus knows."""
+    """Query the KV cache of these pods; by pod, without those that Prometheus does not know."""
     selector = select_pods(namespace, pods)
     if selector is None:
         return {}
-    # timestamp() keeps the labels and has the age of the sample, which a plain query hides.
+    # timestamp() keeps the labels and gives the age of the sample, which a plain query hides.
     return _read_caches(await ask(f"timestamp({CACHE_METRIC}{{{selector}}})") or ())
 
 
 def _read_caches(answer: Iterable[Series]) -> Mapping[str, MeasuredCache]:
-    """By pod, each with all of its engines."""
+    """The cache of each pod, the sum of its engines."""
     newest: dict[tuple[str, str], tuple[float, EngineCache]] = {}
     for pod, engine, sampled, cache in _fresh_series(answer):
-        # A container that was restarted leaves its old series behind for a while.
-        known = newest.get((pod, engine))
-        if known is None or (known[0], known[1].tokens) < (sampled, cache.tokens):
+        # The old series of a restarted container stays for a while.
+        current = newest.get((pod, engine))
+        if current is None or (current[0], current[1].tokens) < (sampled, cache.tokens):
             newest[pod, engine] = sampled, cache
     by_pod: dict[str, list[EngineCache]] = defaultdict(list)
     for (pod, _), (_, cache) in newest.items():
@@ -111,7 +111,7 @@ def _read_caches(answer: Iterable[Series]) -> Mapping[str, MeasuredCache]:
 
 
 def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, EngineCache]]:
-    """Pod, engine, sample time and cache of each series that is known and not stale."""
+    """Pod, engine, sample time and cache of each valid series that is not stale."""
     for series in answer:
         pod, cache, age = series.labels.get("pod"), read_engine(series.labels), series.age_seconds
         if pod is None or cache is None or age is None:
@@ -126,4 +126,4 @@ def _tokens(cache: MeasuredCache) -> int:
 
 def _read_count(labels: Mapping[str, str], name: str) -> int | None:
     text = labels.get(name, _NONE)
-    return int(text) if _COUNT.fullmatch(text) else None
+    return int(text) if _POSITIVE_INT.fullmatch(text) else None

@@ -1,7 +1,7 @@
-"""The KV cache as vLLM measured it, asked of the pods themselves where no Prometheus is known.
+"""The KV cache size that vLLM measured, from the pods themselves if there is no Prometheus.
 
-A pod runs an image of a user, so what it answers is read like anything hostile: within a deadline
-and a size, without following it anywhere, and what is not understood is no opinion.
+A pod runs a user's image, so its answer is untrusted: it has a deadline and a size limit, redirects
+are not followed, and an invalid answer counts as no answer.
 """
 
 import asyncio
@@ -19,90 +19,95 @@ from tonnage.telemetry.cache import CACHE_METRIC, MeasuredCache, add_engines, re
 from tonnage.telemetry.pods import ServingPod
 
 MAX_BYTES: Final = 1024 * 1024
-"""Largest page read. A real one has about 50 KB for each engine (tests/data/vllm-metrics)."""
+"""The largest page read. A real one has about 50 KB per engine (tests/data/vllm-metrics)."""
 
 LONGEST_LINE_BYTES: Final = 16 * 1024
-"""A real line has 1 KB. The parser takes ten seconds for one of 400 KB, and all stands still."""
+"""A real line has 1 KB. For a line of 400 KB the parser blocks the event loop for ten seconds."""
 
-_PAGES_AT_ONCE: Final = 8
-"""Of all objects together, so that pods which answer with large pages take a bounded memory."""
+_MAX_CONCURRENT_PAGES: Final = 8
+"""For all objects together; bounds the memory that large pages take."""
 
 TASK_NAME: Final = "tonnage-pod-metrics"
 
-_MOST_PODS: Final = 16
-"""Pods asked for one question; the others have their turn in the next ones."""
+_MAX_PODS: Final = 16
+"""The pods queried per call; later calls query the others."""
 
-_MOST_ENGINES: Final = 64
-_REMEMBERED: Final = 4096
-"""Starts of containers; the one asked of least recently is forgotten first."""
+_MAX_ENGINES: Final = 64
+_MAX_ANSWERS: Final = 4096
+"""Container starts in the cache; the least recently queried one is evicted first."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a start of a container told; None is nothing yet, and it is asked again at `again`."""
+class _PodAnswer:
+    """The answer of one container start. While `cache` is None, the pod is queried again at
+    `retry_at`."""
 
     cache: MeasuredCache | None
-    again: float
+    retry_at: float
 
 
 class PodMetrics:
-    """Asks each start of a container once: vLLM sizes its cache at the start and never again.
+    """Queries each container start once: vLLM sizes its cache only at the start.
 
-    Nobody waits for an answer: who asked is woken when there is one.
+    No caller waits for an answer; `wake` is called once there is one.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: OrderedDict[str, _Told] = OrderedDict()
-        self._asking: set[asyncio.Task[None]] = set()
-        self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
+        self._answers: OrderedDict[str, _PodAnswer] = OrderedDict()
+        self._queries: set[asyncio.Task[None]] = set()
+        self._pages = asyncio.Semaphore(_MAX_CONCURRENT_PAGES)
 
     async def measure_caches(
         self, pods: Iterable[ServingPod], wake: Callable[[], None]
     ) -> Mapping[str, MeasuredCache]:
-        """By pod, of those that have told so far."""
-        listed = tuple(pods)
-        due = [pod for pod in listed if pod.address is not None and self._is_due(pod)]
+        """The cache sizes of the pods that have answered, by pod; query the others."""
+        pods = tuple(pods)
+        due = [pod for pod in pods if pod.address is not None and self._is_due(pod)]
         if due:
-            self._begin(due[:_MOST_PODS], wake)
-        told = ((pod.name, self._told.get(pod.start)) for pod in listed)
-        return {name: one.cache for name, one in told if one is not None and one.cache is not None}
+            self._start_query(due[:_MAX_PODS], wake)
+        answers = ((pod.name, self._answers.get(pod.start)) for pod in pods)
+        return {
+            name: answer.cache
+            for name, answer in answers
+            if answer is not None and answer.cache is not None
+        }
 
     def _is_due(self, pod: ServingPod) -> bool:
-        told = self._told.get(pod.start)
-        return told is None or (told.cache is None and told.again <= self._clock())
+        answer = self._answers.get(pod.start)
+        return answer is None or (answer.cache is None and answer.retry_at <= self._clock())
 
-    def _begin(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
-        again = self._clock() + delays.POD_METRICS_RETRY
+    def _start_query(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
+        retry_at = self._clock() + delays.POD_METRICS_RETRY
         for pod in pods:
-            self._remember(pod, _Told(None, again))
-        task = asyncio.create_task(self._ask(pods, wake), name=TASK_NAME)
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+            self._remember(pod, _PodAnswer(None, retry_at))
+        task = asyncio.create_task(self._query(pods, wake), name=TASK_NAME)
+        self._queries.add(task)
+        task.add_done_callback(self._queries.discard)
 
-    async def _ask(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
+    async def _query(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
         options = aiohttp.ClientTimeout(total=delays.POD_METRICS)
         async with aiohttp.ClientSession(timeout=options, auto_decompress=False) as session:
             caches = await asyncio.gather(*(self._read(session, pod) for pod in pods))
-        told = [(pod, cache) for pod, cache in zip(pods, caches, strict=True) if cache is not None]
-        for pod, cache in told:
-            self._remember(pod, _Told(cache, 0.0))
-        if told:
+        sized = [(pod, cache) for pod, cache in zip(pods, caches, strict=True) if cache is not None]
+        for pod, cache in sized:
+            self._remember(pod, _PodAnswer(cache, 0.0))
+        if sized:
             wake()
 
     async def _read(self, session: aiohttp.ClientSession, pod: ServingPod) -> MeasuredCache | None:
         async with self._pages:
             return read_page(await _fetch(session, pod.address))
 
-    def _remember(self, pod: ServingPod, told: _Told) -> None:
-        self._told[pod.start] = told
-        self._told.move_to_end(pod.start)
-        while len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+    def _remember(self, pod: ServingPod, answer: _PodAnswer) -> None:
+        self._answers[pod.start] = answer
+        self._answers.move_to_end(pod.start)
+        while len(self._answers) > _MAX_ANSWERS:
+            self._answers.popitem(last=False)
 
 
 async def _fetch(session: aiohttp.ClientSession, address: str | None) -> bytes:
-    """The page; empty where there is none, or none that is read."""
+    """Fetch the page; empty on any error, or if the page is too large."""
     try:
         async with session.get(
             f"http://{address}/metrics",
@@ -120,18 +125,18 @@ async def _fetch(session: aiohttp.ClientSession, address: str | None) -> bytes:
 
 
 def read_page(page: bytes) -> MeasuredCache | None:
-    """The cache by a page of vLLM's metrics: of a hundred metrics only the lines of one are parsed.
+    """Read the cache size from a page of vLLM's metrics; None if the page has no valid one.
 
-    None where the page has none, or none that can be.
+    Of a hundred metrics it parses only the lines of one.
     """
     prefix = CACHE_METRIC.encode() + b"{"
     lines = [line for line in page.splitlines() if line.startswith(prefix)]
-    if not 0 < len(lines) <= _MOST_ENGINES or max(map(len, lines)) > LONGEST_LINE_BYTES:
+    if not 0 < len(lines) <= _MAX_ENGINES or max(map(len, lines)) > LONGEST_LINE_BYTES:
         return None
     text = b"\n".join(lines).decode(errors="replace") + "\n"
     try:
         families = tuple(text_string_to_metric_families(text))
-    except (ValueError, LookupError):  # the parser cuts lines at characters that may be missing
+    except (ValueError, LookupError):  # the parser expects characters that may be missing
         return None
     samples = (sample for family in families for sample in family.samples)
     engines = [read_engine(sample.labels) for sample in samples if sample.name == CACHE_METRIC]

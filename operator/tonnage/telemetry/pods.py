@@ -1,4 +1,4 @@
-"""Pods that serve: where they are asked themselves, and how a question to Prometheus names them."""
+"""Serving pods: their addresses, and how a query to Prometheus selects them."""
 
 import re
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class ServingPod:
-    """A pod that answers; `start` names this start of its container, `address` (host:port) is where
-    it listens, None while it has none."""
+    """A serving pod. `start` identifies this start of its container; `address` (host:port) is where
+    it listens, None while it has no IP."""
 
     name: str
     start: str
@@ -19,9 +19,9 @@ class ServingPod:
 
 
 def select_pods(namespace: str, pods: Iterable[str]) -> str | None:
-    """Matchers of exactly these pods, to stand in braces; None where there are none.
+    """Matchers of exactly these pods, to be put in braces; None if there are none.
 
-    What is no name of a pod is left out: it could end the matcher and ask for something else.
+    Omits invalid pod names, which could end the matcher and inject a query.
     """
     names = [name.replace(".", r"\\.") for name in pods if _POD_NAME.fullmatch(name)]
     return f'namespace="{namespace}",pod=~"{"|".join(names)}"' if names else None

@@ -1,8 +1,8 @@
-"""Instant queries to a Prometheus, or to what speaks like one (Thanos, Mimir, VictoriaMetrics).
+"""Instant queries to a Prometheus or a compatible server (Thanos, Mimir, VictoriaMetrics).
 
-That server may be absent, slow or hostile, and nothing that runs depends on it. So each question
-has one deadline and a bound on its bytes, its credentials go to one address only, and no message
-quotes what came: a server may repeat the credentials that it received.
+The server may be absent, slow or hostile, and no replica depends on it. So each query has one
+deadline and a limit on the answer's bytes, credentials go to one address only, and no message
+quotes the answer: a server may repeat the credentials that it received.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from tonnage.telemetry.series import NotUnderstoodError, Series, read_vector
 _log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
-"""A series of vllm:cache_config_info has 2 KB, so this is a thousand engines. JSON of this size can
-take twenty times as much memory, and `_THREADS` answers may arrive at once."""
+"""A thousand engines: a series of vllm:cache_config_info has 2 KB. JSON of this size can take
+twenty times as much memory, and `_THREADS` answers may arrive at once."""
 
 _THREADS: Final = 4
-"""The client blocks, so this many questions run at once; no more can hang on a server."""
+"""The client blocks, so this many queries run concurrently; no more can hang on a server."""
 
 _WHOLE_ANSWERS_ONLY: Final = {"partial_response": "false", "deny_partial_response": "1"}
-"""Thanos and VictoriaMetrics, each by its own parameter, leave out what they cannot reach and only
-warn; replicas would look missing. Prometheus and Mimir ignore both."""
+"""By default Thanos and VictoriaMetrics omit series that they cannot reach, and only warn; replicas
+would seem to be missing. Each has its own parameter. Prometheus and Mimir ignore both."""
 
 _QUERY_STATUSES: Final = frozenset({400, 413, 414, 422, 431})
-"""Of Prometheus, and of proxies that find a question too long: one about very many pods."""
+"""From Prometheus, and from proxies that reject a long query, one for very many pods."""
 
 _QUERY_ERRORS: Final = frozenset({"bad_data", "execution", "timeout", "canceled"})
-"""errorType of Prometheus 3.5 (web/api/v1/api.go) where the query is at fault, not the server."""
+"""errorType of Prometheus 3.5 (web/api/v1/api.go) if the query is at fault, not the server."""
 
 
 class QueryOutcome(StrEnum):
-    """The outcome of one question, as logs and metrics show it."""
+    """The outcome of one query, as logs and metrics show it."""
 
     ANSWERED = "answered"
     QUERY_REFUSED = "query_refused"
@@ -72,11 +72,11 @@ class QueryOutcome(StrEnum):
 _SERVER_IS_UP: Final = frozenset(
     {QueryOutcome.ANSWERED, QueryOutcome.QUERY_REFUSED, QueryOutcome.TOO_LARGE}
 )
-"""Another question may well succeed; after any other outcome it would fail likewise."""
+"""Another query may succeed; after any other outcome it would fail too."""
 
 
 class UnansweredError(Exception):
-    """A question has no answer; the message is the operator's own and quotes nothing."""
+    """A query has no valid answer; the message is the operator's own and quotes nothing."""
 
     def __init__(self, outcome: QueryOutcome, message: str) -> None:
         super().__init__(message)
@@ -84,9 +84,9 @@ class UnansweredError(Exception):
 
 
 class PrometheusSource:
-    """Asks one Prometheus; while that one fails, one question per `retry_seconds`.
+    """Queries one Prometheus; while it fails, sends one query per `retry_seconds`.
 
-    `count` receives the outcome of each question. `clock` gives Unix time, `monotonic` a time that
+    `count` receives the outcome of each query. `clock` gives Unix time, `monotonic` a time that
     never goes back, both in seconds.
     """
 
@@ -110,7 +110,7 @@ class PrometheusSource:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tonnage-prometheus")
 
     async def ask(self, query: str) -> tuple[Series, ...] | None:
-        """The answer to an instant query; None when no valid one comes in time. Implements Ask."""
+        """Send an instant query; None if no valid answer arrives in time. Implements Ask."""
         if not self._admits():
             self._count(QueryOutcome.HELD_BACK)
             return None
@@ -123,8 +123,8 @@ class PrometheusSource:
         return series
 
     def _admits(self) -> bool:
-        """The circuit breaker: whether to ask now. A question that tries a Prometheus that failed
-        holds back the others until it has an answer."""
+        """The circuit breaker: whether to query now. While one query tries a failed Prometheus, the
+        others are held back."""
         if self._retry_at is not None:
             if self._monotonic() < self._retry_at:
                 return False
@@ -143,24 +143,25 @@ class PrometheusSource:
             return
         self._retry_at = None
         if outcome is not QueryOutcome.ANSWERED:
-            _log.debug("Prometheus refused a question", extra=details)
+            _log.debug("Prometheus rejected a query", extra=details)
         if was_open:
             _log.info("Prometheus answers again", extra={"url": self._access.address})
 
     async def _ask_in_thread(self, query: str) -> tuple[Series, ...]:
-        """Raises UnansweredError, at the deadline at the latest; then the thread returns too."""
+        """Query in a thread. Raises UnansweredError, at the deadline at the latest, when the thread
+        ends too."""
         connection = CancellableSocket()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 return await loop.run_in_executor(self._threads, self._answer, connection, query)
         except TimeoutError:
-            raise UnansweredError(QueryOutcome.TIMEOUT, "no answer in time") from None
+            raise UnansweredError(QueryOutcome.TIMEOUT, "the query timed out") from None
         finally:
             connection.cancel()
 
     def _answer(self, connection: "CancellableSocket", query: str) -> tuple[Series, ...]:
-        """Blocks. Raises UnansweredError, whatever went wrong."""
+        """Query and block. Raises UnansweredError for any failure."""
         try:
             return read_vector(self._fetch(connection, query), self._clock())
         except AccessError as error:
@@ -168,17 +169,19 @@ class PrometheusSource:
         except NotUnderstoodError as error:
             raise UnansweredError(QueryOutcome.NOT_UNDERSTOOD, str(error)) from None
         except SSLError:
-            reason = "it speaks no TLS, or its certificate is not trusted"
+            reason = "the server does not speak TLS, or its certificate is not trusted"
             raise UnansweredError(QueryOutcome.TLS, reason) from None
         except (Timeout, ReadTimeout):
-            raise UnansweredError(QueryOutcome.TIMEOUT, "no answer in time") from None
-        except (ValueError, KeyError, TypeError, RecursionError):  # of the client, for other JSON
-            raise UnansweredError(QueryOutcome.NOT_UNDERSTOOD, "not Prometheus' JSON") from None
+            raise UnansweredError(QueryOutcome.TIMEOUT, "the query timed out") from None
+        except (ValueError, KeyError, TypeError, RecursionError):  # from the client, for other JSON
+            reason = "the answer is not Prometheus' JSON"
+            raise UnansweredError(QueryOutcome.NOT_UNDERSTOOD, reason) from None
         except (OSError, HTTPError, HTTPException):
-            raise UnansweredError(QueryOutcome.UNREACHABLE, "no connection, or it broke") from None
+            reason = "cannot connect, or the connection broke"
+            raise UnansweredError(QueryOutcome.UNREACHABLE, reason) from None
 
     def _fetch(self, connection: "CancellableSocket", query: str) -> Any:
-        """The raw result. Questions share nothing: no connection, no cookie, no token."""
+        """The raw result. Queries share nothing: no connection, no cookie, no token."""
         address, seconds = self._access.address, self._deadline_seconds
         with Session() as session:
             session.trust_env = False  # neither ~/.netrc nor REQUESTS_CA_BUNDLE counts
@@ -193,8 +196,8 @@ class PrometheusSource:
             )
             client = PrometheusConnect(url=address, session=session)
             adapter = BoundedAdapter(connection, self._access.tls())
-            # The client has mounted an adapter of its own at the address, which a URL with "/../"
-            # or a name in Unicode misses, as requests rewrites it: leave no unbounded adapter.
+            # The client mounts its own adapter at the address. requests rewrites a URL with "/../"
+            # or a Unicode name, so such a URL misses that adapter: replace all of them.
             for prefix in tuple(session.adapters):
                 session.mount(prefix, adapter)
             params = {"timeout": f"{seconds:g}s", **_WHOLE_ANSWERS_ONLY}
@@ -202,10 +205,10 @@ class PrometheusSource:
 
 
 class CancellableSocket:
-    """The socket that one thread blocks on, and that another thread shuts down.
+    """A socket that one thread blocks on and another thread shuts down.
 
-    The timeout of a socket starts anew with each byte, so a server that trickles outlasts it.
-    Before there is a socket, the resolver has its own timeout, and connecting has the deadline.
+    A socket's timeout restarts with each byte, so a server that trickles outlasts it. Before there
+    is a socket, the resolver has its own timeout, and connecting has the deadline.
     """
 
     def __init__(self) -> None:
@@ -218,13 +221,13 @@ class CancellableSocket:
         with self._lock:
             if self._is_cancelled:
                 connected.close()
-                raise ConnectionAbortedError("the question is cancelled")
+                raise ConnectionAbortedError("the query is cancelled")
             # TLS moves the file descriptor into another object; a duplicate stays usable.
             self._duplicate = connected.dup()
         return connected
 
     def cancel(self) -> None:
-        """End all reading and writing on the socket, at once and from now on."""
+        """Shut the socket down, now or as soon as it is attached."""
         with self._lock:
             self._is_cancelled = True
             if self._duplicate is not None:
@@ -235,8 +238,8 @@ class CancellableSocket:
 class BoundedAdapter(HTTPAdapter):
     """Sends one request on a socket that `connection` can cancel, and reads a bounded answer.
 
-    Raises UnansweredError for an answer that is too large or no success. It follows no redirect,
-    which would carry the credentials to another address.
+    Raises UnansweredError for an answer that is too large or not successful. It follows no
+    redirect, which would send the credentials to another address.
     """
 
     def __init__(self, connection: CancellableSocket, tls: ssl.SSLContext) -> None:
@@ -245,12 +248,12 @@ class BoundedAdapter(HTTPAdapter):
         super().__init__(pool_connections=1, pool_maxsize=1)
 
     def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
-        """Add our TLS context, also for a proxy."""
+        """Add the adapter's TLS context, for a proxy too."""
         host, pool = super().build_connection_pool_key_attributes(*args, **kwargs)
         return host, {**pool, "ssl_context": self._tls}
 
     def cert_verify(self, *_: object, **__: object) -> None:
-        """Load no other CAs: the context has its own, and requires a certificate."""
+        """Load no other CAs: the context has its own and requires a certificate."""
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         """Attach the pool's sockets as they connect, before TLS and before any byte is sent."""
@@ -261,8 +264,8 @@ class BoundedAdapter(HTTPAdapter):
         pool.ConnectionCls = type(base.__name__, (base,), members)
         return pool
 
-    def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]  # the options are requests' own, handed on as they come
-        """Send it, and read the answer to its end or to the bound. Nothing is decompressed."""
+    def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]  # the options are requests' own, passed on unchanged
+        """Send the request, and read the answer up to the limit. Nothing is decompressed."""
         response = super().send(request, **{**options, "stream": True})
         with closing(response):
             body = response.raw.read(MAX_ANSWER_BYTES + 1, decode_content=False)
@@ -271,19 +274,19 @@ class BoundedAdapter(HTTPAdapter):
         if response.status_code != 200:
             raise refusal(response.status_code, body)
         response.raw = BytesIO(body)
-        # JSON is UTF-8; requests would try what the server names, and some charsets take minutes.
+        # JSON is UTF-8; requests would use the server's charset, and some charsets take minutes.
         response.encoding = "utf-8"
         return response
 
 
 class _ErrorBody(msgspec.Struct):
-    """What Prometheus answers when a query fails."""
+    """The body of Prometheus' answer to a query that fails."""
 
     errorType: str = ""  # noqa: N815 - the name in Prometheus' JSON
 
 
 def refusal(status: int, body: bytes) -> UnansweredError:
-    """What an answer without success means, by its status and by Prometheus' own error."""
+    """Classify an unsuccessful answer by its status and by Prometheus' own error."""
     message = f"status {status}"
     if 300 <= status < 400:
         return UnansweredError(QueryOutcome.REDIRECTED, f"{message} is not followed")

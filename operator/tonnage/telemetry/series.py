@@ -1,6 +1,6 @@
-"""The answer of a Prometheus as numbers: either the operator understands all of it, or none counts.
+"""The series of a Prometheus' answer. An answer that is not valid as a whole is rejected.
 
-An answer that is missing is None and means "unknown"; it never stands for zero.
+A missing answer is None and means "unknown"; it never means zero.
 """
 
 import math
@@ -12,15 +12,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 MAX_CLOCK_GAP_SECONDS: Final = 60.0
-"""Clocks of one cluster differ by less. An answer from another time is a cache's, or a lie."""
+"""Clocks of one cluster differ by less. An answer from another time is cached or forged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One series of an instant query: its value at `evaluated`, Unix time by Prometheus' clock.
 
-    The value is None where it is NaN (a quantile of nothing) or infinite: unknown, which is not the
-    same as a series that is missing.
+    The value is None if it is NaN (a quantile of no observations) or infinite: unknown, which
+    differs from a missing series.
     """
 
     labels: Mapping[str, str]
@@ -29,23 +29,23 @@ class Series:
 
     @property
     def age_seconds(self) -> float | None:
-        """Of `timestamp(...)`: the age of the sample; None where the value is unknown."""
+        """The age of the sample, for a query of `timestamp(...)`; None if the value is unknown."""
         return None if self.value is None else self.evaluated - self.value
 
 
-Ask: TypeAlias = Callable[[str], Awaitable[tuple[Series, ...] | None]]
-"""Asks an instant query. Never raises, and returns within the deadline: None is "unknown".
+Query: TypeAlias = Callable[[str], Awaitable[tuple[Series, ...] | None]]
+"""Sends an instant query. Never raises, and returns within the deadline: None means "unknown".
 
-An empty answer is known: Prometheus has no such series.
+An empty answer is an answer: Prometheus has no such series.
 """
 
 
 async def no_prometheus(query: str) -> None:
-    """Implements Ask where the operator has no Prometheus."""
+    """Implement Ask for an operator without Prometheus."""
 
 
 class NotUnderstoodError(ValueError):
-    """The answer is not what Prometheus says to an instant query; the message quotes nothing."""
+    """The answer is not one to an instant query; the message quotes nothing."""
 
 
 class _Sample(msgspec.Struct):
@@ -56,9 +56,9 @@ class _Sample(msgspec.Struct):
 
 
 def read_vector(result: Any, now: float) -> tuple[Series, ...]:
-    """The series of an answer that came at `now`, Unix time. Raises NotUnderstoodError.
+    """Read the series of an answer that arrived at `now`, Unix time. Raises NotUnderstoodError.
 
-    One invalid series spoils the answer: without it a replica would look missing.
+    One invalid series invalidates the answer: to skip it would make a replica seem to be missing.
     """
     try:
         samples = msgspec.convert(result, list[_Sample])
@@ -72,10 +72,10 @@ def read_vector(result: Any, now: float) -> tuple[Series, ...]:
 def _read_series(sample: _Sample, now: float) -> Series:
     evaluated, text = sample.value
     if not abs(evaluated - now) <= MAX_CLOCK_GAP_SECONDS:  # not >, which would let NaN pass
-        raise NotUnderstoodError("the answer is more than a minute away from the operator's clock")
+        raise NotUnderstoodError("the answer's time is over a minute off the operator's clock")
     try:
         value = float(text)
     except ValueError:
-        raise NotUnderstoodError("a value is no number") from None
+        raise NotUnderstoodError("a value is not a number") from None
     labels = MappingProxyType(sample.metric)
     return Series(labels, value if math.isfinite(value) else None, evaluated)

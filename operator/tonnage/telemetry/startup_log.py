@@ -1,8 +1,8 @@
-"""Why vLLM did not start, in its own words, from the end of its container's log, and what memory
-it lacked by them.
+"""Why vLLM failed to start, in vLLM's words, from the end of its container's log, and the GPU
+memory that it lacked.
 
-The termination message is not enough: it keeps 2 KiB, and in the memory cases vLLM prints the
-cause 4 to 10 KB before its last line ("Engine core initialization failed. See root cause above").
+The termination message is not enough: it keeps 2 KiB, and for memory errors vLLM prints the cause
+4 to 10 KB before its last line ("Engine core initialization failed. See root cause above").
 """
 
 import re
@@ -17,8 +17,8 @@ from tonnage.api.schema import ApiModel
 from tonnage.catalog.data_files import read_data_file
 from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
 
-MAX_WORDS: Final = 500
-"""Characters of vLLM's words that are kept."""
+MAX_CHARACTERS: Final = 500
+"""Longest excerpt of vLLM's log that is kept, in characters."""
 
 _MAX_LINE: Final = 4096
 _PREFIX: Final = re.compile(
@@ -29,17 +29,17 @@ _EXCEPTION: Final = re.compile(
 )
 _UNIT_BYTES: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT: Final = re.compile(r"[0-9]{1,7}(\.[0-9]{1,4})?")
-"""No device has more, and more digits are none of vLLM's."""
+"""No device has more memory, and vLLM prints no more digits."""
 
-_UNTELLING: Final = re.compile(r"root cause|validation errors? for ")
+_POINTER: Final = re.compile(r"root cause|validation errors? for ")
 
 
 @dataclass(frozen=True, slots=True)
 class LogCause:
-    """The line that tells why a start failed; `reason` is None where no known rule matches."""
+    """The line with the cause of a failed start; `reason` is None if no rule matches."""
 
     reason: Reason | None
-    words: str
+    message: str
 
 
 class _Rule(ApiModel):
@@ -52,20 +52,22 @@ class _Rule(ApiModel):
 
 
 def find_cause(log: str) -> LogCause | None:
-    """The most telling line of a failed start's log; None when no line looks like an error."""
+    """Find the line with the cause in the log of a failed start; None if no line is an error."""
     lines = [_PREFIX.sub("", line[:_MAX_LINE]) for line in log.splitlines()]
     for rule, pattern in _rules():
         for line in lines:
             if pattern.search(line):
                 return LogCause(rule.reason, _shorten(line))
     exceptions = [line for line in lines if _EXCEPTION.match(line)]
-    telling = [line for line in exceptions if not _UNTELLING.search(line)] or exceptions
-    return LogCause(None, _shorten(telling[-1])) if telling else None
+    causes = [line for line in exceptions if not _POINTER.search(line)] or exceptions
+    return LogCause(None, _shorten(causes[-1])) if causes else None
 
 
 def read_shortfall(words: str) -> MemoryShortfall | None:
-    """What a start lacked by vLLM's words, as `find_cause` gives them; None where that was not
-    memory of a GPU. An amount that is none (too long, negative) is not known."""
+    """Read the GPU memory that a start lacked from the words that `find_cause` returns.
+
+    None if it lacked none. An invalid amount (too long, negative) is unknown.
+    """
     for rule, pattern in _rules():
         if pattern.search(words):
             kind = rule.ran_short_of
@@ -75,10 +77,10 @@ def read_shortfall(words: str) -> MemoryShortfall | None:
 
 
 def _read_bytes(pattern: str | None, words: str) -> int | None:
-    found = re.search(pattern, words) if pattern else None
-    if found is None or not _AMOUNT.fullmatch(found["amount"]):
+    match = re.search(pattern, words) if pattern else None
+    if match is None or not _AMOUNT.fullmatch(match["amount"]):
         return None
-    return round(float(found["amount"]) * _UNIT_BYTES[found["unit"]])
+    return round(float(match["amount"]) * _UNIT_BYTES[match["unit"]])
 
 
 @lru_cache(maxsize=1)
@@ -89,4 +91,4 @@ def _rules() -> tuple[tuple[_Rule, re.Pattern[str]], ...]:
 
 def _shorten(line: str) -> str:
     words = " ".join(line.split()).removeprefix("Value error, ")
-    return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 3] + "..."
+    return words if len(words) <= MAX_CHARACTERS else words[: MAX_CHARACTERS - 3] + "..."

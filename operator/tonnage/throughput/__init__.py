@@ -1,1 +1,1 @@
-"""How fast and at what price: a roofline with effective, not peak, figures. Always an estimate."""
+"""Estimate speed and cost by a roofline with effective, not peak, figures."""

@@ -1,4 +1,4 @@
-"""The effective figures behind the estimate, from the catalogue's data file."""
+"""The effective figures of the estimate, from the catalogue's data file."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -9,34 +9,34 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from tonnage.catalog.data_files import read_data_file
-from tonnage.catalog.engine import parse_version
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Release
+from tonnage.catalog.vllm.releases import parse_version
 from tonnage.checkpoint.model import Quantization
-from tonnage.fit.precision import weight_format
+from tonnage.fit.weights.precision import weight_format
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class Entry(BaseModel):
-    """A piece of the data file; its fields are explained there, with formula and sources."""
+class ThroughputDataModel(BaseModel):
+    """A part of the data file, which explains its fields with formulas and sources."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Bands(Entry):
+class Bands(ThroughputDataModel):
     """Relative uncertainty of estimates for models without and with experts.
 
-    What was measured lay within it, as a share of the estimate, for four of five records.
+    Four of five measurements are within this share of the estimate.
     """
 
     dense: Share
     experts: Share
 
 
-class Figures(Entry):
-    """What an architecture reaches of its peak, and what each layer costs beside.
+class Figures(ThroughputDataModel):
+    """The shares of its peaks that an architecture reaches, and the fixed costs of each layer.
 
     `compute_efficiency` is by precision (bf16, fp8, fp4).
     """
@@ -51,8 +51,8 @@ class Figures(Entry):
     source: str
 
 
-class EngineGeneration(Entry):
-    """How an engine before some release differs from today's."""
+class EngineGeneration(ThroughputDataModel):
+    """The figures of engine releases before `before`, relative to current ones."""
 
     before: Release
     layer_factor: Annotated[float, Field(ge=1)]
@@ -61,8 +61,8 @@ class EngineGeneration(Entry):
     source: str
 
 
-class ExpandedFormat(Entry):
-    """Quantised weights for which these architectures have no kernels: every step expands them."""
+class ExpandedFormat(ThroughputDataModel):
+    """Formats without kernels on `archs`: every step expands these quantised weights."""
 
     archs: tuple[str, ...]
     weight_formats: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class ExpandedFormat(Entry):
     source: str
 
     def covers(self, arch: str, version: str, architecture: str) -> bool:
-        """Whether this holds on that device, in that release, for that model class."""
+        """Return whether this applies to a device, a release and a model class."""
         if architecture in self.except_architectures:
             return False
         if self.before is not None and parse_version(version) >= parse_version(self.before):
@@ -80,8 +80,8 @@ class ExpandedFormat(Entry):
         return any(fnmatchcase(arch, pattern) for pattern in self.archs)
 
 
-class ThroughputData(Entry):
-    """throughput.yaml."""
+class ThroughputData(ThroughputDataModel):
+    """The content of throughput.yaml."""
 
     compiled: date
     link_efficiency: Share
@@ -95,35 +95,35 @@ class ThroughputData(Entry):
     accelerators: Mapping[str, Figures]
 
     def figures(self, accelerator: Accelerator) -> Figures | None:
-        """The accelerator's own figures, else its architecture's, None when neither is known."""
+        """Return the figures of the accelerator, else of its architecture, None without either."""
         return self.accelerators.get(accelerator.id) or self.architectures.get(accelerator.arch)
 
     def older_engine(self, version: str) -> EngineGeneration | None:
-        """The generation that a release belongs to, None for today's."""
-        numbers = parse_version(version)
+        """Return the generation of an older release, None for current ones."""
+        parsed = parse_version(version)
         return next(
-            (engine for engine in self.older_engines if numbers < parse_version(engine.before)),
+            (engine for engine in self.older_engines if parsed < parse_version(engine.before)),
             None,
         )
 
     def expands(
         self, arch: str, version: str, loaded: Quantization | None, architecture: str
     ) -> bool:
-        """Whether every step expands such weights before it can use them."""
+        """Return whether every step expands weights of the format `loaded` before use."""
         if loaded is None:
             return False
-        stored = weight_format(loaded)
+        loaded_format = weight_format(loaded)
         return any(
             entry.covers(arch, version, architecture)
             for entry in self.expanded
-            if stored in entry.weight_formats or loaded.method in entry.methods
+            if loaded_format in entry.weight_formats or loaded.method in entry.methods
         )
 
 
 @lru_cache(maxsize=1)
 def load_throughput_data() -> ThroughputData:
-    """The figures that come with this package, read once.
+    """Return the figures in this package, cached.
 
-    Raises pydantic.ValidationError when the data file breaks its layout.
+    Raises pydantic.ValidationError for an invalid data file.
     """
     return ThroughputData.model_validate(read_data_file("throughput.yaml"))

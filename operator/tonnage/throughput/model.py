@@ -1,11 +1,11 @@
-"""What the estimate is asked and what it gives."""
+"""The input and the result of the estimate."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one replica has to serve: typical requests, and how many of them at once."""
+    """The load of one replica: the tokens of a typical request, and concurrent requests."""
 
     input_tokens: int
     output_tokens: int
@@ -14,12 +14,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputEstimate:
-    """Generated tokens a second of one replica under the workload, and the latencies behind it.
+    """The generated tokens per second of one replica under the workload, and its latencies.
 
-    `time_to_first_token_seconds` is the mean over requests that arrive at random moments while the
-    demanded number of them is in the system, `time_per_output_token_seconds` the mean between two
-    tokens of a request. `batch` is the number of requests held at once, `band` the relative
-    uncertainty of tokens a second and of the time between two (0.4: +/-40 %).
+    `time_to_first_token_seconds` is the mean over requests that arrive at random times while the
+    demanded number of requests is in the system, `time_per_output_token_seconds` the mean between
+    two tokens of a request. `batch` is the number of running requests, `band` the relative
+    uncertainty of tokens per second and of the time between two tokens (0.4: +/-40 %).
     """
 
     tokens_per_second: float

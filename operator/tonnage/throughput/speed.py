@@ -1,26 +1,27 @@
-"""How fast one GPU of a replica is, as far as it gets of its peaks."""
+"""Derive the effective speeds of one GPU of a replica from its peaks."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.catalog.engine import EngineRelease
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Quantization
 from tonnage.fit.model import Parallelism
 from tonnage.throughput.figures import Bands, Figures, ThroughputData
 
-_TODAY: Final = (1.0, 1.0)
+_CURRENT_ENGINE: Final = (1.0, 1.0)
+"""Layer factor and compute factor of current releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Effective speeds of one GPU in its group.
 
-    `read` is bytes a second, `compute` operations a second in linear layers, `expert_compute` in
-    experts and `attention` in attention, `links` bytes a second to the group's other GPUs (None
-    where there are none). Seconds: of every layer, of a layer's experts beside, of a collective
-    operation, and of a request in every step. `weight_reads` is how often memory is passed over
-    for each byte of weights. `band` is how far off all this may be.
+    `read` is bytes per second; `compute`, `expert_compute` and `attention` are operations per
+    second in linear layers, experts and attention; `links` is bytes per second to the group's other
+    GPUs, None without any. Fixed seconds per step: of a layer, additional ones of a layer with
+    experts, of a collective operation, and of a request. `weight_reads` is the memory reads per
+    byte of weights. `band` is the uncertainty of the estimate.
     """
 
     read: float
@@ -45,23 +46,23 @@ def device_speed(
     share: float,
     data: ThroughputData,
 ) -> Speed | None:
-    """The speed of a device that is `share` of a GPU, for a model class whose weights lie in
-    memory as `loaded`.
+    """Return the speed of a device with `share` of a GPU, for a model class with weights in the
+    format `loaded`.
 
-    None when the catalogue lacks the accelerator's bandwidth, operations, links or figures.
+    Returns None when the catalogue lacks the accelerator's bandwidth, operations, links or figures.
     """
     figures, bandwidth = data.figures(accelerator), accelerator.memory_bandwidth
     if figures is None or bandwidth is None or accelerator.bf16_flops is None:
         return None
-    links = _links(accelerator, parallelism, data)
+    links = _find_link_speed(accelerator, parallelism, data)
     if links is None and parallelism.tensor * parallelism.data > 1:
         return None
     engine = data.older_engine(release.version)
     layer_factor, compute_factor = (
-        (engine.layer_factor, engine.compute_factor) if engine else _TODAY
+        (engine.layer_factor, engine.compute_factor) if engine else _CURRENT_ENGINE
     )
     expands = data.expands(accelerator.arch, release.version, loaded, architecture)
-    compute = share * compute_factor * _linear_operations(accelerator, loaded, figures, data)
+    compute = share * compute_factor * _find_compute_speed(accelerator, loaded, figures, data)
     return Speed(
         read=share * bandwidth * figures.bandwidth_efficiency,
         compute=compute,
@@ -77,17 +78,17 @@ def device_speed(
     )
 
 
-def _linear_operations(
+def _find_compute_speed(
     accelerator: Accelerator,
     loaded: Quantization | None,
     figures: Figures,
     data: ThroughputData,
 ) -> float:
-    """Operations a second of the matrix units in the precision that they multiply these weights in.
+    """Return the operations per second of the matrix units in the precision of the weights.
 
-    Weights that they cannot multiply are expanded to 16 bits on their way, which costs some.
+    Kernels expand weights of other precisions to 16 bits, which reduces the speed.
     """
-    assert accelerator.bf16_flops is not None, "device_speed has asked"
+    assert accelerator.bf16_flops is not None, "device_speed checks this"
     efficiency = figures.compute_efficiency
     if loaded is None or loaded.weight_bits == 16:
         return accelerator.bf16_flops * efficiency["bf16"]
@@ -98,10 +99,10 @@ def _linear_operations(
     return accelerator.bf16_flops * efficiency["bf16"] * data.weight_only_efficiency
 
 
-def _links(
+def _find_link_speed(
     accelerator: Accelerator, parallelism: Parallelism, data: ThroughputData
 ) -> float | None:
-    """What a GPU sends to its group; of a mesh only the links among the group's members count."""
+    """Return the bytes per second from a GPU to its group; in a mesh, only over its own links."""
     peers = parallelism.tensor * parallelism.data - 1
     if not peers or accelerator.link_bandwidth is None or accelerator.pair_bandwidth is None:
         return None

@@ -1,15 +1,15 @@
-"""Seconds of one step of the engine: some requests get a token each, some prompt is read.
+"""Estimate the seconds of one engine step, which decodes requests and prefills prompt tokens.
 
-Algorithm. Continuous batching puts decoding requests and pieces of prompts into the same step:
+Algorithm. Continuous batching puts decoding requests and chunks of prompts into the same step:
 
     step = weights read / bandwidth + linear operations / speed of the precision
-         + KV cache read / bandwidth (or the operations on it, where those take longer)
+         + KV cache read / bandwidth (or the operations on it, if they take longer)
          + attention of the prompts' tokens + layers x their fixed cost
          + bytes sent to the group / links + requests x the host's cost of each
 
-Weights are read once for all tokens of the step, experts as far as some token is sent there; all
-else grows evenly with requests and tokens. The terms add up: the operations of a layer wait for
-each other, and the sum met measurements better than the largest term.
+A step reads weights once for all tokens, and only the experts that receive a token; the other terms
+are linear in requests and tokens. The terms add up, as the operations of a layer wait for each
+other; measurements match the sum better than the largest term.
 """
 
 from dataclasses import dataclass
@@ -26,30 +26,30 @@ _COLLECTIVES_PER_LAYER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What a step of one pipeline stage takes, on each of its GPUs.
+    """The costs of a step of one pipeline stage, on each of its GPUs.
 
-    `weights_read` is the speed at which weights are read, in bytes a second. Seconds: of any step,
-    of each token in it, of each decoding request beside, of each token of a prompt beside.
+    `weight_read_speed` is in bytes per second. Seconds: of each step, of each token in it, and
+    additional ones of each decoding request and of each prompt token.
     """
 
     work: TokenWork
     account: MemoryAccount
     gpus: int
-    weights_read: float
+    weight_read_speed: float
     fixed_seconds: float
     token_seconds: float
     request_seconds: float
     prompt_token_seconds: float
 
     def seconds(self, requests: float, prompt_tokens: float) -> float:
-        """Seconds of a step in which so many requests get a token and so much prompt is read.
+        """Return the seconds of a step with this many decoding requests and prompt tokens.
 
-        Counted over all data-parallel ranks of the replica.
+        Both are sums over all data-parallel ranks of the replica.
         """
         tokens = requests + prompt_tokens
         weights = self.work.weight_bytes(self.account, self.gpus, tokens)
         return (
-            weights / self.weights_read
+            weights / self.weight_read_speed
             + self.fixed_seconds
             + tokens * self.token_seconds
             + requests * self.request_seconds
@@ -58,62 +58,65 @@ class StepTime:
 
 
 def time_steps(
-    work: TokenWork, account: MemoryAccount, split: Parallelism, speed: Speed, demand: Demand
+    work: TokenWork, account: MemoryAccount, parallelism: Parallelism, speed: Speed, demand: Demand
 ) -> StepTime:
-    """The steps of one pipeline stage of a replica under a workload."""
-    layers, routed = work.shape.layers / split.pipeline, work.expert_layers / split.pipeline
-    collectives, sent_bytes = _collectives(work, split)
-    links = sent_bytes / speed.links if speed.links is not None else 0.0
+    """Return the step time of one pipeline stage of a replica under a workload."""
+    layers = work.shape.layers / parallelism.pipeline
+    expert_layers = work.expert_layers / parallelism.pipeline
+    collectives, sent_bytes = _count_collectives(work, parallelism)
+    link_seconds = sent_bytes / speed.links if speed.links is not None else 0.0
     return StepTime(
         work=work,
         account=account,
-        gpus=split.gpus,
-        weights_read=speed.read / speed.weight_reads,
+        gpus=parallelism.gpus,
+        weight_read_speed=speed.read / speed.weight_reads,
         fixed_seconds=layers * speed.layer_seconds
-        + routed * speed.expert_layer_seconds
+        + expert_layers * speed.expert_layer_seconds
         + collectives * speed.collective_seconds,
-        token_seconds=_linear_seconds(work, speed) / split.gpus + links,
-        request_seconds=_decode_seconds(work, account, split, speed, demand)
-        + speed.request_seconds / split.data,
+        token_seconds=_estimate_linear_seconds(work, speed) / parallelism.gpus + link_seconds,
+        request_seconds=_estimate_decode_seconds(work, account, parallelism, speed, demand)
+        + speed.request_seconds / parallelism.data,
         prompt_token_seconds=work.prompt_attention(demand.input_tokens / 2)
         / speed.attention
-        / split.gpus,
+        / parallelism.gpus,
     )
 
 
-def _linear_seconds(work: TokenWork, speed: Speed) -> float:
-    """Operations of a token in linear layers and experts, on one GPU for all."""
-    experts = work.active_expert_parameters
-    shared = work.active_parameters - experts
-    return 2 * (shared / speed.compute + experts / speed.expert_compute)
+def _estimate_linear_seconds(work: TokenWork, speed: Speed) -> float:
+    """Return the seconds of a token's linear layers and experts, all on one GPU."""
+    expert_parameters = work.active_expert_parameters
+    other_parameters = work.active_parameters - expert_parameters
+    return 2 * (other_parameters / speed.compute + expert_parameters / speed.expert_compute)
 
 
-def _decode_seconds(
-    work: TokenWork, account: MemoryAccount, split: Parallelism, speed: Speed, demand: Demand
+def _estimate_decode_seconds(
+    work: TokenWork, account: MemoryAccount, parallelism: Parallelism, speed: Speed, demand: Demand
 ) -> float:
-    """Attention of a decoding request in the middle of its output, and its states."""
-    context = demand.input_tokens + demand.output_tokens / 2
-    moved = work.kv_bytes(account, 1 / split.data, context)
-    moved += work.state_bytes_moved(split.gpus, 1)
-    operations = work.decode_attention(context) / split.gpus
-    return max(moved / speed.read, operations / speed.attention)
+    """Return the seconds for attention and states of a request in the middle of its output."""
+    context_tokens = demand.input_tokens + demand.output_tokens / 2
+    moved_bytes = work.kv_bytes(account, 1 / parallelism.data, context_tokens)
+    moved_bytes += work.state_bytes_moved(parallelism.gpus, 1)
+    operations = work.decode_attention(context_tokens) / parallelism.gpus
+    return max(moved_bytes / speed.read, operations / speed.attention)
 
 
-def _collectives(work: TokenWork, split: Parallelism) -> tuple[float, float]:
-    """Collective operations of a step, and bytes that a GPU sends in them for each token.
+def _count_collectives(work: TokenWork, parallelism: Parallelism) -> tuple[float, float]:
+    """Return the collective operations of a step, and the bytes a GPU sends for each token.
 
-    Tensor parallelism all-reduces what attention and the MLP of every layer give; with data
-    parallelism experts see the tokens of all ranks, and give them back.
+    Tensor parallelism all-reduces the outputs of attention and MLP in every layer. With data
+    parallelism, all ranks send their tokens to the experts and receive them back.
     """
-    layers, routed = work.shape.layers / split.pipeline, work.expert_layers / split.pipeline
-    message = work.shape.hidden_size * _ACTIVATION_BYTES
-    count = sent = 0.0
-    if split.tensor > 1:
-        count += _COLLECTIVES_PER_LAYER * layers
-        peers = (split.tensor - 1) / split.tensor
-        sent += _COLLECTIVES_PER_LAYER * layers * 2 * peers * message / split.data
-    if split.data > 1:
-        count += _COLLECTIVES_PER_LAYER * routed
-        group = split.tensor * split.data
-        sent += _COLLECTIVES_PER_LAYER * routed * (group - 1) / group * message
-    return count, sent
+    layers = work.shape.layers / parallelism.pipeline
+    expert_layers = work.expert_layers / parallelism.pipeline
+    token_bytes = work.shape.hidden_size * _ACTIVATION_BYTES
+    tensor_size, data_size = parallelism.tensor, parallelism.data
+    collectives = sent_bytes = 0.0
+    if tensor_size > 1:
+        collectives += _COLLECTIVES_PER_LAYER * layers
+        peer_share = (tensor_size - 1) / tensor_size
+        sent_bytes += _COLLECTIVES_PER_LAYER * layers * 2 * peer_share * token_bytes / data_size
+    if data_size > 1:
+        collectives += _COLLECTIVES_PER_LAYER * expert_layers
+        group = tensor_size * data_size
+        sent_bytes += _COLLECTIVES_PER_LAYER * expert_layers * (group - 1) / group * token_bytes
+    return collectives, sent_bytes

@@ -1,0 +1,1 @@
+"""Data about models: classes, families, encoders, and defaults of their configs."""

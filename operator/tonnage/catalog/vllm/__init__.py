@@ -1,0 +1,1 @@
+"""Data about vLLM: releases, flags, images, kernels' layouts and the memory that it measures."""

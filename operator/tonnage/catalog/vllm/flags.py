@@ -1,0 +1,129 @@
+"""Flags of `vllm serve`: which of them only the operator sets, and which change GPU memory.
+
+One table, `data/engine_flags.yaml`, serves the check of a user's arguments, the memory calculation
+and `tonnage fit --extra-args`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from tonnage.catalog.data_files import read_data_file
+
+COUNTED: Final = "counted"
+"""Value of `EngineFlag.memory`: the memory calculation follows the flag."""
+
+_SHORT: Final = re.compile(r"-[A-Za-z]")
+"""How a short flag begins: `-1` is a number and `-` a file."""
+
+
+class EngineFlag(BaseModel):
+    """One flag; the head of the data file explains the fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    short: str | None = None
+    field: str | None = None
+    reserved: str | None = None
+    permitted: frozenset[str] = frozenset()
+    memory: str | None = None
+    sets: Mapping[str, Mapping[str, bool]] = {}
+    since: str | None = None
+
+    @property
+    def instead(self) -> str | None:
+        """What to do instead of giving the flag, None for one that a user may give."""
+        return f"use {self.field}" if self.field else self.reserved
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value."""
+        return "" in self.sets
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFlag:
+    """A flag of the table in a list of arguments: `index` and `text` of its item, its `name` in
+    the table, and its value. The value of a switch and one that is missing is ""."""
+
+    index: int
+    text: str
+    name: str
+    value: str
+    flag: EngineFlag
+
+    @property
+    def refusal(self) -> str | None:
+        """What to do instead, None where the flag may be given with this value."""
+        return None if self.value in self.flag.permitted else self.flag.instead
+
+
+class EngineFlags(BaseModel):
+    """The table. `flags` by their long names, `variables` by what they bring."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    date: str
+    flags: Mapping[str, EngineFlag]
+    variables: Mapping[str, str]
+
+    def read(self, arguments: Sequence[str]) -> Iterator[GivenFlag]:
+        """Flags of the table among arguments, in their order, as vLLM's own parser reads them."""
+        for index, (text, following) in enumerate(pairwise([*arguments, ""])):
+            name, value = self._split(text)
+            flag = self.flags.get(name)
+            if flag is None:
+                continue
+            if value is None:
+                value = "" if flag.is_switch or following.startswith("-") else following
+            yield GivenFlag(index, text, name, value, flag)
+
+    def name_of(self, text: str) -> str | None:
+        """The long name of the flag that an argument gives, None for one that is not listed."""
+        name, _ = self._split(text)
+        return name if name in self.flags else None
+
+    def _split(self, text: str) -> tuple[str, str | None]:
+        """The flag's long name, "" for none of the table, and its value if it is in the same item.
+
+        vLLM's parser (vllm/utils/argparse_utils.py) takes underscores for dashes and `--flag.key`
+        for a key of a flag with a JSON value. argparse takes any prefix of a flag that is not
+        ambiguous; one that is would be refused there, so the first one stands for all.
+        """
+        written, equals, value = text.partition("=")
+        flag = written.replace("_", "-").partition(".")[0]
+        if flag in self.flags:
+            return flag, value if equals else None
+        if flag.startswith("--"):
+            return self._long_name(flag), value if equals else None
+        return self._split_short(text)
+
+    def _long_name(self, prefix: str) -> str:
+        if prefix == "--":
+            return ""
+        return next((name for name in self.flags if name.startswith(prefix)), "")
+
+    def _split_short(self, text: str) -> tuple[str, str | None]:
+        """Of `-tp=8`, of its prefix `-t`, and of `-q` with its value behind it as in `-qfp8`."""
+        shorts = {flag.short: name for name, flag in self.flags.items() if flag.short}
+        written, equals, value = text.partition("=")
+        written = written.partition(".")[0]
+        if not _SHORT.match(written):
+            return "", None
+        if written not in shorts and written[:2] in shorts:
+            return shorts[written[:2]], text[2:]
+        abbreviated = (name for short, name in shorts.items() if short.startswith(written))
+        name = shorts.get(written) or next(abbreviated, "")
+        return name, value if equals else None
+
+
+@lru_cache(maxsize=1)
+def engine_flags() -> EngineFlags:
+    """The table, read once. A pydantic.ValidationError is a mistake in the package."""
+    return EngineFlags.model_validate(read_data_file("engine_flags.yaml"))

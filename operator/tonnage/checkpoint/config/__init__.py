@@ -1,0 +1,1 @@
+"""Read the fields of a config.json that most families share."""

@@ -1,0 +1,1 @@
+"""Read the vision and audio encoders of multimodal models."""

@@ -1,0 +1,1 @@
+"""Read the layers of families whose configs have field names of their own."""

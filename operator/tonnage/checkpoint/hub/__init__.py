@@ -1,0 +1,1 @@
+"""Read checkpoints from a Hugging Face Hub. Only this package imports huggingface_hub."""

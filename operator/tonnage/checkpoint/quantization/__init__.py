@@ -1,0 +1,1 @@
+"""Read the storage format of each linear layer."""

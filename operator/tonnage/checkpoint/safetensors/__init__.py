@@ -1,0 +1,1 @@
+"""Read the headers and the tensor tables of safetensors files."""

@@ -1,0 +1,1 @@
+"""Read checkpoints from a volume, by a Job."""

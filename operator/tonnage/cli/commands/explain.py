@@ -1,0 +1,144 @@
+"""`tonnage explain NAME`: explains one object, from its model to the next steps."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.catalog.load import load_catalog
+from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.explain.explanation import Explanation, explanation_data, list_next_steps
+from tonnage.cli.explain.view import show_explanation
+from tonnage.cli.output import TABLE, add_output_argument, make_console, write_data
+from tonnage.cli.plan.planning import observe_in, plan_all
+from tonnage.cli.sources.corrections import (
+    add_corrections_argument,
+    add_operator_namespace_argument,
+    read_operator_corrections,
+)
+from tonnage.cli.sources.documents import Document
+from tonnage.cli.sources.dump import Dump
+from tonnage.cli.sources.fleet_files import add_fleet_arguments, load_cluster, read_fleet
+from tonnage.cli.sources.live_cluster import (
+    DEFAULT_NAMESPACE,
+    add_cluster_arguments,
+    namespace_of,
+    open_cluster,
+    read_cluster,
+)
+from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
+from tonnage.cli.spec_change import KIND_WORDS
+from tonnage.engines.inputs import RenderSettings
+from tonnage.fleet.fleet import build_pools
+from tonnage.kube.protocol import ClusterReader
+from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.key import Key
+
+_CHILD_KINDS: Final = {
+    "deploy": "Deployment",
+    "deployment": "Deployment",
+    "deployments": "Deployment",
+    "svc": "Service",
+    "service": "Service",
+    "services": "Service",
+    "po": "Pod",
+    "pod": "Pod",
+    "pods": "Pod",
+}
+"""Kinds of children by their names in kubectl."""
+
+_EXAMPLES: Final = """\
+examples:
+  tonnage explain llama-70b -n chat
+  tonnage explain pod/llama-70b-mi300x-5d9c7-x2x8k -n chat     # the object that owns the pod
+
+  # without the cluster, from one dump of it
+  kubectl get nodes,pods,apool,infd,deploy,svc,priorityclass -A -o yaml > cluster.yaml
+  tonnage explain llama-70b -n chat --nodes cluster.yaml
+
+exit codes: 0 explained, 2 no such object, or unusable input
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the object, its namespace, and the output format."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="an InferenceDeployment (NAME or infd/NAME), or a child of one (deploy/NAME, "
+        "svc/NAME, pod/NAME)",
+    )
+    parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
+    add_hub_argument(parser)
+    add_corrections_argument(parser)
+    add_operator_namespace_argument(parser)
+    add_fleet_arguments(parser)
+    add_cluster_arguments(parser)
+    add_output_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the explanation of one object."""
+    explanation = asyncio.run(_explain(options))
+    if options.output == TABLE:
+        show_explanation(make_console(), explanation)
+    else:
+        write_data(options.output, explanation_data(explanation))
+    return ExitCode.DONE
+
+
+async def _explain(options: argparse.Namespace) -> Explanation:
+    if options.nodes is not None:
+        namespace = options.namespace or DEFAULT_NAMESPACE
+        return await _explain_in(options, load_cluster(options), namespace)
+    namespace = namespace_of(options)
+    async with open_cluster(options) as api:
+        cluster = load_cluster(options, live=await read_cluster(api))
+        return await _explain_in(options, cluster, namespace, fallback=api)
+
+
+async def _explain_in(
+    options: argparse.Namespace,
+    cluster: Sequence[Document],
+    namespace: str,
+    fallback: ClusterReader | None = None,
+) -> Explanation:
+    """Observe the object and plan it as the operator would now."""
+    now = datetime.now(UTC)
+    dump = Dump(cluster, DEFAULT_NAMESPACE, now, fallback)
+    key = Key(namespace, _resolve_name(options.name, namespace, dump))
+    endpoint = find_operator_hub(options.hf_endpoint, dump)
+    observation = await observe_in(dump, make_user_hub_lookup(options.hf_endpoint, endpoint), key)
+    if observation is None:
+        raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
+    fleet, catalog = read_fleet(dump, observation.shard), load_catalog()
+    corrections = await read_operator_corrections(options, dump, catalog)
+    settings = RenderSettings(hf_endpoint=endpoint)
+    dependencies = Dependencies(catalog, settings, corrections=corrections)
+    (planned,) = await plan_all([observation], dump, fleet, dependencies, now)
+    return Explanation(planned, build_pools(fleet, catalog), list_next_steps(planned, now))
+
+
+def _resolve_name(argument: str, namespace: str, dump: Dump) -> str:
+    """The InferenceDeployment that `NAME` or `KIND/NAME` refers to. Raises InputError."""
+    kind, slash, name = argument.rpartition("/")
+    if not slash or kind.lower().partition(".")[0] in KIND_WORDS:
+        return name
+    child = _CHILD_KINDS.get(kind.lower().partition(".")[0])
+    if child is None:
+        kinds = ", ".join([KIND_WORDS[0], *dict.fromkeys(_CHILD_KINDS)])
+        raise InputError(
+            f"{argument}: {kind!r} is none of the kinds that can be explained: {kinds}"
+        )
+    for body in dump.bodies(child):
+        metadata = body["metadata"]
+        if (metadata["namespace"], metadata["name"]) == (namespace, name):
+            owner = metadata["labels"].get(LABEL_OWNER)
+            if isinstance(owner, str):
+                return owner
+            raise InputError(f"{child} {namespace}/{name} belongs to no {INFERENCE_DEPLOYMENT}")
+    raise InputError(f"{child} {namespace}/{name} not found")

@@ -1,0 +1,224 @@
+# ruff: noqa: A005 - the module has its subcommand's name; nothing imports `inspect` from here
+"""`tonnage inspect`: shows the facts of a model, from the Hub, from files, or by a Job."""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from rich.table import Table
+
+from tonnage.api.inference import (
+    ConfigMapSource,
+    HuggingFaceSource,
+    ModelFacts,
+    PersistentVolumeClaimSource,
+)
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint, saved_token
+from tonnage.checkpoint.lookup import ModelLookupError
+from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.safetensors.formats import make_checkpoint
+from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
+from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
+from tonnage.checkpoint.volume.job import DEFAULT_IMAGE, render_inspection
+from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.output import make_console, make_table
+
+Parsed = TypeVar("Parsed")
+
+_GIB: Final = 1024**3
+_FLAG_OF_FIELD: Final = {
+    "repo": "--repo",
+    "revision": "--revision",
+    "claim_name": "--pvc",
+    "path": "--path",
+    "name": "--config-map",
+}
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE: Final = re.compile(r"[\w./:@+-]{1,512}", re.ASCII)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the three sources of a model and the options of each."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--repo", help="repository on the Hugging Face Hub (honours HF_ENDPOINT)")
+    source.add_argument("--config", type=Path, metavar="FILE", help="config.json of a model")
+    source.add_argument("--pvc", metavar="CLAIM", help="volume; prints a Job that reads it")
+    parser.add_argument(
+        "--revision", default="main", help="with --repo: branch, tag or commit (default: main)"
+    )
+    parser.add_argument(
+        "--index", type=Path, metavar="FILE", help="with --config: model.safetensors.index.json"
+    )
+    parser.add_argument(
+        "--path", default="", help="with --pvc: folder of the model (default: the volume's root)"
+    )
+    parser.add_argument(
+        "--namespace",
+        default="default",
+        help="with --pvc: namespace of the claim (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--config-map", metavar="NAME", help="with --pvc: where to write (default: from the names)"
+    )
+    parser.add_argument(
+        "--image",
+        default=DEFAULT_IMAGE,
+        help="with --pvc: image with python3 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json"],
+        default="table",
+        help="with --repo and --config",
+    )
+    parser.epilog = (
+        "The token for private and gated repositories is HF_TOKEN, or what `hf auth login` saved."
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the facts, or the manifests of the Job that gathers them."""
+    if options.pvc is not None:
+        sys.stdout.write(_render_job(options))
+        return ExitCode.DONE
+    checkpoint = _from_hub(options) if options.repo is not None else _from_files(options)
+    if options.output == "json":
+        tensors = checkpoint.tensors
+        facts = {
+            **asdict(replace(checkpoint, tensors=None)),
+            "bytes_by_dtype": dict(checkpoint.bytes_by_dtype),
+            "tensors": [asdict(row) for row in tensors.rows] if tensors else [],
+        }
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        make_console().print(_tabulate(checkpoint))
+    return ExitCode.DONE
+
+
+def _from_hub(options: argparse.Namespace) -> Checkpoint:
+    try:
+        source = HuggingFaceSource(repo=options.repo, revision=options.revision)
+        return fetch_checkpoint(source, saved_token(), HubSettings())
+    except ValidationError as error:
+        raise InputError(_first_error(error)) from None
+    except ModelLookupError as error:
+        raise InputError(error.message) from None
+
+
+def _from_files(options: argparse.Namespace) -> Checkpoint:
+    shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
+    if options.index is None:
+        return Checkpoint(shape=shape)
+    return make_checkpoint(shape, index=_parse(parse_index, options.index, MAX_INDEX_BYTES))
+
+
+def _parse(parse: Callable[[bytes], Parsed], path: Path, limit_bytes: int) -> Parsed:
+    content = _read(path, limit_bytes)
+    try:
+        return parse(content)
+    except CheckpointError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > limit_bytes:
+        raise InputError(f"{path} is larger than {limit_bytes} bytes; is it the right file?")
+    return content
+
+
+def _tabulate(checkpoint: Checkpoint) -> Table:
+    table = make_table("FACT", "VALUE")
+    facts = {**asdict(checkpoint.shape), "revision": checkpoint.revision}
+    for name, value in _flatten(facts):
+        table.add_row(name, str(value))
+    for dtype, size in checkpoint.bytes_by_dtype:
+        table.add_row(f"tensors in {dtype}", _format_size(size))
+    weights = checkpoint.weights_bytes
+    table.add_row("weights", "unknown" if weights is None else _format_size(weights))
+    return table
+
+
+def _flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the facts that are set; nested ones as part.name."""
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _format_size(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:.2f} GiB ({size_bytes} bytes)"
+
+
+def _render_job(options: argparse.Namespace) -> str:
+    """The manifests as YAML, with instructions as comments above."""
+    config_map = options.config_map or _default_config_map(options.pvc, options.path)
+    claim = _parse_claim(options, config_map)
+    for flag, value, pattern in (
+        ("--namespace", options.namespace, _NAMESPACE),
+        ("--image", options.image, _IMAGE),
+    ):
+        if not pattern.fullmatch(value):
+            raise InputError(f"{flag} {value[:80]!r} does not match {pattern.pattern}")
+    manifests = render_inspection(claim, options.namespace, config_map, options.image)
+    return _usage(claim) + yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+def _parse_claim(options: argparse.Namespace, config_map: str) -> PersistentVolumeClaimSource:
+    """The source as an InferenceDeployment will name it, so that the API model checks the names."""
+    try:
+        return PersistentVolumeClaimSource(
+            claim_name=options.pvc,
+            path=options.path,
+            facts=ModelFacts(config_map=ConfigMapSource(name=config_map)),
+        )
+    except ValidationError as error:
+        raise InputError(_first_error(error)) from None
+
+
+def _default_config_map(claim: str, path: str) -> str:
+    """`models` and `llama/70B` make `models-llama-70b`."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{claim}-{path}".lower()).strip("-")
+
+
+def _usage(claim: PersistentVolumeClaimSource) -> str:
+    model = {"model": {"source": {"persistentVolumeClaim": claim.to_dict()}}}
+    spec = yaml.safe_dump({"spec": model}, sort_keys=False)
+    lines = ["Apply this with kubectl; then an InferenceDeployment can say:", *spec.splitlines()]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    flag = _FLAG_OF_FIELD[str(first["loc"][-1])]
+    return f"{flag} {str(first['input'])[:80]!r}: {first['msg']}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes multi-line texts as blocks and no anchors, because users review the manifests."""
+
+    def ignore_aliases(self, _: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
+
+
+_Dumper.add_representer(str, _represent_text)

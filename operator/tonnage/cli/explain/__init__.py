@@ -1,0 +1,1 @@
+"""What `tonnage explain` is made of: the explanation of one object, and its tables."""

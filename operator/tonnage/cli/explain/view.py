@@ -1,0 +1,138 @@
+"""Prints the explanation of one object as tables and text."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from tonnage.api.conditions import ConditionType
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.status import PlacementStatus
+from tonnage.cli.explain.explanation import Explanation, format_pod_state, measured_share
+from tonnage.cli.output import make_table
+from tonnage.cli.plan.view import format_condition, format_endpoint, show_candidates, show_placement
+from tonnage.cli.pools_view import tabulate_pools
+from tonnage.placement.messages import format_count
+
+
+def show_explanation(console: Console, explanation: Explanation) -> None:
+    """Print model, fleet, candidates, replicas, measurements and next steps."""
+    _show_title(console, explanation)
+    _show_model(console, explanation)
+    _print_heading(console, "Fleet")
+    console.print(
+        _indent(tabulate_pools(explanation.pools)) if explanation.pools else "  no GPU node"
+    )
+    _show_verdicts(console, explanation)
+    _show_running(console, explanation)
+    _show_measured(console, explanation)
+    _print_heading(console, "Next")
+    for step in explanation.steps:
+        when = f"{step.when}: " if step.when else ""
+        console.print(f"  {escape(when + step.what)}", soft_wrap=True)
+
+
+def _show_title(console: Console, explanation: Explanation) -> None:
+    generation, reported = explanation.generations
+    suffix = "" if reported == generation else f", reported: {reported or 'none yet'}"
+    console.print(
+        f"[bold]{escape(str(explanation.planned.key))}[/bold] (generation {generation}{suffix})"
+    )
+    ready = explanation.conditions.get(ConditionType.READY)
+    available = explanation.conditions.get(ConditionType.AVAILABLE)
+    if ready is not None:
+        console.print(f"  {format_condition(ready)}", soft_wrap=True)
+    if available is not None and (ready is None or available.message != ready.message):
+        console.print(f"  {format_condition(available)}", soft_wrap=True)
+    for endpoint in explanation.planned.plan.status.endpoints or []:
+        state = "ready" if endpoint.ready else f"not ready: {endpoint.reason}"
+        console.print(f"  {escape(f'{format_endpoint(endpoint)}: {state}')}", soft_wrap=True)
+    pool = explanation.conditions.get(ConditionType.INFERENCE_POOL_APPLIED)
+    if pool is not None:
+        console.print(f"  {format_condition(pool)}", soft_wrap=True)
+
+
+def _show_model(console: Console, explanation: Explanation) -> None:
+    _print_heading(console, "Model")
+    accepted = explanation.conditions.get(ConditionType.ACCEPTED)
+    if accepted is not None:
+        console.print(f"  {format_condition(accepted)}", soft_wrap=True)
+    spec = explanation.planned.observation.spec
+    if isinstance(spec, InferenceDeploymentSpec):
+        console.print(f"  {escape(_format_workload(spec))}", soft_wrap=True)
+
+
+def _format_workload(spec: InferenceDeploymentSpec) -> str:
+    workload = spec.workload
+    replicas = "as many replicas as that needs"
+    if spec.replicas is not None:
+        replicas = format_count(spec.replicas, "replica")
+    return (
+        f"{workload.concurrency} requests at once of up to {workload.max_model_len:,} tokens,"
+        f" typically {workload.input_tokens:,} in and {workload.output_tokens:,} out;"
+        f" {replicas}; policy {spec.placement.policy}"
+    )
+
+
+def _show_verdicts(console: Console, explanation: Explanation) -> None:
+    _print_heading(console, "Pools judged")
+    placed = explanation.conditions.get(ConditionType.PLACED)
+    if placed is not None:
+        console.print(f"  {format_condition(placed)}", soft_wrap=True)
+    show_candidates(console, explanation.planned.plan.status)
+
+
+def _show_running(console: Console, explanation: Explanation) -> None:
+    _print_heading(console, "Runs")
+    status, pods = explanation.planned.plan.status, explanation.planned.observation.pods
+    for placement in status.placements:
+        console.print(f"  {escape(_format_placement(placement))}", soft_wrap=True)
+        show_placement(console, placement)
+    if not pods:
+        console.print("  no pod yet")
+        return
+    table = make_table("POD", "NODE", "GPUS", "READY", "RESTARTS", "", right=("GPUS", "RESTARTS"))
+    for pod in pods:
+        table.add_row(
+            escape(pod.name),
+            escape(pod.node or "-"),
+            str(pod.gpus),
+            "yes" if pod.ready else "no",
+            str(pod.restarts),
+            escape(format_pod_state(pod)),
+        )
+    console.print(_indent(table))
+
+
+def _format_placement(placement: PlacementStatus) -> str:
+    split = f"TP {placement.tensor_parallel_size}"
+    if placement.pipeline_parallel_size > 1:
+        split += f", PP {placement.pipeline_parallel_size}"
+    return (
+        f"pool {placement.pool} ({placement.accelerator}, {split}): {placement.ready_replicas} of"
+        f" {placement.replicas} replicas ready; {placement.image}"
+    )
+
+
+def _show_measured(console: Console, explanation: Explanation) -> None:
+    _print_heading(console, "Measured by vLLM")
+    for placement in explanation.planned.plan.status.placements:
+        share = measured_share(placement)
+        measured = (
+            "not measured yet: neither Prometheus nor the pods have reported the KV cache"
+            if share is None
+            else f"{placement.measured_kv_cache_tokens:,} tokens of KV cache a replica, "
+            f"{share:.1%} of the {placement.kv_cache_tokens:,} predicted"
+        )
+        console.print(f"  {escape(placement.name)}: {measured}", soft_wrap=True)
+    if not explanation.planned.plan.status.placements:
+        console.print("  nothing runs")
+
+
+def _print_heading(console: Console, title: str) -> None:
+    console.print()
+    console.print(f"[bold]{title}[/bold]")
+
+
+def _indent(table: Table) -> Padding:
+    return Padding(table, (0, 0, 0, 2))

@@ -1,0 +1,124 @@
+"""Parses values of vLLM's flags as vLLM does.
+
+Each function raises ArgumentTypeError naming the text and the expected form.
+"""
+
+import argparse
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+MAX_COUNT: Final = 2**53
+"""Largest accepted number; the limit of integers that JSON readers hold exactly."""
+
+_PERFORMANCE_MODES: Final = ("balanced", "interactivity", "throughput")
+_GIB: Final = 2**30
+_MULTIPLIERS: Final = {
+    **{letter: 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{letter: 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+
+
+def size(text: str) -> int:
+    """A positive number as vLLM reads it: `65536`, `64k` (thousands), `64K` (1024s), `20Gi`.
+
+    Source: vllm/utils/argparse_utils.py human_readable_int. Quantities such as 79.2GiB are also
+    accepted, rounded down to whole bytes.
+    """
+    match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,9})?)(?:([kmgtKMGT])(i?)B?)?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is no size: expected a number such as 65536, 64k or 20GiB"
+        )
+    number, letter, binary = match.groups()
+    factor = _MULTIPLIERS[letter.upper() if binary else letter] if letter else 1
+    value = int(Decimal(number) * factor)
+    if not 0 < value <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is out of range: expected 1 to 2**53")
+    return value
+
+
+def count(text: str) -> int:
+    """A size or 0."""
+    return 0 if text.strip() == "0" else size(text)
+
+
+def share(text: str) -> float:
+    """A share above 0, at most 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected a share above 0, at most 1")
+    return value
+
+
+def gibibytes(text: str) -> int:
+    """Bytes of a number of GiB."""
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = -1.0
+    if not 0 <= gib <= MAX_COUNT / _GIB:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected a number of GiB")
+    return int(gib * _GIB)
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected true or false")
+    return text.lower() == "true"
+
+
+def own_draft_tokens(text: str) -> int:
+    """Tokens that the model's own MTP layers draft; 0 for methods with a separate draft model."""
+    config = _json_object(text)
+    method, tokens = config.get("method"), config.get("num_speculative_tokens", 1)
+    if not isinstance(tokens, int) or not 0 <= tokens <= MAX_COUNT:
+        raise argparse.ArgumentTypeError("num_speculative_tokens: expected a number of tokens")
+    return tokens if isinstance(method, str) and method.endswith("mtp") else 0
+
+
+def turns_graphs_off(text: str) -> bool:
+    """Whether a compilation config or -O level turns graphs off.
+
+    Source: vllm/config/compilation.py CUDAGraphMode; level 0 captures none.
+    """
+    if not text.startswith("{"):
+        return text == "0"
+    config = _json_object(text)
+    mode = config.get("cudagraph_mode")
+    return str(mode).upper() == "NONE" or config.get("level") == 0 or config.get("mode") == 0
+
+
+def admits_nothing(text: str) -> bool:
+    """Whether the limits admit no image, video or audio; old releases wrote image=0,video=0."""
+    if text.startswith("{"):
+        return all(limit == 0 for limit in _json_object(text).values())
+    return all(item.rpartition("=")[2] == "0" for item in text.split(","))
+
+
+def is_data_parallel(text: str) -> bool:
+    """Whether each GPU holds a whole encoder (--mm-encoder-tp-mode)."""
+    return text == "data"
+
+
+def is_for_throughput(text: str) -> bool:
+    """Whether the default batch is doubled (vllm/engine/arg_utils.py --performance-mode)."""
+    if text not in _PERFORMANCE_MODES:
+        expected = ", ".join(_PERFORMANCE_MODES)
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected one of {expected}")
+    return text == "throughput"
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected a JSON object")
+    return parsed

@@ -1,0 +1,160 @@
+"""Prints the report: the memory of one GPU by term, the verdict, and the next steps."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tonnage.catalog.rules import Settings
+from tonnage.cli.fit.bars import tabulate_memory
+from tonnage.cli.fit.judgement import Judgement, Outcome
+from tonnage.cli.fit.prediction import format_reason
+from tonnage.cli.fit.report import FitReport, LayoutLimits
+from tonnage.cli.output import make_table
+from tonnage.fit.model import DoesNotFit, FitVerdict, MemoryFit
+from tonnage.fit.questions.advice import Change
+from tonnage.placement.messages import format_count, format_gib, format_parallelism
+
+_MAX_ALTERNATIVES: Final = 4
+
+
+def show_report(console: Console, report: FitReport) -> None:
+    """Print the whole report."""
+    question = report.judged.question
+    console.print(
+        f"[bold]{escape(question.checkpoint.shape.architecture)}[/bold] on "
+        f"{escape(question.accelerator.name)} ({format_gib(question.device_bytes)} GiB), "
+        f"{format_parallelism(question.parallelism)}, "
+        f"vLLM {escape(question.options.vllm_version)}, "
+        f"{question.options.max_model_len:,} tokens"
+    )
+    if report.degrees:
+        console.print(_tabulate_degrees(report))
+    if report.judged.account is not None:
+        console.print(tabulate_memory(console, report.judged.account))
+    verdict = _format_verdict(report.judged)
+    for line in (*verdict, *_format_limits(report), *_format_next_steps(report)):
+        console.print(line, soft_wrap=True)
+    for setting in _format_settings(report.judged.settings):
+        console.print(f"  start with: {escape(setting)}", soft_wrap=True)
+    for note in report.notes:
+        console.print(f"  note: {escape(note)}", soft_wrap=True)
+
+
+def _format_settings(settings: Settings) -> Iterator[str]:
+    """The settings that the server needs, as arguments and environment variables."""
+    yield from (f"{name}={value}" for name, value in settings.env.items())
+    yield from settings.args
+    if settings.image is not None:
+        yield f"image {settings.image}"
+
+
+def _format_verdict(judged: Judgement) -> Iterator[str]:
+    match judged.outcome:
+        case Outcome.REFUSED:
+            refused = "Refused by vLLM" if judged.by_vllm else "Refused"
+            reason = f"{escape(format_reason(judged))} (rule {judged.rule})"
+            yield f"[bold red]{refused}[/bold red]: {reason}"
+        case Outcome.DOES_NOT_FIT:
+            yield f"[bold red]Does not fit[/bold red]: {escape(format_reason(judged))}"
+            if isinstance(judged.verdict, DoesNotFit) and judged.verdict.narrowly:
+                yield "  the shortage is within the uncertainty: vLLM may still start"
+        case Outcome.FITS if isinstance(judged.verdict, MemoryFit) and judged.verdict.tight:
+            yield (
+                "[bold yellow]Fits, tight[/bold yellow]: the margin is within the uncertainty; "
+                "vLLM may fail to start"
+            )
+        case Outcome.FITS:
+            yield "[bold green]Fits[/bold green]"
+
+
+def _format_limits(report: FitReport) -> Iterator[str]:
+    limits, question = report.limits, report.judged.question
+    if limits is None:
+        return
+    yield f"  margin: {_format_margin(limits, report)}"
+    yield f"  longest context: {_format_context(limits)}"
+    requests = _format_requests(limits.requests, question.options.max_model_len, limits)
+    if limits.typical is not None and report.flags.request_tokens is not None:
+        typical = _format_requests(limits.typical, report.flags.request_tokens, limits)
+        requests += f", or {typical}"
+    yield f"  requests at a time: {requests}"
+
+
+def _format_margin(limits: LayoutLimits, report: FitReport) -> str:
+    tokens = report.judged.question.required_tokens
+    size = f"{format_gib(abs(limits.margin_bytes))} GiB a GPU, +/- {format_gib(limits.band_bytes)},"
+    lacking = "" if limits.margin_bytes >= 0 else " are lacking"
+    towards = "beyond" if limits.margin_bytes >= 0 else "for"
+    return f"{size}{lacking} {towards} the {tokens:,} tokens asked for"
+
+
+def _format_context(limits: LayoutLimits) -> str:
+    if limits.longest_context == 0:
+        return "none"
+    longest = f"{limits.longest_context:,} tokens"
+    if limits.context_limit is None:
+        return f"{longest} or more (its config.json names no maximum)"
+    if limits.longest_context == limits.context_limit:
+        return f"{longest} (the model's own maximum)"
+    return f"{longest} (the model's own maximum: {limits.context_limit:,})"
+
+
+def _format_requests(requests: int, tokens: int, limits: LayoutLimits) -> str:
+    """The concurrent requests of `tokens` each, and what limits them."""
+    if requests <= limits.max_num_seqs:
+        return f"{requests:,} of {tokens:,} tokens"
+    return (
+        f"{limits.max_num_seqs:,} of {tokens:,} tokens (--max-num-seqs; the KV cache holds "
+        f"{requests:,})"
+    )
+
+
+def _format_next_steps(report: FitReport) -> Iterator[str]:
+    if report.outcome is Outcome.FITS:
+        return
+    for number, change in enumerate(report.changes[: _MAX_ALTERNATIVES + 1]):
+        lead = "[bold]next step[/bold]" if number == 0 else "or"
+        yield f"  {lead}: {escape(_format_change(change))}"
+    if not report.judged.by_vllm:
+        yield f"  to override the rule: --allow {report.judged.rule}"
+    elif not report.changes:
+        gpus = format_count(report.flags.max_gpus, "GPU")
+        yield (
+            f"  no setting of vLLM makes it fit on up to {gpus} of this kind: take devices with "
+            "more memory, or a checkpoint with smaller weights"
+        )
+
+
+def _format_change(change: Change) -> str:
+    arguments = " ".join(step.argument for step in change.steps)
+    tight = ", though tightly" if change.fit.tight else ""
+    tokens = f"{change.fit.account.kv_cache_tokens:,} tokens"
+    return f"{arguments} (fits{tight}; the KV cache then holds {tokens})"
+
+
+def _tabulate_degrees(report: FitReport) -> Table:
+    numbers = ("TP", "WEIGHTS", "KV CACHE", "TOKENS")
+    table = make_table(*numbers, "VERDICT", right=numbers)
+    for parallelism, verdict in report.degrees:
+        account = verdict.account if isinstance(verdict, MemoryFit | DoesNotFit) else None
+        figures = (
+            ("-",) * 3
+            if account is None
+            else (
+                format_gib(account.weights_bytes),
+                format_gib(account.kv_cache_bytes),
+                f"{account.kv_cache_tokens:,}",
+            )
+        )
+        mark = " <- smallest" if parallelism == report.smallest else ""
+        table.add_row(str(parallelism.tensor), *figures, _format_short(verdict) + mark)
+    return table
+
+
+def _format_short(verdict: FitVerdict) -> str:
+    if isinstance(verdict, DoesNotFit):
+        return f"does not fit: {verdict.term}"
+    return "fits, tight" if isinstance(verdict, MemoryFit) and verdict.tight else "fits"

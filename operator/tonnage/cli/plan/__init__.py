@@ -1,0 +1,1 @@
+"""What `tonnage plan` is made of: plans from files and dumps, and differences."""

@@ -1,0 +1,167 @@
+"""Plans objects one after the other, as the operator does, each in the remaining capacity."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from tonnage.api.conditions import ConditionType, Reason
+from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
+from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.api.parse import InvalidSpecError
+from tonnage.cli.errors import InputError
+from tonnage.cli.plan.restore_deployments import as_rendered, restore_deployments
+from tonnage.cli.plan.shared_fleet import DumpedFleet
+from tonnage.cli.sources.declared import Declared
+from tonnage.cli.sources.dump import Dump
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import FleetSnapshot
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from tonnage.kube.protocol import ClusterReader, Object
+from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.execute import find_name_conflict
+from tonnage.reconcile.integrations.model_source import HubLookup, read_model
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Observation, Sources, observe
+from tonnage.reconcile.plan import Plan, plan_refusal
+from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.scheduling.migration_lock import MigrationLock
+from tonnage.reconcile.scheduling.priority import UnknownPriorityClass, read_classes
+from tonnage.reconcile.scheduling.reservations import reserve_for
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One observed object and its plan."""
+
+    key: Key
+    observation: Observation
+    plan: Plan
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether all wanted replicas have GPUs, or will have them once the plan is approved."""
+        return any(
+            condition.type == ConditionType.PLACED
+            and (condition.status == "True" or condition.reason == Reason.AWAITING_APPROVAL)
+            for condition in self.plan.status.conditions
+        )
+
+    @property
+    def manifests(self) -> list[Object]:
+        """The complete children, as the operator applies them.
+
+        An object that no API server has stored yet has no uid. Its children then lack the owner
+        reference, which is invalid with an empty uid, and the digest that covers it.
+        """
+        children = self.plan.children
+        return [body if self.observation.uid else without_owner(body) for body in children]
+
+
+async def observe_declared(
+    declared: Iterable[Declared], dump: Dump, ask_hub: HubLookup
+) -> list[Observation]:
+    """Observe the objects in their order, without those that are being deleted: the operator
+    ignores them.
+
+    Raises InputError for a spec that the API server would refuse.
+    """
+    observations = []
+    for one in declared:
+        observation = await observe_in(dump, ask_hub, one.key)
+        if observation is None:
+            continue
+        if isinstance(observation.spec, InvalidSpecError):
+            raise InputError(f"{one.document.source}: {observation.spec}")
+        observations.append(observation)
+    return observations
+
+
+async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | None:
+    """Observe one object and its children; None if it does not exist or is being deleted."""
+    classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
+
+    async def find_priority(name: str | None) -> int | UnknownPriorityClass:
+        return classes.find(name)
+
+    sources = Sources(dump, dump, lambda _: ask_hub, find_priority=find_priority)
+    observation = await observe(sources, key)
+    if observation is None or isinstance(observation.spec, InvalidSpecError):
+        return observation
+    observation = await _read_model_as_user(observation, observation.spec, dump, ask_hub)
+    if observation.deployments:
+        return observation
+    return restore_deployments(observation, dump.owned(PODS, key))
+
+
+async def plan_all(
+    observations: Iterable[Observation],
+    dump: Dump,
+    fleet: FleetSnapshot,
+    dependencies: Dependencies,
+    now: datetime,
+) -> list[Planned]:
+    """Plan one object after the other; each reservation counts for the next ones."""
+    observed = list(observations)
+    shared = DumpedFleet(Fleet.of(replace(fleet, reservations=()), dependencies.catalog))
+    planner = Planner(shared, MigrationLock(), dependencies, wake=_ignore_wake)
+    objects = dump.bodies(INFERENCE_DEPLOYMENTS.kind)
+    classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
+    planner.rebuild_state(dump.bodies(DEPLOYMENTS.kind), objects, classes)
+    for observation in observed:
+        reservations = (reserve_for(observation.owner, one) for one in observation.deployments)
+        shared.reserve(observation.key, reservations)
+    return [await _plan(observation, planner, dump, now) for observation in observed]
+
+
+async def _plan(observation: Observation, planner: Planner, dump: Dump, now: datetime) -> Planned:
+    plan = planner.plan(observation, now)
+    if any(not deployment.child.uid for deployment in observation.deployments):
+        observation = as_rendered(observation, plan.children)
+        plan = planner.plan(observation, now)
+    conflict = await find_name_conflict(dump, observation, plan.actions)
+    if conflict is not None:
+        plan = planner.adopt(observation, plan_refusal(observation, conflict, now), now)
+    return Planned(observation.key, observation, plan)
+
+
+def _ignore_wake(key: Key) -> None:
+    """Ignore the request to reconcile another object: each object is planned once."""
+
+
+async def _read_model_as_user(
+    observation: Observation,
+    spec: InferenceDeploymentSpec,
+    reader: ClusterReader,
+    ask_hub: HubLookup,
+) -> Observation:
+    """The observation with a gated model, read with the user's own token.
+
+    The Secret that the spec names is in the cluster and must not be in a file.
+    """
+    source = _without_secret(spec.model.source)
+    if source == spec.model.source:
+        return observation
+    model = await read_model(reader, ask_hub, observation.key.namespace, source)
+    return replace(observation, model=model)
+
+
+def _without_secret(source: ModelSource) -> ModelSource:
+    if source.hugging_face is None:
+        return source
+    hub = source.hugging_face.model_copy(update={"token_secret_ref": None})
+    return source.model_copy(update={"hugging_face": hub})
+
+
+def without_owner(body: Object) -> Object:
+    """A child without its owner reference and the digest that covers it."""
+    metadata: dict[str, Any] = {
+        key: value for key, value in body["metadata"].items() if key != "ownerReferences"
+    }
+    annotations = {
+        key: value for key, value in metadata["annotations"].items() if key != ANNOTATION_RENDERED
+    }
+    if not annotations:
+        del metadata["annotations"]
+        return body | {"metadata": metadata}
+    return body | {"metadata": metadata | {"annotations": annotations}}

@@ -1,0 +1,142 @@
+"""Restores the Deployments of running objects, if a dump holds their pods but not the Deployments.
+
+Users often have only `kubectl get nodes` and `kubectl get pods -A` at hand. The pods, and the
+status of the object if the file has one, show where the replicas run. Fields that only a Deployment
+has are assumed to be as after a first rollout: rendered from this spec by this version, with a
+surge.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tonnage.api.inference import Rollout
+from tonnage.api.names import (
+    ANNOTATION_RENDERED,
+    ANNOTATION_TEMPLATE,
+    LABEL_PLACEMENT,
+    VLLM_CONTAINER,
+)
+from tonnage.api.parse import InvalidSpecError
+from tonnage.engines.inputs import SurgeMode
+from tonnage.fit.model import Parallelism
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import stamped
+from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.scheduling.digests import placement_digest
+from tonnage.reconcile.status.status import SPREAD
+from tonnage.workloads.deployment import render_strategy
+from tonnage.workloads.names import deployment_name
+
+_PARALLELISM_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size")
+
+
+def restore_deployments(observation: Observation, pods: Iterable[Object]) -> Observation:
+    """The observation with the Deployments of its pods; `pods` are the same pods, unparsed."""
+    reported = {
+        str(one.get("name")): one for one in observation.previous_status.get("placements", [])
+    }
+    raw = {pod["metadata"]["name"]: pod for pod in pods}
+    placements: dict[str, list[ChildPod]] = {}
+    for pod in observation.pods:
+        placements.setdefault(pod.placement, []).append(pod)
+    restored = (
+        _restore(observation, name, members, reported.get(name, {}), raw[members[0].name])
+        for name, members in sorted(placements.items())
+        if name
+    )
+    return replace(observation, deployments=tuple(restored))
+
+
+def _restore(
+    observation: Observation,
+    placement: str,
+    pods: list[ChildPod],
+    reported: Mapping[str, Any],
+    newest: Object,
+) -> ChildDeployment:
+    staying = [pod for pod in pods if not pod.deleting]
+    wanted = reported.get("replicas", len(staying))
+    template = {"spec": {key: newest["spec"].get(key) for key in ("containers", "volumes")}}
+    body = {"metadata": {"labels": {LABEL_PLACEMENT: placement}}, "spec": {"template": template}}
+    return ChildDeployment(
+        child=Child(deployment_name(observation.key.name, placement), "", "", body),
+        created=pods[0].created,
+        pool=str(reported.get("pool", "")),
+        parallelism=_read_parallelism(newest),
+        placement_digest=_placement_digest(observation),
+        template="",
+        wanted=wanted if isinstance(wanted, int) else len(staying),
+        existing=len(staying),
+        ready=sum(pod.ready for pod in staying),
+        settled=wanted == len(staying),
+        secondary=reported.get("reason") == SPREAD,
+    )
+
+
+def _read_parallelism(pod: Object) -> Parallelism:
+    """The parallelism of the pod, from the arguments of its container."""
+    containers = pod["spec"].get("containers") or []
+    arguments = dict(
+        argument.partition("=")[::2]
+        for container in containers
+        if container.get("name") == VLLM_CONTAINER
+        for argument in container.get("args") or []
+    )
+    sizes = (arguments.get(flag, "1") for flag in _PARALLELISM_FLAGS)
+    return Parallelism(*(int(size) if size.isdecimal() else 1 for size in sizes))
+
+
+def _placement_digest(observation: Observation) -> str:
+    """The digest of the spec that the replicas were placed for; empty if status is older."""
+    spec = observation.spec
+    observed = observation.previous_status.get("observedGeneration", observation.generation)
+    if isinstance(spec, InvalidSpecError) or observed != observation.generation:
+        return ""
+    return placement_digest(spec)
+
+
+def as_rendered(observation: Observation, children: Iterable[Object]) -> Observation:
+    """The observation with its restored Deployments and the other children as rendered now."""
+    by_kind: dict[str, list[Object]] = {}
+    for body in children:
+        by_kind.setdefault(body["kind"], []).append(body)
+    if not by_kind:
+        return observation
+    rendered = {body["metadata"]["name"]: _with_surge(body) for body in by_kind["Deployment"]}
+    service, *others = map(_make_child, by_kind["Service"])
+    pools = by_kind.get("InferencePool", ())
+    return replace(
+        observation,
+        service=service,
+        placement_services=tuple(others),
+        inference_pool=next(map(_make_child, pools), None),
+        deployments=tuple(
+            _as_rendered(deployment, rendered.get(deployment.child.name))
+            for deployment in observation.deployments
+        ),
+    )
+
+
+def _as_rendered(deployment: ChildDeployment, rendered: Object | None) -> ChildDeployment:
+    if rendered is None:
+        return deployment
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    return replace(deployment, child=_make_child(rendered), template=template)
+
+
+def _with_surge(deployment: Object) -> Object:
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    annotations = {
+        key: value for key, value in metadata["annotations"].items() if key != ANNOTATION_RENDERED
+    }
+    return stamped(
+        deployment
+        | {"metadata": metadata | {"annotations": annotations}}
+        | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE, Rollout())}}
+    )
+
+
+def _make_child(body: Object) -> Child:
+    return Child(body["metadata"]["name"], "", "", body)

@@ -1,0 +1,120 @@
+"""Prints a plan: the verdict, every pool with its reason, the memory of one GPU."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+
+from tonnage.api.conditions import Condition, ConditionType
+from tonnage.api.status import (
+    CandidateStatus,
+    EndpointStatus,
+    InferenceDeploymentStatus,
+    MemoryStatus,
+    PlacementStatus,
+)
+from tonnage.cli.output import make_table
+from tonnage.placement.messages import format_count
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.plan import Plan
+
+_COLOURS = {"Chosen": "green", "Feasible": "default", "Rejected": "dim"}
+
+
+def show_plan(console: Console, key: Key, plan: Plan) -> None:
+    """Print the plan of one object."""
+    console.print(f"[bold]{escape(str(key))}[/bold]")
+    for condition in plan.status.conditions:
+        if condition.type in (ConditionType.ACCEPTED, ConditionType.PLACED):
+            console.print(f"  {format_condition(condition)}", soft_wrap=True)
+    for endpoint in plan.status.endpoints or []:
+        console.print(f"  {escape(format_endpoint(endpoint))}", soft_wrap=True)
+    for placement in plan.status.placements:
+        if placement.weight is not None:
+            console.print(f"  {escape(_format_share(placement))}", soft_wrap=True)
+        show_placement(console, placement)
+    show_candidates(console, plan.status)
+    for action in plan.all_actions:
+        console.print(f"  would {escape(str(action))}")
+    console.print()
+
+
+def format_endpoint(endpoint: EndpointStatus) -> str:
+    """Which requests the endpoint serves, and by which Service and object."""
+    return (
+        f"{endpoint.context} requests (up to {endpoint.max_model_len:,} tokens): Service"
+        f" {endpoint.service}, InferenceDeployment {endpoint.inference_deployment}"
+    )
+
+
+def _format_share(placement: PlacementStatus) -> str:
+    replicas = format_count(placement.replicas, "replica")
+    return f"{placement.pool}: {replicas}, {placement.weight} % of the work"
+
+
+def format_condition(condition: Condition) -> str:
+    """A condition as one line of markup: status, reason and message."""
+    colour = "green" if condition.status == "True" else "red"
+    verdict = f"{condition.type}={condition.status}"
+    return f"[{colour}]{verdict}[/{colour}] {condition.reason}: {escape(condition.message)}"
+
+
+def show_placement(console: Console, placement: PlacementStatus) -> None:
+    """Print the memory of one GPU, and the estimated throughput and cost of the replicas."""
+    memory = placement.memory
+    console.print(
+        f"  Memory of one GPU in GiB: {_format_terms(memory)} = {memory.budget_gi_b:.1f} of "
+        f"{memory.device_gi_b:.1f}; a replica holds {placement.kv_cache_tokens:,} tokens",
+        soft_wrap=True,
+    )
+    if placement.estimate is not None:
+        estimate = placement.estimate
+        cost = estimate.cost_per_million_tokens
+        console.print(
+            f"  Estimate (±{estimate.band_percent} %): {estimate.tokens_per_second:,} tokens/s"
+            + (f", ${cost} per million tokens" if cost else "")
+        )
+
+
+def _format_terms(memory: MemoryStatus) -> str:
+    terms = {
+        "weights": memory.weights_gi_b,
+        "activation": memory.activation_gi_b,
+        "non-torch": memory.non_torch_gi_b,
+        "graphs": memory.graph_gi_b,
+        "correction": memory.correction_gi_b,
+        "KV cache": memory.kv_cache_gi_b,
+    }
+    return " + ".join(f"{name} {gib:.1f}" for name, gib in terms.items() if gib is not None)
+
+
+def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None:
+    """Print a line for each pool: its verdict, its figures, and the reason."""
+    if not status.candidates:
+        return
+    numbers = ("TP", "GPUS", "REPLICAS", "$/H")
+    table = make_table("POOL", "ACCELERATOR", "VERDICT", *numbers, "REASON", right=numbers)
+    for candidate in status.candidates:
+        table.add_row(
+            escape(candidate.pool),
+            candidate.accelerator or "-",
+            candidate.verdict,
+            *(_format_cell(value) for value in _figures(candidate)),
+            f"{candidate.reason}: {escape(candidate.message)}",
+            style=_COLOURS[candidate.verdict],
+        )
+    console.print(Padding(table, (0, 0, 0, 2)))
+    for reason, count in status.omitted_candidates.items():
+        console.print(f"  and {count} more pools: {escape(reason)}")
+
+
+def _figures(candidate: CandidateStatus) -> tuple[int | str | None, ...]:
+    return (
+        candidate.tensor_parallel_size,
+        candidate.gpus_per_replica,
+        candidate.replicas,
+        candidate.cost_per_hour,
+    )
+
+
+def _format_cell(value: int | str | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""What the subcommands read: files, dumps, live clusters and Hubs."""

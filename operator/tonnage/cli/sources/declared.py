@@ -1,0 +1,127 @@
+"""Finds the InferenceDeployments in a set of files, and sorts them by creation."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
+from tonnage.cli.errors import InputError
+from tonnage.cli.sources.documents import Document
+from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
+from tonnage.reconcile.children import parse_time
+from tonnage.reconcile.key import Key
+
+# The CRD has the same rule: the name becomes that of a Service and a label of the pods.
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+_TYPES: Final[Mapping[str, type]] = {
+    "uid": str,
+    "resourceVersion": str,
+    "generation": int,
+    "creationTimestamp": str,
+}
+"""Types of metadata that the API server sets and a user's file may lack."""
+
+_STATUS_LISTS: Final = {"conditions": ("type", "status", "lastTransitionTime"), "placements": ()}
+"""Lists of status that the operator reads back, and the string fields of every entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An InferenceDeployment in a file."""
+
+    key: Key
+    document: Document
+
+
+def find_declared(documents: Iterable[Document], namespace: str) -> list[Declared]:
+    """The InferenceDeployments among the documents, in `namespace` if they name none.
+
+    Raises InputError for an object that the API server would refuse, and for a duplicate.
+    """
+    declared: dict[Key, Declared] = {}
+    for document in documents:
+        if document.kind != INFERENCE_DEPLOYMENT:
+            continue
+        check_declared(document)
+        key = Key(document.namespace or namespace, document.name)
+        if key in declared:
+            first = declared[key].document.file
+            raise InputError(f"{document.source}: {key} was already in {first}")
+        declared[key] = Declared(key, document)
+    return list(declared.values())
+
+
+def check_declared(document: Document) -> None:
+    """Raise InputError for an InferenceDeployment that no API server could have stored."""
+    version = document.body.get("apiVersion")
+    if version != API_VERSION:
+        raise InputError(f"{document.source}: apiVersion is {version!r}, expected {API_VERSION}")
+    if not _NAME.fullmatch(document.name) or len(document.name) > MAX_NAME_LENGTH:
+        raise InputError(
+            f"{document.source}: metadata.name is {document.name!r}, expected at most "
+            f"{MAX_NAME_LENGTH} lower-case letters, digits and '-', starting with a letter"
+        )
+    _check_depth(document)
+    metadata = document.body["metadata"]
+    for name, kind in _TYPES.items():
+        if not isinstance(metadata.get(name, kind()), kind):
+            raise _invalid(document, f"metadata.{name}", f"{kind.__name__}", metadata[name])
+    _check_time(document, "metadata.creationTimestamp", metadata.get("creationTimestamp"))
+    _check_status(document, document.body.get("status") or {})
+
+
+def _check_status(document: Document, status: Any) -> None:
+    """Raise InputError if an API server could not have stored the fields that are read back."""
+    if not isinstance(status, dict):
+        raise _invalid(document, "status", "an object", status)
+    for name, required in _STATUS_LISTS.items():
+        entries = status.get(name) or []
+        if not isinstance(entries, list):
+            raise _invalid(document, f"status.{name}", "a list", entries)
+        for entry in entries:
+            fields = entry if isinstance(entry, dict) else {}
+            if fields is not entry or not all(isinstance(fields.get(key), str) for key in required):
+                expected = "an object with " + ", ".join(required)
+                raise _invalid(document, f"status.{name}[]", expected, entry)
+            _check_time(
+                document, f"status.{name}[].lastTransitionTime", fields.get("lastTransitionTime")
+            )
+
+
+def _check_depth(document: Document) -> None:
+    """Check the depth level by level: the parser bounds YAML, but not JSON."""
+    level: list[Any] = [document.body]
+    for _ in range(MAX_DEPTH):
+        level = [nested for value in level for nested in _nested_values(value)]
+    if level:
+        raise InputError(f"{document.source}: is nested deeper than {MAX_DEPTH} levels")
+
+
+def _nested_values(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _check_time(document: Document, field: str, text: str | None) -> None:
+    try:
+        if text is not None and parse_time(text).tzinfo is None:
+            raise _invalid(document, field, "a time with its zone", text)
+    except ValueError:
+        raise _invalid(document, field, "a time as 2026-01-31T12:00:00Z", text) from None
+
+
+def _invalid(document: Document, field: str, expected: str, value: object) -> InputError:
+    return InputError(f"{document.source}: {field} is {repr(value)[:60]}, expected {expected}")
+
+
+def sort_by_creation(declared: Iterable[Declared]) -> list[Declared]:
+    """Existing objects, oldest first as the operator plans them; then new ones as given."""
+    existing, new = [], []
+    for one in declared:
+        created = one.document.body["metadata"].get("creationTimestamp")
+        (existing.append((parse_time(created), one)) if created else new.append(one))
+    existing.sort(key=lambda dated: (dated[0], dated[1].key))
+    return [one for _, one in existing] + new

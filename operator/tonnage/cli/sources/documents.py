@@ -1,0 +1,161 @@
+"""Reads Kubernetes objects from YAML and JSON files, as kubectl dumps them and users write them.
+
+A file may come from an untrusted source: this module bounds its size, and `yaml_bounds` its depth
+and the values that its aliases expand to, before any object is built.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tonnage.cli.errors import InputError
+from tonnage.cli.sources.yaml_bounds import OutOfBoundsError, check_bounds
+
+MAX_FILE_BYTES: Final = 128 * 1024 * 1024
+"""Largest file read. 1,000 nodes as `kubectl get nodes -o json` prints them are about 8 MB, and
+10,000 pods about 100 MB."""
+
+_MANIFESTS: Final = (".json", ".yaml", ".yml")
+"""Suffixes of the files that kubectl reads in a folder."""
+
+STDIN: Final = "-"
+
+
+class _Loader(yaml.CSafeLoader):
+    """Loads plain data only, and leaves dates as strings, as Kubernetes does."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute, replaced as a whole
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object and its file."""
+
+    file: str
+    body: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The kind; empty if missing or not a string."""
+        return _text(self.body.get("kind"))
+
+    @property
+    def name(self) -> str:
+        """metadata.name; empty if missing or not a string."""
+        return _text(self._metadata.get("name"))
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace; empty if missing or not a string."""
+        return _text(self._metadata.get("namespace"))
+
+    @property
+    def source(self) -> str:
+        """File, kind and name, for messages: "fleet.yaml, Node gpu-1"."""
+        return f"{self.file}, {self.kind or 'object'} {self.name}".rstrip()
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        metadata = self.body.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+
+def load_manifests(path: str) -> list[Document]:
+    """Read all objects of a file, or of the manifests in a folder by file name, as kubectl does.
+
+    Raises InputError naming the file and the place in it.
+    """
+    if path == STDIN or not Path(path).is_dir():
+        return load_documents(path)
+    files = sorted(file for file in Path(path).iterdir() if file.suffix in _MANIFESTS)
+    if not files:
+        raise InputError(f"{path} holds no {', '.join(_MANIFESTS)} file")
+    return [document for file in files for document in load_documents(str(file))]
+
+
+def load_documents(path: str) -> list[Document]:
+    """Read all objects of a file, the items of Lists one by one; `-` is standard input.
+
+    Raises InputError naming the file and the place in it.
+    """
+    name = "standard input" if path == STDIN else path
+    roots = [root for root in _parse(_read(path, name), name) if root is not None]
+    if not roots:
+        raise InputError(f"{name} is empty; expected Kubernetes objects in YAML or JSON")
+    return [Document(name, body) for root in roots for body in _flatten(root, name)]
+
+
+def _read(path: str, name: str) -> str:
+    try:
+        if path == STDIN:
+            raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                raw = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{name!r} is not the name of a file") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise InputError(f"{name} is larger than {MAX_FILE_BYTES // 1024**2} MiB; split it")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text (byte {error.start})") from None
+
+
+def _parse(text: str, name: str) -> list[Any]:
+    """The roots of all documents in the text."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return [json.loads(text)]
+        except (ValueError, RecursionError):
+            pass  # may be YAML's flow style, whose parser also reports the line
+    try:
+        check_bounds(yaml.parse(text, _Loader))
+        return list(yaml.load_all(text, _Loader))
+    except OutOfBoundsError as error:
+        raise InputError(f"{name}, {error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{name}{where}: {error.problem or 'is not YAML'}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: a value that YAML allows and Python cannot represent.
+        raise InputError(f"{name} is not readable YAML: {str(error).splitlines()[0]}") from None
+
+
+def _flatten(root: Any, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the root itself, or the items of a List."""
+    if not isinstance(root, dict):
+        raise InputError(
+            f"{name}: expected a Kubernetes object with apiVersion and kind, "
+            f"found {type(root).__name__} {_shorten(root)}"
+        )
+    items = root.get("items")
+    if not (_text(root.get("kind")).endswith("List") and isinstance(items, list)):
+        yield root
+        return
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise InputError(f"{name}: items[{index}] is not an object: {_shorten(item)}")
+        # Items of a NodeList, unlike those of a List, do not repeat their kind.
+        kind = _text(root.get("kind")).removesuffix("List")
+        yield {"kind": kind, **item} if kind else item
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."

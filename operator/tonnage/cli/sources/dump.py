@@ -1,0 +1,223 @@
+"""A cluster dump behind the read interface that the operator uses for a live cluster."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.cli.errors import InputError
+from tonnage.cli.sources.declared import check_declared
+from tonnage.cli.sources.documents import Document
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    INFERENCE_POOLS,
+    PODS,
+    PRIORITY_CLASSES,
+    SECRETS,
+    SERVICES,
+)
+from tonnage.kube.protocol import ClusterReader, Kind, NotFoundError, Object
+from tonnage.reconcile.children import is_controlled_by, read_child, read_deployment, read_pods
+from tonnage.reconcile.scheduling.priority import read_classes
+from tonnage.reconcile.status.findings import format_time
+
+_CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass"})
+_CHILDREN = {
+    DEPLOYMENTS.kind: read_deployment,
+    SERVICES.kind: read_child,
+    INFERENCE_POOLS.kind: read_child,
+}
+
+_SHORTEST_EXPONENT = 1e21
+"""Go's encoding/json writes this number and larger ones with an exponent."""
+
+_ObjectKey = tuple[str, str, str]
+"""Kind, namespace and name."""
+_Objects = list[Object]  # inside the class, `list` is the method
+
+
+class Dump:
+    """Objects by kind, namespace and name, with defaults for metadata that the API server sets.
+
+    An object that no API server has stored yet has an empty uid. `fallback` serves objects by name
+    that the dump lacks, and logs, but never a Secret.
+
+    Raises InputError for an object that no API server could have stored.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        namespace: str,
+        now: datetime,
+        fallback: ClusterReader | None = None,
+    ) -> None:
+        self._namespace = namespace
+        self._fallback = fallback
+        self._documents: dict[_ObjectKey, Document] = {}
+        for document in documents:
+            body = _complete_metadata(document, namespace, now)
+            self._documents[self._object_key(document)] = replace(document, body=body)
+
+    def apply(self, document: Document, now: datetime) -> None:
+        """Apply the document to the dump: replace the spec and keep all other fields."""
+        key = self._object_key(document)
+        body = _complete_metadata(document, self._namespace, now)
+        live = self._documents.get(key)
+        if document.kind == INFERENCE_DEPLOYMENT:
+            body = body | {"spec": _normalize_numbers(body.get("spec"))}
+            body = self._with_uid(body) if live is None else _apply_spec(body, live.body)
+        self._documents[key] = replace(document, body=body)
+
+    def documents(self, kind: str) -> list[Document]:
+        """All objects of a kind, with their files."""
+        return [document for document in self._documents.values() if document.kind == kind]
+
+    def bodies(self, kind: str) -> list[Object]:
+        """All objects of a kind."""
+        return [document.body for document in self.documents(kind)]
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """The object of this name. Raises NotFoundError."""
+        body = self.lookup(kind, namespace, name)
+        if body is not None:
+            return body
+        if self._fallback is not None and kind is not SECRETS:
+            return await self._fallback.get(kind, namespace, name)
+        raise NotFoundError(f"{kind.kind} {namespace}/{name} is in none of the files")
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """The objects of a kind with these labels."""
+        required = dict(labels or {}).items()
+        return [
+            body
+            for body in self.bodies(kind.kind)
+            if namespace in (None, body["metadata"]["namespace"])
+            and required <= body["metadata"]["labels"].items()
+        ]
+
+    def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """The object of this name; None if no file has it."""
+        document = self._documents.get((kind.kind, namespace or "", name))
+        return None if document is None else document.body
+
+    def owned(self, kind: Kind, owner: tuple[str, str]) -> _Objects:
+        """The objects of a kind with the owner label of an InferenceDeployment."""
+        namespace, name = owner
+        return [
+            body
+            for body in self.bodies(kind.kind)
+            if body["metadata"]["namespace"] == namespace
+            and body["metadata"]["labels"].get(LABEL_OWNER) == name
+        ]
+
+    async def pod_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+    ) -> str:
+        """The log from `fallback`. Raises NotFoundError without it."""
+        if self._fallback is not None:
+            return await self._fallback.pod_log(
+                namespace, pod, container, previous=previous, limit_bytes=limit_bytes
+            )
+        raise NotFoundError(f"a dump holds no log of pod {namespace}/{pod}")
+
+    def _with_uid(self, body: Object) -> Object:
+        """The object with the uid that its children in the dump refer to."""
+        metadata = body["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        for child in self.bodies(DEPLOYMENTS.kind):
+            owner = (child["metadata"]["namespace"], child["metadata"]["labels"].get(LABEL_OWNER))
+            if owner == key and not metadata["uid"]:
+                return body | {"metadata": metadata | {"uid": _controller_uid(child)}}
+        return body
+
+    def _object_key(self, document: Document) -> _ObjectKey:
+        cluster_scoped = document.kind in _CLUSTER_SCOPED
+        namespace = "" if cluster_scoped else document.namespace or self._namespace
+        return document.kind, namespace, document.name
+
+
+def _complete_metadata(document: Document, namespace: str, now: datetime) -> Object:
+    """The object with the metadata of every stored object. Raises InputError."""
+    metadata = document.body.get("metadata")
+    own: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
+    labels = own.get("labels")
+    defaults = {"uid": "", "resourceVersion": "", "generation": 1}
+    body = document.body | {
+        "metadata": defaults
+        | {"creationTimestamp": format_time(now)}
+        | own
+        | {
+            "namespace": document.namespace or namespace,
+            "labels": labels if isinstance(labels, dict) else {},
+        }
+    }
+    _check(document, body)
+    return body
+
+
+def _check(document: Document, body: Object) -> None:
+    """Parse the object as the plan will later, so that an error names this object.
+
+    Raises InputError.
+    """
+    if document.kind == INFERENCE_DEPLOYMENT:
+        check_declared(document)
+    try:
+        if document.kind == PRIORITY_CLASSES.kind:
+            read_classes([body])
+        elif LABEL_OWNER in body["metadata"]["labels"]:
+            _read_child(document.kind, body)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{document.source}: is not as an API server writes it: {type(error).__name__} {error}"
+        ) from None
+
+
+def _read_child(kind: str, body: Object) -> None:
+    if kind == PODS.kind:
+        read_pods([body])
+    elif kind in _CHILDREN:
+        _CHILDREN[kind](body)
+        is_controlled_by(body, "")
+
+
+def _apply_spec(body: Object, live: Object) -> Object:
+    """Apply the spec as the API server would: a changed spec increments the generation."""
+    metadata = live["metadata"]
+    if not _same_spec(body.get("spec"), live.get("spec")):
+        metadata = metadata | {"generation": metadata["generation"] + 1}
+    return live | {"spec": body.get("spec"), "metadata": metadata}
+
+
+def _normalize_numbers(value: Any) -> Any:
+    """The value as the API server returns it, with whole numbers without `.0`: digests of the spec
+    would differ otherwise."""
+    match value:
+        case dict():
+            return {key: _normalize_numbers(each) for key, each in value.items()}
+        case list():
+            return [_normalize_numbers(each) for each in value]
+        case float() if value.is_integer() and abs(value) < _SHORTEST_EXPONENT:
+            return int(value)
+        case _:
+            return value
+
+
+def _same_spec(one: object, other: object) -> bool:
+    try:
+        return parse_spec(one) == parse_spec(other)
+    except InvalidSpecError:
+        return one == other
+
+
+def _controller_uid(child: Object) -> str:
+    """The uid of the InferenceDeployment that controls a child; empty if none does."""
+    for owner in child["metadata"].get("ownerReferences") or []:
+        if owner.get("controller") and owner.get("kind") == INFERENCE_DEPLOYMENT:
+            return str(owner.get("uid", ""))
+    return ""

@@ -1,0 +1,110 @@
+"""Reads the fleet from files in place of a cluster, as the operator reads it."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tonnage.api.names import ACCELERATOR_POOL
+from tonnage.api.parse import InvalidSpecError
+from tonnage.api.shard import UNNAMED_SHARD, Shard
+from tonnage.cli.errors import InputError
+from tonnage.cli.sources.documents import Document, load_documents
+from tonnage.cli.sources.dump import Dump
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod
+from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.scheduling.reservations import read_reservations
+
+_FLAGS: Final = {"nodes": "Node", "pods": "Pod", "pools": ACCELERATOR_POOL}
+"""Flags that name a file, and the kind that the file must hold."""
+
+
+def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the files that describe a cluster; `-` reads one of them from standard input."""
+    parser.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="the nodes, as `kubectl get nodes -o yaml` prints them (JSON is read too); without "
+        "it the cluster of the kubeconfig is read",
+    )
+    parser.add_argument(
+        "--pods",
+        metavar="FILE",
+        help="the pods, as `kubectl get pods -A -o yaml` prints them (default: those in the file "
+        "of the nodes; where it has none, all GPUs are free)",
+    )
+    parser.add_argument(
+        "--pools",
+        metavar="FILE",
+        help="the AcceleratorPools, as `kubectl get apool -o yaml` prints them (default: those in "
+        "the file of the nodes; nodes of no declared pool are grouped as the operator does)",
+    )
+
+
+def load_cluster(
+    options: argparse.Namespace, live: Sequence[Document] | None = None
+) -> list[Document]:
+    """The objects of the files, and those objects of `live` whose kinds no file has.
+
+    One dump may hold all objects; `tonnage plan --help` shows how to make it.
+    Raises InputError naming the file.
+    """
+    if live is None and options.nodes is None:
+        raise InputError("--pods and --pools need --nodes, or a cluster to read")
+    documents = list(live or ())
+    for flag, kind in _FLAGS.items():
+        path = getattr(options, flag)
+        if path is not None:
+            from_file = _require_kind(load_documents(path), kind, path)
+            replaced = {kind, *(document.kind for document in from_file)}
+            kept = [document for document in documents if document.kind not in replaced]
+            documents = kept + from_file
+    return documents
+
+
+def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
+    """The input of placement, for the objects of one shard. Raises InputError naming the file and
+    the object."""
+    return FleetSnapshot(
+        nodes=tuple(read_node(node) for node in dump.bodies("Node") if shard.has(node)),
+        pods=_read_pods(dump.bodies("Pod")),
+        reservations=tuple(read_reservations(dump.bodies("Deployment"))),
+        declared_pools=_read_pools(
+            document for document in dump.documents(ACCELERATOR_POOL) if shard.has(document.body)
+        ),
+        shard=shard,
+    )
+
+
+def _read_pods(bodies: Iterable[Object]) -> tuple[GpuPod, ...]:
+    pods = (read_gpu_pod(body) for body in bodies)
+    return tuple(pod for pod in pods if pod is not None)
+
+
+def _read_pools(documents: Iterable[Document]) -> tuple[DeclaredPool, ...]:
+    pools = []
+    for document in documents:
+        try:
+            pool = read_declared_pool(document.body)
+        except InvalidSpecError as error:
+            raise InputError(f"{document.file}: {error}") from None
+        if pool is not None:
+            pools.append(pool)
+    return tuple(pools)
+
+
+def _require_kind(documents: list[Document], kind: str, path: str) -> list[Document]:
+    """Return the documents. Raises InputError if a file has objects, but none of the kind."""
+    if documents and not _of_kind(documents, kind):
+        raise InputError(f"{path} holds no {kind}; found {', '.join(_kinds(documents))}")
+    return documents
+
+
+def _of_kind(documents: list[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document.kind == kind]
+
+
+def _kinds(documents: list[Document]) -> list[str]:
+    return sorted({document.kind or "objects without a kind" for document in documents})

@@ -1,0 +1,1 @@
+"""The work queue: priorities, fairness between namespaces, and delays."""

@@ -1,0 +1,170 @@
+"""Default values of rendered objects, with their sources, from the catalogue's
+pod_defaults.yaml."""
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tonnage.api.pod import Toleration
+from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.model import Vendor
+
+Seconds = Annotated[int, Field(ge=0, le=86_400)]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the file; it refuses unknown keys, so that any test finds a typo."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Sourced(Section):
+    """A part of the file with the source of its values and the date at which they were read."""
+
+    source: str
+    date: str
+
+
+class Server(Sourced):
+    """Port, health check and shutdown of the server."""
+
+    port: PositiveInt
+    health_path: str
+    shutdown_timeout_seconds: Seconds
+    pre_stop_seconds: Seconds
+
+
+class FirstReleases(Sourced):
+    """The first vLLM releases whose images have a feature."""
+
+    serve_entrypoint: str
+
+
+class GpuRelease(Sourced):
+    """Seconds that the engine needs to free the GPUs after the drain, by vendor."""
+
+    seconds: dict[Vendor, Seconds]
+
+
+class Startup(Sourced):
+    """How long a start may take, by the size of the model."""
+
+    load_bytes_per_second: PositiveInt
+    warm_up_seconds: Seconds
+    slowness: Annotated[float, Field(ge=1)]
+    floor_seconds: Seconds
+    kubelet_margin_seconds: Seconds
+    image_pull_seconds: Seconds
+
+
+class ProbePeriod(Section):
+    """Interval and timeout of a probe."""
+
+    period_seconds: PositiveInt
+    timeout_seconds: PositiveInt
+
+
+class Probe(ProbePeriod):
+    """A probe, and the failures in a row after which the kubelet acts."""
+
+    failure_threshold: PositiveInt
+
+
+class Probes(Sourced):
+    """The three probes; the model's size decides the failure threshold of the startup probe."""
+
+    startup: ProbePeriod
+    readiness: Probe
+    liveness: Probe
+
+
+class Resources(Sourced):
+    """CPU and memory of one replica, by its GPUs and the size of the model."""
+
+    base_cpu: PositiveInt
+    cpu_per_gpu: PositiveInt
+    base_memory_gib: PositiveInt
+    memory_per_gpu_gib: PositiveInt
+    memory_share_of_weights: Annotated[float, Field(ge=0, le=1)]
+
+
+class SharedMemorySize(Section):
+    """Size of /dev/shm by the GPUs of a replica."""
+
+    floor_gib: PositiveInt
+    per_gpu_gib: PositiveInt
+
+
+class SharedMemory(Sourced):
+    """Size of /dev/shm by vendor."""
+
+    sizes: dict[Vendor, SharedMemorySize]
+
+
+class Cache(Sourced):
+    """The volume for caches on disk, and the variables that point into it."""
+
+    path: str
+    folders: dict[str, str]
+    user: str
+
+
+class Environment(Sourced):
+    """Environment variables of every pod, and of pods on an accelerator architecture."""
+
+    every: dict[str, str]
+    architectures: dict[str, dict[str, str]]
+
+
+class RunAs(Section):
+    """The user and groups of a vendor's pods; None leaves the choice to the image."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int
+    supplemental_groups: list[int] = []
+
+
+class Security(Sourced):
+    """The user and groups that the server runs as, by vendor."""
+
+    run_as: dict[Vendor, RunAs]
+
+
+class GpuNodeTolerations(Sourced):
+    """Tolerations of the taints that GPU nodes have by convention."""
+
+    tolerations: list[Toleration]
+
+
+class ReservedVariables(Sourced):
+    """Environment variables that select the GPUs of a node for a container."""
+
+    names: frozenset[str]
+
+
+class Defaults(Section):
+    """The whole file."""
+
+    server: Server
+    since: FirstReleases
+    release: GpuRelease
+    startup: Startup
+    probes: Probes
+    resources: Resources
+    model_size_step_gib: PositiveInt
+    shared_memory: SharedMemory
+    cache: Cache
+    model_volume_path: str
+    environment: Environment
+    security: Security
+    gpu_node_tolerations: GpuNodeTolerations
+    reserved_variables: ReservedVariables
+
+
+@lru_cache(maxsize=1)
+def load_defaults() -> Defaults:
+    """Read the file once. A pydantic.ValidationError is a bug of the package."""
+    return Defaults.model_validate(read_data_file("pod_defaults.yaml"))

@@ -1,0 +1,57 @@
+"""Errors of a spec from which the operator cannot render pods."""
+
+
+class RenderError(ValueError):
+    """A spec that cannot become pods. The message names the field, its value, and what to do."""
+
+
+class ForbiddenMetadataError(RenderError):
+    """A label or annotation of the pods that the user must not set."""
+
+    def __init__(self, field: str, key: str, cause: str) -> None:
+        super().__init__(f"{field}: key {key!r} is refused, because {cause}; remove it")
+        self.field = field
+        self.key = key
+
+
+class ReservedArgumentError(RenderError):
+    """An argument of `vllm serve` that only the operator may set.
+
+    `flag` is the full flag, of which the argument may be an abbreviation.
+    """
+
+    def __init__(self, field: str, argument: str, flag: str, instead: str) -> None:
+        stands_for = "" if argument.startswith(flag) else f", which is {flag},"
+        super().__init__(f"{field}: argument {argument[:80]!r}{stands_for} is refused: {instead}")
+        self.field = field
+        self.argument = argument
+
+
+class ReservedVariableError(RenderError):
+    """A variable by which a container would get GPUs that are not its own."""
+
+    def __init__(self, field: str, variable: str) -> None:
+        super().__init__(
+            f"{field}: variable {variable!r} is refused, because it selects the container's GPUs,"
+            " which the device plugin assigns; remove it"
+        )
+        self.field = field
+        self.variable = variable
+
+
+class ResourceError(RenderError):
+    """A request above its own limit, which the API server would refuse."""
+
+    def __init__(self, field: str, request: str, limit: str) -> None:
+        super().__init__(
+            f"{field}: request {request} is above limit {limit}; lower it or raise the limit"
+        )
+        self.field = field
+
+
+class VolumeError(RenderError):
+    """A volume or mount that clashes with another one, or a mount without a volume."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field

@@ -1,0 +1,1 @@
+"""Render what vLLM needs of a pod."""

@@ -1,0 +1,103 @@
+"""The arguments of `vllm serve`.
+
+Each is one item of a list that no shell parses. A value follows an equals sign, because vLLM would
+parse a separate value with a leading dash as a flag.
+"""
+
+from typing import Final
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.catalog.vllm.flags import engine_flags
+from tonnage.catalog.vllm.releases import parse_version
+from tonnage.engines.defaults import load_defaults
+from tonnage.engines.errors import ReservedArgumentError
+from tonnage.engines.replica import Replica
+from tonnage.engines.vllm.model_source import loaded_model, loaded_revision, served_name
+from tonnage.fit.model import Parallelism
+from tonnage.placement.adjustments import EngineAdjustments
+
+_AUTO: Final = "auto"
+_EXTRA_ARGS: Final = "spec.engine.vllm.extraArgs"
+_SHUTDOWN_FLAG: Final = "--shutdown-timeout"
+
+
+def render_arguments(replica: Replica) -> list[str]:
+    """The arguments after `vllm serve`, the user's last. Defaults of vLLM are left out, so that the
+    release decides."""
+    spec, name = replica.spec, replica.owner.name
+    return [
+        _literal(loaded_model(spec, name)),
+        f"--served-model-name={_literal(served_name(spec, name))}",
+        *_revision(spec),
+        f"--port={load_defaults().server.port}",
+        *_shutdown(replica.vllm_version),
+        *_parallelism(replica.option.parallelism),
+        *_memory(spec, replica.option.adjustments),
+        *_settings(replica),
+        *spec.engine.vllm.extra_args,
+    ]
+
+
+def check_arguments(spec: InferenceDeploymentSpec) -> None:
+    """Refuse extra arguments that only the operator may set. Raises ReservedArgumentError."""
+    for flag in engine_flags().read(spec.engine.vllm.extra_args):
+        if flag.refusal is not None:
+            field = f"{_EXTRA_ARGS}[{flag.index}]"
+            raise ReservedArgumentError(field, flag.text, flag.name, flag.refusal)
+
+
+def _parallelism(parallelism: Parallelism) -> list[str]:
+    arguments = [f"--tensor-parallel-size={parallelism.tensor}"]
+    if parallelism.pipeline > 1:
+        arguments.append(f"--pipeline-parallel-size={parallelism.pipeline}")
+    return arguments
+
+
+def _memory(spec: InferenceDeploymentSpec, adjustments: EngineAdjustments) -> list[str]:
+    """The inputs of the memory plan: the user's values, else those that Tonnage chose."""
+    vllm = spec.engine.vllm
+    values = {
+        "--max-model-len": spec.workload.max_model_len,
+        "--gpu-memory-utilization": (
+            vllm.gpu_memory_utilization or adjustments.gpu_memory_utilization
+        ),
+        "--kv-cache-dtype": None if spec.kv_cache_dtype == _AUTO else spec.kv_cache_dtype,
+        "--quantization": None if spec.quantization == _AUTO else spec.quantization,
+        "--max-num-seqs": vllm.max_num_seqs or adjustments.max_num_seqs,
+        "--max-num-batched-tokens": (
+            vllm.max_num_batched_tokens or adjustments.max_num_batched_tokens
+        ),
+    }
+    arguments = [f"{flag}={value}" for flag, value in values.items() if value is not None]
+    if vllm.enforce_eager:
+        arguments.append("--enforce-eager")
+    return arguments
+
+
+def _revision(spec: InferenceDeploymentSpec) -> list[str]:
+    revision = loaded_revision(spec.model.source)
+    return [f"--revision={_literal(revision)}"] if revision else []
+
+
+def _shutdown(version: str) -> list[str]:
+    since = engine_flags().flags[_SHUTDOWN_FLAG].since
+    if since is not None and parse_version(version) < parse_version(since):
+        return []
+    return [f"{_SHUTDOWN_FLAG}={load_defaults().server.shutdown_timeout_seconds}"]
+
+
+def _settings(replica: Replica) -> list[str]:
+    """The arguments of compatibility rules, except flags that the user sets."""
+    user_flags = {_flag(argument) for argument in replica.spec.engine.vllm.extra_args}
+    rule_arguments = replica.option.settings.args
+    return [argument for argument in rule_arguments if _flag(argument) not in user_flags]
+
+
+def _literal(text: str) -> str:
+    """Keep Kubernetes from expanding `$(NAME)` to the value of a variable, for example a token."""
+    return text.replace("$(", "$$(")
+
+
+def _flag(argument: str) -> str:
+    """The flag of an argument without its value."""
+    return argument.partition("=")[0].replace("_", "-")

@@ -1,0 +1,38 @@
+"""Chooses the image of a pod."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.catalog.vllm.releases import parse_version
+from tonnage.engines.defaults import load_defaults
+from tonnage.engines.replica import Replica
+
+_SERVE: Final = ("vllm", "serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image by name and tag; `command` is empty where the entrypoint is `vllm serve`."""
+
+    name: str
+    command: tuple[str, ...] = ()
+
+
+def choose_image(replica: Replica) -> Image:
+    """The user's image, else the pool's, else the one that a compatibility rule pins, else the
+    vendor's image of the vLLM release, in the build that the drivers of the pool's nodes run.
+
+    Another image than the vendor's may have any entrypoint (rocm/vllm has a shell, which would end
+    at once with exit code 0); it only needs `vllm` on its PATH.
+    """
+    declared = replica.option.pool.declared
+    configured = replica.spec.engine.vllm.image or (declared.images.vllm if declared else None)
+    name = configured or replica.option.settings.image
+    return Image(name, _SERVE) if name else _vendor_image(replica)
+
+
+def _vendor_image(replica: Replica) -> Image:
+    version = replica.vllm_version
+    is_entrypoint = parse_version(version) >= parse_version(load_defaults().since.serve_entrypoint)
+    name = replica.catalog.image(replica.vendor, version, replica.option.pool.cuda)
+    return Image(name) if is_entrypoint else Image(name, _SERVE)

@@ -1,0 +1,1 @@
+"""Corrections of the calculation, measured on real starts."""

@@ -1,0 +1,1 @@
+"""Which parallelisms and combinations vLLM accepts."""

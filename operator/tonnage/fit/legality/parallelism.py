@@ -1,0 +1,111 @@
+"""Which parallelisms vLLM accepts: its checks before and during model construction, in order."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tonnage.catalog.vllm.parallelism import load_split_rules
+from tonnage.catalog.vllm.releases import EngineRelease
+from tonnage.checkpoint.model import Attending, ModelShape
+from tonnage.fit.layout import Layout, divides
+from tonnage.fit.legality.quantization import check_quantization
+from tonnage.fit.legality.sharding import check_layers
+from tonnage.fit.model import EngineOptions, IllegalParallelism, Parallelism
+from tonnage.fit.weights.tensors import padded_vocabulary
+
+ParallelismCheck = Callable[[Layout], IllegalParallelism | None]
+
+
+def check_parallelism(
+    shape: ModelShape, parallelism: Parallelism, options: EngineOptions, release: EngineRelease
+) -> IllegalParallelism | None:
+    """The first rule that the parallelism breaks, None if vLLM accepts it."""
+    layout = Layout(shape, parallelism, options, release)
+    for check in _CHECKS:
+        illegal = check(layout)
+        if illegal is not None:
+            return illegal
+    return None
+
+
+def legal_degrees(
+    shape: ModelShape, options: EngineOptions, release: EngineRelease, max_gpus: int
+) -> tuple[Parallelism, ...]:
+    """Legal tensor-parallel sizes within a node of `max_gpus` GPUs, smallest first."""
+    candidates = (
+        Parallelism(tensor=size) for size in release.tensor_parallel_sizes if size <= max_gpus
+    )
+    return tuple(
+        candidate
+        for candidate in candidates
+        if check_parallelism(shape, candidate, options, release) is None
+    )
+
+
+def _check_attention_heads(layout: Layout) -> IllegalParallelism | None:
+    """Source: vllm/config/model.py verify_with_parallel_config."""
+    for mixer in layout.shape.mixer_counts:
+        if isinstance(mixer, Attending) and mixer.heads % layout.tensor:
+            heads = mixer.heads
+            return layout.refuse(
+                "AttentionHeads",
+                f"{heads} attention heads are not divisible by TP {layout.tensor}",
+                divides(heads),
+            )
+    return None
+
+
+def _check_expert_parallelism(layout: Layout) -> IllegalParallelism | None:
+    """Source: vllm/config/model.py _verify_with_expert_parallelism, models/deepseek_v4."""
+    if not layout.options.enable_expert_parallel:
+        return None
+    experts, rules = layout.shape.experts, load_split_rules()
+    if experts is None:
+        why = "a dense model has no experts to distribute; leave out --enable-expert-parallel"
+        return IllegalParallelism("ExpertParallel", why)
+    if layout.shape.architecture not in rules.evenly or experts.count % layout.tensor == 0:
+        return None
+    return layout.refuse(
+        "ExpertParallel",
+        f"{experts.count} experts are not divisible by TP {layout.tensor}, and "
+        f"{layout.shape.architecture} needs equally many on each GPU",
+        divides(experts.count),
+    )
+
+
+def _check_pipeline(layout: Layout) -> IllegalParallelism | None:
+    """Source: SupportsPP in vllm/model_executor/models/interfaces.py."""
+    stages, shape = layout.parallelism.pipeline, layout.shape
+    if stages == 1:
+        return None
+    if shape.architecture in layout.release.no_pipeline:
+        why = f"{shape.architecture} does not support pipeline parallelism; use PP 1"
+        return IllegalParallelism("PipelineParallel", why)
+    if stages > shape.layers:
+        why = f"{shape.layers} layers cannot fill {stages} pipeline stages"
+        return IllegalParallelism("PipelineParallel", why)
+    return None
+
+
+def _check_vocabulary(layout: Layout) -> IllegalParallelism | None:
+    """Embeddings and head are sharded by rows, after padding.
+
+    Source: vllm/model_executor/layers/vocab_parallel_embedding.py.
+    """
+    vocabulary, padded = layout.shape.vocab_size, padded_vocabulary(layout.shape)
+    if padded % layout.tensor == 0:
+        return None
+    return layout.refuse(
+        "Vocabulary",
+        f"a vocabulary of {vocabulary}, padded to {padded}, is not divisible by TP {layout.tensor}",
+        divides(padded),
+    )
+
+
+_CHECKS: Final[tuple[ParallelismCheck, ...]] = (
+    _check_attention_heads,
+    _check_expert_parallelism,
+    _check_pipeline,
+    _check_vocabulary,
+    check_layers,
+    check_quantization,
+)

@@ -1,0 +1,1 @@
+"""Bytes of weights on one GPU."""

@@ -1,0 +1,1 @@
+"""Recognize the devices of a node by its labels and resources."""

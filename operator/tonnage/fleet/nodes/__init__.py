@@ -1,0 +1,1 @@
+"""Read nodes and pods, and group identical nodes in classes."""

@@ -1,0 +1,1 @@
+"""Group nodes into pools, and report them."""

@@ -1,0 +1,171 @@
+"""Builds the pool that placement uses from a group, its description and the demands on it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tonnage.api.names import LABEL_DISCOVERED, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from tonnage.api.shard import Shard
+from tonnage.fleet.model import Pool
+from tonnage.fleet.nodes.node_class import NodeClass
+from tonnage.fleet.occupancy import PackedNodes, Successor, Waiting, pack_nodes
+from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks
+from tonnage.fleet.pools.description import GroupDescription, Reasons
+from tonnage.fleet.pools.group import Group, Member
+from tonnage.fleet.pools.separation import Separation
+from tonnage.fleet.pools.shape import Shape, gpu_node_taints
+
+DISCOVERED_LABELS: Final = {LABEL_DISCOVERED: "true", LABEL_MANAGED_BY: MANAGED_BY}
+"""Labels of the AcceleratorPool for nodes that no declared pool selects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """Replicas to be scheduled on a group: `waiting` ones, and `successors` of existing pods.
+    `excluded_gpus` are held by pods that do not count, by node."""
+
+    waiting: Waiting = ()
+    successors: Sequence[Successor] = ()
+    excluded_gpus: Mapping[str, int] = field(default_factory=dict)
+
+
+def build_pool(
+    name: str,
+    shard: Shard,
+    group: Group,
+    description: GroupDescription,
+    separation: Separation,
+    reasons: Reasons,
+    demands: Demands,
+) -> Pool:
+    """Build the pool as it is now; later events do not change it."""
+    shape, declared = description.shape, description.declared
+    max_nodes = declared.spec.max_nodes if declared else None
+    growth = max(0, max_nodes - len(group.members)) if max_nodes is not None else 0
+    return Pool(
+        name=name,
+        accelerator=shape.accelerator,
+        device_bytes=shape.device_bytes,
+        resource=shape.resource,
+        nodes=_nodes_of(group, shape, growth, reasons, demands),
+        node_selector={**shape.node_selector, **_shard_selector(shard)},
+        taints=gpu_node_taints(group.classes),
+        declared=declared.spec if declared else None,
+        labels=dict(declared.labels) if declared else {**DISCOVERED_LABELS, **shard.own_labels},
+        unrecognised=shape.unrecognised,
+        node_exclusion={
+            **dict.fromkeys(shape.absent, ()),
+            **separation.exclusion,
+            **_shard_exclusion(shard),
+        },
+        overlaps=separation.overlaps,
+        overlapped=separation.overlapped,
+        partition=shape.partition,
+        cuda=shape.cuda,
+        notes=shape.notes,
+        growth=growth,
+    )
+
+
+def _shard_selector(shard: Shard) -> Mapping[str, tuple[str, ...]]:
+    return {key: (name,) for key, name in shard.own_labels.items()}
+
+
+def _shard_exclusion(shard: Shard) -> Mapping[str, tuple[str, ...]]:
+    """Keep pods of an unnamed shard off the nodes of all named shards."""
+    return {LABEL_SHARD: ()} if shard.name is None else {}
+
+
+def _nodes_of(
+    group: Group, shape: Shape, growth: int, reasons: Reasons, demands: Demands
+) -> PoolNodes:
+    members = dict(group.members)  # as they are now
+
+    def list_nodes() -> Iterator[PoolNode]:
+        return _list_nodes(members, shape, reasons, demands)
+
+    return PoolNodes(_count_nodes(group, shape, growth, reasons, demands), list_nodes)
+
+
+def _count_nodes(
+    group: Group, shape: Shape, growth: int, reasons: Reasons, demands: Demands
+) -> NodeCounts:
+    """Count the nodes by their classes, without iterating over all nodes."""
+    blocks: Counter[int] = Counter()
+    total = usable = allocatable = largest = 0
+    for node_class, counts in group.classes.items():
+        gpus = _gpus(node_class, shape)
+        total += gpus * counts.nodes
+        largest = max(largest, gpus)
+        if reasons[node_class] is None:
+            usable_of_class = counts.usable_by_free.total()
+            usable += usable_of_class
+            allocatable += node_class.allocatable * usable_of_class
+            blocks.update(counts.usable_by_free)
+    for name in demands.excluded_gpus:
+        member = group.members[name]
+        if _why_unusable(member, reasons) is None:
+            blocks[member.free] -= 1
+            blocks[_free(name, member, demands)] += 1
+    node_counts = NodeCounts(
+        nodes=len(group.members),
+        usable=usable,
+        total=total,
+        allocatable=allocatable,
+        largest_node=largest or _catalogued_gpus_per_node(group, shape, growth),
+        blocks=as_blocks(blocks),
+    )
+    grown = replace(node_counts, to_come=as_blocks({node_counts.largest_node: growth}))
+    if not demands.successors:
+        return grown.less(demands.waiting)
+    packed = _pack_members(group.members, reasons, demands)
+    left = replace(grown, blocks=as_blocks(Counter(packed.left.values())))
+    return left.less_to_come(packed.unplaced)
+
+
+def _catalogued_gpus_per_node(group: Group, shape: Shape, growth: int) -> int:
+    """GPUs of the first node that an autoscaler adds to a pool, as the catalogue states them."""
+    if group.members or shape.accelerator is None or not growth:
+        return 0
+    return shape.accelerator.gpus_per_node or 0
+
+
+def _list_nodes(
+    members: Mapping[str, Member], shape: Shape, reasons: Reasons, demands: Demands
+) -> Iterator[PoolNode]:
+    """List the nodes by name, less the GPUs assumed for unscheduled replicas."""
+    free = _pack_members(members, reasons, demands).left
+    for name, member in sorted(members.items()):
+        node_class, reason = member.node_class, _why_unusable(member, reasons)
+        yield PoolNode(
+            name=name,
+            gpus=_gpus(node_class, shape),
+            allocatable=0 if reason else node_class.allocatable,
+            free=free.get(name, 0),
+            unusable=reason,
+        )
+
+
+def _pack_members(members: Mapping[str, Member], reasons: Reasons, demands: Demands) -> PackedNodes:
+    """Pack the unscheduled replicas onto the usable nodes by name."""
+    free = {
+        name: _free(name, member, demands)
+        for name, member in members.items()
+        if _why_unusable(member, reasons) is None
+    }
+    return pack_nodes(free, demands.waiting, demands.successors)
+
+
+def _why_unusable(member: Member, reasons: Reasons) -> str | None:
+    return member.unusable or reasons[member.node_class]
+
+
+def _free(name: str, member: Member, demands: Demands) -> int:
+    used = member.used - demands.excluded_gpus.get(name, 0)
+    return max(0, member.node_class.allocatable - used)
+
+
+def _gpus(node_class: NodeClass, shape: Shape) -> int:
+    """GPUs of the pool's resource on a node of the class, usable or not."""
+    return node_class.gpus if node_class.resource == shape.resource else 0

@@ -1,0 +1,73 @@
+"""What a group of nodes is, and why some of its classes are no capacity: until these change."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tonnage.api.pod import Toleration
+from tonnage.catalog.catalog import Catalog
+from tonnage.fleet.model import DeclaredPool
+from tonnage.fleet.nodes.node_class import NodeClass, UnknownGroup
+from tonnage.fleet.pools.group import Group
+from tonnage.fleet.pools.separation import GroupLabels
+from tonnage.fleet.pools.shape import Shape, shape_declared, shape_known, shape_unknown
+from tonnage.fleet.pools.usability import why_not_tolerated, why_unusable
+
+Reasons = Mapping[NodeClass, str | None]
+"""Why the nodes of a class are no capacity, None where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group's shape, and the labels that its separation depends on. `reasons` hold for pods with
+    the pool's own tolerations; only a taint keeps pods off the `tainted_classes`."""
+
+    declared: DeclaredPool | None
+    shape: Shape
+    labels: GroupLabels
+    reasons: Reasons
+    tainted_classes: Sequence[NodeClass]
+
+    def tolerated_classes(self, tolerations: Sequence[Toleration]) -> frozenset[NodeClass]:
+        """The tainted classes that are capacity for pods with these tolerations in addition to the
+        pool's own."""
+        own = self.declared.spec.tolerations if self.declared else []
+        tolerated = [*own, *tolerations]
+        return frozenset(
+            node_class
+            for node_class in self.tainted_classes
+            if why_not_tolerated(node_class, tolerated) is None
+        )
+
+    def reasons_without(self, tolerated: Collection[NodeClass]) -> Reasons:
+        """The reasons for pods that tolerate the taints of these classes."""
+        return {**self.reasons, **dict.fromkeys(tolerated)}
+
+
+def describe(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> GroupDescription:
+    """Describe the group as it is now."""
+    shape = _shape(group, declared, catalog)
+    own = declared.spec.tolerations if declared else []
+    reasons: dict[NodeClass, str | None] = {}
+    tainted_classes = []
+    for node_class in group.classes:
+        reasons[node_class] = why_unusable(node_class, shape)
+        if reasons[node_class] is None:
+            reasons[node_class] = why_not_tolerated(node_class, own)
+            if reasons[node_class] is not None:
+                tainted_classes.append(node_class)
+    labels = GroupLabels(
+        key=group.key,
+        node_selector=shape.node_selector,
+        node_labels=frozenset(frozenset(node_class.labels.items()) for node_class in group.classes),
+        selecting_pools=frozenset(node_class.selecting_pools for node_class in group.classes),
+    )
+    return GroupDescription(declared, shape, labels, reasons, tainted_classes)
+
+
+def _shape(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> Shape:
+    classes = {node_class: counts.nodes for node_class, counts in group.classes.items()}
+    if declared is not None:
+        return shape_declared(declared, classes, catalog)
+    if isinstance(group.key, UnknownGroup):
+        return shape_unknown(group.key.resource, classes)
+    return shape_known(classes)

@@ -1,0 +1,123 @@
+"""What the operator reports of a pool: its status, and the object of a discovered pool."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
+from tonnage.api.names import ACCELERATOR_POOL, API_VERSION
+from tonnage.api.pool import AcceleratorPoolStatus, GPUCounts
+from tonnage.fleet.model import Pool
+
+_MAX_UNUSABLE_NODES: Final = 20
+_MAX_NODE_CHARS: Final = 200
+_MAX_NAMED_POOLS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReadiness:
+    """The pool's condition Ready, without generation and time."""
+
+    ready: bool
+    reason: Reason
+    message: str
+
+
+def pool_status(pool: Pool) -> AcceleratorPoolStatus:
+    """Counts and unusable nodes of a pool, without conditions (they need a clock)."""
+    unusable = [f"{node.name}: {node.unusable}"[:_MAX_NODE_CHARS] for node in pool.nodes.unusable()]
+    return AcceleratorPoolStatus(
+        accelerator=pool.accelerator.id if pool.accelerator else None,
+        nodes=len(pool.nodes),
+        gpus=GPUCounts(
+            total=pool.total,
+            allocatable=pool.allocatable,
+            free=pool.free,
+            largest_free_block=pool.largest_free_block,
+        ),
+        unusable_nodes=_capped(unusable),
+    )
+
+
+def pool_readiness(pool: Pool) -> PoolReadiness:
+    """Whether anything can be placed on the pool, and why not."""
+    if not pool.nodes:
+        return _not_ready(Reason.NO_NODES, f"{_why_no_nodes(pool)}{_format_growth(pool)}")
+    if pool.unrecognised is not None:
+        return _not_ready(Reason.UNRECOGNISED, pool.unrecognised)
+    usable = pool.nodes.counts.usable
+    if usable == 0:
+        first = pool.nodes[0]
+        message = f"none of {len(pool.nodes)} nodes is usable ({first.name}: {first.unusable})"
+        return _not_ready(Reason.NO_USABLE_NODES, message)
+    message = f"{usable} of {len(pool.nodes)} nodes usable, {pool.free} of {pool.total} GPUs free"
+    message += f"{_format_overlaps(pool)}{_format_notes(pool)}"
+    return PoolReadiness(True, Reason.POOL_USABLE, message[:MAX_MESSAGE_BYTES])
+
+
+def discovered_pool_body(pool: Pool) -> dict[str, Any]:
+    """Render the AcceleratorPool to be applied for a discovered pool.
+
+    The object only informs: with its label, the operator never reads it back as a declared pool.
+    Of a label with several possible values it has one that exists.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": ACCELERATOR_POOL,
+        "metadata": {
+            "name": pool.name,
+            "labels": dict(pool.labels),
+        },
+        "spec": {"nodeSelector": {key: values[0] for key, values in pool.node_selector.items()}},
+    }
+
+
+def _format_notes(pool: Pool) -> str:
+    """Format the first note on the nodes, and how many others there are."""
+    others = len(pool.notes) - 1
+    more = f" (and {others} more)" if others > 0 else ""
+    return f"; {pool.notes[0]}{more}" if pool.notes else ""
+
+
+def _why_no_nodes(pool: Pool) -> str:
+    if pool.overlaps:
+        others = ", ".join(pool.overlaps)
+        return f"all nodes with the labels of spec.nodeSelector are in {others}, first by name"
+    return "no node has the labels of spec.nodeSelector"
+
+
+def _format_overlaps(pool: Pool) -> str:
+    """Name declared pools that select the same nodes, and the pool that owns these."""
+    text = ""
+    if pool.overlaps:
+        text += f"; {_listed(pool.overlaps)}, first by name, has nodes that this pool selects too"
+    if pool.overlapped:
+        text += f"; first by name, it has nodes that {_listed(pool.overlapped)} selects too"
+    return text
+
+
+def _format_growth(pool: Pool) -> str:
+    """Format the nodes that an autoscaler may add to a pool without nodes."""
+    if not pool.growth:
+        return ""
+    if not pool.largest_node:
+        return f"; the size of the up to {pool.growth} nodes to come is not known"
+    return f"; up to {pool.growth} nodes with {pool.largest_node} GPUs may come"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """List the first names, and how many others there are."""
+    shown = ", ".join(names[:_MAX_NAMED_POOLS])
+    others = len(names) - _MAX_NAMED_POOLS
+    return f"{shown} (and {others} more)" if others > 0 else shown
+
+
+def _not_ready(reason: Reason, message: str) -> PoolReadiness:
+    return PoolReadiness(False, reason, message[:MAX_MESSAGE_BYTES])
+
+
+def _capped(entries: list[str]) -> list[str]:
+    if len(entries) <= _MAX_UNUSABLE_NODES:
+        return entries
+    shown = entries[: _MAX_UNUSABLE_NODES - 1]
+    return [*shown, f"and {len(entries) - len(shown)} more nodes"]

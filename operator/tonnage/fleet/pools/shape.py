@@ -1,0 +1,219 @@
+"""The shape of a pool: its devices and its selector, whatever GPUs are free.
+
+It depends on the classes of the group's nodes and the nodes per class. Another node of an existing
+class leaves it as it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.catalog.model import Accelerator
+from tonnage.catalog.vllm.images import CudaVersion
+from tonnage.fleet.devices.label_index import PARTITION
+from tonnage.fleet.devices.recognize import Recognised, Unrecognised
+from tonnage.fleet.model import DeclaredPool, Partition, Taint
+from tonnage.fleet.nodes.label_selectors import Selector, selector_of
+from tonnage.fleet.nodes.node_class import DESCRIPTIVE_LABELS, NodeClass
+from tonnage.fleet.nodes.taints import is_gpu_node_taint
+
+HOW_TO_DECLARE: Final = (
+    "declare an AcceleratorPool that selects these nodes and names spec.accelerator"
+)
+
+NodesPerClass = Mapping[NodeClass, int]
+"""The classes of a group's nodes, and how many nodes each has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The devices of a group, and the labels that select it. `accelerator` is None where nothing
+    can be planned on the nodes together; `unrecognised` says why. `absent` are labels that none of
+    the nodes has, `cuda` is the CUDA version that all their drivers support, as far as labels say,
+    and `notes` are further remarks on some of the nodes."""
+
+    resource: str
+    accelerator: Accelerator | None
+    node_selector: Selector
+    virtual_function: bool = False
+    partition: Partition | None = None
+    absent: tuple[str, ...] = ()
+    cuda: CudaVersion | None = None
+    notes: tuple[str, ...] = ()
+    unrecognised: str | None = None
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of one device as torch sees it, None where it is not known."""
+        if self.accelerator is None:
+            return None
+        if self.partition is not None:
+            return self.partition.device_bytes
+        if self.virtual_function:
+            return self.accelerator.memory_bytes_vf
+        return self.accelerator.memory_bytes
+
+
+def shape_declared(pool: DeclaredPool, classes: NodesPerClass, catalog: Catalog) -> Shape:
+    """Return the shape of a declared pool with these nodes; it may have none."""
+    declared, problem = _declared_accelerator(pool, catalog)
+    cards = _cards(classes)
+    problem = problem or _why_not_plannable(pool, cards, classes, declared)
+    first = min(cards, key=_by_selector, default=None)
+    accelerator = declared or (first.accelerator if first else None)
+    resource = first.resource if first else _unrecognised_resource(classes)
+    return Shape(
+        resource=resource or (accelerator.resource if accelerator else ""),
+        accelerator=None if problem else accelerator,
+        virtual_function=any(card.virtual_function for card in cards),
+        partition=_partition(cards),
+        cuda=_oldest_cuda(cards),
+        notes=_notes(cards),
+        node_selector=selector_of(pool.spec.node_selector),
+        unrecognised=problem,
+    )
+
+
+def shape_known(classes: NodesPerClass) -> Shape:
+    """Return the shape of nodes with the same devices that no declared pool selects."""
+    cards = sorted(_cards(classes), key=_by_selector)
+    selector: dict[str, tuple[str, ...]] = {}
+    for card in cards:
+        for key, values in card.selector:
+            selector[key] = tuple(dict.fromkeys((*selector.get(key, ()), *values)))
+    modes = {node_class.labels.get(PARTITION) for node_class in classes}
+    if None not in modes:  # the same cards in another mode are in another pool
+        selector[PARTITION] = tuple(sorted(mode for mode in modes if mode is not None))
+    first = cards[0]
+    return Shape(
+        resource=first.resource,
+        accelerator=first.accelerator,
+        virtual_function=first.virtual_function,
+        partition=_partition(cards),
+        absent=tuple(key for key in first.absent if all(key in card.absent for card in cards)),
+        cuda=_oldest_cuda(cards),
+        notes=_notes(cards),
+        node_selector=selector,
+    )
+
+
+def shape_unknown(resource: str, classes: NodesPerClass) -> Shape:
+    """Return the shape of nodes whose devices are unknown or cannot be planned on."""
+    reason = _commonest_reason(classes) or ""
+    declarable = any(
+        isinstance(node_class.recognition, Unrecognised) and not node_class.recognition.in_parts
+        for node_class in classes
+    )
+    return Shape(
+        resource=resource,
+        accelerator=None,
+        node_selector=_common_label(classes),
+        unrecognised=f"{reason}; {HOW_TO_DECLARE}" if declarable else reason,
+    )
+
+
+def gpu_node_taints(classes: Iterable[NodeClass]) -> tuple[Taint, ...]:
+    """Return the nodes' taints that mark nothing but GPU nodes."""
+    taints = {
+        taint for node_class in classes for taint in node_class.taints if is_gpu_node_taint(taint)
+    }
+    return tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def _cards(classes: NodesPerClass) -> Sequence[Recognised]:
+    recognitions = (node_class.recognition for node_class in classes)
+    return [card for card in recognitions if isinstance(card, Recognised)]
+
+
+def _partition(cards: Iterable[Recognised]) -> Partition | None:
+    """Return the partition of devices in one mode; where labels differ in memory, the smallest."""
+    partitions = [card.partition for card in cards if card.partition is not None]
+    return min(partitions, key=lambda partition: partition.device_bytes, default=None)
+
+
+def _oldest_cuda(cards: Iterable[Recognised]) -> CudaVersion | None:
+    """Return the CUDA version that every driver supports, of those that can run vLLM."""
+    return min((card.cuda for card in cards if card.cuda and not card.unusable), default=None)
+
+
+def _notes(cards: Iterable[Recognised]) -> tuple[str, ...]:
+    return tuple(sorted({note for card in cards for note in card.notes}))
+
+
+def _by_selector(card: Recognised) -> tuple[object, ...]:
+    mode = card.partition.mode if card.partition else ""
+    return card.accelerator.id, card.resource, mode, card.rank, card.selector
+
+
+def _unrecognised_resource(classes: NodesPerClass) -> str:
+    resources = (
+        node_class.resource
+        for node_class in classes
+        if isinstance(node_class.recognition, Unrecognised)
+    )
+    return min(resources, default="")
+
+
+def _declared_accelerator(
+    pool: DeclaredPool, catalog: Catalog
+) -> tuple[Accelerator | None, str | None]:
+    """Return the accelerator that the pool names, or why the catalogue does not have it."""
+    if pool.spec.accelerator is None:
+        return None, None
+    try:
+        return catalog.accelerator(pool.spec.accelerator), None
+    except UnknownAcceleratorError as error:
+        return None, f"spec.accelerator of AcceleratorPool {pool.name}: {error}"
+
+
+def _why_not_plannable(
+    pool: DeclaredPool,
+    cards: Sequence[Recognised],
+    classes: NodesPerClass,
+    declared: Accelerator | None,
+) -> str | None:
+    """Why nothing can be planned on a declared pool's nodes together; None when it can."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for node_class, count in classes.items():
+        card = node_class.recognition
+        if isinstance(card, Recognised):
+            counts[card.accelerator.id, _devices(card)] += count
+    if len(counts) > 1:
+        listed = ", ".join(
+            f"{accelerator} as {devices} on {count} nodes"
+            for (accelerator, devices), count in sorted(counts.items())
+        )
+        return f"spec.nodeSelector of AcceleratorPool {pool.name} selects different GPUs: {listed}"
+    if not cards and declared is None:
+        return _commonest_reason(classes) or "selects no node with GPUs"
+    return None
+
+
+def _devices(card: Recognised) -> str:
+    return f"{card.resource} ({card.partition.mode})" if card.partition else card.resource
+
+
+def _commonest_reason(classes: NodesPerClass) -> str | None:
+    """Why most nodes are not recognised, and how many other reasons there are."""
+    reasons: Counter[str] = Counter()
+    for node_class, count in classes.items():
+        if isinstance(node_class.recognition, Unrecognised):
+            reasons[node_class.recognition.reason] += count
+    if not reasons:
+        return None
+    counted = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    others = len(counted) - 1
+    more = {0: "", 1: " (and another cause)"}.get(others, f" (and {others} other causes)")
+    return counted[0][0] + more
+
+
+def _common_label(classes: NodesPerClass) -> Selector:
+    """Return the most descriptive label that all nodes with an unknown card share."""
+    for key in DESCRIPTIVE_LABELS:
+        values = {node_class.labels.get(key) for node_class in classes}
+        value = values.pop()
+        if not values and value is not None:
+            return {key: (value,)}
+    return {"kubernetes.io/os": ("linux",)}  # the kubelet sets it on every node

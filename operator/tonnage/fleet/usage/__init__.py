@@ -1,0 +1,1 @@
+"""GPUs in use: held by pods, or assumed for replicas."""

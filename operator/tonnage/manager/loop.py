@@ -1,0 +1,152 @@
+"""Builds the reconcile loop from the packages below and the process' components."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
+from tonnage.controller.hub_cache import HubModelCache
+from tonnage.controller.settings import Settings
+from tonnage.engines.inputs import RenderSettings
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
+from tonnage.kube.protocol import KubeApi, Object
+from tonnage.manager.scope import Scope
+from tonnage.manager.work import LoopDependencies, Work
+from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.execute import Writer
+from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
+from tonnage.reconcile.integrations.model_source import HubLookup
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Measure, Sources
+from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.reconciler import Reconciler
+from tonnage.reconcile.scheduling.migration_lock import MigrationLock
+from tonnage.reconcile.scheduling.priority import Priorities
+from tonnage.telemetry.access import Access
+from tonnage.telemetry.cache import measure_caches
+from tonnage.telemetry.load import measure_load
+from tonnage.telemetry.pod_metrics import PodMetrics
+from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
+from tonnage.telemetry.series import Query, no_prometheus
+
+
+def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies) -> Work:
+    """Build the work of one operator process."""
+    catalog = load_catalog()
+    fleet, migration_lock, stores = dependencies.fleet, MigrationLock(), dependencies.stores
+    interval = settings.scaling_interval_seconds
+    rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
+    planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
+    planner = Planner(
+        fleet,
+        migration_lock,
+        planner_dependencies,
+        dependencies.wake,
+        dependencies.correction_registry.known,
+    )
+    priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
+    reconciler = Reconciler(
+        sources=_sources(settings, dependencies, priorities),
+        writer=Writer(dependencies.api, stores),
+        planner=planner,
+        events=dependencies.events,
+        status_metrics=dependencies.status_metrics,
+        wake=dependencies.wake,
+        now=_now,
+        correction_registry=dependencies.correction_registry,
+    )
+    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
+
+    async def rebuild_state() -> None:
+        # Nothing is awaited between the reads of the stores, so both show the same moment.
+        classes = await priorities.read()
+        deployments = [without_template(obj) for obj in stores.objects(DEPLOYMENTS)]
+        objects = stores.objects(INFERENCE_DEPLOYMENTS)
+        dependencies.status_metrics.rebuild_state(
+            planner.rebuild_state(deployments, objects, classes)
+        )
+
+    async def on_fleet_change() -> None:
+        for key in migration_lock.lapsed(fleet.view().pools()):
+            dependencies.wake(key)
+        if scope.fleet_file is None:  # the pools of a fleet file have no status to write
+            await pools.report()
+
+    return Work(reconciler.reconcile, rebuild_state, on_fleet_change)
+
+
+def _sources(settings: Settings, dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+    hub = HubModelCache(
+        partial(
+            fetch_checkpoint,
+            settings=HubSettings(
+                endpoint=settings.hf_endpoint,
+                cache_dir=Path(settings.hf_cache_directory)
+                if settings.hf_cache_directory
+                else None,
+            ),
+        )
+    )
+    ask = _build_query(settings, dependencies.metrics.prometheus.asked)
+
+    def ask_hub(key: Key) -> HubLookup:
+        return partial(hub.lookup, wake=partial(dependencies.wake, key))
+
+    return Sources(
+        cache=dependencies.stores,
+        live=dependencies.api,
+        ask_hub=ask_hub,
+        measure=_build_measure(ask if settings.prometheus_url else None, dependencies.wake),
+        measure_load=partial(measure_load, ask, settings.scaling_interval_seconds),
+        find_priority=priorities.find,
+        missing_right=dependencies.missing_right,
+        shard=dependencies.fleet.view().shard,
+    )
+
+
+def _priority_class_reader(api: KubeApi, scope: Scope) -> Callable[[], Awaitable[list[Object]]]:
+    """Build the reader of all PriorityClasses: from the API server, or from the fleet file."""
+    file = scope.fleet_file
+    if file is None:
+        return partial(api.list, PRIORITY_CLASSES)
+
+    async def read_file() -> list[Object]:
+        return file.objects(PRIORITY_CLASSES)
+
+    return read_file
+
+
+def without_template(deployment: Object) -> Object:
+    """Remove a Deployment's pod template, which is most of its size."""
+    spec = {name: value for name, value in deployment["spec"].items() if name != "template"}
+    return {**deployment, "spec": spec}
+
+
+def _build_query(settings: Settings, count: Callable[[QueryOutcome], None]) -> Query:
+    """Build the query function; all queries share one source and its circuit breaker."""
+    if settings.prometheus_url is None:
+        return no_prometheus
+    access = Access(
+        settings.prometheus_url,
+        bearer_token_file=settings.prometheus_bearer_token_file,
+        ca_file=settings.prometheus_ca_file,
+        tenant_header=settings.prometheus_tenant_header,
+    )
+    source = PrometheusSource(
+        access, settings.prometheus_deadline_seconds, settings.scaling_interval_seconds, count
+    )
+    return source.ask
+
+
+def _build_measure(ask: Query | None, wake: Callable[[Key], None]) -> Measure:
+    """Build the measurement of KV caches: from Prometheus, or else from the pods themselves."""
+    if ask is None:
+        source = PodMetrics()
+        return lambda key, pods: source.measure_caches(pods, partial(wake, key))
+    return lambda key, pods: measure_caches(ask, key.namespace, (pod.name for pod in pods))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,77 @@
+"""The part of the cluster that the operator serves: a shard, namespaces, a fleet file."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from tonnage.api.shard import UNNAMED_SHARD, Shard
+from tonnage.controller.settings import Settings
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    PODS,
+    SERVICES,
+)
+from tonnage.kube.protocol import Kind, Labels, ObjectParts, Selection
+from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
+
+WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
+"""The kinds of Tonnage; reflectors watch all others."""
+
+WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES)
+
+PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
+"""How much of each object is read; full objects for all other kinds."""
+
+_SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
+"""Kinds selected by shard. Pods are not: those of every shard take GPUs."""
+
+_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""A finished pod takes no GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """No namespaces means all. With a fleet file nothing cluster-scoped is read or written."""
+
+    namespaces: tuple[str, ...] = ()
+    fleet_file: FleetFile | None = None
+    shard: Shard = UNNAMED_SHARD
+
+    @property
+    def watched_by_kopf(self) -> tuple[Kind, ...]:
+        """The kinds that kopf watches."""
+        return tuple(kind for kind in WATCHED_BY_KOPF if self._includes(kind))
+
+    def selections(self, kinds: Iterable[Kind] = WATCHED) -> tuple[Selection, ...]:
+        """The selections to list of these kinds: one per namespace for a namespaced kind."""
+        return tuple(
+            Selection(
+                kind,
+                namespace,
+                select_labels_of(kind, self.shard),
+                fields=_RUNNING if kind == PODS else "",
+            )
+            for kind in kinds
+            if self._includes(kind)
+            for namespace in (self.namespaces if kind.namespaced else ()) or (None,)
+        )
+
+    def _includes(self, kind: Kind) -> bool:
+        return kind.namespaced or self.fleet_file is None
+
+
+def select_labels_of(kind: Kind, shard: Shard) -> Labels:
+    """The labels that select objects of a kind: the shard's, and for children the operator's."""
+    own = {LABEL_MANAGED_BY: MANAGED_BY} if kind in (DEPLOYMENTS, SERVICES) else {}
+    return {**own, **(shard.labels if kind in _SHARDED else {})}
+
+
+def build_scope(settings: Settings, read: ReadFleetFile) -> Scope:
+    """Build the scope from the settings."""
+    path = settings.fleet_file
+    file = FleetFile(path, read) if path is not None else None
+    return Scope(settings.namespaces, file, Shard(settings.shard))

@@ -1,0 +1,51 @@
+"""The interface between the reconcile loop and the process that runs it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tonnage.controller.fleet_state import FleetState
+from tonnage.controller.metrics.registry import Metrics
+from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.informers.stores import Stores
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.protocol import KubeApi
+from tonnage.kube.rights import Right
+from tonnage.reconcile.calibration.registry import CorrectionRegistry
+from tonnage.reconcile.key import Key, Requeue
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDependencies:
+    """What the loop uses.
+
+    `missing_right` returns the permission that the operator lacks to keep `stores` current. `wake`
+    enqueues a key; call it in the event loop's thread. `correction_registry` are the memory
+    corrections.
+    """
+
+    api: KubeApi
+    stores: Stores
+    missing_right: Callable[[], Right | None]
+    fleet: FleetState
+    events: EventRecorder
+    metrics: Metrics
+    status_metrics: StatusMetrics
+    wake: Callable[[Key], None]
+    correction_registry: CorrectionRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The functions of the loop.
+
+    A new leader calls `rebuild_state` before its first reconcile, to rebuild the state in memory
+    from the existing objects. It calls `on_fleet_change` soon after the fleet changed, in batches,
+    and every few minutes. Both may raise ApiError and are then retried.
+    """
+
+    reconcile: Callable[[Key], Awaitable[Requeue]]
+    rebuild_state: Callable[[], Awaitable[None]]
+    on_fleet_change: Callable[[], Awaitable[None]]
+
+
+BuildWork = Callable[[LoopDependencies], Work]

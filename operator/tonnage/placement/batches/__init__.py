@@ -1,0 +1,1 @@
+"""Place several objects together."""

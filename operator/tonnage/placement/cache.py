@@ -1,0 +1,51 @@
+"""A cache of sizes and verdicts, so that a plan computes only what has changed since the last one.
+
+A cached result never differs from a new one: a size depends only on the devices and the load, and
+a pool that is the same object as before has not changed.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from tonnage.api.inference import PlacementSpec
+from tonnage.fleet.model import Pool
+from tonnage.placement.filters.screening import Devices
+from tonnage.placement.load import Load
+from tonnage.placement.model import Option, Rejection
+from tonnage.placement.scoring.sizing import Size
+
+MAX_LOADS: Final = 256
+"""Loads with cached sizes: one takes about 100 KiB for 20 kinds of devices."""
+
+MAX_PLACEMENT_SPECS: Final = 64
+"""Pairs of a load and a `spec.placement` with cached verdicts: one takes about 200 KiB for 200
+pools."""
+
+Sizes = dict[Devices, Sequence[Size] | Rejection]
+Verdicts = dict[str, tuple[Pool, Option | Rejection]]
+"""The judged pool and its verdict, by the pool's name."""
+
+
+class PlacementCache:
+    """A least-recently-used cache, for one catalogue: sizes by load, verdicts by load and spec."""
+
+    def __init__(self) -> None:
+        self._sizes = lru_cache(MAX_LOADS)(_make_sizes)
+        self._verdicts = lru_cache(MAX_PLACEMENT_SPECS)(_make_verdicts)
+
+    def sizes(self, load: Load) -> Sizes:
+        """The cached sizes of devices under this load; the caller adds new ones."""
+        return self._sizes(load)
+
+    def verdicts(self, load: Load, placement: PlacementSpec) -> Verdicts:
+        """The cached verdicts on pools for this load and spec; the caller adds new ones."""
+        return self._verdicts(load, placement.model_dump_json())
+
+
+def _make_sizes(load: Load) -> Sizes:
+    return {}
+
+
+def _make_verdicts(load: Load, placement: str) -> Verdicts:
+    return {}

@@ -1,0 +1,1 @@
+"""Reject pools and options that an object cannot or may not use."""

@@ -1,0 +1,121 @@
+"""Rejects pools by selection and devices, after a check of the names in spec.placement."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.inference import InferenceDeploymentSpec, PlacementSpec, PoolSelector
+from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
+from tonnage.catalog.model import Accelerator
+from tonnage.fleet.model import Partition, Pool
+from tonnage.placement.model import Rejection
+from tonnage.placement.reasons import RejectedReason
+
+_UNSUPPORTED: Final = "UnsupportedAccelerator"
+"""The compatibility rule for devices that no image supports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices of a pool that placement can plan on: `largest_node` is their number on the
+    largest node, usable now or not. `partition` is what a device is where it is not a whole GPU."""
+
+    accelerator: Accelerator
+    device_bytes: int
+    largest_node: int
+    partition: Partition | None = None
+
+    @property
+    def most_per_replica(self) -> int:
+        """Most devices of one replica: a partition cannot be part of a group."""
+        return self.largest_node if self.partition is None else 1
+
+
+def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
+    """Return the pool's devices, or the first reason to reject it."""
+    return _check_selection(placement, pool) or _plannable_devices(placement, pool)
+
+
+def _check_selection(placement: PlacementSpec, pool: Pool) -> Rejection | None:
+    if placement.pool_selector is not None:
+        for key, value in placement.pool_selector.match_labels.items():
+            if pool.labels.get(key) != value:
+                message = f"spec.placement.poolSelector asks for label {key}={value}"
+                return Rejection(RejectedReason.NOT_SELECTED, message)
+    allowed, accelerator = placement.accelerators, pool.accelerator
+    if allowed is not None and accelerator is not None and accelerator.id not in allowed:
+        message = f"{accelerator.id} is not in spec.placement.accelerators ({', '.join(allowed)})"
+        return Rejection(RejectedReason.NOT_ALLOWED, message)
+    return None
+
+
+def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
+    if not pool.nodes and not pool.largest_node:
+        message = "no node has the labels of its nodeSelector"
+        if pool.growth:
+            message += f"; the size of the {pool.growth} to come is unknown until one exists"
+        return Rejection(RejectedReason.NO_USABLE_NODES, message)
+    if pool.accelerator is None:
+        return Rejection(RejectedReason.UNRECOGNISED, pool.unrecognised or "not recognised")
+    if not pool.accelerator.supported and _UNSUPPORTED not in placement.allow:
+        reason = pool.accelerator.unsupported_reason or "not supported by vLLM"
+        return Rejection(RejectedReason.UNSUPPORTED, f"{pool.accelerator.id}: {reason}")
+    device_bytes = pool.partition.device_bytes if pool.partition else pool.device_bytes
+    if device_bytes is None:
+        message = f"the memory that {pool.accelerator.id} shows to vLLM is not known"
+        return Rejection(RejectedReason.UNSUPPORTED, message)
+    if pool.largest_node == 0:
+        first = pool.nodes[0]
+        nodes = len(pool.nodes)
+        message = f"none of its {nodes} nodes offers GPUs ({first.name}: {first.unusable})"
+        return Rejection(RejectedReason.NO_USABLE_NODES, message)
+    return Devices(pool.accelerator, device_bytes, pool.largest_node, pool.partition)
+
+
+def pin(placement: PlacementSpec, pool: Pool, pools: Iterable[Pool]) -> PlacementSpec:
+    """Return a placement that only this pool satisfies, as far as accelerator and labels differ.
+
+    Among pools of the same accelerator it uses one label that no other pool has, else all labels of
+    the pool.
+    """
+    assert pool.accelerator is not None, "placement chooses recognised pools only"
+    pinned = placement.model_copy(update={"accelerators": [pool.accelerator.id]})
+    rivals = [
+        other
+        for other in pools
+        if other.name != pool.name
+        and other.accelerator is not None
+        and other.accelerator.id == pool.accelerator.id
+    ]
+    if not rivals:
+        return pinned
+    match_labels = placement.pool_selector.match_labels if placement.pool_selector else {}
+    selector = PoolSelector(match_labels={**match_labels, **_distinguish(pool, rivals)})
+    return pinned.model_copy(update={"pool_selector": selector})
+
+
+def _distinguish(pool: Pool, rivals: Iterable[Pool]) -> dict[str, str]:
+    others = list(rivals)
+    for key, value in sorted(pool.labels.items()):
+        if all(other.labels.get(key) != value for other in others):
+            return {key: value}
+    return dict(pool.labels)
+
+
+def check_accelerators(spec: InferenceDeploymentSpec, catalog: Catalog) -> None:
+    """Raise UnknownAcceleratorError for the first unknown name in the allow-list."""
+    for position, name in enumerate(spec.placement.accelerators or ()):
+        try:
+            catalog.accelerator(name)
+        except UnknownAcceleratorError as error:
+            where = f"spec.placement.accelerators[{position}]"
+            raise UnknownAcceleratorError(f"{where}: {error}") from None
+
+
+def check_allowed_rules(spec: InferenceDeploymentSpec, catalog: Catalog) -> None:
+    """Raise UnknownRuleError for the first name in `allow` that is not a compatibility rule."""
+    for position, name in enumerate(spec.placement.allow):
+        try:
+            catalog.rule(name)
+        except UnknownRuleError as error:
+            raise UnknownRuleError(f"spec.placement.allow[{position}]: {error}") from None

@@ -1,0 +1,1 @@
+"""Choose the next start after a start ran out of GPU memory."""

@@ -1,0 +1,1 @@
+"""Size, price and rank the options of a pool."""

@@ -1,0 +1,1 @@
+"""Decide whether the operator may carry out a plan that needs an approval."""

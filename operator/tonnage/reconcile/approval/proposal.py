@@ -1,0 +1,188 @@
+"""Describe what a proposed plan would change, and why an approval of another one is outdated.
+
+Arguments are named by their flags alone: a user's own may carry a key, and more people read a
+status than a spec.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.status import ProposedPlan
+from tonnage.api.text import truncate
+from tonnage.fit.model import Parallelism
+from tonnage.placement.messages import format_count, format_parallelism
+from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.reconcile.context import ReconcileContext
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.reconcile.status.previous import read_reported
+
+_MODEL: Final = "the model"
+_MAX_WHY_BYTES: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan that waits for a person: its terms, the placement, and sentences about it.
+
+    `change` is what it would change of what runs; `outdated` why an approval of another plan does
+    not count, None where there is none.
+    """
+
+    key: Key
+    terms: Terms
+    placed: Scheduled
+    change: str
+    outdated: str | None
+
+    def __str__(self) -> str:
+        """What waits, and how to approve it."""
+        outdated = f"{self.outdated}; " if self.outdated else ""
+        return (
+            f"{outdated}plan {self.terms.hash} waits for approval: {self.change}; approve it with"
+            f" `kubectl tonnage approve {self.key.name} -n {self.key.namespace}`, or set"
+            f" spec.approvedPlan: {self.terms.hash}"
+        )
+
+
+def propose(
+    context: ReconcileContext,
+    terms: Terms,
+    placed: Scheduled,
+    in_force: Terms | None,
+    *,
+    secondary: bool = False,
+) -> Proposal:
+    """Propose a placement that no person has approved; a `secondary` one leaves the others as they
+    are."""
+    format_change = _format_secondary_change if secondary else _format_change
+    return Proposal(
+        key=context.observation.key,
+        terms=terms,
+        placed=placed,
+        change=format_change(terms, placed, in_force),
+        outdated=_format_outdated(context.observation, context.spec, terms, in_force),
+    )
+
+
+def proposed_plan(proposal: Proposal) -> ProposedPlan:
+    """The proposal as the status has it."""
+    terms, option = proposal.terms, proposal.placed.option
+    cost = option.cost_per_hour
+    return ProposedPlan(
+        hash=terms.hash,
+        pool=terms.pool,
+        accelerator=terms.accelerator,
+        tensor_parallel_size=terms.parallelism.tensor,
+        pipeline_parallel_size=terms.parallelism.pipeline,
+        replicas=option.replicas,
+        image=terms.image,
+        cost_per_hour=None if cost is None else format_money(cost),
+        message=proposal.change,
+        outdated_approval=proposal.outdated,
+    )
+
+
+def _format_change(terms: Terms, placed: Scheduled, in_force: Terms | None) -> str:
+    option = placed.option
+    cost = NO_PRICE if option.cost_per_hour is None else f"{format_money(option.cost_per_hour)}/h"
+    replicas = format_count(option.replicas, "replica")
+    if in_force is None:
+        where = f"pool {terms.pool} ({terms.accelerator}, {format_parallelism(terms.parallelism)})"
+        return f"nothing runs yet, it would start {replicas} on {where} from {terms.image}, {cost}"
+    change = f"it would change {', '.join(_list_differences(in_force, terms))}; {replicas}, {cost}"
+    if placed.last_migration is None:
+        return change
+    return f"{change}; because {truncate(placed.last_migration.why, _MAX_WHY_BYTES)}"
+
+
+def _format_secondary_change(terms: Terms, placed: Scheduled, in_force: Terms | None) -> str:
+    if in_force is not None:
+        return f"next to the first pool {_format_change(terms, placed, in_force)}"
+    option = placed.option
+    cost = NO_PRICE if option.cost_per_hour is None else f"{format_money(option.cost_per_hour)}/h"
+    where = f"pool {terms.pool} ({terms.accelerator}, {format_parallelism(terms.parallelism)})"
+    replicas = format_count(option.replicas, "replica")
+    start = f"it would start {replicas} in addition to the running ones"
+    return f"{start}, on {where} from {terms.image}, {cost}"
+
+
+def _list_differences(before: Terms, after: Terms) -> Iterator[str]:
+    yield from _compare(_named_terms(before), _named_terms(after))
+    flags = list(_list_changed_flags(before.arguments, after.arguments))
+    if flags:
+        yield f"arguments ({', '.join(flags)})"
+    if before.command != after.command:
+        yield "the command of the container"
+    yield from _compare({"volume": before.claim}, {"volume": after.claim})
+
+
+def _named_terms(terms: Terms) -> dict[str, str]:
+    return {
+        "pool": terms.pool,
+        "accelerator": terms.accelerator,
+        "split": format_parallelism(terms.parallelism),
+        "image": terms.image,
+    }
+
+
+def _compare(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> Iterator[str]:
+    for name, value in after.items():
+        if before[name] != value:
+            yield f"{name} from {before[name] or 'none'} to {value or 'none'}"
+
+
+def _list_changed_flags(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    """Names of the flags whose arguments differ, in their order."""
+    old, new = _by_flag(before), _by_flag(after)
+    for flag in dict.fromkeys([*new, *old]):
+        if old.get(flag) != new.get(flag):
+            yield flag
+
+
+def _by_flag(arguments: Iterable[str]) -> dict[str, list[str]]:
+    """The arguments by their flag; a value without a flag belongs to the flag before it, the first
+    one of all to the model."""
+    by_flag: dict[str, list[str]] = {}
+    flag = _MODEL
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag = argument.partition("=")[0]
+        by_flag.setdefault(flag, []).append(argument)
+    return by_flag
+
+
+def _format_outdated(
+    observation: Observation,
+    spec: InferenceDeploymentSpec,
+    terms: Terms,
+    in_force: Terms | None,
+) -> str | None:
+    """What has changed since a person approved another plan.
+
+    The comparison is with the proposal of that time, as the status has it; a reported sentence
+    stays.
+    """
+    approved = spec.approved_plan
+    if approved is None or (in_force is not None and approved == in_force.hash):
+        return None
+    prefix = f"approved {approved}, now {terms.hash}:"
+    earlier = read_reported(ProposedPlan, observation.previous_status.get("proposedPlan"))
+    if earlier is not None and earlier.hash == approved:
+        parallelism = Parallelism(earlier.tensor_parallel_size, earlier.pipeline_parallel_size)
+        proposed = {
+            "pool": earlier.pool,
+            "accelerator": earlier.accelerator,
+            "split": format_parallelism(parallelism),
+            "image": earlier.image,
+        }
+        changed = list(_compare(proposed, _named_terms(terms))) or ["the arguments"]
+        return f"{prefix} the plan changed since ({', '.join(changed)})"
+    reported = earlier.outdated_approval if earlier is not None else None
+    if reported is not None and reported.startswith(prefix):
+        return reported
+    return f"{prefix} the approval is of another plan, from before the spec or the fleet changed"

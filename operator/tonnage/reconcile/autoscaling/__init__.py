@@ -1,0 +1,1 @@
+"""Decide the number of replicas by the measured load."""

@@ -1,0 +1,1 @@
+"""Compare measured KV caches with predicted ones, and keep corrections."""

@@ -1,0 +1,69 @@
+"""Memory corrections and running replicas: a correction counts when a placement is chosen.
+
+The operator judges running replicas by the corrections known when it placed them. So no correction
+ever moves or restarts them, whatever its origin, and their memory prediction stays the same.
+"""
+
+from typing import Protocol
+
+from tonnage.catalog.catalog import Catalog
+from tonnage.fit.calibration.corrections import (
+    NO_CORRECTIONS,
+    CorrectionKey,
+    Corrections,
+    KnownCorrections,
+    MemoryCorrection,
+    Origin,
+    served_model,
+)
+from tonnage.fit.options import engine_options
+from tonnage.reconcile.accept import Accepted
+from tonnage.reconcile.children import ChildDeployment
+
+
+class CorrectionRegistry(Protocol):
+    """Stores the memory corrections that starts give."""
+
+    def known(self) -> KnownCorrections:
+        """All corrections known now."""
+        ...
+
+    async def add(self, correction: MemoryCorrection) -> None:
+        """Store the correction, unless the known one takes precedence. Never raises."""
+        ...
+
+
+class InMemoryCorrections:
+    """Memory corrections that last as long as the process."""
+
+    def __init__(self, known: KnownCorrections = NO_CORRECTIONS) -> None:
+        self._known = known
+
+    def known(self) -> KnownCorrections:
+        """Implement CorrectionRegistry."""
+        return self._known
+
+    async def add(self, correction: MemoryCorrection) -> None:
+        """Implement CorrectionRegistry."""
+        self._known = self._known.with_correction(correction)
+
+
+def known_when_placed(
+    current: ChildDeployment, accepted: Accepted, known: Corrections, catalog: Catalog
+) -> Corrections:
+    """The `known` corrections, but for the replicas' own plan the one known when it was chosen."""
+    if not known.entries and not current.correction_bytes:
+        return known
+    options = engine_options(accepted.spec, catalog)
+    release = catalog.release(options.vllm_version)
+    served = served_model(accepted.checkpoint.shape, options, release)
+    parallelism = current.parallelism
+    key = CorrectionKey(served, current.accelerator, parallelism.tensor, parallelism.pipeline)
+    others, latest = known.without(key), known.find(key)
+    if not current.correction_bytes:
+        return others
+    if latest is not None and latest.extra_bytes == current.correction_bytes:
+        return known
+    # FAILURE is the more careful origin.
+    when_placed = MemoryCorrection(key, current.correction_bytes, Origin.FAILURE)
+    return Corrections((*others.entries, when_placed))

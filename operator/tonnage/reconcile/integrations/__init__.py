@@ -1,0 +1,1 @@
+"""Objects of other projects, and optional objects: gateways, endpoints, pools, model sources."""

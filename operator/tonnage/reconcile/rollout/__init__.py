@@ -1,0 +1,1 @@
+"""Decide which plan runs, and how pods are replaced."""

@@ -1,0 +1,214 @@
+"""Which plans served and which failed, as status keeps them.
+
+The operator does not retry a failed plan in the same circumstances: the same spec, fleet and
+versions. A lost status costs one more attempt, nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Self
+
+from tonnage import __version__
+from tonnage.api.conditions import Reason
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.status import FailedPlan, LastReadyPlan
+from tonnage.api.text import truncate
+from tonnage.catalog.catalog import Catalog
+from tonnage.fit.model import Parallelism
+from tonnage.fleet.fleet import Fleet
+from tonnage.fleet.model import Pool
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
+from tonnage.placement.model import Option
+from tonnage.placement.report import adjustments_status
+from tonnage.reconcile.actions import digest
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.rollout.ready_plan import read_last_ready
+from tonnage.reconcile.rollout.serving import failure_to_serve
+from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.status.previous import read_reported
+from tonnage.telemetry.startup_log import read_shortfall
+
+_MAX_FAILED: Final = 16
+_MAX_MESSAGE_BYTES: Final = 500
+
+_FAULTS: Final = frozenset(
+    {
+        Reason.OUT_OF_MEMORY,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CRASH_LOOPING,
+        Reason.SERVER_EXITED,
+    }
+)
+"""Failures of the plan. A lack of GPUs, quota or permissions never counts as one."""
+
+_IGNORED_FIELDS: Final = {"replicas", "scaling", "approval", "approved_plan", "gateway", "rollout"}
+"""Fields of the spec that do not change a replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a plan failed: the reason, and the message of its source."""
+
+    reason: Reason
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The last plan that served, and those that failed in these circumstances, oldest first."""
+
+    last_ready: LastReadyPlan | None = None
+    failed: tuple[FailedPlan, ...] = ()
+
+    def failure_of(self, plan: str) -> FailedPlan | None:
+        """How the plan of this hash failed; None if it did not."""
+        return next((failed for failed in self.failed if failed.hash == plan), None)
+
+    def have_failed_on(self, pool: str, parallelism: Parallelism) -> bool:
+        """Whether any plan with this parallelism on the pool failed."""
+        return any(
+            (plan.pool, _parallelism_of(plan)) == (pool, parallelism) for plan in self.failed
+        )
+
+    def with_ready(self, plan: LastReadyPlan) -> Self:
+        """Record that all replicas serve by this plan, and forget its earlier failures."""
+        failed = tuple(other for other in self.failed if other.hash != plan.hash)
+        return replace(self, last_ready=plan, failed=failed)
+
+    def with_failed(self, plan: FailedPlan) -> Self:
+        """Record that the plan failed."""
+        return replace(self, failed=(*self.failed, plan)[-_MAX_FAILED:])
+
+
+def read_attempts(status: Mapping[str, Any], circumstances: str | None = None) -> Attempts:
+    """Read the plans of a status; of those that failed, in these circumstances (None: in all)."""
+    raw = status.get("failedPlans")
+    plans = (read_reported(FailedPlan, one) for one in (raw if isinstance(raw, list) else ()))
+    failed = (plan for plan in plans if plan is not None)
+    return Attempts(
+        read_last_ready(status),
+        tuple(plan for plan in failed if circumstances in (None, plan.circumstances)),
+    )
+
+
+def attempts_now(
+    observation: Observation, spec: InferenceDeploymentSpec, fleet: Fleet, catalog: Catalog
+) -> Attempts:
+    """Read the plans of the previous status that count in the present circumstances."""
+    status = observation.previous_status
+    if not status.get("failedPlans"):
+        return read_attempts(status)
+    return read_attempts(status, circumstances_of(observation, spec, fleet, catalog))
+
+
+def circumstances_of(
+    observation: Observation, spec: InferenceDeploymentSpec, fleet: Fleet, catalog: Catalog
+) -> str:
+    """Digest of what has to change before the operator retries a failed plan.
+
+    A restart that the user requests is such a change; the number of replicas is not.
+    """
+    replica_spec = spec.model_dump(mode="json", exclude=_IGNORED_FIELDS, exclude_defaults=True)
+    pools = fleet.pools(tolerations=spec.template.spec.tolerations)
+    return digest(
+        {
+            "spec": replica_spec,
+            "restartedAt": spec.rollout.restarted_at,
+            "queue": observation.queue,
+            "pools": sorted(map(_traits, pools), key=lambda traits: str(traits["name"])),
+            "operator": __version__,
+            "vllm": catalog.release(spec.engine.vllm.version).version,
+        }
+    )
+
+
+def starts_without_memory(attempts: Attempts, pools: Iterable[Pool]) -> tuple[FailedStart, ...]:
+    """Failed plans that vLLM reports a memory shortfall for, in the form that placement takes."""
+    by_name = {pool.name: pool for pool in pools}
+    return tuple(
+        FailedStart(
+            plan.accelerator, device_bytes, _parallelism_of(plan), _adjustments_of(plan), shortfall
+        )
+        for plan in attempts.failed
+        if plan.reason == Reason.OUT_OF_MEMORY
+        and (shortfall := read_shortfall(plan.message)) is not None
+        and (pool := by_name.get(plan.pool)) is not None
+        and (device_bytes := pool.device_bytes) is not None
+    )
+
+
+def find_fault(observation: Observation, running: ChildDeployment, fleet: Fleet) -> Fault | None:
+    """Why the plan of this Deployment has failed; None while its replicas may still become ready.
+
+    Out of memory is a fault at once. Any other failure has until the Deployment's deadline.
+    """
+    if running.completed or running.updated == 0:
+        return None
+    failure = failure_to_serve(observation, running.placement)
+    if failure is not None and failure.reason is Reason.OUT_OF_MEMORY:
+        return Fault(failure.reason, failure.words)
+    if not running.overdue:
+        return None
+    if failure is not None and failure.reason in _FAULTS:
+        return Fault(failure.reason, failure.words)
+    if failure is not None and failure.reason is not Reason.CONTAINERS_NOT_READY:
+        return None
+    if _lacks_nodes(observation, running, fleet):
+        return None
+    seconds = running.child.body["spec"].get("progressDeadlineSeconds")
+    words = failure.words if failure else f"no further replica became ready within {seconds} s"
+    return Fault(Reason.CONTAINERS_NOT_READY, words)
+
+
+def failed_plan(
+    terms: Terms, option: Option, fault: Fault, circumstances: str, now: datetime
+) -> FailedPlan:
+    """The failed plan and its fault, as status keeps them."""
+    return FailedPlan(
+        hash=terms.hash,
+        pool=terms.pool,
+        accelerator=terms.accelerator,
+        tensor_parallel_size=terms.parallelism.tensor,
+        pipeline_parallel_size=terms.parallelism.pipeline,
+        image=terms.image,
+        adjustments=adjustments_status(option.adjustments),
+        reason=fault.reason,
+        message=truncate(fault.words, _MAX_MESSAGE_BYTES),
+        at=format_time(now),
+        circumstances=circumstances,
+    )
+
+
+def _parallelism_of(failed: FailedPlan) -> Parallelism:
+    return Parallelism(failed.tensor_parallel_size, failed.pipeline_parallel_size)
+
+
+def _adjustments_of(failed: FailedPlan) -> EngineAdjustments:
+    adjustments = failed.adjustments
+    return EngineAdjustments(**adjustments.model_dump()) if adjustments else UNADJUSTED
+
+
+def _lacks_nodes(observation: Observation, running: ChildDeployment, fleet: Fleet) -> bool:
+    """Whether a pod waits for a node or is on one without heartbeats: no other plan helps."""
+    pods = [pod for pod in observation.pods if pod.placement == running.placement]
+    return not pods or any(
+        not pod.ready and not pod.deleting and (pod.node is None or fleet.is_silent(pod.node))
+        for pod in pods
+    )
+
+
+def _traits(pool: Pool) -> dict[str, object]:
+    """The traits of a pool that decide whether a plan can start there."""
+    declared = pool.declared
+    return {
+        "name": pool.name,
+        "accelerator": pool.accelerator.id if pool.accelerator else None,
+        "deviceBytes": pool.device_bytes,
+        "cuda": None if pool.cuda is None else str(pool.cuda),
+        "declared": declared.model_dump(mode="json", include={"images", "env"})
+        if declared
+        else None,
+    }

@@ -1,0 +1,129 @@
+"""Why a pod does not serve: one cause, in the words of the component that reports it."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.conditions import Reason
+from tonnage.api.text import redact
+from tonnage.reconcile.children import ChildDeployment, ChildPod, ContainerEnd
+from tonnage.telemetry.startup_log import find_cause
+
+_IMAGE_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+_BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*": (ErrImagePull: )?')
+_NAMED_POD: Final = re.compile(r'^pods "[^"]*" is ')
+"""Each attempt has a pod name of its own, which never appears again."""
+
+_CONTAINER_ERRORS: Final = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailure:
+    """Why a pod does not serve, or cannot be created; `words` come from the API server, the
+    scheduler, the kubelet or vLLM."""
+
+    subject: str
+    reason: Reason
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.words}"
+
+
+def needs_log(pod: ChildPod) -> bool:
+    """Whether to read the cause of a failure from the container's log."""
+    return not pod.ready and not pod.deleting and pod.end is not None
+
+
+def find_failure(
+    pods: Iterable[ChildPod], logs: Mapping[str, str], secrets: Collection[str] = ()
+) -> PodFailure | None:
+    """The most important failure; `logs` has the end of a failed container's log by pod.
+
+    `secrets` are values to redact from every source. Out of memory comes first: it needs a
+    decision, the others may pass.
+    """
+    failures = [
+        failure
+        for pod in pods
+        if not pod.ready
+        and not pod.deleting
+        and (failure := _diagnose(pod, logs.get(pod.name, ""), secrets)) is not None
+    ]
+    return min(failures, key=lambda failure: _ORDER.index(failure.reason), default=None)
+
+
+_ORDER: Final = (
+    Reason.OUT_OF_MEMORY,
+    Reason.SERVER_EXITED,
+    Reason.CRASH_LOOPING,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.CONTAINERS_NOT_READY,
+    Reason.UNSCHEDULABLE,
+)
+
+
+def find_refusal(deployments: Iterable[ChildDeployment]) -> PodFailure | None:
+    """The failure of the first Deployment whose pods the API server rejects."""
+    return next(
+        (
+            PodFailure(
+                f"Deployment {deployment.child.name}",
+                Reason.CHILD_REFUSED,
+                _NAMED_POD.sub("its pods are ", redact(deployment.refused)),
+            )
+            for deployment in deployments
+            if deployment.refused is not None
+        ),
+        None,
+    )
+
+
+def _diagnose(pod: ChildPod, log: str, secrets: Collection[str]) -> PodFailure | None:
+    cause = _explain_pod(pod, log)
+    if cause is None:
+        return None
+    reason, words = cause
+    return PodFailure(f"pod {pod.name}", reason, redact(words, secrets))
+
+
+def _explain_pod(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
+    waiting, message = pod.waiting or ("", "")
+    if waiting in _IMAGE_REASONS:
+        # The kubelet alternates between failing and backing off; both mean the same cause.
+        return Reason.IMAGE_PULL_FAILED, _BACK_OFF.sub("", message) or waiting
+    if pod.end is not None:
+        return _explain_end(pod.end, log)
+    if waiting == "CrashLoopBackOff":
+        return Reason.CRASH_LOOPING, message or waiting
+    if waiting in _CONTAINER_ERRORS:
+        return Reason.CONTAINERS_NOT_READY, f"{waiting}: {message}"
+    if pod.unschedulable is not None:
+        return Reason.UNSCHEDULABLE, pod.unschedulable or "unschedulable"
+    if pod.held_back is not None:
+        return Reason.CONTAINERS_NOT_READY, pod.held_back or "held back by a scheduling gate"
+    return None
+
+
+def _explain_end(end: ContainerEnd, log: str) -> tuple[Reason, str]:
+    """A server that ended has failed, whatever its exit code.
+
+    The message does not count restarts: each restart would cause a status write and an Event.
+    """
+    cause = find_cause(log) or find_cause(end.message)
+    words = cause.message if cause else f"exit code {end.exit_code} ({end.reason or 'no reason'})"
+    if end.reason == "OOMKilled":
+        words = f"the kernel killed it: host memory limit exceeded; {words}"
+        return Reason.OUT_OF_MEMORY, words
+    if cause is not None and cause.reason is not None:
+        return cause.reason, words
+    if end.exit_code == 0:
+        return Reason.SERVER_EXITED, f"the server ended with exit code 0: {words}"
+    return Reason.CRASH_LOOPING, f"exit code {end.exit_code}: {words}"

@@ -1,0 +1,213 @@
+"""Plan the placements of one object: a Deployment each, one after the other, and the Services.
+
+The replicas of a secondary placement are replaced once the first placement serves by its new
+template, and each further one once those before it do. So a change that fails, fails on one
+placement, and the others go on serving.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
+from tonnage.fleet.model import Reservation
+from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import Action, Delete, Scale, Stamped, apply_if_changed, stamped
+from tonnage.reconcile.approval.state import ApprovalState
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.context import ReconcileContext, owner_of
+from tonnage.reconcile.integrations.gateway import mark_service
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.rollout.drain import shift_replicas
+from tonnage.reconcile.rollout.strategy import find_deployment, render
+from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.workloads.metadata import SECONDARY
+from tonnage.workloads.names import placement_name
+from tonnage.workloads.service import render_placement_service, render_service
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryPlacement:
+    """One placement in addition to the first: its Deployment as rendered, and as it is.
+
+    `target` is the live Deployment where it already matches what was rendered, `live` the live one
+    in any state.
+    """
+
+    placed: Scheduled
+    actions: tuple[Action, ...]
+    child: Object
+    live: ChildDeployment | None
+    target: ChildDeployment | None
+
+    @property
+    def serves(self) -> bool:
+        """Whether all of its replicas serve by the rendered template."""
+        return self.target is not None and self.target.serves(self.placed.granted)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementChildren:
+    """The children of the first placement and of those next to it; `target` is the first one's
+    Deployment where it already matches what was rendered."""
+
+    target: ChildDeployment | None
+    secondary: tuple[SecondaryPlacement, ...]
+    actions: tuple[Action, ...]
+    reservations: tuple[Reservation, ...]
+    children: tuple[Object, ...]
+
+
+def roll_out(
+    context: ReconcileContext, placed: Scheduled, deployment: Object, approval: ApprovalState
+) -> PlacementChildren:
+    """Plan the Services, a Deployment for each placement, and the drain of old placements."""
+    observation = context.observation
+    live = find_deployment(observation, deployment)
+    stamped_deployment = stamped(deployment)
+    apply_actions = apply_if_changed(DEPLOYMENTS, stamped_deployment, live.child if live else None)
+    target = live if not apply_actions else None
+    first_serves = target is not None and target.serves(placed.granted)
+    secondary = _roll_out_secondary(context, placed, approval, first_serves=first_serves)
+    current = [live, *(each.live for each in secondary)]
+    others = [deployment for deployment in observation.deployments if deployment not in current]
+    targets = [each.target for each in secondary]
+    drain = shift_replicas(observation.key, others, target, placed.wanted, targets)
+    service = make_service(observation)
+    services = _render_services(observation, placed)
+    return PlacementChildren(
+        target=target,
+        secondary=secondary,
+        actions=(
+            # First, since nodes, images and weights take longest.
+            *_order_actions(apply_actions, secondary),
+            *apply_if_changed(SERVICES, service, observation.service),
+            *_sync_services(observation, services),
+            *drain.actions,
+        ),
+        reservations=(
+            *(_reserve(observation.owner, each) for each in (placed, *placed.alone)),
+            *drain.reservations,
+        ),
+        children=(
+            service,
+            *services,
+            stamped_deployment,
+            *(each.child for each in secondary),
+        ),
+    )
+
+
+def make_service(observation: Observation) -> Stamped:
+    """The Service over the replicas of all placements, as it is applied."""
+    return stamped(mark_service(render_service(owner_of(observation)), observation))
+
+
+def inspect_secondary(
+    context: ReconcileContext, placed: Scheduled
+) -> tuple[SecondaryPlacement, ...]:
+    """The secondary placements where nothing is to be replaced."""
+    return tuple(_inspect(context, secondary) for secondary in placed.alone)
+
+
+def image_of(deployment: Object) -> str:
+    """Image of the vLLM container."""
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _roll_out_secondary(
+    context: ReconcileContext, placed: Scheduled, approval: ApprovalState, *, first_serves: bool
+) -> tuple[SecondaryPlacement, ...]:
+    """The Deployments of the secondary placements. One that waits for approval, or for those before
+    it, keeps its template and gets its number of replicas."""
+    secondary: list[SecondaryPlacement] = []
+    may_roll = first_serves
+    for alone in placed.alone:
+        held_back = placement_name(alone.option) in approval.held_back
+        rolled = _carry_out(context, alone, may_roll=may_roll and not held_back)
+        secondary.append(rolled)
+        may_roll = may_roll and rolled.serves
+    return tuple(secondary)
+
+
+def _order_actions(
+    first: tuple[Action, ...], secondary: tuple[SecondaryPlacement, ...]
+) -> tuple[Action, ...]:
+    """A Deployment that becomes secondary is marked so before another becomes the first, and a new
+    secondary one is made after the first. So no crash leaves two first ones, or the wrong one
+    first."""
+    existing = (action for each in secondary if each.live is not None for action in each.actions)
+    new = (action for each in secondary if each.live is None for action in each.actions)
+    return (*existing, *first, *new)
+
+
+def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
+    """What the replicas of one placement hold or will hold."""
+    return Reservation(
+        owner=owner,
+        placement=placement_name(placed.option),
+        pool=placed.option.pool.name,
+        gpus_per_replica=placed.option.parallelism.gpus,
+        replicas=placed.granted,
+    )
+
+
+def _render_services(observation: Observation, placed: Scheduled) -> tuple[Stamped, ...]:
+    """A Service for each placement, where there are several, as they are applied."""
+    owner = owner_of(observation)
+    options = [placed.option, *(share.option for share in placed.secondary)]
+    if not placed.secondary:
+        return ()
+    return tuple(
+        stamped(render_placement_service(owner, placement_name(option))) for option in options
+    )
+
+
+def _sync_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iterator[Action]:
+    """Make the Services of placements match the wanted ones."""
+    live = {child.name: child for child in observation.placement_services}
+    for service in wanted:
+        yield from apply_if_changed(SERVICES, service, live.pop(service["metadata"]["name"], None))
+    for child in live.values():
+        yield Delete(SERVICES, observation.key.namespace, child)
+
+
+def _carry_out(
+    context: ReconcileContext, placed: Scheduled, *, may_roll: bool
+) -> SecondaryPlacement:
+    rendered = _mark_secondary(render(context, placed))
+    live = find_deployment(context.observation, rendered)
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    if live is not None and live.template not in ("", template) and not may_roll:
+        return _keep_template(context, placed, live)
+    deployment = stamped(rendered)
+    apply_actions = apply_if_changed(DEPLOYMENTS, deployment, live.child if live else None)
+    target = live if not apply_actions else None
+    return SecondaryPlacement(placed, apply_actions, deployment, live, target)
+
+
+def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement:
+    rendered = _mark_secondary(render(context, placed))
+    live = find_deployment(context.observation, rendered)
+    if live is None:
+        return SecondaryPlacement(placed, (), stamped(rendered), None, None)
+    is_same = live.template == rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    return SecondaryPlacement(placed, (), live.child.body, live, live if is_same else None)
+
+
+def _keep_template(
+    context: ReconcileContext, placed: Scheduled, live: ChildDeployment
+) -> SecondaryPlacement:
+    scale = Scale(DEPLOYMENTS, context.observation.key.namespace, live.child, placed.granted)
+    actions = (scale,) if live.wanted != placed.granted else ()
+    return SecondaryPlacement(placed, actions, live.child.body, live, None)
+
+
+def _mark_secondary(deployment: Object) -> Object:
+    """The Deployment marked as secondary; only the mark changes when the first one goes."""
+    metadata = deployment["metadata"]
+    place = {**json.loads(metadata["annotations"][ANNOTATION_PLACEMENT]), SECONDARY: True}
+    text = json.dumps(place, separators=(",", ":"))
+    annotations = {**metadata["annotations"], ANNOTATION_PLACEMENT: text}
+    return {**deployment, "metadata": {**metadata, "annotations": annotations}}

@@ -1,0 +1,63 @@
+"""Read the plan that served last from the status, and find it in the cluster."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tonnage.api.names import ANNOTATION_TEMPLATE
+from tonnage.api.status import LastReadyPlan
+from tonnage.fit.model import Parallelism
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.rollout.plan_terms import read_terms
+from tonnage.reconcile.status.previous import read_reported
+
+
+def read_last_ready(status: Mapping[str, Any]) -> LastReadyPlan | None:
+    """The plan that served last, by a status."""
+    return read_reported(LastReadyPlan, status.get("lastReadyPlan"))
+
+
+def is_running(last: LastReadyPlan, deployment: ChildDeployment) -> bool:
+    """Whether the Deployment has the template of the plan that served last, unedited."""
+    return deployment.template == last.template and _has_terms(last, deployment.child.body)
+
+
+def needs_revisions(status: Mapping[str, Any], deployments: Iterable[ChildDeployment]) -> bool:
+    """Whether the template that served last has to be searched for among old ReplicaSets: by this
+    status plans have failed since, and no Deployment has it."""
+    if not status.get("failedPlans"):
+        return False
+    last = read_last_ready(status)
+    return last is not None and not any(is_running(last, deployment) for deployment in deployments)
+
+
+def find_revision(
+    last: LastReadyPlan, live: ChildDeployment, revisions: Iterable[Object]
+) -> Object | None:
+    """The ReplicaSet of the Deployment that has the template of the plan; None where none has it.
+
+    The Deployment controller copies the operator's annotations to it. A ReplicaSet that comes from
+    a user's edit of the Deployment has them too, so its terms are compared as well.
+    """
+    return next(
+        (
+            revision
+            for revision in revisions
+            if (revision["metadata"].get("annotations") or {}).get(ANNOTATION_TEMPLATE)
+            == last.template
+            and _is_owned_by(live, revision)
+            and _has_terms(last, revision)
+        ),
+        None,
+    )
+
+
+def _has_terms(last: LastReadyPlan, body: Object) -> bool:
+    placement = last.placement
+    parallelism = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
+    return read_terms(placement.pool, placement.accelerator, parallelism, body).hash == last.hash
+
+
+def _is_owned_by(live: ChildDeployment, revision: Object) -> bool:
+    owners = revision["metadata"].get("ownerReferences") or []
+    return any(owner.get("controller") and owner.get("uid") == live.child.uid for owner in owners)

@@ -1,0 +1,218 @@
+"""Rollback: decide which plan runs again where the wanted one has failed.
+
+The last plan that served is found on its own Deployment: it still runs there (another pool failed),
+or Kubernetes keeps its template in an old ReplicaSet. The operator renders nothing of it anew,
+since the spec that it came from is not stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE, GROUP
+from tonnage.api.status import FailedPlan, LastReadyPlan
+from tonnage.fleet.model import Reservation
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import Action, Apply, Scale, stamped
+from tonnage.reconcile.approval.state import terms_in_force
+from tonnage.reconcile.autoscaling.pending_scale import subtract_secondary
+from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.context import ReconcileContext
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.rollout.ready_plan import find_revision, is_running
+from tonnage.reconcile.rollout.serving import newest
+from tonnage.reconcile.rollout.strategy import find_deployment
+from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.workloads.metadata import own_labels
+
+_KEPT: Final = ("selector", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit")
+"""Fields of a Deployment's spec that the operator renders, next to those set here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The replicas run by `last`, since `failed` did not come up.
+
+    `live` is the Deployment that carries them. `revision` is the ReplicaSet whose template the
+    Deployment needs for that; None where it has it. `replicas` have capacity, of the `requested`
+    ones (None: as many as served then).
+    """
+
+    last: LastReadyPlan
+    failed: FailedPlan
+    live: ChildDeployment
+    revision: Object | None
+    replicas: int
+    requested: int | None = None
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that are to run, with capacity for them or without."""
+        return self.last.placement.replicas if self.requested is None else self.requested
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of them run by `last` again."""
+        settled = self.settled
+        return settled is not None and settled.serves(self.replicas)
+
+    @property
+    def body(self) -> Object:
+        """The Deployment to apply."""
+        if not self._needs_apply:
+            return self.live.child.body
+        return stamped(render_from_live(self.live, self.replicas, self.revision))
+
+    @property
+    def settled(self) -> ChildDeployment | None:
+        """The Deployment, where it has the template already."""
+        return self.live if self.revision is None else None
+
+    def actions(self, key: Key) -> tuple[Action, ...]:
+        """The actions on the Deployment."""
+        if self._needs_apply:
+            return (Apply(DEPLOYMENTS, _pin_uid(self.body, self.live), exists=True),)
+        if self.live.wanted != self.replicas:
+            return (Scale(DEPLOYMENTS, key.namespace, self.live.child, self.replicas),)
+        return ()
+
+    @property
+    def _needs_apply(self) -> bool:
+        """Whether it lacks the template, or is still paused after the end of a pause."""
+        return self.revision is not None or bool(self.live.child.body["spec"].get("paused"))
+
+    def reservation(self, owner: tuple[str, str]) -> Reservation:
+        """What the replicas hold or will hold."""
+        placement = self.last.placement
+        return Reservation(
+            owner, placement.name, placement.pool, placement.gpus_per_replica, self.replicas
+        )
+
+
+def find_rollback(
+    context: ReconcileContext, placed: Scheduled, terms: Terms, deployment: Object
+) -> Rollback | None:
+    """The rollback to the plan that served last, where these very terms have failed, or where
+    trying them after other failed plans would take away replicas that serve."""
+    attempts = context.attempts
+    if not attempts.failed:
+        return None
+    failed = attempts.failure_of(terms.hash)
+    if failed is None and _reduces_ready(context, placed, deployment):
+        failed = attempts.failed[-1]
+    return _find_rollback(context, failed)
+
+
+def find_rollback_of_running(context: ReconcileContext) -> Rollback | None:
+    """The rollback where nothing new is carried out: what runs has failed, or is the plan that
+    served last."""
+    failed, last = context.attempts.failed, context.attempts.last_ready
+    running = newest(context.observation.deployments)
+    if not failed or running is None:
+        return None
+    if last is not None and running.template == last.template:
+        return _find_rollback(context, failed[-1])
+    in_force = terms_in_force(context)
+    return _find_rollback(context, context.attempts.failure_of(in_force.hash) if in_force else None)
+
+
+def _reduces_ready(context: ReconcileContext, placed: Scheduled, deployment: Object) -> bool:
+    deployments = context.observation.deployments
+    live = find_deployment(context.observation, deployment)
+    template = deployment["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    if live is not None and live.template == template:
+        return False  # its rollout has begun
+    if placed.granted < placed.option.replicas:
+        return any(child.ready > 0 for child in deployments)
+    all_at_once = deployment["spec"]["strategy"]["type"] == "Recreate"
+    return all_at_once and live is not None and live.ready > 0
+
+
+def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Rollback | None:
+    """The rollback to the last plan that served, in place of `failed`; None where none has failed
+    or served, or its Deployment, template or capacity is gone."""
+    last = context.attempts.last_ready
+    if failed is None or last is None or context.spec.replicas == 0:
+        return None
+    deployments, revisions = context.observation.deployments, context.observation.revisions
+    live = next((one for one in deployments if one.placement == last.placement.name), None)
+    if live is None:
+        return None
+    revision = None if is_running(last, live) else find_revision(last, live, revisions)
+    if revision is None and not is_running(last, live):
+        return None
+    requested = context.accepted.asked_on(last.placement.name)
+    requested = subtract_secondary(requested, live, deployments)
+    wanted = last.placement.replicas if requested is None else requested
+    running = live.wanted if revision is None else 0
+    if wanted > running:
+        capacity = context.capacity_in(last.placement.pool, last.placement.gpus_per_replica)
+        wanted = max(running, min(wanted, capacity))
+    return Rollback(last, failed, live, revision, wanted, requested) if wanted else None
+
+
+def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:
+    """Pause the Deployment, so that Kubernetes replaces none of its pods; no action where it is
+    paused already."""
+    child = deployment.child
+    if child.body["spec"].get("paused"):
+        return ()
+    body = stamped(render_from_live(deployment, deployment.wanted, paused=True))
+    return (Apply(DEPLOYMENTS, _pin_uid(body, deployment), exists=True),)
+
+
+def render_from_live(
+    live: ChildDeployment, replicas: int, revision: Object | None = None, *, paused: bool = False
+) -> Object:
+    """The manifest that the operator would have rendered for the live Deployment, with another
+    number of replicas, the template of another revision, or a pause."""
+    metadata, spec = live.child.body["metadata"], live.child.body["spec"]
+    source = revision or live.child.body
+    kept = {name: spec[name] for name in _KEPT if name in spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": own_labels(metadata.get("labels") or {}),
+            "annotations": {
+                key: value
+                for key, value in _annotations(source).items()
+                if key.startswith(f"{GROUP}/") and key != ANNOTATION_RENDERED
+            },
+            "ownerReferences": [
+                owner for owner in metadata["ownerReferences"] if owner.get("controller")
+            ],
+        },
+        "spec": {
+            **kept,
+            "replicas": replicas,
+            "template": _template(source),
+            **({"paused": True} if paused else {}),
+        },
+    }
+
+
+def _template(source: Object) -> Object:
+    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
+    template = source["spec"]["template"]
+    metadata = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations")
+    }
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def _pin_uid(body: Object, live: ChildDeployment) -> Object:
+    """The uid makes the write conflict with a new object of the same name."""
+    return {**body, "metadata": {**body["metadata"], "uid": live.child.uid}}
+
+
+def _annotations(body: Object) -> Mapping[str, Any]:
+    return body["metadata"].get("annotations") or {}

@@ -1,0 +1,157 @@
+"""Choose how pods are replaced when their template changes, without waiting for GPUs that never
+come.
+
+A surge starts the new replica before the old one stops and needs spare GPUs on one node of the
+pool. Without them the old replica stops first, one at a time; and where the new replica is of
+another size than the old one, all old ones stop, because one of them may not free enough.
+"""
+
+from collections.abc import Iterable
+
+from tonnage.api.inference import Rollout, RolloutStrategy
+from tonnage.api.names import ANNOTATION_TEMPLATE
+from tonnage.engines.inputs import SurgeMode
+from tonnage.fleet.model import Pool
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import digest
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.context import ReconcileContext, owner_of
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.scheduling.migration import with_migration
+from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
+from tonnage.reconcile.scheduling.retain import find_scheduled_pods
+from tonnage.workloads.deployment import render_deployment, render_strategy
+
+
+def find_deployment(observation: Observation, rendered: Object) -> ChildDeployment | None:
+    """The live Deployment of the rendered one's name."""
+    name = rendered["metadata"]["name"]
+    return next((one for one in observation.deployments if one.child.name == name), None)
+
+
+def render(context: ReconcileContext, placed: Scheduled) -> Object:
+    """The Deployment of the placement, with the strategy by which it replaces live pods."""
+    spec = context.spec
+    rendered = render_deployment(
+        owner_of(context.observation),
+        spec,
+        context.accepted.checkpoint,
+        placed.option,
+        replicas=placed.granted,
+        surge=SurgeMode.SURGE,
+        placement_digest=context.observation.choice_digests[0],
+        catalog=context.catalog,
+        settings=context.dependencies.settings,
+    )
+    return _with_strategy(context, placed, with_migration(rendered, placed.last_migration))
+
+
+def is_carried_out(
+    context: ReconcileContext, outcome: PlacementOutcome, running: ChildDeployment
+) -> bool:
+    """Whether the Deployment has the template of the placement."""
+    if not isinstance(outcome, Scheduled):
+        return False
+    rendered = render(context, outcome)
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    return template == running.template and (
+        find_deployment(context.observation, rendered) is running
+    )
+
+
+def _with_strategy(context: ReconcileContext, placed: Scheduled, rendered: Object) -> Object:
+    """The rendered Deployment with the digest of its template and the strategy for this change.
+
+    A strategy is chosen when the template changes and stays until the next change, so that GPUs
+    that come and go elsewhere never cause a write; only a surge that finds no GPU is given up.
+    """
+    observation, rollout = context.observation, context.spec.rollout
+    live = find_deployment(observation, rendered)
+    if live is not None and not _comes_from_another_pool(live, context, placed.option.pool.name):
+        rendered = _keep_affinity(rendered, live, observation)
+    template = digest(rendered["spec"]["template"])
+    mode = None
+    if live is not None and live.template == template:
+        mode = _read_mode(live, rollout)
+    if mode is None or _surge_is_stuck(live, observation, rollout):
+        mode = _choose_mode(context, placed, live)
+    metadata = rendered["metadata"]
+    annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: template}
+    return {
+        **rendered,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**rendered["spec"], "strategy": render_strategy(mode, rollout)},
+    }
+
+
+def _comes_from_another_pool(live: ChildDeployment, context: ReconcileContext, pool: str) -> bool:
+    """Whether the replicas come from another pool of the same cards: all of them run elsewhere."""
+    running = find_scheduled_pods(context.observation.pods, live.placement)
+    return bool(running) and not any(
+        pod.node and context.fleet.pool_of(pod.node) == pool for pod in running
+    )
+
+
+def _keep_affinity(rendered: Object, live: ChildDeployment, observation: Observation) -> Object:
+    """The rendered Deployment with the affinity of the live one, where only that differs.
+
+    The labels that tell a pool's nodes from others change when any pool is declared, renamed or
+    deleted; running replicas are not restarted for that. Once a pod finds no node by the old
+    labels, the current ones are taken.
+    """
+    template = rendered["spec"]["template"]
+    pod = live.child.body["spec"].get("template", {}).get("spec", {})
+    is_same = pod.get("affinity") == template["spec"].get("affinity")
+    if is_same or _waits_for_a_node(live, observation):
+        return rendered
+    kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
+    if digest(kept) != live.template:
+        return rendered
+    return {**rendered, "spec": {**rendered["spec"], "template": kept}}
+
+
+def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:
+    return any(
+        pod.placement == live.placement and pod.unschedulable is not None
+        for pod in observation.pods
+    )
+
+
+def _read_mode(live: ChildDeployment, rollout: Rollout) -> SurgeMode | None:
+    """The strategy that was chosen for the Deployment; None when a user wrote another one."""
+    strategy = live.child.body["spec"].get("strategy")
+    return next((mode for mode in SurgeMode if render_strategy(mode, rollout) == strategy), None)
+
+
+def _surge_is_stuck(
+    live: ChildDeployment | None, observation: Observation, rollout: Rollout
+) -> bool:
+    return (
+        live is not None
+        and not live.settled
+        and _read_mode(live, rollout) is SurgeMode.SURGE
+        and _waits_for_a_node(live, observation)
+    )
+
+
+def _choose_mode(
+    context: ReconcileContext, placed: Scheduled, live: ChildDeployment | None
+) -> SurgeMode:
+    observation, rollout = context.observation, context.spec.rollout
+    if live is None or rollout.strategy is RolloutStrategy.SURGE:
+        return SurgeMode.SURGE
+    gpus = placed.option.parallelism.gpus
+    stuck = _surge_is_stuck(live, observation, rollout)
+    if rollout.strategy is RolloutStrategy.AUTO and not stuck:
+        spare = _spare_replicas(context.shared_pools(), placed.option.pool.name, gpus)
+        if spare > 0:
+            return SurgeMode.SURGE
+    # A pod may be of another size than the Deployment: it may be from an earlier change.
+    sizes = [pod.gpus for pod in observation.pods if pod.placement == live.placement]
+    same_size = all(size == gpus for size in (live.parallelism.gpus, *sizes))
+    return SurgeMode.ONE_BY_ONE if same_size else SurgeMode.ALL_AT_ONCE
+
+
+def _spare_replicas(pools: Iterable[Pool], pool: str, gpus: int) -> int:
+    """Replicas of so many GPUs that fit in the pool next to all that runs now."""
+    return next((each.replica_capacity(gpus) for each in pools if each.name == pool), 0)

@@ -1,0 +1,1 @@
+"""Decide where the replicas belong, and when they migrate."""

@@ -1,0 +1,1 @@
+"""Make the status and the conditions of an object."""

@@ -1,0 +1,374 @@
+"""Make the conditions of an object: the contract with kubectl wait, Argo CD and kstatus."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType, Reason
+from tonnage.api.inference import Approval
+from tonnage.api.status import FailedPlan, PlacementStatus
+from tonnage.api.text import redact, truncate
+from tonnage.fit.model import Parallelism
+from tonnage.fit.weights.total import stored_bytes
+from tonnage.kube.rights import Right
+from tonnage.placement.messages import GIB, format_parallelism
+from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.approval.proposal import Proposal
+from tonnage.reconcile.autoscaling.by_load import find_scaling
+from tonnage.reconcile.calibration.measurement import find_accuracy
+from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.rollout.failures import PodFailure
+from tonnage.reconcile.rollout.rollback import Rollback
+from tonnage.reconcile.rollout.serving import failure_to_serve
+from tonnage.reconcile.scheduling.outcome import (
+    Pending,
+    PendingApproval,
+    Scheduled,
+    Unschedulable,
+    format_shares,
+    format_shortage,
+)
+from tonnage.reconcile.status.findings import Finding, format_time
+from tonnage.reconcile.status.previous import Remembered, Unobserved, read_finding
+from tonnage.reconcile.status.status_input import StatusInput
+from tonnage.workloads.names import placement_name
+
+_ABNORMAL_TRUE: Final = frozenset(
+    {ConditionType.RECONCILING, ConditionType.STALLED, ConditionType.DEGRADED}
+)
+
+_PERSISTENT: Final = frozenset(
+    {
+        Reason.OUT_OF_MEMORY,
+        Reason.SERVER_EXITED,
+        Reason.CRASH_LOOPING,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CHILD_REFUSED,
+    }
+)
+"""Failures that last until something changes: they make the object Stalled."""
+
+_PAUSED: Final = "spec.rollout.paused is true: no replica is replaced or moved"
+
+
+def make_conditions(
+    findings: Iterable[Finding],
+    previous: Iterable[Mapping[str, Any]],
+    generation: int,
+    now: datetime,
+) -> list[Condition]:
+    """Make conditions with times: a time changes only when the status does.
+
+    Reconciling, Stalled and Degraded are abnormal-true (kstatus): listed only while they hold.
+    """
+    previous_by_type = {condition.get("type"): condition for condition in previous}
+    return [
+        Condition(
+            type=finding.type,
+            status=finding.status,
+            observed_generation=generation,
+            last_transition_time=_transition_time(finding, previous_by_type.get(finding.type), now),
+            reason=finding.reason,
+            message=truncate(redact(finding.message), MAX_MESSAGE_BYTES),
+        )
+        for finding in findings
+        if finding.holds or finding.type not in _ABNORMAL_TRUE
+    ]
+
+
+def _transition_time(finding: Finding, previous: Mapping[str, Any] | None, now: datetime) -> str:
+    if previous is not None and previous.get("status") == finding.status:
+        return str(previous["lastTransitionTime"])
+    return format_time(now)
+
+
+def all_findings(observation: Observation, inputs: StatusInput) -> list[Finding]:
+    """The findings that become conditions, in reading order: those of the object's own replicas,
+    then those of the integrations."""
+    findings = own_findings(observation, inputs)
+    contributed = [] if inputs.inference_pool is None else [inputs.inference_pool]
+    if inputs.missing_right is not None:
+        observed = not isinstance(inputs.accepted, Unobserved)
+        findings = _without_right(findings, inputs.missing_right, observed=observed)
+    elif inputs.endpoints is not None:
+        contributed += inputs.endpoints.findings
+    replaced = {finding.type for finding in contributed}
+    return [*(finding for finding in findings if finding.type not in replaced), *contributed]
+
+
+def own_findings(observation: Observation, inputs: StatusInput) -> list[Finding]:
+    """The findings of the object's own replicas, without those of its integrations."""
+    if isinstance(inputs.accepted, Unobserved):
+        return list(inputs.accepted.findings)
+    accepted, placed = _find_accepted(inputs.accepted), _find_placed(inputs)
+    failure = _find_first_failure(observation, inputs)
+    available = _find_available(observation, inputs, placed, failure)
+    if inputs.rollback is not None:
+        rolled_back = _find_rolled_back(inputs.rollback, available)
+        return [accepted, placed, *rolled_back, *find_scaling(inputs.scaling)]
+    ready = _find_ready(observation, inputs, (accepted, placed), failure)
+    progressing = _find_progressing(inputs, ready, accepted, failure)
+    return [
+        accepted,
+        placed,
+        progressing,
+        available,
+        ready,
+        _find_reconciling(progressing),
+        _find_stalled(inputs, ready, accepted, placed, failure),
+        *_find_accuracy(observation, inputs),
+        *find_scaling(inputs.scaling),
+    ]
+
+
+def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
+    kind = ConditionType.ACCEPTED
+    if isinstance(accepted, Remembered):
+        return accepted.accepted
+    if isinstance(accepted, Refused):
+        holds = None if accepted.pending else False
+        return Finding(kind, holds, accepted.reason, accepted.message)
+    shape = accepted.checkpoint.shape
+    size = accepted.checkpoint.weights_bytes or stored_bytes(shape)
+    message = (
+        f"{shape.architecture}, {size / GIB:.1f} GiB of weights,"
+        f" {shape.max_position_embeddings} tokens of context"
+    )
+    return Finding(kind, True, Reason.VALID, message)
+
+
+def _find_placed(inputs: StatusInput) -> Finding:
+    kind = ConditionType.PLACED
+    if isinstance(inputs.accepted, Remembered):
+        return inputs.accepted.placed
+    match inputs.outcome:
+        case None:
+            message = "no pool was judged: the spec is not accepted"
+            return Finding(kind, None, Reason.NOT_ACCEPTED, message)
+        case Unschedulable(decision):
+            return Finding(kind, False, decision.reason, decision.message)
+        case PendingApproval():
+            return Finding(kind, False, Reason.AWAITING_APPROVAL, str(inputs.approval.proposal))
+        case Pending(_, current, why, until):
+            message = f"pool {current.pool} cannot take the replicas: {why}"
+            stays = "those that run there stay"
+            otherwise = stays if until is None else _describe_fallback(inputs, until)
+            return _make_shortage(message, otherwise, inputs.approval.proposal)
+        case Scheduled():
+            return _find_scheduled(inputs, inputs.outcome)
+
+
+def _describe_fallback(inputs: StatusInput, at: datetime) -> str:
+    """Name the time, not the seconds to it, which would change the status at every reconcile."""
+    accepted = inputs.accepted
+    manual = isinstance(accepted, Accepted) and accepted.spec.approval is Approval.MANUAL
+    verb = "proposed" if manual else "taken"
+    return f"another pool is {verb} at {format_time(at)} (spec.placement.fallback.after)"
+
+
+def _make_shortage(message: str, otherwise: str, proposal: Proposal | None) -> Finding:
+    """GPUs are lacking; with a proposal of another pool, the object waits for its approval."""
+    kind = ConditionType.PLACED
+    if proposal is not None:
+        return Finding(kind, False, Reason.AWAITING_APPROVAL, f"{message}; {proposal}")
+    return Finding(kind, False, Reason.INSUFFICIENT_GPUS, f"{message}; {otherwise}")
+
+
+def _find_scheduled(inputs: StatusInput, placed: Scheduled) -> Finding:
+    """Placed means free capacity now, without the nodes that an autoscaler may add."""
+    message, option = format_shares(placed) or placed.decision.message, placed.option
+    if option.replicas == 0:
+        return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, _describe_zero(inputs))
+    proposal = inputs.approval.proposal
+    if placed.is_short:
+        leaves = f"{_describe_fallback(inputs, placed.leaves_at)}; " if placed.leaves_at else ""
+        several = placed.secondary and not placed.silent
+        have = "the pools have" if several else f"pool {option.pool.name} has"
+        shortage = f"{have} {format_shortage(placed)}"
+        return _make_shortage(shortage, f"{leaves}{message}", proposal)
+    if proposal is not None:
+        message = f"{message}; {proposal}"
+    return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
+
+
+def _describe_zero(inputs: StatusInput) -> str:
+    if isinstance(inputs.accepted, Accepted) and inputs.accepted.demanded is not None:
+        return "no load: scaled to zero (spec.scaling.scaleToZero)"
+    return "spec.replicas is 0: nothing is to be served"
+
+
+def _find_first_failure(observation: Observation, inputs: StatusInput) -> PodFailure | None:
+    """The first failure of the placements that carry replicas."""
+    if not isinstance(inputs.outcome, Scheduled):
+        return failure_to_serve(observation, None)
+    options = (inputs.outcome.option, *(share.option for share in inputs.outcome.secondary))
+    failures = (failure_to_serve(observation, placement_name(option)) for option in options)
+    return next((failure for failure in failures if failure is not None), None)
+
+
+def _find_available(
+    observation: Observation, inputs: StatusInput, placed: Finding, failure: PodFailure | None
+) -> Finding:
+    ready = sum(deployment.ready for deployment in observation.deployments)
+    kind = ConditionType.AVAILABLE
+    if ready > 0:
+        total = max(inputs.wanted, sum(live.wanted for live in observation.deployments))
+        return Finding(kind, True, Reason.REPLICAS_READY, f"{ready} of {total} replicas answer")
+    if failure is not None:
+        return Finding(kind, False, failure.reason, str(failure))
+    if not observation.deployments and placed.holds is not True:
+        return Finding(kind, False, Reason.NOT_PLACED, "no replica exists")
+    if isinstance(inputs.outcome, Scheduled) and inputs.wanted == 0:
+        return Finding(kind, False, Reason.SCALED_TO_ZERO, placed.message)
+    return Finding(kind, False, Reason.CONTAINERS_NOT_READY, "no replica answers yet")
+
+
+def _find_ready(
+    observation: Observation,
+    inputs: StatusInput,
+    earlier: tuple[Finding, Finding],
+    failure: PodFailure | None,
+) -> Finding:
+    """True if all wanted replicas of this spec are ready, else the first cause, same message."""
+    kind = ConditionType.READY
+    for finding in earlier:
+        if finding.holds is not True:
+            return Finding(kind, False, finding.reason, finding.message)
+    if failure is not None:
+        return Finding(kind, False, failure.reason, str(failure))
+    ready, wanted, targets = inputs.ready, inputs.wanted, inputs.targets
+    settled = all(target is not None and target.settled for target in targets)
+    in_place = settled and len(observation.deployments) == len(targets)
+    if inputs.paused and not in_place:
+        return Finding(kind, False, Reason.ROLLOUT_PAUSED, f"{_PAUSED}; a change waits")
+    if not in_place:
+        updated = f"{ready} of {wanted} replicas"
+        return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
+    if ready < wanted:
+        message = f"{ready} of {wanted} replicas are ready; loading a model takes minutes"
+        return Finding(kind, False, Reason.CONTAINERS_NOT_READY, message)
+    if wanted == 0:
+        return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)
+    return Finding(kind, True, Reason.REPLICAS_READY, f"{wanted} of {wanted} replicas are ready")
+
+
+def _find_progressing(
+    inputs: StatusInput, ready: Finding, accepted: Finding, failure: PodFailure | None
+) -> Finding:
+    kind = ConditionType.PROGRESSING
+    if accepted.holds is None:
+        return Finding(kind, True, accepted.reason, accepted.message)
+    if inputs.paused:
+        return Finding(kind, False, Reason.ROLLOUT_PAUSED, _PAUSED)
+    if ready.holds:
+        return Finding(kind, False, Reason.SETTLED, "nothing is left to do")
+    if _is_changing_replicas(inputs) and not _is_lasting(inputs, failure):
+        return Finding(kind, True, ready.reason, ready.message)
+    return Finding(kind, False, Reason.WAITING, f"waiting: {ready.message}")
+
+
+def _find_reconciling(progressing: Finding) -> Finding:
+    """Progressing under the name that kstatus knows."""
+    kind = ConditionType.RECONCILING
+    return Finding(kind, progressing.holds, progressing.reason, progressing.message)
+
+
+def _is_changing_replicas(inputs: StatusInput) -> bool:
+    """Whether replicas start or stop; an object that has all it was granted waits for GPUs."""
+    if isinstance(inputs.accepted, Remembered):
+        return inputs.accepted.placed.holds is True
+    if not isinstance(inputs.outcome, Scheduled):
+        return False
+    granted = (inputs.outcome.granted, *(one.placed.granted for one in inputs.secondary))
+    has_all = all(
+        target is not None and target.serves(replicas)
+        for target, replicas in zip(inputs.targets, granted, strict=True)
+    )
+    return not has_all or sum(granted) == inputs.wanted
+
+
+def _is_lasting(inputs: StatusInput, failure: PodFailure | None) -> bool:
+    """Whether the failure lasts until something changes: not if another plan follows the failed
+    one, and not if the template of the pods was replaced."""
+    if failure is None or failure.reason not in _PERSISTENT or inputs.plan_failed:
+        return False
+    if not isinstance(inputs.outcome, Scheduled) or failure.reason is Reason.CHILD_REFUSED:
+        return True
+    return any(target is not None and target.updated > 0 for target in inputs.targets)
+
+
+def _find_stalled(
+    inputs: StatusInput,
+    ready: Finding,
+    accepted: Finding,
+    placed: Finding,
+    failure: PodFailure | None,
+) -> Finding:
+    """Stalled until the spec or the fleet changes. An object that waits for GPUs or for approval is
+    not stalled: kstatus reports a stalled object as failed."""
+    is_waiting = placed.reason in (Reason.INSUFFICIENT_GPUS, Reason.AWAITING_APPROVAL)
+    unplaced = placed.holds is False and not is_waiting
+    holds = accepted.holds is False or unplaced or _is_lasting(inputs, failure)
+    return Finding(ConditionType.STALLED, holds, ready.reason, ready.message)
+
+
+def _find_accuracy(observation: Observation, inputs: StatusInput) -> list[Finding]:
+    """Whether the prediction held, if known; without a new plan, the previous condition."""
+    if isinstance(inputs.outcome, Scheduled):
+        spread = bool(inputs.outcome.secondary)
+        return [find_accuracy(inputs.readings, spread=spread)] if inputs.readings else []
+    kind = ConditionType.PREDICTION_ACCURATE
+    previous = observation.previous_status.get("conditions") or []
+    return [
+        read_finding(condition)
+        for condition in previous
+        if condition["type"] == kind and observation.deployments
+    ]
+
+
+def _find_rolled_back(rollback: Rollback, available: Finding) -> list[Finding]:
+    """The findings from Progressing on, while the last plan that served replaces a failed one."""
+    failed, last, done = rollback.failed, rollback.last, rollback.is_complete
+    message = (
+        f"{_describe_plan(failed.hash, failed)} failed: {failed.reason}: {failed.message};"
+        f" {_describe_plan(last.hash, last.placement)} runs instead; the operator retries the"
+        " failed plan when the spec, the fleet or a version changes"
+    )
+    kind = ConditionType.PROGRESSING
+    if done:
+        progressing = Finding(kind, False, Reason.WAITING, f"waiting: {message}")
+    else:
+        count = f"{rollback.live.ready} of {rollback.replicas} replicas are ready"
+        rolling_back = f"rolling back to plan {last.hash}: {count}"
+        progressing = Finding(kind, True, Reason.ROLLING_OUT, rolling_back)
+    return [
+        progressing,
+        available,
+        Finding(ConditionType.READY, False, Reason.ROLLED_BACK, message),
+        _find_reconciling(progressing),
+        Finding(ConditionType.STALLED, done, Reason.ROLLED_BACK, message),
+        Finding(ConditionType.DEGRADED, True, Reason.ROLLED_BACK, message),
+    ]
+
+
+def _describe_plan(plan_hash: str, plan: FailedPlan | PlacementStatus) -> str:
+    parallelism = Parallelism(plan.tensor_parallel_size, plan.pipeline_parallel_size)
+    return f"plan {plan_hash} (pool {plan.pool}, {format_parallelism(parallelism)}, {plan.image})"
+
+
+def _without_right(own: Iterable[Finding], right: Right, *, observed: bool) -> list[Finding]:
+    """Keep what is known; the operator does nothing until an administrator grants the right. If it
+    may not even observe the object, Ready is unknown."""
+    known = {finding.type: finding for finding in own}
+    message, ready = f"the operator may not {right}; {right.remedy}", False if observed else None
+    if not observed:
+        message = f"replica state is unknown: {message}"
+    kept = [known[kind] for kind in (ConditionType.ACCEPTED, ConditionType.PLACED) if kind in known]
+    available = known.get(ConditionType.AVAILABLE)
+    return [
+        *kept,
+        Finding(ConditionType.PROGRESSING, False, Reason.WAITING, f"waiting: {message}"),
+        *([available] if available is not None else []),
+        Finding(ConditionType.READY, ready, Reason.FORBIDDEN, message),
+        Finding(ConditionType.STALLED, True, Reason.FORBIDDEN, message),
+    ]

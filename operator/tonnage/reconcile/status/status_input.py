@@ -1,0 +1,93 @@
+"""The result of one plan, of which the status is made, and nothing else."""
+
+from dataclasses import dataclass
+
+from tonnage.api.scaling_status import ScalingStatus
+from tonnage.api.status import EndpointStatus
+from tonnage.kube.rights import Right
+from tonnage.reconcile.accept import Accepted, Refused
+from tonnage.reconcile.approval.state import NOT_ASKED, ApprovalState
+from tonnage.reconcile.calibration.measurement import Reading
+from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.rollout.placements import SecondaryPlacement
+from tonnage.reconcile.rollout.rollback import Rollback
+from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
+from tonnage.reconcile.status.findings import Finding
+from tonnage.reconcile.status.previous import Remembered, Unobserved
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFindings:
+    """The endpoints as the status lists them; `findings` replace the object's own, which is not
+    ready before its endpoint for long requests is."""
+
+    listed: tuple[EndpointStatus, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInput:
+    """Was the spec accepted, where do the replicas belong, what runs, and what did the integrations
+    find?
+
+    `target` is the Deployment that already matches what was rendered, from this `image`; None while
+    it has to be applied. `readings` are what vLLM measured, of each placement with a measurement.
+    `attempts` are the known outcomes of plans, None where they were not read; `plan` is the hash of
+    the plan that is carried out, `rollback` the plan that runs in its stead. `secondary` are the
+    placements in addition to the first. `plan_failed`: the failure of a plan was just found, which
+    the next reconcile acts on. `scaling` is what the measured load requests. `endpoints` is None
+    where they stay as the status lists them. `missing_right` is the right that the operator lacks
+    to carry the plan out, or to observe the object.
+    """
+
+    accepted: Accepted | Refused | Remembered | Unobserved
+    outcome: PlacementOutcome | None = None
+    target: ChildDeployment | None = None
+    image: str = ""
+    approval: ApprovalState = NOT_ASKED
+    readings: tuple[Reading, ...] = ()
+    attempts: Attempts | None = None
+    plan: str = ""
+    rollback: Rollback | None = None
+    secondary: tuple[SecondaryPlacement, ...] = ()
+    plan_failed: bool = False
+    scaling: ScalingStatus | None = None
+    inference_pool: Finding | None = None
+    endpoints: EndpointFindings | None = None
+    missing_right: Right | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether spec.rollout.paused forbids replacing or migrating replicas."""
+        return isinstance(self.accepted, Accepted) and bool(self.accepted.spec.rollout.paused)
+
+    @property
+    def targets(self) -> tuple[ChildDeployment | None, ...]:
+        """The target of each placement that is to carry replicas, the first placement's first."""
+        return (self.target, *(secondary.target for secondary in self.secondary))
+
+    @property
+    def ready(self) -> int:
+        """Ready replicas whose Deployment already matches what was rendered."""
+        return sum(target.ready for target in self.targets if target is not None)
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that the workload or the user wants: on the chosen pool, else on the pool that
+        came closest; 0 while that is unknown."""
+        accepted = self.accepted
+        if isinstance(accepted, Remembered | Unobserved):
+            return accepted.status.desired_replicas
+        if self.rollback is not None:
+            return self.rollback.wanted
+        if isinstance(self.outcome, Scheduled):
+            return self.outcome.wanted
+        if isinstance(self.outcome, PendingApproval):
+            return self.outcome.placed.wanted
+        if isinstance(accepted, Refused):
+            return 0
+        if accepted.spec.replicas is not None or self.outcome is None:
+            return accepted.spec.replicas or 0
+        options = (candidate.option for candidate in self.outcome.decision.candidates)
+        return next((option.replicas for option in options if option is not None), 0)

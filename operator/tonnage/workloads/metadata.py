@@ -1,0 +1,150 @@
+"""Labels, annotations and owner references of child objects."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tonnage.api.names import (
+    ANNOTATION_PLACED_FOR,
+    ANNOTATION_PLACEMENT,
+    API_VERSION,
+    GROUP,
+    INFERENCE_DEPLOYMENT,
+    LABEL_CONTEXT,
+    LABEL_KUEUE_QUEUE,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_PLACEMENT,
+    LABEL_SHARD,
+    MANAGED_BY,
+)
+from tonnage.api.pod import TemplateMetadata
+from tonnage.engines.errors import ForbiddenMetadataError
+from tonnage.engines.inputs import Owner
+from tonnage.placement.model import Option
+from tonnage.workloads.names import placement_name
+
+_LABEL_NAME: Final = "app.kubernetes.io/name"
+_APPLICATION: Final = "vllm"
+
+_OWN_LABELS: Final = (
+    _LABEL_NAME,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_PLACEMENT,
+    LABEL_CONTEXT,
+    LABEL_KUEUE_QUEUE,
+    LABEL_SHARD,
+)
+
+CORRECTION_BYTES: Final = "correctionBytes"
+"""Key of a placement: bytes of the memory correction that the choice used."""
+
+SECONDARY: Final = "beside"
+"""Key of a placement: true where it takes the replicas for which another one lacks capacity."""
+
+_GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
+_CONFINEMENT: Final = "it would loosen the confinement of the container"
+_FORBIDDEN_GROUPS: Final = {
+    # Kubernetes 1.35 copies it into the security context (pkg/registry/core/pod/strategy.go).
+    "container.apparmor.security.beta.kubernetes.io": _CONFINEMENT,
+    "argocd.argoproj.io": _GITOPS,
+    "toolkit.fluxcd.io": _GITOPS,
+    "kubectl.kubernetes.io": _GITOPS,
+}
+"""Groups of keys, with all their subgroups, that users must not set on pods."""
+
+_OWN: Final = "the operator finds its objects by it"
+
+_FORBIDDEN_KEYS: Final = {
+    "app.kubernetes.io/instance": _GITOPS,
+    _LABEL_NAME: "the operator sets it",
+    LABEL_MANAGED_BY: "the operator sets it",
+    "pod-template-hash": "the Deployment controller sets it",
+}
+
+
+def check_metadata(metadata: TemplateMetadata) -> None:
+    """Refuse keys that users must not set. Raises ForbiddenMetadataError."""
+    for field, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        for key in keys:
+            cause = _why_forbidden(key)
+            if cause:
+                raise ForbiddenMetadataError(f"spec.template.metadata.{field}", key, cause)
+
+
+def owner_reference(owner: Owner) -> dict[str, Any]:
+    """Makes the garbage collector remove the child with its owner, even with the operator down."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": INFERENCE_DEPLOYMENT,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+
+
+def owner_labels(owner: Owner) -> dict[str, str]:
+    """Labels of every child; context and shard only where the owner has them, so that they never
+    change pods of other objects."""
+    return {
+        _LABEL_NAME: _APPLICATION,
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_OWNER: owner.name,
+        **({LABEL_CONTEXT: owner.context.value} if owner.context else {}),
+        **owner.shard.own_labels,
+    }
+
+
+def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
+    """Labels of the Deployment and the pods of one placement."""
+    return {**owner_labels(owner), LABEL_PLACEMENT: placement_name(option)}
+
+
+def queue_labels(owner: Owner, template: TemplateMetadata) -> dict[str, str]:
+    """Kueue's queue, from the template or else from the object itself.
+
+    Kueue reads the label of the Deployment, and older releases that of the pods.
+    """
+    queue = template.labels.get(LABEL_KUEUE_QUEUE, owner.queue)
+    return {} if queue is None else {LABEL_KUEUE_QUEUE: queue}
+
+
+def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a Deployment that the operator sets."""
+    return {key: value for key, value in labels.items() if key in _OWN_LABELS}
+
+
+def pod_selector(owner: Owner, option: Option) -> dict[str, str]:
+    """The labels by which a Deployment selects its pods; immutable, hence as few as possible."""
+    return {LABEL_OWNER: owner.name, LABEL_PLACEMENT: placement_name(option)}
+
+
+def placement_annotations(option: Option, placement_digest: str) -> dict[str, str]:
+    """What the next reconcile reads back: the placement, and a digest of its inputs.
+
+    Only the Deployment has them; in the pod template they would roll the pods.
+    """
+    placement: dict[str, str | float] = {
+        "pool": option.pool.name,
+        "accelerator": option.accelerator.id,
+        "tensorParallelSize": option.parallelism.tensor,
+        "pipelineParallelSize": option.parallelism.pipeline,
+        **{setting.value: value for setting, value in option.adjustments.values.items()},
+    }
+    if option.fit.account.correction_bytes:
+        placement[CORRECTION_BYTES] = option.fit.account.correction_bytes
+    return {
+        ANNOTATION_PLACED_FOR: placement_digest,
+        ANNOTATION_PLACEMENT: json.dumps(placement, separators=(",", ":")),
+    }
+
+
+def _why_forbidden(key: str) -> str | None:
+    group = key.rpartition("/")[0]
+    if group == GROUP:
+        return _OWN
+    for forbidden, cause in _FORBIDDEN_GROUPS.items():
+        if group == forbidden or group.endswith(f".{forbidden}"):
+            return cause
+    return _FORBIDDEN_KEYS.get(key)

@@ -1,0 +1,59 @@
+"""Names of children: deterministic, so that a crash never creates a child twice."""
+
+import hashlib
+from typing import Final
+
+from tonnage.api.names import MAX_NAME_LENGTH
+from tonnage.api.workload import Context
+from tonnage.placement.model import Option
+
+_DIGEST_LENGTH: Final = 8
+_POOL_DIGEST_LENGTH: Final = 5
+
+
+def placement_name(option: Option) -> str:
+    """Name of a placement within its owner: the accelerator's id, unless the option has a name.
+
+    Not the pool's name: pods must not roll because a platform team declares, under its own name, a
+    pool of the same nodes.
+    """
+    return option.placement or option.accelerator.id
+
+
+def secondary_placement_name(option: Option) -> str:
+    """Name of a placement on a further pool of an accelerator already in use."""
+    digest = hashlib.sha256(option.pool.name.encode()).hexdigest()[:_POOL_DIGEST_LENGTH]
+    return f"{option.accelerator.id}-{digest}"
+
+
+def deployment_name(owner_name: str, placement: str) -> str:
+    """Name of the Deployment of one placement: "<owner>-<placement>", at most 63 characters.
+
+    A longer name is cut and ends in a digest of both names, so that long names with the same start
+    differ.
+    """
+    name = f"{owner_name}-{placement}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(f"{owner_name}/{placement}".encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def long_endpoint_name(owner_name: str) -> str:
+    """Name of the InferenceDeployment that serves the owner's long requests, and of its Service."""
+    return deployment_name(owner_name, Context.LONG)
+
+
+def inference_pool_name(owner_name: str) -> str:
+    """Name of the InferencePool over all placements: the owner's, like that of the Service."""
+    return owner_name
+
+
+def placement_service_name(owner_name: str, placement: str) -> str:
+    """Name of the Service of one of several placements: that of its Deployment."""
+    return deployment_name(owner_name, placement)
+
+
+def service_name(owner_name: str) -> str:
+    """Name of the Service over all placements: the owner's, which the CRD limits to a DNS label."""
+    return owner_name

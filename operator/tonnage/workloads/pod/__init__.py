@@ -1,0 +1,1 @@
+"""Render the pod template of a replica."""
