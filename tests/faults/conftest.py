@@ -1,6 +1,7 @@
-"""How much is played of what has no end, and how much that was, told at the end of a run."""
+"""How many views each scenario is played with, and a summary of the faults that were played."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,22 @@ def played(request: pytest.FixtureRequest) -> Counter[str]:
     return request.config.stash.setdefault(_PLAYED, Counter())
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand a worker's counts over to the process that prints the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["played"] = dict(session.config.stash.get(_PLAYED, Counter[str]()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the counts of a worker of pytest-xdist."""
+    counts = getattr(node, "workeroutput", {}).get("played", {})
+    node.config.stash.setdefault(_PLAYED, Counter[str]()).update(counts)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    found = config.stash.get(_PLAYED, Counter[str]())
-    for what, count in sorted(found.items()):
-        terminalreporter.write_line(f"{what}: {count}")
+    for fault, runs in sorted(config.stash.get(_PLAYED, Counter[str]()).items()):
+        terminalreporter.write_line(f"{fault}: {runs}")

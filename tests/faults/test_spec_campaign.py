@@ -12,8 +12,10 @@ from tests.support.admission import spec_schema
 from tests.support.campaign import Campaign
 from tests.support.spec_walks import Spec, Walk, first_spec, walks
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile import plan, rollout, serving
+from tonnage.reconcile import plan
 from tonnage.reconcile.actions import Delete
+from tonnage.reconcile.rollout import serving
+from tonnage.reconcile.rollout import strategy as rollout
 
 PARTS, WALKS, STEPS = 10, 25, 9
 """2,000 transitions: a walk's first spec comes to an empty cluster."""
@@ -49,20 +51,20 @@ ELSEWHERE: Spec = {**FIRST, "placement": {"accelerators": ["h100-sxm-80gb"]}}
 
 def _stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place is kept though it was chosen for something else."""
-    monkeypatch.setattr(serving, "_placed_for_spec", lambda seen: seen.deployments)
+    monkeypatch.setattr(serving, "_deployments_for_spec", lambda seen: seen.deployments)
 
 
 def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad spec takes away what runs."""
-    stand_still = plan._stand_still
+    keep_serving = plan._keep_serving
 
     def stop(observation: Any, *rest: Any) -> Any:
         children = [found.child for found in observation.deployments]
         namespace = observation.key.namespace
         actions = tuple(Delete(DEPLOYMENTS, namespace, child) for child in children)
-        return replace(stand_still(observation, *rest), actions=actions)
+        return replace(keep_serving(observation, *rest), actions=actions)
 
-    monkeypatch.setattr(plan, "_stand_still", stop)
+    monkeypatch.setattr(plan, "_keep_serving", stop)
 
 
 def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """A later operator takes over what an earlier one left on a real control plane, and rolls nothing.
 
-The recordings are made by `python -m e2e.record_upgrade`; `e2e/delivery/test_upgrade.py` restores
-them to a real control plane.
+The recordings are made by `python -m e2e.recordings.record`; `e2e/delivery/test_upgrade.py`
+restores them to a real control plane.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +12,12 @@ import pytest
 
 from tests.support.api_calls import WRITES
 from tests.support.cluster import Cluster
-from tests.support.recordings import RECORDINGS, load_recording, restore
+from tests.support.recordings import RECORDINGS, load_recording, restore, without_messages
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Kind, Object
 
 HOUR_SECONDS = 3600
 STEP_SECONDS = 60
-
-EXPECTED_WRITES = [("apply_status", "waits-for-a-node")]
-"""The scheduler in memory gives another message for a pod without a node; the status repeats it."""
 
 CHILDREN_AND_PODS = (DEPLOYMENTS, SERVICES, PODS)
 
@@ -63,6 +61,12 @@ def is_ready(body: Object) -> bool:
     return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
+def statuses(cluster: Cluster) -> dict[str, object]:
+    """The statuses but for their texts, which a later release may word anew."""
+    found = values_by_name(cluster, INFERENCE_DEPLOYMENTS, "status")
+    return {name: without_messages(status) for name, status in found.items()}
+
+
 @pytest.mark.parametrize("commit", RECORDINGS)
 async def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(commit, played):
     cluster = restore(load_recording(commit))
@@ -72,6 +76,7 @@ async def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(commi
     services = values_by_name(cluster, SERVICES, "spec")
     ready = {name_of(body) for body in cluster.api.objects(INFERENCE_DEPLOYMENTS) if is_ready(body)}
     assert len(ready) >= 20
+    status = statuses(cluster)
     recorder = ChangeRecorder(cluster)
 
     for body in cluster.api.objects(INFERENCE_DEPLOYMENTS):
@@ -99,4 +104,8 @@ async def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(commi
     assert cluster.errors == []
     writes = [(call.verb, call.name) for call in cluster.api.calls if call.verb in WRITES]
     played[f"writes when taking over the objects of {commit}"] = len(writes)
-    assert writes == EXPECTED_WRITES
+    assert {verb for verb, _ in writes} == {"apply_status"}
+    # The scheduler in memory gives another message for the pod of `waits-for-a-node`.
+    again = {call for call, times in Counter(writes).items() if times > 1}
+    assert again <= {("apply_status", "waits-for-a-node")}
+    assert statuses(cluster) == status

@@ -11,7 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.dumps import dump
 from tests.support.live_editor import edit
 from tests.support.live_fake import connect_to
-from tonnage.cli import explain, plan, restart
+from tonnage.cli.commands import explain, plan, restart
 from tonnage.kube.kinds import NODES
 
 SPEC = {**LARGE, "approval": "Manual"}

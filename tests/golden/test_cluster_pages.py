@@ -17,7 +17,7 @@ from tests.support.controllers import crashing
 from tests.support.dumps import dump
 from tests.support.live_fake import connect_to
 from tonnage.api.names import VLLM_CONTAINER
-from tonnage.cli import explain, plan, pools
+from tonnage.cli.commands import explain, plan, pools
 from tonnage.cli.main import main
 from tonnage.kube.kinds import NODES
 from tonnage.kube.protocol import Object

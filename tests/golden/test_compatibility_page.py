@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tonnage.catalog.load import load_catalog
-from tonnage.cli.rules import rules_page
+from tonnage.cli.commands.rules import rules_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 

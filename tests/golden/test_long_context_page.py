@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.fleet_nodes import render_nodes
+from e2e.nodes.descriptions import render_nodes
 from tonnage.cli.main import main
 from tonnage.kube.protocol import Object
 

@@ -9,10 +9,10 @@ import yaml
 
 from tests.golden.render.inputs import OWNER, make_checkpoint, make_deployment, make_option
 from tonnage.api.parse import parse_spec
+from tonnage.engines.inputs import RenderSettings, SurgeMode
 from tonnage.placement.adjustments import EngineAdjustments
-from tonnage.render.model import RenderSettings, SurgeMode
-from tonnage.render.service import render_service
-from tonnage.render.template import check_template
+from tonnage.workloads.pod.template import check_template
+from tonnage.workloads.service import render_service
 
 FOLDER = Path(__file__).parent / "render"
 CASES = sorted(path.name.removesuffix(".input.yaml") for path in FOLDER.glob("*.input.yaml"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.fixtures import admin, control_plane, namespace
+from e2e.harness.admin import Admin
+from e2e.harness.fixtures import admin, control_plane, namespace
 
 __all__ = ["admin", "control_plane", "namespace"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.binaries import program_path
+from e2e.harness.binaries import program_path
 
 ROOT = Path(__file__).parents[2]
 CASES = Path(__file__).parent / "alerts"

@@ -7,14 +7,14 @@ from contextlib import aclosing
 
 import pytest
 
-from e2e.stack import Stack
+from e2e.harness.stack import Stack
 from tests.support.api_contract import ApiContract
 from tests.support.contract_world import World, config_map, version
 from tonnage.kube import client
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import connect
 from tonnage.kube.kinds import CONFIG_MAPS
-from tonnage.kube.protocol import Kind, NotFoundError, Object, Parts, Selection
+from tonnage.kube.protocol import Kind, NotFoundError, Object, ObjectParts, Selection
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 
@@ -72,8 +72,8 @@ class TestRealApiServer(ApiContract):
         found: list[str] = []
         selection = Selection(CONFIG_MAPS, world.namespace, {"team": "chat"})
         async with asyncio.timeout(30):
-            await world.api.each(
-                selection, Parts.FULL, lambda each: found.append(each["metadata"]["name"])
+            await world.api.list_pages(
+                selection, ObjectParts.FULL, lambda each: found.append(each["metadata"]["name"])
             )
         assert found == names
 
@@ -90,7 +90,7 @@ class TestRealApiServer(ApiContract):
             other = config_map(world, a="1")
             other["metadata"]["labels"] = {"team": "code"}
             after = await world.api.apply(CONFIG_MAPS, other)
-        watch = world.api.watch(selection, Parts.FULL, version(live))
+        watch = world.api.watch(selection, ObjectParts.FULL, version(live))
         async with asyncio.timeout(30), aclosing(watch) as events:
             event = await anext(events)
         assert (event.type, event.object["metadata"]["uid"]) == ("DELETED", live["metadata"]["uid"])

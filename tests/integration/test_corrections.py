@@ -6,21 +6,21 @@ from datetime import date
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.stack import Stack
-from tonnage.fit.correction_entries import entry_name, read_entries, write_entry
-from tonnage.fit.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
+from e2e.harness.admin import Admin
+from e2e.harness.stack import Stack
+from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
+from tonnage.fit.calibration.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
+from tonnage.fit.calibration.entries import entry_name, read_entries, write_entry
 from tonnage.kube.config_map import AioConfigMapApi
 from tonnage.kube.connection import connect
 from tonnage.kube.protocol import ConflictError
 from tonnage.kube.transport import Transport
-from tonnage.runtime.correction_store import CONFIG_MAP, CorrectionStore
 
 ACCELERATORS = {"mi300x"}
 SERVED = ServedModel("LlamaForCausalLM-32x4096-8.0B", "bfloat16", "auto", "0.32.0")
 
 
-def lesson(tensor: int, extra: int, origin: Origin = Origin.MEASUREMENT) -> MemoryCorrection:
+def correction(tensor: int, extra: int, origin: Origin = Origin.MEASUREMENT) -> MemoryCorrection:
     key = CorrectionKey(SERVED, "mi300x", tensor)
     return MemoryCorrection(key, extra, origin, "chat/llama", date(2026, 11, 22))
 
@@ -57,12 +57,14 @@ async def test_edits_survive_lessons_and_lessons_survive_edits(
 ) -> None:
     store = CorrectionStore(api, Told(), ACCELERATORS)
     await store.refresh()
-    await store.learn(lesson(1, 100))
-    ours = write_entry(lesson(2, 7, Origin.PERSON))
+    await store.add(correction(1, 100))
+    ours = write_entry(correction(2, 7, Origin.PERSON))
     apply(admin, ours=ours)
-    await store.learn(lesson(4, 400))  # the store has not seen that: it reads again, and writes
+    await store.add(correction(4, 400))  # the store has not seen that: it reads again, and writes
     apply(admin, ours=ours)
-    written = {entry_name(found): write_entry(found) for found in (lesson(1, 100), lesson(4, 400))}
+    written = {
+        entry_name(found): write_entry(found) for found in (correction(1, 100), correction(4, 400))
+    }
     assert data(admin) == {"ours": ours, **written}
     assert {found.extra_bytes for found in store.known().entries} == {7, 100, 400}
     apply(admin)
@@ -73,12 +75,12 @@ async def test_a_bad_edit_is_refused_and_the_last_good_state_goes_on(
     api: AioConfigMapApi, admin: Admin
 ) -> None:
     told = Told()
-    apply(admin, ours=write_entry(lesson(2, 7, Origin.PERSON)))
+    apply(admin, ours=write_entry(correction(2, 7, Origin.PERSON)))
     store = CorrectionStore(api, told, ACCELERATORS)
     await store.refresh()
     apply(admin, ours="extraBytes: lots\n")
     await store.refresh()
-    await store.learn(lesson(1, 100))
+    await store.add(correction(1, 100))
     assert {found.extra_bytes for found in store.known().entries} == {7, 100}
     assert store.invalid == 1
     assert data(admin)["ours"] == "extraBytes: lots\n"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.binaries import program_path
+from e2e.harness.binaries import program_path
 from tonnage.api.scaling import QueuedRequests, ScalingTargets
-from tonnage.telemetry.load import LoadQuestion, measure_load
+from tonnage.telemetry.load import LoadQuery, measure_load
 
 POD = 'pod="llama-mi300x-6d8-x2x"'
-QUESTION = LoadQuestion(
+QUESTION = LoadQuery(
     namespace="chat",
     deployments=("llama-mi300x",),
     targets=ScalingTargets(time_to_first_token="2s", time_per_output_token="50ms"),

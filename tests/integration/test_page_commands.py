@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from e2e.binaries import program_path
+from e2e.harness.binaries import program_path
 from tests.support.markdown_pages import ROOT, pages, read_page
 from tests.support.shell_lines import typed_commands
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from e2e.prometheus import Guard, Prometheus
-from e2e.stack import Stack
+from e2e.harness.stack import Stack
+from e2e.programs.prometheus import Guard, Prometheus
 from tests.support import hostile_server
 from tests.support.hostile_server import says, says_nothing
 from tonnage.telemetry.access import Access

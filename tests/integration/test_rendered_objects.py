@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admin import Admin
-from e2e.rest import ApiError
+from e2e.harness.admin import Admin
+from e2e.harness.rest import ApiError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "render"
 CASES = sorted(path.name for path in GOLDEN.glob("*.output.yaml"))

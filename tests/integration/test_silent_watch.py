@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.ports import PortLease
-from e2e.processes import spawn_bound
-from e2e.stack import Stack
+from e2e.harness.admin import Admin
+from e2e.harness.ports import PortLease
+from e2e.harness.processes import spawn_bound
+from e2e.harness.stack import Stack
 from tests.support.exposition import Series, read_series
 
 pytestmark = pytest.mark.usefixtures("_installed")

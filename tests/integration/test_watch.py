@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from e2e.admin import Admin
-from e2e.stack import Stack
+from e2e.harness.admin import Admin
+from e2e.harness.stack import Stack
 
 pytestmark = pytest.mark.usefixtures("_installed")
 
@@ -201,7 +201,7 @@ def test_lost_lease_ends_the_process_with_a_failure(launch: Launch, admin: Admin
 def test_missing_definition_is_waited_for(launch: Launch, admin: Admin) -> None:
     admin.delete("crd", "acceleratorpools.tonnage.dev")
     replica = launch("a")
-    eventually("it waits", lambda: replica.lines("waiting: the kinds of tonnage.dev"))
+    eventually("it waits", lambda: replica.lines("waiting for the kinds of tonnage.dev"))
     assert replica.lines("leading") == []
     admin.apply(ROOT / "crds" / "tonnage.dev_acceleratorpools.yaml")
     leads(replica)
@@ -211,7 +211,7 @@ def test_missing_definition_is_waited_for(launch: Launch, admin: Admin) -> None:
 def test_end_while_waiting_is_asked_for_too(launch: Launch, admin: Admin) -> None:
     admin.delete("crd", "acceleratorpools.tonnage.dev")
     replica = launch("a")
-    eventually("it waits", lambda: replica.lines("waiting: the kinds of tonnage.dev"))
+    eventually("it waits", lambda: replica.lines("waiting for the kinds of tonnage.dev"))
     try:
         assert replica.end() == 0
     finally:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.counted_work import counted_work
 from tests.support.shapes import CONFIGS
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config, parse_config_text
 from tonnage.checkpoint.model import Attention, CheckpointError, ModelShape
+from tonnage.checkpoint.shape import parse_config, parse_config_text
 
 load_catalog()  # read once, outside of what is counted
 

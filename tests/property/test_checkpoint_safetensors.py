@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.checkpoint.model import CheckpointError
-from tonnage.checkpoint.safetensors import parse_header, parse_index, parse_table
-from tonnage.checkpoint.stored_tensors import TensorTable, dump_table, join_tables, tabulate
+from tonnage.checkpoint.safetensors.headers import parse_header, parse_index, parse_table
+from tonnage.checkpoint.tensor_table import TensorTable, dump_table, join_tables, tabulate
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

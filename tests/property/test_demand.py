@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.demand import OLDEST_SECONDS, RECKONED, measured, serving, terms, to_zero
-from tonnage.demand.capacity import ReckonedCapacity
+from tonnage.demand.capacity import EstimatedCapacity
 from tonnage.demand.opinion import NoOpinion, judge_load
-from tonnage.demand.signals import Mean, PodLoad, Queue
+from tonnage.demand.signals import Mean, PodLoad, QueueSample
 from tonnage.demand.step import next_step
-from tonnage.demand.window import Past, Recommendations
+from tonnage.demand.window import PastRecommendations, Recommendations
 
 START = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
 LOOK = timedelta(seconds=15)
@@ -25,7 +25,7 @@ sound_loads = st.builds(
     PodLoad, amounts, amounts, shares, st.floats(0, OLDEST_SECONDS), means, means, means
 )
 any_loads = st.builds(PodLoad, anything, anything, anything, anything, means, means, means)
-queues = st.none() | st.builds(Queue, amounts, st.floats(0, 2 * OLDEST_SECONDS))
+queues = st.none() | st.builds(QueueSample, amounts, st.floats(0, 2 * OLDEST_SECONDS))
 targets = st.fixed_dictionaries(
     {},
     optional={
@@ -49,7 +49,7 @@ all_terms = st.builds(
     st.booleans(),
 )
 moments = st.integers(0, 3600).map(lambda seconds: START - timedelta(seconds=seconds))
-pasts = st.builds(Past, st.integers(0, 60), moments)
+pasts = st.builds(PastRecommendations, st.integers(0, 60), moments)
 recommendations = st.none() | st.builds(
     Recommendations,
     st.integers(0, 60),
@@ -144,7 +144,7 @@ def test_a_constant_load_comes_to_rest_with_room_for_all_of_it(
     """`work` full replicas' worth of requests come all the time, whatever the replicas are."""
     by = terms(found, minReplicas=least, maxReplicas=400)
     wanted, past, seen = by.within(wanted), None, []
-    reckoned = ReckonedCapacity(full, 100, requests_per_second=full / 30, growth=growth)
+    reckoned = EstimatedCapacity(full, 100, requests_per_second=full / 30, growth=growth)
     waiting = 0.0
     for number in range(80):
         over = max(0.0, work - wanted)

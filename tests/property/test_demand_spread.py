@@ -5,13 +5,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.demand import OLDEST_SECONDS, measured, terms
-from tonnage.demand.capacity import ReckonedCapacity
+from tonnage.demand.capacity import EstimatedCapacity
 from tonnage.demand.curve import ServingCurve
-from tonnage.demand.opinion import Opinion, Serving, judge_load
+from tonnage.demand.opinion import LoadEstimate, Serving, judge_load
 from tonnage.demand.signals import PodLoad
 
 kinds = st.builds(
-    ReckonedCapacity,
+    EstimatedCapacity,
     st.integers(20, 200),
     st.integers(200, 1000),
     st.floats(0.1, 50),
@@ -24,14 +24,14 @@ targets = st.sampled_from(
 )
 
 
-def full_share(kind: ReckonedCapacity, share: float) -> PodLoad:
+def full_share(kind: EstimatedCapacity, share: float) -> PodLoad:
     """A replica that does so much of what it can."""
     full, growth = kind.requests_at_once, kind.growth or 0.0
     running = share * full * (1 - growth) / (1 + growth * (full - 1) - share * full * growth)
     return PodLoad(running, 0.0, running / full, 5.0)
 
 
-def answers(kind: ReckonedCapacity) -> float:
+def answers(kind: EstimatedCapacity) -> float:
     """Requests a second."""
     assert kind.requests_per_second is not None, "figures are known"
     return kind.requests_per_second
@@ -39,9 +39,9 @@ def answers(kind: ReckonedCapacity) -> float:
 
 def judge(
     first: str,
-    placements: dict[str, tuple[ReckonedCapacity, int, float]],
+    placements: dict[str, tuple[EstimatedCapacity, int, float]],
     target: dict[str, object],
-) -> Opinion:
+) -> LoadEstimate:
     """What follows where `first` is to grow: (a replica, how many there are, what each does)."""
     loads, pods = [], {}
     for name, (kind, count, share) in placements.items():
@@ -51,13 +51,13 @@ def judge(
     reckoned = {name: kind for name, (kind, _, _) in placements.items()}
     serving = Serving(pods, frozenset(pods), first, reckoned)
     found = judge_load(measured(*loads), serving, terms(target), OLDEST_SECONDS)
-    assert isinstance(found, Opinion)
+    assert isinstance(found, LoadEstimate)
     return found
 
 
 @given(kinds, kinds, counts, counts, shares, shares)
 def test_the_load_is_what_all_replicas_do_in_those_that_are_to_grow(
-    one: ReckonedCapacity, other: ReckonedCapacity, many: int, few: int, share: float, less: float
+    one: EstimatedCapacity, other: EstimatedCapacity, many: int, few: int, share: float, less: float
 ) -> None:
     found = judge("a", {"a": (one, many, share), "b": (other, few, less)}, {"waitingRequests": 1})
     worth = answers(other) / answers(one)
@@ -68,8 +68,8 @@ def test_the_load_is_what_all_replicas_do_in_those_that_are_to_grow(
 
 @given(kinds, kinds, counts, counts, shares, targets)
 def test_whichever_placement_is_to_grow_the_load_is_the_same(
-    one: ReckonedCapacity,
-    other: ReckonedCapacity,
+    one: EstimatedCapacity,
+    other: EstimatedCapacity,
     many: int,
     few: int,
     share: float,
@@ -84,14 +84,16 @@ def test_whichever_placement_is_to_grow_the_load_is_the_same(
 
 @given(kinds, counts, counts, shares, targets)
 def test_placements_of_equal_replicas_count_as_one(
-    kind: ReckonedCapacity, many: int, few: int, share: float, target: dict[str, object]
+    kind: EstimatedCapacity, many: int, few: int, share: float, target: dict[str, object]
 ) -> None:
     apart = judge("a", {"a": (kind, many, share), "b": (kind, few, share)}, target)
     together = judge("a", {"a": (kind, many + few, share)}, target)
     assert apart.need.replicas == pytest.approx(together.need.replicas)
-    assert (apart.in_flight, apart.room) == pytest.approx((together.in_flight, together.room))
+    assert (apart.in_flight, apart.smallest_capacity) == pytest.approx(
+        (together.in_flight, together.smallest_capacity)
+    )
 
 
 def test_a_batch_of_the_curve_does_what_it_is_to() -> None:
-    kind = ReckonedCapacity(100, 1000, 1.0, 0.02)
+    kind = EstimatedCapacity(100, 1000, 1.0, 0.02)
     assert ServingCurve(0.02).work(full_share(kind, 0.5).running, 100.0) == pytest.approx(0.5)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.support.shapes import CONFIGS, load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.fit.advice import Setting, Step, advise, apply
-from tonnage.fit.compatibility import check_compatibility
 from tonnage.fit.context import context_limit
-from tonnage.fit.limits import concurrent_requests, longest_context, with_context
+from tonnage.fit.legality.compatibility import check_compatibility
 from tonnage.fit.model import EngineOptions, IllegalParallelism, MemoryFit, Parallelism
-from tonnage.fit.question import FitQuestion, answer
+from tonnage.fit.questions.advice import Setting, Step, advise, apply
+from tonnage.fit.questions.limits import concurrent_requests, longest_context, with_context
+from tonnage.fit.questions.question import FitQuestion, answer
 
 CATALOG = load_catalog()
 SHAPES = [load_shape(file.stem) for file in sorted(CONFIGS.glob("*.json"))]

@@ -18,7 +18,7 @@ from tests.support.subjects import (
     W8A8,
     Wish,
 )
-from tonnage.fit.compatibility import judge_compatibility
+from tonnage.fit.legality.compatibility import judge_compatibility
 
 RULES = [rule.name for rule in CATALOG.rules]
 

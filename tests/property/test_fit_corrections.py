@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.fit.corrections import (
+from tonnage.fit.calibration.corrections import (
     CorrectionKey,
-    LearntCorrections,
+    KnownCorrections,
     MemoryCorrection,
     Origin,
     ServedModel,
@@ -19,7 +19,7 @@ MINE = "chat"
 
 extra_bytes = st.integers(-3, 3)
 keys = st.sampled_from(KEYS)
-lessons = st.builds(
+correction_registry = st.builds(
     MemoryCorrection,
     keys,
     extra_bytes,
@@ -33,21 +33,21 @@ edits = st.one_of(
 by_hand = st.lists(edits, max_size=2, unique_by=lambda one: one.key).map(tuple)
 
 
-@given(by_hand, st.lists(lessons, max_size=12))
+@given(by_hand, st.lists(correction_registry, max_size=12))
 def test_lessons_of_others_are_as_if_they_had_not_been(
     written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
 ) -> None:
-    both = LearntCorrections(written).learn_all(taught)
-    mine = LearntCorrections(written).learn_all(one for one in taught if one.namespace == MINE)
+    both = KnownCorrections(written).learn_all(taught)
+    mine = KnownCorrections(written).learn_all(one for one in taught if one.namespace == MINE)
     for key in KEYS:
         assert both.counting_in(MINE).find(key) == mine.counting_in(MINE).find(key)
 
 
-@given(by_hand, st.lists(lessons, max_size=12))
+@given(by_hand, st.lists(correction_registry, max_size=12))
 def test_what_people_wrote_stays_and_each_subject_has_one_entry(
     written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
 ) -> None:
-    learnt = LearntCorrections(written).learn_all(taught)
+    learnt = KnownCorrections(written).learn_all(taught)
     assert set(written) <= set(learnt.entries)
     subjects = [(one.key, one.namespace) for one in learnt.entries]
     assert len(subjects) == len(set(subjects))

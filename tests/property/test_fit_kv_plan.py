@@ -18,7 +18,7 @@ from tonnage.checkpoint.model import (
     SparseIndexer,
 )
 from tonnage.fit.batch import Batch
-from tonnage.fit.kv_plan import KvCachePlan, plan_kv_cache
+from tonnage.fit.kv_cache.plan import KvCachePlan, plan_kv_cache
 from tonnage.fit.model import EngineOptions, Parallelism
 
 CATALOG = load_catalog()

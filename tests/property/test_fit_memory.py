@@ -20,13 +20,13 @@ from tonnage.checkpoint.model import (
     ModelShape,
     Quantization,
 )
-from tonnage.fit.activation import activation_peak
+from tonnage.fit.activation.peak import activation_peak
 from tonnage.fit.batch import Batch, plan_batch
-from tonnage.fit.kv_plan import plan_kv_cache
+from tonnage.fit.kv_cache.plan import plan_kv_cache
+from tonnage.fit.legality.parallelism import legal_degrees
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import EngineOptions, IllegalParallelism, MemoryFit, Parallelism
-from tonnage.fit.parallelism import legal_degrees
-from tonnage.fit.weights import weights_per_gpu
+from tonnage.fit.weights.total import weights_per_gpu
 
 CATALOG = load_catalog()
 RELEASES = st.sampled_from(sorted(CATALOG.releases))

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tests.support.gpu_nodes import H100, amd_node, nvidia_node, snapshot_of
 from tonnage.catalog.load import load_catalog
-from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Pool, Reservation
-from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import read_gpu_pod
-from tonnage.fleet.pools import build_pools
+from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.pools.declared import read_declared_pool
 
 CATALOG = load_catalog()
 POOL = "nvidia-h100-sxm-80gb"
@@ -60,7 +60,7 @@ def test_what_is_promised_never_exceeds_what_is_there(
     for node in pool.nodes:
         assert 0 <= node.free <= max(0, node.allocatable - used[node.name])
     for gpus in (1, 2, 4, 8):
-        assert pool.room_for(gpus) * gpus <= pool.free
+        assert pool.replica_capacity(gpus) * gpus <= pool.free
 
 
 @given(PODS, RESERVATIONS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 6))
@@ -73,9 +73,9 @@ def test_replicas_to_come_take_their_room_as_far_as_there_is_any(
     mine = Reservation(("late", "comer"), "h100", POOL, gpus, replicas)
     before = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(others)))
     after = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=(*others, mine)))
-    placed = min(replicas, before.room_for(gpus))
+    placed = min(replicas, before.replica_capacity(gpus))
     assert before.free - after.free == placed * gpus
-    assert before.room_for(gpus) - after.room_for(gpus) == placed
+    assert before.replica_capacity(gpus) - after.replica_capacity(gpus) == placed
 
 
 @given(PODS, RESERVATIONS, st.randoms(use_true_random=False))

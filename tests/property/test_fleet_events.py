@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.support.gpu_nodes import H100, L40S, MI300X, amd_node, nvidia_labels, nvidia_node
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
-from tonnage.fleet.declared import read_declared_pool
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
-from tonnage.fleet.node import read_node
+from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.pools.declared import read_declared_pool
 
 CATALOG = load_catalog()
 OWNERS = [("chat", "one"), ("chat", "two"), ("code", "one")]
@@ -219,7 +219,7 @@ def test_what_is_counted_is_what_is_listed(history: list[tuple[str, Any]]) -> No
             assert pool.largest_free_block == max((node.free for node in listed), default=0)
             assert pool.nodes.counts.usable == sum(node.unusable is None for node in listed)
             for gpus in (1, 2, 3, 4, 8):
-                assert pool.room_for(gpus) == sum(node.free // gpus for node in listed)
+                assert pool.replica_capacity(gpus) == sum(node.free // gpus for node in listed)
 
 
 @given(events, st.sampled_from([None, *OWNERS]))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.node_fixtures import node_fixtures
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Accelerator
-from tonnage.fleet.node import read_node
-from tonnage.fleet.recognise import Recognised, Recogniser, Unrecognised
+from tonnage.fleet.devices.recognize import Recognised, Recogniser, Unrecognised
+from tonnage.fleet.nodes.node import read_node
 
 CATALOG = load_catalog()
 FIXTURES = list(node_fixtures())

@@ -1,11 +1,11 @@
 """Simulated replicas under a load that rises and falls: neither too many of them nor too few.
 
-Whole days are played by `python -m tests.benchmarks.day_of_load`.
+Whole days are played by `python -m benchmarks.in_memory.day_of_load`.
 """
 
 import pytest
 
-from tests.benchmarks.day_of_load import (
+from benchmarks.in_memory.day_of_load import (
     TARGET_SECONDS,
     FollowedLoad,
     Pace,

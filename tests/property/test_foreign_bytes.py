@@ -16,13 +16,16 @@ from tests.support.foreign_readers import PAGE, READERS, Reader
 from tests.support.hostile_values import VALUES, WHOLE, places
 from tonnage.api.inference import HuggingFaceSource, ModelSource, SecretKeyRef
 from tonnage.checkpoint.lookup import ModelPending
-from tonnage.reconcile.model_source import read_model
+from tonnage.reconcile.integrations.model_source import read_model
 from tonnage.telemetry.prometheus import refusal
 
 SOURCES = Path("operator/tonnage")
 LONGEST_MESSAGE = 2000
-LONGEST_SECONDS = 5.0
-"""Of the processor; what takes more than linear time takes minutes of these texts."""
+MOST_TIMES = 1000
+"""Times as long as it takes to quote the text; more than linear time is far more for these
+texts."""
+LEAST_SECONDS = 1e-3
+"""Quoting a short text takes too little time to compare with."""
 
 PARSING = frozenset(
     {
@@ -40,17 +43,25 @@ PARSING = frozenset(
 )
 ELSEWHERE = {
     "catalog/data_files.py": "the catalogue's own files",
-    "checkpoint/hub_session.py": "addresses: integration/hub/test_checkpoint_hub_redirects.py",
-    "checkpoint/read_volume.py": "runs in a Job of the user: unit/test_checkpoint_inspection.py",
-    "cli/fit_flags.py": "arguments that a person types: unit/test_cli_fit.py",
-    "cli/fit_values.py": "arguments that a person types: unit/test_cli_fit.py",
-    "cli/plan_diff.py": "keys of managedFields, which the API server parses before it stores them",
+    "checkpoint/hub/session.py": "addresses: integration/hub/test_checkpoint_hub_redirects.py",
+    "checkpoint/volume/read.py": "runs in a Job of the user: unit/checkpoint/volume/test_job.py",
+    "cli/fit/flags.py": "arguments that a person types: unit/cli/commands/test_fit.py",
+    "cli/fit/values.py": "arguments that a person types: unit/cli/commands/test_fit.py",
+    "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
-    "reconcile/placements.py": "an annotation that was rendered in the same breath",
-    "reconcile/model_source.py": "a Secret's value: test_a_secret_that_is_none",
+    "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
+    "reconcile/integrations/model_source.py": "a Secret's value: test_a_secret_that_is_none",
     "telemetry/prometheus.py": "an answer of Prometheus: test_an_error_of_prometheus",
 }
 """Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""
+
+
+def assert_linear(text: bytes, seconds: float) -> None:
+    """Compare with a step in linear time on the same machine in the same moment."""
+    started = time.process_time()
+    json.dumps(text.decode("latin-1"))
+    quoting = time.process_time() - started
+    assert seconds < MOST_TIMES * max(quoting, LEAST_SECONDS)
 
 
 def try_reader(reader: Reader, text: bytes) -> None:
@@ -62,7 +73,7 @@ def try_reader(reader: Reader, text: bytes) -> None:
     except reader.errors as error:
         message = str(error)
     assert 0 < len(message.encode()) < LONGEST_MESSAGE, "no message that can be stored"
-    assert time.process_time() - started < LONGEST_SECONDS
+    assert_linear(text, time.process_time() - started)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -124,7 +135,7 @@ def test_a_secret_that_is_none(text: str) -> None:
 def test_an_error_of_prometheus(whole: str) -> None:
     started = time.process_time()
     refusal(503, WHOLE[whole])
-    assert time.process_time() - started < LONGEST_SECONDS
+    assert_linear(WHOLE[whole], time.process_time() - started)
 
 
 def calls_of(path: Path) -> set[str]:

@@ -14,7 +14,7 @@ import yaml
 from tests.support.bounded_readers import LARGEST, MIB, MOST_BYTES, Outcome
 from tests.support.broken_readers import BROKEN
 from tests.support.foreign_readers import READERS
-from tonnage.runtime.models import WORKERS
+from tonnage.controller.hub_cache import WORKERS
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="RLIMIT_DATA bounds mappings on Linux only"

@@ -14,11 +14,11 @@ from tests.support.placing import CATALOG, LLAMA_70B, pools_of, spec_of
 from tests.support.random_fleets import random_pools, random_request
 from tonnage.fleet.model import Pool
 from tonnage.placement.decide import decide
-from tonnage.placement.latency import keeps_to
+from tonnage.placement.filters.latency import meets_targets
 from tonnage.placement.model import Candidate, Decision, Option, Request, Verdict
-from tonnage.placement.ranking import RoomClass, rank, room_class
 from tonnage.placement.reasons import ChosenReason, FeasibleReason, RejectedReason, nearness
 from tonnage.placement.report import list_candidates
+from tonnage.placement.scoring.ranking import CapacityClass, capacity_class, rank
 
 RANDOMS = st.randoms(use_true_random=False)
 NODES = st.integers(0, 12)
@@ -32,7 +32,7 @@ STANDS_AGAINST: dict[str, str] = {
     "NoPriceKnown": "no price known",
     "NeedsMoreGPUs": r"\d (GPU|partition)s? against \d",
     "Slower": r"about \d+ tokens/s against about \d+ tokens/s \(estimate ±\d+ %\)",
-    "LessRoom": r"room for \d+ of \d+ replicas? now",
+    "LessRoom": r"capacity for \d+ of \d+ replicas? now",
     "TightFit": "tightFit is Avoid",
     "RanksLower": "against|comes first",
     "ReplicasRunElsewhere": "replicas stay on",
@@ -113,12 +113,12 @@ def test_what_is_taken_fits_has_room_and_keeps_to_all_bounds(random: Any, nodes:
         option = option_of(candidate)
         assert option.fit.account.kv_cache_tokens >= option.fit.required_tokens
         assert option.fit.required_tokens >= spec.workload.max_model_len
-        assert option.replicas == 0 or option.grown_room > 0
+        assert option.replicas == 0 or option.grown_capacity > 0
         assert option.parallelism.gpus <= option.pool.largest_node
         assert option.pool.partition is None or option.parallelism.gpus == 1
         if spec.workload.latency_targets.are_set:
             assert option.estimate is not None
-            assert keeps_to(spec.workload.latency_targets, option.estimate)
+            assert meets_targets(spec.workload.latency_targets, option.estimate)
         if spec.placement.max_cost_per_hour is not None:
             assert option.cost_per_hour is not None
             assert option.cost_per_hour <= Decimal(spec.placement.max_cost_per_hour)
@@ -133,11 +133,11 @@ def test_what_is_taken_fits_has_room_and_keeps_to_all_bounds(random: Any, nodes:
 def test_nothing_waits_for_a_node_while_some_pool_has_room_now(random: Any, nodes: int) -> None:
     request, pools = wish_of(random, nodes)
     decision = decide(replace(request, keep=None), pools, CATALOG)
-    if decision.chosen is None or room_class(decision.chosen) < RoomClass.ALL_LATER:
+    if decision.chosen is None or capacity_class(decision.chosen) < CapacityClass.ALL_LATER:
         return
-    rooms = [option_of(found).room for found in decision.candidates if found.option is not None]
+    rooms = [option_of(found).capacity for found in decision.candidates if found.option is not None]
     feasible = [found for found in decision.candidates if found.verdict is not Verdict.REJECTED]
-    assert all(option_of(found).room == 0 for found in feasible), rooms
+    assert all(option_of(found).capacity == 0 for found in feasible), rooms
     assert "waits for the node autoscaler" in decision.message
     assert decision.reason == "InsufficientGPUs"
 

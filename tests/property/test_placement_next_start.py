@@ -1,14 +1,15 @@
-"""Starts after starts that died of memory, whatever it was that lacked: none twice, and an end."""
+"""Starts after starts that ran out of memory, whatever it was that lacked: none twice, and an
+end."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
 from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
-from tonnage.fit.question import FitQuestion
-from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind, Tried
-from tonnage.placement.ladder import load_ladder
-from tonnage.placement.next_start import next_start
+from tonnage.fit.questions.question import FitQuestion
+from tonnage.placement.adjustments import FailedStart, MemoryShortfall, ShortfallKind
+from tonnage.placement.oom_fallback.next_start import next_start
+from tonnage.placement.oom_fallback.plan import load_oom_fallback_plan
 
 GIB = 2**30
 
@@ -41,7 +42,7 @@ def test_no_start_comes_twice_and_the_last_one_comes_soon(
     assert accelerator.memory_bytes is not None
     size = accelerator.memory_bytes
     question = FitQuestion(checkpoint, accelerator, size, Parallelism(), options)  # type: ignore[arg-type]  # one of the two above
-    tried: list[Tried] = []
+    tried: list[FailedStart] = []
     for shortfall in shortfalls:
         start = next_start(question, tried, None, CATALOG)
         if start is None:
@@ -49,10 +50,10 @@ def test_no_start_comes_twice_and_the_last_one_comes_soon(
         assert not tried or isinstance(start.verdict, MemoryFit)
         assert start.adjustments not in [one.adjustments for one in tried]
         assert not set(start.adjustments.values) & _written(options)
-        tried.append(Tried(device, size, Parallelism(), start.adjustments, shortfall))
+        tried.append(FailedStart(device, size, Parallelism(), start.adjustments, shortfall))
     else:
         raise AssertionError("the ladder has no end")
-    assert len(tried) <= load_ladder().starts_of_first_split
+    assert len(tried) <= load_oom_fallback_plan().starts_of_first_parallelism
 
 
 def _written(options: EngineOptions) -> set[str]:

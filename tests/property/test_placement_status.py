@@ -25,7 +25,7 @@ def option_of(number: int, name_length: int, rules: int) -> Option:
         OPTION,
         pool=replace(OPTION.pool, name=name),
         overridden=tuple(f"{rule:02}".ljust(64, "R") for rule in range(rules)),
-        room=0,
+        capacity=0,
         replicas=1000,
     )
 

@@ -15,7 +15,7 @@ from tests.support.controllers import loading
 from tonnage.api.names import ANNOTATION_MOVED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, PODS
 from tonnage.reconcile.children import read_deployment
-from tonnage.reconcile.moves import is_under_way
+from tonnage.reconcile.scheduling.migration_lock import is_under_way
 
 NAMES = ("a", "b", "c")
 POOLS = {

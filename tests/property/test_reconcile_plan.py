@@ -23,11 +23,11 @@ from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.children import Child, ChildPod, ContainerEnd, read_deployment
-from tonnage.reconcile.choice import placed_for
+from tonnage.reconcile.integrations.optional_child import OptionalChildError
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.optional_child import OptionalChildError
 from tonnage.reconcile.plan import make_plan
+from tonnage.reconcile.scheduling.digests import placement_digest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = ("chat", "llama")
@@ -283,7 +283,7 @@ inference_pools = st.sampled_from(
 def observations(draw: Any) -> Observation:
     spec = draw(specs | st.just(InvalidSpecError("spec.x: no")))
     invalid = isinstance(spec, InvalidSpecError)
-    digest = "" if invalid else placed_for(spec)
+    digest = "" if invalid else placement_digest(spec)
     found = draw(st.lists(deployments(digest), max_size=3))
     seen = draw(st.lists(pods, max_size=4))
     return Observation(

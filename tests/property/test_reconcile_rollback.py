@@ -11,7 +11,7 @@ from tests.support.controllers import Behaviour, crashing, loading, ready, serve
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.children import read_deployment
-from tonnage.reconcile.terms import read_terms
+from tonnage.reconcile.rollout.plan_terms import read_terms
 
 AFTER_ANY_DEADLINE = 4000
 BAD: dict[str, Behaviour] = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.cluster import Cluster
 from tests.support.spreading import H100_CHILD, H100_POOL, MI300X_CHILD, MI300X_POOL, two_pools
-from tonnage.fit.corrections import MemoryCorrection
+from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.protocol import Object
 from tonnage.telemetry.cache import MeasuredCache
 
@@ -33,7 +33,7 @@ def test_what_is_measured_of_one_placement_changes_no_other(history: list[Step])
     for pool in CHILDREN:
         alone = asyncio.run(play([step for step in history if step[0] == pool]))
         assert told(both, pool) == told(alone, pool)
-        assert lessons(both, pool) == lessons(alone, pool)
+        assert correction_registry(both, pool) == correction_registry(alone, pool)
 
 
 async def play(history: Iterable[Step]) -> Cluster:
@@ -53,6 +53,6 @@ def told(cluster: Cluster, pool: str) -> Object:
     return dict(found)
 
 
-def lessons(cluster: Cluster, pool: str) -> list[MemoryCorrection]:
-    known = cluster.lessons.known().entries
+def correction_registry(cluster: Cluster, pool: str) -> list[MemoryCorrection]:
+    known = cluster.correction_registry.known().entries
     return [one for one in known if one.key.accelerator == ACCELERATORS[pool]]

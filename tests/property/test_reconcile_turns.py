@@ -12,7 +12,7 @@ from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import Observation, observe
 from tonnage.reconcile.plan import make_plan
-from tonnage.reconcile.turn import Admission
+from tonnage.reconcile.scheduling.admission import Admission
 
 pytestmark = pytest.mark.usefixtures("claims_stand_in_status")
 

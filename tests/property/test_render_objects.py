@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.render.inputs import OWNER, make_deployment, make_option, make_spec
-from tonnage.render.quantity import amount, canonical
-from tonnage.render.service import render_service
-from tonnage.render.template import check_template
+from tonnage.engines.quantity import format_canonical, parse_quantity
+from tonnage.workloads.pod.template import check_template
+from tonnage.workloads.service import render_service
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12)
 QUANTITIES = st.from_regex(r"[0-9]{1,6}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?", fullmatch=True)
 RESOURCES = st.dictionaries(
     st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
-    st.tuples(QUANTITIES, QUANTITIES).map(lambda pair: sorted(pair, key=amount)),
+    st.tuples(QUANTITIES, QUANTITIES).map(lambda pair: sorted(pair, key=parse_quantity)),
 ).map(
     lambda pairs: {
         "requests": {name: low for name, (low, _) in pairs.items()},
@@ -155,14 +155,16 @@ def test_template_does_not_depend_on_what_needs_no_restart(
         "placement": {"policy": policy, "fallback": {"after": "1h"}},
     }
     first = make_deployment(make_spec(**raw), option)
-    second = make_deployment(make_spec(**other), option, replicas=replicas, placed_for="other")
+    second = make_deployment(
+        make_spec(**other), option, replicas=replicas, placement_digest="other"
+    )
     assert first["spec"]["template"] == second["spec"]["template"]
 
 
 @given(QUANTITIES)
 def test_a_canonical_quantity_stays_as_it_is(text: str) -> None:
-    once = canonical(text)
+    once = format_canonical(text)
     assert re.fullmatch(r"[0-9]+(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", once)
     if once[-1] not in "PE":
-        assert canonical(once) == once
-        assert 0 <= amount(once) - amount(text) < Fraction(1, 1000)
+        assert format_canonical(once) == once
+        assert 0 <= parse_quantity(once) - parse_quantity(text) < Fraction(1, 1000)

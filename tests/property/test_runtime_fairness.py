@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_clock import FakeClock
-from tonnage.runtime.key_schedule import KeySchedule
-from tonnage.runtime.priority import Priority, WorkerShares
+from tonnage.controller.queueing.key_schedule import KeySchedule
+from tonnage.controller.queueing.priority import Priority, WorkerShares
 
 Key = tuple[str, str]
 

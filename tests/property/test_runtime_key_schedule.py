@@ -15,8 +15,8 @@ from hypothesis.stateful import (
 )
 
 from tests.support.fake_clock import FakeClock
-from tonnage.runtime.key_schedule import KeySchedule
-from tonnage.runtime.priority import Priority, WorkerShares
+from tonnage.controller.queueing.key_schedule import KeySchedule
+from tonnage.controller.queueing.priority import Priority, WorkerShares
 
 KEYS = st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1", "c2", "d1"])
 PRIORITIES = st.sampled_from(Priority)

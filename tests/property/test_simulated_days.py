@@ -1,6 +1,6 @@
 """Short days of small fleets: what they cost, who moves, who is without an answer, what is broken.
 
-The days of a large fleet are played by `python -m tests.benchmarks.simulator`.
+The days of a large fleet are played by `python -m benchmarks.in_memory.simulator`.
 """
 
 from collections.abc import Callable
@@ -37,13 +37,13 @@ from tests.simulator.scenarios import (
     nodes,
 )
 from tests.support.synthetic_day import SyntheticDay
-from tonnage.reconcile import place, retain
-from tonnage.reconcile.attempts import Attempts
-from tonnage.reconcile.moves import Moves
-from tonnage.runtime.fleet_state import FleetState
+from tonnage.controller.fleet_state import FleetState
+from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.scheduling import place, retain
+from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 
 ON_H100, ON_MI300X = "h100-sxm-80gb", "mi300x"
-MOST_STARTS = 14  # `starts` in catalog/data/next_plans.yaml
+MOST_STARTS = 14  # `starts` in catalog/data/oom_fallback.yaml
 
 
 def objects(count: int, **placement: Any) -> tuple[Event, ...]:
@@ -164,7 +164,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Moves, "may_begin", lambda *_: True)
+    monkeypatch.setattr(MigrationLock, "may_begin", lambda *_: True)
 
 
 def without_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:

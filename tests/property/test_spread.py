@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.gpu_nodes import amd_node
 from tests.support.placing import chosen, decide_on
 from tonnage.placement.model import Option
-from tonnage.placement.spread import ALL_WORK, Share, SpreadLimits, lacking, split_over
+from tonnage.placement.spread import ALL_WORK, Share, SpreadLimits, missing_work, split_over
 
 ANY = chosen(decide_on([amd_node("a")]))
 
@@ -20,7 +20,7 @@ ANY = chosen(decide_on([amd_node("a")]))
 def option(name: str, needed: Fraction, room: int) -> Option:
     """A pool of which so many replicas would carry all, with room for so many."""
     pool = replace(ANY.pool, name=name)
-    return replace(ANY, pool=pool, replicas=ceil(needed), needed=needed, room=room)
+    return replace(ANY, pool=pool, replicas=ceil(needed), needed=needed, capacity=room)
 
 
 needs = st.integers(1, 12).map(Fraction) | st.integers(1, 1200).map(lambda n: Fraction(n, 100))
@@ -42,8 +42,8 @@ def test_room_and_limits_are_kept(
 ) -> None:
     shares = split_over(options, held, limits)
     assert len(shares) <= limits.most_pools
-    assert all(0 < share.replicas <= share.option.room for share in shares)
-    running = {one.pool.name: min(held.get(one.pool.name, 0), one.room) for one in options}
+    assert all(0 < share.replicas <= share.option.capacity for share in shares)
+    running = {one.pool.name: min(held.get(one.pool.name, 0), one.capacity) for one in options}
     for share in shares:
         fewest = min(limits.least_replicas, running[share.option.pool.name] or 12)
         assert share.replicas >= fewest
@@ -53,9 +53,9 @@ def test_room_and_limits_are_kept(
 def test_nothing_lacks_where_there_is_room_for_all(
     options: list[Option], held: dict[str, int]
 ) -> None:
-    most = sum((Share(one, one.room).work for one in options), Fraction(0))
+    most = sum((Share(one, one.capacity).work for one in options), Fraction(0))
     shares = split_over(options, held, UNLIMITED)
-    assert lacking(shares) == max(0, ALL_WORK - most)
+    assert missing_work(shares) == max(0, ALL_WORK - most)
 
 
 @given(options, held_replicas, limits)
@@ -72,7 +72,7 @@ def test_no_replica_is_one_too_many(options: list[Option], held: dict[str, int])
     for share in shares:
         rest = [one for one in shares if one is not share]
         fewer = [Share(share.option, share.replicas - 1)] if share.replicas > 1 else []
-        assert lacking([*rest, *fewer]) > 0
+        assert missing_work([*rest, *fewer]) > 0
 
 
 @given(options, held_replicas, st.integers(1, 12), st.integers(1, 12))
@@ -105,7 +105,7 @@ def test_the_first_pools_are_filled_first(options: list[Option], replicas: int) 
     alike = [replace(one, replicas=replicas, needed=None) for one in options]
     shares = split_over(alike, {}, UNLIMITED)
     taken = [share.replicas for share in shares]
-    rooms = [one.room for one in alike if one.room]
+    rooms = [one.capacity for one in alike if one.capacity]
     assert taken[:-1] == rooms[: len(taken[:-1])]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tonnage.api.scaling import QueuedRequests, ScalingTargets
 from tonnage.telemetry.cache import measure_caches
-from tonnage.telemetry.load import LoadQuestion, measure_load
+from tonnage.telemetry.load import LoadQuery, measure_load
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 
 NOW = 1_800_000_000.0
@@ -39,7 +39,7 @@ JSON = st.recursive(
 )
 ANSWERS = st.one_of(st.lists(SERIES, max_size=6), JSON)
 
-QUESTION = LoadQuestion(
+QUESTION = LoadQuery(
     "chat",
     ("a",),
     ScalingTargets.model_validate({"waitingRequests": 1, "timeToFirstToken": "1s"}),

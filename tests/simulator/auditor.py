@@ -28,8 +28,8 @@ from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import parse_duration, parse_spec
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.reconcile.children import ChildDeployment, read_deployment
-from tonnage.reconcile.move import Move, MoveReason
-from tonnage.reconcile.moves import is_under_way
+from tonnage.reconcile.scheduling.migration import Migration, MigrationReason
+from tonnage.reconcile.scheduling.migration_lock import is_under_way
 
 
 class Course:
@@ -54,11 +54,11 @@ class Course:
         return [*before[-1:], *(value for when, value in self._steps if when > at)]
 
 
-def is_by_choice(move: Move) -> bool:
+def is_by_choice(move: Migration) -> bool:
     """Whether the pool that was left could have gone on; who falls back to its first pool returns
     too, but by need."""
     asked = "(spec.placement.fallback.back)" in move.why
-    return move.reason is MoveReason.REBALANCED or asked
+    return move.reason is MigrationReason.REBALANCED or asked
 
 
 class AuditedSite(Site):
@@ -69,7 +69,7 @@ class AuditedSite(Site):
         self.prices: dict[str, Course] = {pool: Course() for pool in pools}
         self._room: dict[str, Course] = {pool: Course() for pool in pools}
         self._short_since: dict[str, float] = {}
-        self._moved: dict[str, Move] = {}
+        self._moved: dict[str, Migration] = {}
         self._gpus: dict[tuple[str, str], int] = {}
         self._trials, self.scalings = Trials(), Scalings()
         self._book, self._moment = PromiseBook(), 0
@@ -130,10 +130,10 @@ class AuditedSite(Site):
     def _check_written(self, name: str, written: ChildDeployment) -> None:
         body = self.inference_deployment(name)
         placement = parse_spec(body["spec"]).placement
-        if written.moved not in (None, self._moved.get(name)):
-            assert written.moved is not None, "so it was found"
-            self._check_move(name, written, written.moved, placement)
-            self._moved[name] = written.moved
+        if written.last_migration not in (None, self._moved.get(name)):
+            assert written.last_migration is not None, "so it was found"
+            self._check_move(name, written, written.last_migration, placement)
+            self._moved[name] = written.last_migration
         self._gpus[name, written.pool] = written.parallelism.gpus
         self._check_cost(name, written, placement)
         template = written.child.body["spec"]["template"]
@@ -144,7 +144,7 @@ class AuditedSite(Site):
             self.account.double_bookings += find_overpromised(promise, promises, self._sight())
 
     def _check_move(
-        self, name: str, to: ChildDeployment, move: Move, placement: PlacementSpec
+        self, name: str, to: ChildDeployment, move: Migration, placement: PlacementSpec
     ) -> None:
         self.account.moves[move.reason.value] += 1
         if not is_by_choice(move):
@@ -152,7 +152,7 @@ class AuditedSite(Site):
             return
         self._check_alone(name)
         began = self.seconds - parse_duration(placement.rebalance.stabilization_window)
-        if move.reason is MoveReason.REBALANCED:
+        if move.reason is MigrationReason.REBALANCED:
             self._check_cheaper(name, to, move, began, placement.rebalance.percent)
         else:
             self._check_room(name, to, began)
@@ -172,7 +172,7 @@ class AuditedSite(Site):
             self._tell(f"{name} moves by choice while {', '.join(others)} moves")
 
     def _check_cheaper(
-        self, name: str, to: ChildDeployment, move: Move, began: float, percent: int
+        self, name: str, to: ChildDeployment, move: Migration, began: float, percent: int
     ) -> None:
         before = self._gpus[name, move.pool]
         least = Decimal(100 - percent) / 100

@@ -17,7 +17,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final
 
-from e2e.fleet_nodes import render_nodes
+from e2e.nodes.descriptions import render_nodes
 from tests.simulator.models import Shelf, capacity_of
 from tests.simulator.server import Server
 from tests.simulator.traffic import Traffic
@@ -29,8 +29,8 @@ from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.demand.signals import MeasuredLoad
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.findings import format_time
-from tonnage.telemetry.load import LoadQuestion
+from tonnage.reconcile.status.findings import format_time
+from tonnage.telemetry.load import LoadQuery
 
 EVICTION_SECONDS: Final = 300.0
 """How long Kubernetes by default tolerates a silent node before it ends its pods."""
@@ -154,7 +154,7 @@ class Site(Cluster):
 
     # Inside
 
-    async def _measure_load(self, question: LoadQuestion) -> MeasuredLoad | None:
+    async def _measure_load(self, question: LoadQuery) -> MeasuredLoad | None:
         (owner,) = {
             self.deployment(name)["metadata"]["labels"][LABEL_OWNER]
             for name in question.deployments

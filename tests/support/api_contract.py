@@ -29,7 +29,7 @@ from tonnage.kube.protocol import (
     KindMissingError,
     NotFoundError,
     Object,
-    Parts,
+    ObjectParts,
     Selection,
 )
 from tonnage.kube.protocol import Kind as KindOf
@@ -247,9 +247,9 @@ class ReadContract:
         everywhere = await world.api.list(CONFIG_MAPS, None, {"team": "code"})
         assert "two" in [each["metadata"]["name"] for each in everywhere]
 
-    @pytest.mark.parametrize("parts", list(Parts))
+    @pytest.mark.parametrize("parts", list(ObjectParts))
     async def test_each_says_which_object_it_hands_over_and_in_which_version(
-        self, world: World, parts: Parts
+        self, world: World, parts: ObjectParts
     ) -> None:
         live = await world.api.create(SERVICES, service(world))
         (found,) = await _each(world, Selection(SERVICES, world.namespace), parts)
@@ -293,9 +293,9 @@ class ReadContract:
         self, world: World
     ) -> None:
         selection = Selection(SERVICES, world.namespace)
-        empty = await world.api.each(selection, Parts.METADATA, lambda _: None)
+        empty = await world.api.list_pages(selection, ObjectParts.METADATA, lambda _: None)
         live = await world.api.create(SERVICES, service(world))
-        listed = await world.api.each(selection, Parts.METADATA, lambda _: None)
+        listed = await world.api.list_pages(selection, ObjectParts.METADATA, lambda _: None)
         later = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
         versions = [empty, version(live), listed, version(later)]
         assert [*map(int, versions)] == sorted(map(int, versions))
@@ -308,7 +308,7 @@ class ReadContract:
         await world.user.remove(SERVICES, world.namespace, live["metadata"]["name"])
         selection = Selection(SERVICES, world.namespace)
         found: list[Object] = []
-        listed = await world.api.each(selection, Parts.METADATA, found.append)
+        listed = await world.api.list_pages(selection, ObjectParts.METADATA, found.append)
         assert found == []
         assert int(listed) > int(version(live))
 
@@ -484,9 +484,11 @@ def _small(world: World, kind: KindOf) -> Object:
     }[kind]
 
 
-async def _each(world: World, selection: Selection, parts: Parts = Parts.FULL) -> list[Object]:
+async def _each(
+    world: World, selection: Selection, parts: ObjectParts = ObjectParts.FULL
+) -> list[Object]:
     found: list[Object] = []
-    await world.api.each(selection, parts, found.append)
+    await world.api.list_pages(selection, parts, found.append)
     return found
 
 

@@ -21,10 +21,10 @@ from itertools import cycle
 from tests.support.dense_texts import dense_values, worst_texts
 from tests.support.foreign_readers import READERS, Reader
 from tests.support.hostile_values import places
-from tonnage.checkpoint.config import MAX_CONFIG_BYTES
-from tonnage.checkpoint.hub_headers import MAX_HEADER_BYTES
-from tonnage.checkpoint.safetensors import MAX_INDEX_BYTES
-from tonnage.cli.documents import MAX_FILE_BYTES
+from tonnage.checkpoint.hub.headers import MAX_HEADER_BYTES
+from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES
+from tonnage.checkpoint.shape import MAX_CONFIG_BYTES
+from tonnage.cli.sources.documents import MAX_FILE_BYTES
 from tonnage.reconcile.observe import LOG_TAIL_BYTES
 from tonnage.telemetry.pod_metrics import MAX_BYTES
 from tonnage.telemetry.prometheus import MAX_ANSWER_BYTES

@@ -34,7 +34,7 @@ from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.choice import placed_for
+from tonnage.reconcile.scheduling.digests import placement_digest
 
 NAME: Final = "llama"
 FLEET: Final = (MI300X, H100, {**L40S, "gpusPerNode": 8})
@@ -103,7 +103,7 @@ class Campaign:
 def _may_stay(cluster: Cluster, before: Children) -> bool:
     """Whether what runs was placed for just this: then it keeps its place (ADR 0019)."""
     try:
-        wanted = placed_for(parse_spec(cluster.inference_deployment(NAME)["spec"]))
+        wanted = placement_digest(parse_spec(cluster.inference_deployment(NAME)["spec"]))
     except InvalidSpecError:
         return False
     annotations = [body["metadata"]["annotations"] for body in before["Deployment"]]

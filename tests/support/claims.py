@@ -9,7 +9,7 @@ import pytest
 from tonnage.fleet.model import Reservation
 from tonnage.reconcile.plan import Plan
 from tonnage.reconcile.planner import Planner
-from tonnage.reconcile.turn import read_claims
+from tonnage.reconcile.scheduling.admission import read_claims
 
 
 def claims_in_status(plan: Plan, owner: tuple[str, str]) -> tuple[Reservation, ...]:

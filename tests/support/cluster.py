@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from e2e.fleet_nodes import render_nodes
+from e2e.nodes.descriptions import render_nodes
 from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
@@ -22,6 +22,10 @@ from tonnage.api.names import LABEL_OWNER
 from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
+from tonnage.controller.fleet_state import FleetState
+from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.controller.queueing.priority import Priority
+from tonnage.engines.inputs import RenderSettings
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
@@ -32,7 +36,6 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
-from tonnage.kube.labels import has_labels
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
@@ -40,26 +43,23 @@ from tonnage.kube.protocol import (
     NotFoundError,
     Object,
     TransientError,
+    has_labels,
 )
 from tonnage.kube.rights import Right
+from tonnage.manager.scope import WATCHED, select_labels_of
+from tonnage.manager.triggers import Triggers
+from tonnage.reconcile.calibration.registry import InMemoryCorrections
 from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.learning import KeptInMind
-from tonnage.reconcile.moves import Moves
 from tonnage.reconcile.observe import MeasureLoad, Sources
 from tonnage.reconcile.planner import Planner
-from tonnage.reconcile.priority import Priorities, read_classes
 from tonnage.reconcile.reconciler import Reconciler
-from tonnage.render.model import RenderSettings
-from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.priority import Priority
-from tonnage.runtime.status_book import StatusBook
+from tonnage.reconcile.scheduling.migration_lock import MigrationLock
+from tonnage.reconcile.scheduling.priority import Priorities, read_classes
 from tonnage.telemetry.cache import MeasuredCache
-from tonnage.telemetry.load import LoadQuestion
+from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
-from tonnage.watch.scope import WATCHED, labels_of
-from tonnage.watch.triggers import Triggers
 
 NAMESPACE = "chat"
 WORLD = Dependencies(load_catalog(), RenderSettings())
@@ -125,7 +125,7 @@ class Cluster:
         self.reconciled: list[Key] = []
         self.measure_load: MeasureLoad = _no_answer
         self.measured: dict[str, MeasuredCache] = {}
-        self.lessons = KeptInMind()
+        self.correction_registry = InMemoryCorrections()
         self.missing_right: Right | None = None
         self.start_operator()
         for group in groups:
@@ -148,19 +148,19 @@ class Cluster:
         self.fleet = FleetState(
             WORLD.catalog,
             on_change=self._wake_lapsed,
-            on_room=self._wake_waiting,
+            on_capacity_freed=self._wake_waiting,
             on_loss=self._wake,
             shard=self.shard,
         )
-        self.moves = Moves()
-        self.statuses = StatusBook(frozenset(WORLD.catalog.accelerators))
+        self.migration_lock = MigrationLock()
+        self.statuses = StatusMetrics(frozenset(WORLD.catalog.accelerators))
         triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
         self.stores = Stores(triggers.on_change)
         self.reconciler = self._build_reconciler()
         self._events: list[tuple[Kind, str, Object]] = []
         self._list_all()
-        self.statuses.prime(
-            self._planner.prime(
+        self.statuses.rebuild_state(
+            self._planner.rebuild_state(
                 self.api.objects(DEPLOYMENTS),
                 self.api.objects(INFERENCE_DEPLOYMENTS),
                 read_classes(self.api.objects(PRIORITY_CLASSES)),
@@ -169,7 +169,9 @@ class Cluster:
         self.look_at_all()
 
     def _build_reconciler(self) -> Reconciler:
-        self._planner = Planner(self.fleet, self.moves, self.world, self._wake, self.lessons.known)
+        self._planner = Planner(
+            self.fleet, self.migration_lock, self.world, self._wake, self.correction_registry.known
+        )
         priorities = Priorities(lambda: self.api.list(PRIORITY_CLASSES), self.clock.now)
         self.sources = Sources(
             cache=self.stores,
@@ -186,10 +188,10 @@ class Cluster:
             writer=Writer(self.api, self.stores),
             planner=self._planner,
             events=self.told,
-            book=self.statuses,
+            status_metrics=self.statuses,
             wake=self._wake,
             now=self.clock.now,
-            lessons=self.lessons,
+            correction_registry=self.correction_registry,
         )
 
     # The work queue, as triggers know it
@@ -220,12 +222,12 @@ class Cluster:
         self.api.now = self.clock.now()
         events, self._events = self._events, []
         for kind, event_type, body in events:
-            self.stores.of(kind).observe(event_type, body)
+            self.stores.store_for(kind).observe(event_type, body)
 
     def _list_all(self) -> None:
         self.api.now = self.clock.now()
         for kind in WATCHED:
-            listing = self.stores.of(kind).begin_list()
+            listing = self.stores.store_for(kind).begin_list()
             for body in filter(partial(self._is_selected, kind), self.api.objects(kind)):
                 listing.take(body)
             listing.end(self.api.version)
@@ -241,7 +243,7 @@ class Cluster:
             self._events.append((kind, told, body))
 
     def _is_selected(self, kind: Kind, body: Object) -> bool:
-        return has_labels(body, labels_of(kind, self.shard))
+        return has_labels(body, select_labels_of(kind, self.shard))
 
     async def reconcile(self, name: str) -> float | None:
         """One reconcile; the seconds after which the operator wants another one."""
@@ -426,7 +428,7 @@ class Cluster:
             self.add(key)
 
     def _wake_lapsed(self) -> None:
-        for key in self.moves.lapsed(self.fleet.view().pools()):
+        for key in self.migration_lock.lapsed(self.fleet.view().pools()):
             self.add(key)
 
     def _keys(self, order: Iterable[str] | None) -> list[Key]:
@@ -445,7 +447,7 @@ class Cluster:
         return [node for node in found if node["metadata"]["name"].startswith(prefix)]
 
 
-async def _no_answer(question: LoadQuestion) -> None:
+async def _no_answer(question: LoadQuery) -> None:
     """Nobody knows the load."""
 
 

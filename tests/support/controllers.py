@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.fake_api import FakeApi
 from tests.support.rollouts import TEMPLATE_HASH, keep_revision, owner_reference, progress_of
 from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import digest
@@ -109,6 +109,12 @@ def crashing(exit_code: int = 1, reason: str = "Error", message: str = "") -> Be
         "lastState": {"terminated": end},
     }
     return lambda pod: _not_ready(container)
+
+
+def ended(exit_code: int = 1, reason: str = "Error", message: str = "") -> Behaviour:
+    """The server has ended for the first time, and is not started again yet."""
+    end = {"exitCode": exit_code, "reason": reason, "message": message}
+    return lambda pod: _not_ready({"restartCount": 0, "state": {"terminated": end}})
 
 
 def without_image(pod: Object) -> Object:

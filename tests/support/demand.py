@@ -3,19 +3,19 @@
 from typing import Any
 
 from tonnage.api.scaling import Scaling
-from tonnage.demand.capacity import ReckonedCapacity
-from tonnage.demand.opinion import NoOpinion, Opinion, Serving, judge_load
-from tonnage.demand.signals import Mean, MeasuredLoad, PodLoad, Queue
-from tonnage.demand.terms import Terms, terms_of
+from tonnage.demand.capacity import EstimatedCapacity
+from tonnage.demand.opinion import LoadEstimate, NoOpinion, Serving, judge_load
+from tonnage.demand.signals import Mean, MeasuredLoad, PodLoad, QueueSample
+from tonnage.demand.terms import ScalingTerms, terms_of
 
-RECKONED = ReckonedCapacity(
+RECKONED = EstimatedCapacity(
     requests_at_once=20, max_num_seqs=100, requests_per_second=0.5, growth=1 / 9
 )
 """Ten requests take twice as long as one: n of N are n / N x (N + 8) / (n + 8) of the work."""
 OLDEST_SECONDS = 150.0
 
 
-def terms(targets: dict[str, Any] | None = None, **scaling: Any) -> Terms:
+def terms(targets: dict[str, Any] | None = None, **scaling: Any) -> ScalingTerms:
     """As a spec has them; by default one request may wait for each replica."""
     chosen = {"waitingRequests": 1} if targets is None else targets
     found = terms_of(Scaling.model_validate({"targets": chosen, **scaling}))
@@ -43,7 +43,7 @@ def load(
     return PodLoad(running, waiting, kv_usage, age, **means)
 
 
-def measured(*loads: PodLoad, queue: Queue | None = None) -> MeasuredLoad:
+def measured(*loads: PodLoad, queue: QueueSample | None = None) -> MeasuredLoad:
     """Loads of the pods pod-0, pod-1 and so on."""
     return MeasuredLoad({f"pod-{number}": found for number, found in enumerate(loads)}, queue)
 
@@ -58,8 +58,8 @@ def serving(ready: int, placement: str = "mi300x", **others: int) -> Serving:
 
 
 def judge(
-    *loads: PodLoad, by: Terms, ready: int | None = None, queue: Queue | None = None
-) -> Opinion | NoOpinion:
+    *loads: PodLoad, by: ScalingTerms, ready: int | None = None, queue: QueueSample | None = None
+) -> LoadEstimate | NoOpinion:
     """What follows from the loads of all ready replicas, or of the first ones."""
     expected = serving(len(loads) if ready is None else ready)
     return judge_load(measured(*loads, queue=queue), expected, by, OLDEST_SECONDS)

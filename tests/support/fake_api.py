@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from e2e.recording import managers, part_of
+from e2e.recordings.recording import managers, part_of
 from tests.support.api_calls import WRITES, Call, Fault, Verb
 from tests.support.field_ownership import (
     CUSTOM_MAP_LISTS,
@@ -26,7 +26,6 @@ from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FI
 from tonnage.kube import kinds
 from tonnage.kube.client import NO_VERSION
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
-from tonnage.kube.labels import has_labels
 from tonnage.kube.protocol import (
     ConflictError,
     Kind,
@@ -34,9 +33,10 @@ from tonnage.kube.protocol import (
     Labels,
     NotFoundError,
     Object,
-    Parts,
+    ObjectParts,
     Selection,
     WatchEvent,
+    has_labels,
 )
 
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
@@ -271,7 +271,9 @@ class FakeApi:
         ]
         return _copied(found)
 
-    async def each(self, selection: Selection, parts: Parts, take: Callable[[Object], Any]) -> str:
+    async def list_pages(
+        self, selection: Selection, parts: ObjectParts, take: Callable[[Object], Any]
+    ) -> str:
         listed = await self.list(selection.kind, selection.namespace, selection.labels)
         version = self.version
         for body in listed:
@@ -280,7 +282,7 @@ class FakeApi:
         return version
 
     async def watch(
-        self, selection: Selection, parts: Parts, since: str
+        self, selection: Selection, parts: ObjectParts, since: str, batch_seconds: float = 0.0
     ) -> AsyncGenerator[WatchEvent, None]:
         """Nothing: events are told to listeners."""
         raise NotImplementedError("the API in memory tells its listeners, and has no watches")
@@ -459,9 +461,9 @@ class FakeApi:
                 raise fault.error
 
 
-def parts_of(found: Object, parts: Parts) -> Object:
+def parts_of(found: Object, parts: ObjectParts) -> Object:
     """What a list shows of an object where these parts are asked for, at least."""
-    return {"metadata": found["metadata"]} if parts is Parts.METADATA else found
+    return {"metadata": found["metadata"]} if parts is ObjectParts.METADATA else found
 
 
 def _has_fields(found: Object, selector: str) -> bool:

@@ -15,40 +15,40 @@ from tests.support.shapes import CONFIGS
 from tonnage.api.inference import ConfigMapSource
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config_text
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
 from tonnage.checkpoint.model import CheckpointError
-from tonnage.checkpoint.safetensors import (
+from tonnage.checkpoint.safetensors.formats import make_checkpoint
+from tonnage.checkpoint.safetensors.headers import (
     parse_bytes_by_dtype,
     parse_header,
     parse_index,
     parse_table,
 )
-from tonnage.checkpoint.stored_formats import make_checkpoint
-from tonnage.cli.documents import load_documents
-from tonnage.cli.dump import Dump
+from tonnage.checkpoint.shape import parse_config_text
 from tonnage.cli.errors import InputError
-from tonnage.cli.fit_case import parse_case
-from tonnage.cli.fleet_files import read_fleet
-from tonnage.fit.correction_entries import read_entries
-from tonnage.fleet.declared import read_declared_pool
+from tonnage.cli.fit.case import parse_case
+from tonnage.cli.sources.documents import load_documents
+from tonnage.cli.sources.dump import Dump
+from tonnage.cli.sources.fleet_files import read_fleet
+from tonnage.engines.errors import RenderError
+from tonnage.fit.calibration.entries import read_entries
+from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import FleetSnapshot
-from tonnage.fleet.node import read_node
-from tonnage.fleet.pod import read_gpu_pod
-from tonnage.fleet.pools import build_pools
+from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.informers.owners import owner_keys
-from tonnage.kube.answers import error_for, parse_object
 from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
 from tonnage.kube.partial_objects import PartialObjects
 from tonnage.kube.protocol import TransientError
+from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.ledger import read_reservations
-from tonnage.render.errors import RenderError
-from tonnage.render.template import check_template
+from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
+from tonnage.workloads.pod.template import check_template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CATALOG = load_catalog()
@@ -138,7 +138,7 @@ def _annotation(key: str) -> Callable[[str], object]:
 
 
 def _answer(text: bytes) -> object:
-    error_for("get", Right("get", "", "pods", None), 403, {"Retry-After": "x"}, text)
+    parse_error("get", Right("get", "", "pods", None), 403, {"Retry-After": "x"}, text)
     return parse_object("get", text)
 
 
@@ -154,7 +154,7 @@ def _series(raw: Any) -> object:
 
 def _log(text: str) -> object:
     cause = find_cause(text[-65_536:])
-    return cause and read_shortfall(cause.words)
+    return cause and read_shortfall(cause.message)
 
 
 def _entry(text: str) -> object:
@@ -287,31 +287,34 @@ LIST = {"metadata": {"continue": "t", "resourceVersion": "9"}, "items": [LISTED]
 
 READERS: Mapping[str, Reader] = {
     "config.json": Reader(
-        parse_config_text, ("checkpoint/config.py",), (LLAMA, FP8), (CheckpointError,)
+        parse_config_text, ("checkpoint/shape.py",), (LLAMA, FP8), (CheckpointError,)
     ),
     "the header of a safetensors file": Reader(
         _header,
-        ("checkpoint/safetensors.py", "checkpoint/hub_headers.py"),
+        ("checkpoint/safetensors/headers.py", "checkpoint/hub/headers.py"),
         ({"__metadata__": {"a": "b"}, "model.layers.0.mlp.gate.weight": TENSOR},),
         (CheckpointError,),
     ),
     "the start of a safetensors file": Reader(
-        parse_header, ("checkpoint/safetensors.py",), errors=(CheckpointError,)
+        parse_header, ("checkpoint/safetensors/headers.py",), errors=(CheckpointError,)
     ),
     "the index of a checkpoint": Reader(
         _index,
-        ("checkpoint/safetensors.py",),
+        ("checkpoint/safetensors/headers.py",),
         ({"metadata": {"total_size": 2}, "weight_map": {"model.layers.0.a.b": "a.safetensors"}},),
         (CheckpointError,),
     ),
     "a table of tensors": Reader(
         lambda text: make_checkpoint(QUANTIZED, parse_table(text)),
-        ("checkpoint/safetensors.py",),
+        ("checkpoint/safetensors/headers.py",),
         ([["model.layers.*.a.weight", "U8", [2], [[0, 3]], 1]],),
         (CheckpointError,),
     ),
     "sizes by dtype": Reader(
-        parse_bytes_by_dtype, ("checkpoint/safetensors.py",), ({"BF16": 2},), (CheckpointError,)
+        parse_bytes_by_dtype,
+        ("checkpoint/safetensors/headers.py",),
+        ({"BF16": 2},),
+        (CheckpointError,),
     ),
     "the size of the weights in a ConfigMap": Reader(
         _text(_config_map), ("checkpoint/facts.py",), (141_107_412_992,), (CheckpointError,)
@@ -329,14 +332,16 @@ READERS: Mapping[str, Reader] = {
     "an annotation of a place": Reader(
         _text(_annotation("placement")), ("reconcile/children.py",), (PLACE,)
     ),
-    "an annotation of a move": Reader(_text(_annotation("moved")), ("reconcile/move.py",), (MOVE,)),
-    "a file for the command line": Reader(
-        _fleet_file, ("cli/documents.py",), (NODE, POOL), (InputError,)
+    "an annotation of a move": Reader(
+        _text(_annotation("moved")), ("reconcile/scheduling/migration.py",), (MOVE,)
     ),
-    "a case of a batch": Reader(parse_case, ("cli/fit_case.py",), (CASE,), (InputError,)),
-    "an entry of the corrections": Reader(_text(_entry), ("fit/correction_entries.py",), (ENTRY,)),
+    "a file for the command line": Reader(
+        _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)
+    ),
+    "a case of a batch": Reader(parse_case, ("cli/fit/case.py",), (CASE,), (InputError,)),
+    "an entry of the corrections": Reader(_text(_entry), ("fit/calibration/entries.py",), (ENTRY,)),
     "an answer of an API server": Reader(
-        _answer, ("kube/answers.py",), (STATUS,), (TransientError,)
+        _answer, ("kube/responses.py",), (STATUS,), (TransientError,)
     ),
     "a list of partial objects": Reader(
         PartialObjects(PODS).page, ("kube/partial_objects.py",), (LIST,), (TransientError,)

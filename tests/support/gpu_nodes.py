@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tonnage.fleet.model import FleetSnapshot
-from tonnage.fleet.node import read_node
+from tonnage.fleet.nodes.node import read_node
 
 Raw = dict[str, Any]
 

@@ -12,7 +12,7 @@ Say = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request: its target, and its headers by their names in small letters."""
 
     target: str
@@ -29,7 +29,7 @@ class HostileServer:
 
     say: Say
     url: str = ""
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
     open_connections: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     all_closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,7 +52,7 @@ class HostileServer:
         first, *lines = head.splitlines()
         headers = (line.partition(": ") for line in lines if line)
         self.asked.append(
-            Asked(first.split()[1], {name.lower(): value for name, _, value in headers})
+            ReceivedRequest(first.split()[1], {name.lower(): value for name, _, value in headers})
         )
         self.heard.set()
         saying = asyncio.create_task(self.say(writer))

@@ -11,12 +11,12 @@ from unittest.mock import patch
 
 from tests.support.replica import build_work
 from tonnage import delays
-from tonnage.cli.fleet_file import read_fleet_file
+from tonnage.cli.sources.fleet_file import read_fleet_file
+from tonnage.controller.log_lines import configure_logging
+from tonnage.controller.settings import add_arguments, settings_from
 from tonnage.kube.client import AioKubeApi
-from tonnage.kube.protocol import Parts, Selection, WatchEvent
-from tonnage.runtime.log_lines import configure_logging
-from tonnage.runtime.settings import add_arguments, settings_from
-from tonnage.watch import process
+from tonnage.kube.protocol import ObjectParts, Selection, WatchEvent
+from tonnage.manager import process
 
 LIST_SECONDS, LATE_SECONDS = 4.0, 1.5
 
@@ -26,9 +26,13 @@ def deafen(plural: str) -> None:
     watch = AioKubeApi.watch
 
     async def bring_bookmarks(
-        self: AioKubeApi, selection: Selection, parts: Parts, since: str
+        self: AioKubeApi,
+        selection: Selection,
+        parts: ObjectParts,
+        since: str,
+        batch_seconds: float = 0.0,
     ) -> AsyncGenerator[WatchEvent, None]:
-        async for event in watch(self, selection, parts, since):
+        async for event in watch(self, selection, parts, since, batch_seconds):
             if selection.kind.plural != plural or event.type == "BOOKMARK":
                 yield event
 

@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 
 from tests.support.fake_api import FakeApi, parts_of
 from tests.support.forwarding import Forwarding
-from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object, Parts, Selection
+from tonnage.kube.protocol import (
+    Kind,
+    Labels,
+    NotFoundError,
+    Object,
+    ObjectParts,
+    Selection,
+    has_labels,
+)
 
 _Place = tuple[str | None, str]
 _Objects = list[Object]  # inside the class, `list` is the verb
@@ -77,11 +84,11 @@ class LateReads(Forwarding):
             if namespace in (None, place[0]) and has_labels(body, labels or {})
         ]
 
-    async def each(
-        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    async def list_pages(
+        self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:
         if selection.kind not in self._past:
-            return await self._api.each(selection, parts, take)
+            return await self._api.list_pages(selection, parts, take)
         for body in await self.list(selection.kind, selection.namespace, selection.labels):
             take(parts_of(body, parts))
         return self._past[selection.kind].version

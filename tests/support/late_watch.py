@@ -10,9 +10,8 @@ from typing import Final
 
 from tests.support.fake_api import FakeApi
 from tonnage.api.shard import UNNAMED_SHARD
-from tonnage.kube.labels import has_labels
-from tonnage.kube.protocol import Kind, Object
-from tonnage.watch.scope import WATCHED, WATCHED_BY_KOPF, labels_of
+from tonnage.kube.protocol import Kind, Object, has_labels
+from tonnage.manager.scope import WATCHED, WATCHED_BY_KOPF, select_labels_of
 
 Observe = Callable[[Kind, str | None, Object], None]
 
@@ -123,4 +122,4 @@ class LateWatch:
 
 def _is_selected(kind: Kind, body: Object) -> bool:
     """As the label selectors of the watches have it."""
-    return has_labels(body, labels_of(kind, UNNAMED_SHARD))
+    return has_labels(body, select_labels_of(kind, UNNAMED_SHARD))

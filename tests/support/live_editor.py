@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api import FakeApi
-from tonnage.cli import changing
+from tonnage.cli import spec_change as changing
 from tonnage.kube.protocol import ConflictError, Kind, Object
 
 

@@ -23,19 +23,19 @@ from tests.support.fake_clock import FakeClock
 from tests.support.forwarding import Forwarding
 from tests.support.late_reads import LateReads
 from tests.support.late_watch import LateWatch
+from tonnage.controller.queueing.workqueue import WorkQueue
+from tonnage.controller.settings import Settings
+from tonnage.controller.workers import Controller
 from tonnage.informers.reflector import Reflector
 from tonnage.kube.connection import Connection
 from tonnage.kube.kinds import EVENTS, LEASES
 from tonnage.kube.lease import Clock, LeaderElector, LeaseTiming
-from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object, Parts, Selection
+from tonnage.kube.protocol import Kind, Labels, NotFoundError, Object, ObjectParts, Selection
 from tonnage.kube.throttle import TokenBucket
-from tonnage.runtime.controller import Controller
-from tonnage.runtime.settings import Settings
-from tonnage.runtime.workqueue import WorkQueue
-from tonnage.watch import components, loop
-from tonnage.watch.components import Components
-from tonnage.watch.process import Operator
-from tonnage.watch.scope import Scope
+from tonnage.manager import components, loop
+from tonnage.manager.components import Components
+from tonnage.manager.process import Operator
+from tonnage.manager.scope import Scope
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _EPOCH_SECONDS: Final = 1000.0
@@ -133,10 +133,10 @@ class Line(Forwarding):
         await self._wakefulness.needed()
         return bodies
 
-    async def each(
-        self, selection: Selection, parts: Parts, take: Callable[[Object], object]
+    async def list_pages(
+        self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:
-        version = await self._behind.each(selection, parts, take)
+        version = await self._behind.list_pages(selection, parts, take)
         await self._wakefulness.needed()
         return version
 

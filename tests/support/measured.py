@@ -6,18 +6,18 @@ from tests.support.exposition import Series, read_series
 from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
 from tests.support.statuses import conditions, placement, scaling, status
 from tonnage.catalog.load import load_catalog
-from tonnage.fit.corrections import NOTHING_LEARNT, LearntCorrections
+from tonnage.controller.metrics.registry import Metrics
+from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.controller.workers import Result
+from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import NODES, PODS
-from tonnage.kube.rights import RightsBook
+from tonnage.kube.rights import PermissionTracker
 from tonnage.kube.transport import Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.key import Key
-from tonnage.runtime.controller import Result
-from tonnage.runtime.registry import Metrics
-from tonnage.runtime.status_book import StatusBook
 from tonnage.telemetry.prometheus import QueryOutcome
 
 CATALOG = load_catalog()
@@ -29,17 +29,17 @@ class Learnt:
     has_read = True
     invalid = 1
 
-    def known(self) -> LearntCorrections:
-        return NOTHING_LEARNT
+    def known(self) -> KnownCorrections:
+        return NO_CORRECTIONS
 
 
 class Measured:
     """Everything that can be measured, on a fleet of two pools."""
 
     def __init__(self, fleet: Fleet | None = None) -> None:
-        self.book = StatusBook(frozenset(CATALOG.accelerators))
+        self.book = StatusMetrics(frozenset(CATALOG.accelerators))
         self.fleet = fleet or two_pools()
-        self.rights = RightsBook()
+        self.rights = PermissionTracker()
         self.metrics = Metrics(self.book, lambda: self.fleet, self.rights)
 
     def everything_happens(self) -> None:
@@ -51,10 +51,10 @@ class Measured:
         self.metrics.workers.watch(8, lambda: [1.0, 4.0], lambda: True)
         self.metrics.memory.watch(lambda: 40, {NODES.plural: lambda: 3})
         self.metrics.reconciles.reconciled(Result.ERROR, 0.2)
-        self.metrics.reconciles.gave_up()
-        self.metrics.reconciles.found_bug()
+        self.metrics.reconciles.observe_terminal_error()
+        self.metrics.reconciles.observe_panic()
         self.metrics.api.requested(Request("list", "GET", PODS, None, None), "200", 0.1)
-        self.metrics.api.event_seen("pods")
+        self.metrics.api.on_event("pods")
         self.metrics.api.changes_missed(NODES.plural, 2)
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
@@ -66,7 +66,7 @@ class Measured:
             omittedCandidates={RejectedReason.TOO_SLOW: 1},
             scaling=scaling(3),
         )
-        self.book.prime([(Key("chat", "llama"), found)])
+        self.book.rebuild_state([(Key("chat", "llama"), found)])
 
     def series(self) -> Series:
         """Everything on /metrics."""

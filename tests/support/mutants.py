@@ -17,6 +17,8 @@ from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
 from tests.support.views import View, Viewers
+from tonnage.controller.fleet_state import FleetState
+from tonnage.controller.waiting_queue import WaitingQueue
 from tonnage.fleet.fleet import Fleet
 from tonnage.informers import reflector
 from tonnage.informers.expectations import Expectations
@@ -25,18 +27,17 @@ from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.protocol import ConflictError
-from tonnage.reconcile import actions, execute, placements, planner, reconciler
+from tonnage.manager.scope import WATCHED
+from tonnage.manager.triggers import Triggers
+from tonnage.reconcile import actions, execute, planner, reconciler
 from tonnage.reconcile.actions import Action, Apply, Delete
 from tonnage.reconcile.children import read_child
 from tonnage.reconcile.execute import Writer
-from tonnage.reconcile.handover import Handover
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.reconciler import Reconciler
-from tonnage.render import deployment
-from tonnage.runtime.fleet_state import FleetState
-from tonnage.runtime.waiting_line import WaitingLine
-from tonnage.watch.scope import WATCHED
-from tonnage.watch.triggers import Triggers
+from tonnage.reconcile.rollout import placements
+from tonnage.reconcile.rollout.drain import Drain
+from tonnage.workloads import deployment
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -116,7 +117,7 @@ def _take_a_new_name_by_force(patch: pytest.MonkeyPatch) -> None:
     async def careless(writer: Writer, observation: object, new: Apply) -> None:
         await writer.apply(new.kind, new.body)
 
-    patch.setattr(execute, "_make", careless)
+    patch.setattr(execute, "_create", careless)
 
 
 def _own_no_deployment(patch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def _own_no_deployment(patch: pytest.MonkeyPatch) -> None:
         metadata = {**rendered["metadata"], "ownerReferences": []}
         return {**rendered, "metadata": metadata}
 
-    patch.setattr("tonnage.reconcile.rollout.render_deployment", ownerless)
+    patch.setattr("tonnage.reconcile.rollout.strategy.render_deployment", ownerless)
 
 
 def _name_by_chance(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,7 @@ def _name_by_chance(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_every_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(actions, "_has", lambda *_: False)
+    patch.setattr(actions, "_contains", lambda *_: False)
 
 
 def _come_back_never(patch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def _come_back_never(patch: pytest.MonkeyPatch) -> None:
 
 
 def _wake_nobody_for_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WaitingLine, "keys", lambda _: [])
+    patch.setattr(WaitingQueue, "keys", lambda _: [])
 
 
 def _keep_what_the_dead_held(patch: pytest.MonkeyPatch) -> None:
@@ -171,11 +172,11 @@ def _delete_what_the_cache_lacks(patch: pytest.MonkeyPatch) -> None:
 
 
 def _let_go_of_the_old_at_once(patch: pytest.MonkeyPatch) -> None:
-    def hasty(key: Key, old: Iterable[Any], *_: object) -> Handover:
+    def hasty(key: Key, old: Iterable[Any], *_: object) -> Drain:
         deletes = (Delete(DEPLOYMENTS, key.namespace, found.child) for found in old)
-        return Handover(tuple(deletes), ())
+        return Drain(tuple(deletes), ())
 
-    patch.setattr(placements, "hand_over", hasty)
+    patch.setattr(placements, "shift_replicas", hasty)
 
 
 def _work_on_without_the_lease(patch: pytest.MonkeyPatch) -> None:
@@ -263,7 +264,7 @@ def _tell_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def _wake_nobody_for_lost_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fleet, "_concerned", lambda *_: set())
+    patch.setattr(Fleet, "_affected_owners", lambda *_: set())
 
 
 _execute = execute._execute

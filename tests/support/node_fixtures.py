@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from tonnage.fleet.devices.recognize import Recognised, Recogniser, Recognition, Unrecognised
 from tonnage.fleet.model import Node
-from tonnage.fleet.node import read_node
-from tonnage.fleet.recognise import Recognised, Recogniser, Recognition, Unrecognised
+from tonnage.fleet.nodes.node import read_node
 
 _FOLDER = Path(__file__).parents[1] / "data" / "nodes"
 _GIB = 1024**3

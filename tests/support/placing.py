@@ -10,11 +10,11 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, Quantization
-from tonnage.fleet.declared import read_declared_pool
+from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import DeclaredPool, GpuPod, Pool
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pool_nodes import PoolNodes, as_blocks
-from tonnage.fleet.pools import build_pools
+from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.placement.decide import decide
 from tonnage.placement.model import Candidate, Decision, Option, Request, Verdict
 
@@ -65,10 +65,11 @@ def pools_of(nodes: list[Raw], **fleet: Any) -> tuple[Pool, ...]:
 
 
 def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **how: Any) -> Decision:
-    """What is decided on these pools; `how` is of the request (keep, beside, ...) or the spec."""
-    of_request = ("keep", "held", "tried", "kept_adjustments", "beside")
-    wish = {key: how.pop(key) for key in of_request if key in how}
-    return decide(Request(OWNER, spec_of(**how), checkpoint, **wish), pools, CATALOG)
+    """What is decided on these pools; `how` is of the request (keep, secondary, ...) or the
+    spec."""
+    of_request = ("keep", "held", "failed_starts", "kept_adjustments", "secondary")
+    request = {key: how.pop(key) for key in of_request if key in how}
+    return decide(Request(OWNER, spec_of(**how), checkpoint, **request), pools, CATALOG)
 
 
 def grow(pool: Pool, nodes: int) -> Pool:

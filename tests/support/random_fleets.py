@@ -30,7 +30,7 @@ from tests.support.placing import (
 )
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import DeclaredPool, GpuPod, Partition, Pool
-from tonnage.fleet.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.placement.model import Request
 
 KINDS: dict[str, tuple[Any, dict[str, str], int]] = {

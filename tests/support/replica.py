@@ -8,14 +8,14 @@ import asyncio
 import logging
 import sys
 
-from tonnage.cli.fleet_file import read_fleet_file
+from tonnage.cli.sources.fleet_file import read_fleet_file
+from tonnage.controller.log_lines import configure_logging
+from tonnage.controller.settings import add_arguments, settings_from
 from tonnage.kube.kinds import CONFIG_MAPS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import NotFoundError
+from tonnage.manager.process import run_operator
+from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.key import Key, Requeue
-from tonnage.runtime.log_lines import configure_logging
-from tonnage.runtime.settings import add_arguments, settings_from
-from tonnage.watch.process import run_operator
-from tonnage.watch.work import LoopDependencies, Work
 
 _log = logging.getLogger("tonnage.replica")
 
@@ -33,14 +33,14 @@ def build_work(dependencies: LoopDependencies) -> Work:
         await api.apply(CONFIG_MAPS, body)
         return Requeue.never()
 
-    async def prime() -> None:
+    async def rebuild_state() -> None:
         _log.info("primed")
 
     async def on_fleet_change() -> None:
         nodes = sorted(node.name for node in fleet.view().snapshot().nodes)
         _log.info("fleet", extra={"nodes": nodes, "pods": len(fleet.view().snapshot().pods)})
 
-    return Work(reconcile, prime, on_fleet_change)
+    return Work(reconcile, rebuild_state, on_fleet_change)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.batch import plan_batch
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
-from tonnage.fit.precision import loaded_quantization
+from tonnage.fit.weights.precision import loaded_quantization
 from tonnage.throughput.figures import load_throughput_data
 from tonnage.throughput.model import Demand
 from tonnage.throughput.speed import device_speed

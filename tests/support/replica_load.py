@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.support.cluster import Cluster
 from tonnage.demand.conventions import load_conventions
-from tonnage.demand.signals import MeasuredLoad, PodLoad, Queue
-from tonnage.telemetry.load import LoadQuestion
+from tonnage.demand.signals import MeasuredLoad, PodLoad, QueueSample
+from tonnage.telemetry.load import LoadQuery
 
 _QUEUED_FOR = 120.0
 
@@ -23,19 +23,19 @@ class ReplicaLoad:
     queued: float | None = None
     unseen: int = 0
     answers: bool = True
-    asked: list[LoadQuestion] = field(default_factory=list)
+    asked: list[LoadQuery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cluster.measure_load = self.measure
 
-    async def measure(self, question: LoadQuestion) -> MeasuredLoad | None:
+    async def measure(self, question: LoadQuery) -> MeasuredLoad | None:
         """What a Prometheus would have; None while it does not answer."""
         self.asked.append(question)
         if not self.answers:
             return None
         ready = sorted(pod["metadata"]["name"] for pod in self.cluster.pods() if _is_ready(pod))
         load = self._each(self.work / len(ready)) if ready else None
-        queue = None if self.queued is None else Queue(self.queued, 5.0)
+        queue = None if self.queued is None else QueueSample(self.queued, 5.0)
         return MeasuredLoad(dict.fromkeys(ready[self.unseen :], load) if load else {}, queue)
 
     def _each(self, share: float) -> PodLoad:

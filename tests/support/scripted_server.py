@@ -21,7 +21,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReceivedRequest:
     """One request."""
 
     method: str
@@ -38,7 +38,7 @@ class ScriptedServer:
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.url = ""
         self.over = asyncio.Event()
 
@@ -48,7 +48,7 @@ class ScriptedServer:
         repeated = [each for each in set(request.query) if len(request.query.getall(each)) > 1]
         assert not repeated, f"query parameters that are there twice: {repeated}"
         self.asked.append(
-            Asked(
+            ReceivedRequest(
                 request.method,
                 request.rel_url.raw_path,
                 dict(request.query),

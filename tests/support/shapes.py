@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.checkpoint.config import parse_config
 from tonnage.checkpoint.model import (
     Attention,
     DecoderLayer,
@@ -13,6 +12,7 @@ from tonnage.checkpoint.model import (
     ModelShape,
     Quantization,
 )
+from tonnage.checkpoint.shape import parse_config
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Accelerator
-from tonnage.checkpoint.config import parse_config
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.checkpoint.shape import parse_config
+from tonnage.fit.legality.rule_matching import Subject, describe_subject
 from tonnage.fit.model import EngineOptions
-from tonnage.fit.rule_matching import Subject, describe_subject
 
 CATALOG: Final = load_catalog()
 

@@ -21,7 +21,7 @@ from tests.support.scenarios import Scenario
 from tonnage import delays
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEASES
 from tonnage.kube.protocol import Kind, Object
-from tonnage.watch.scope import WATCHED
+from tonnage.manager.scope import WATCHED
 
 RESYNC: Final = 1.2 * delays.RESYNC
 """Seconds within which everything is looked at again, with all jitter."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.vllm_environment import PARSER, interpreter
+from e2e.programs.vllm_environment import PARSER, interpreter
 from tests.support.rendered_arguments import combined_lists, flags_of, golden_lists, variables
 from tests.support.vllm_arguments import Answer, read_arguments
 

@@ -16,14 +16,14 @@ from tonnage.checkpoint.model import (
     Mlp,
     ModelShape,
 )
+from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.model import Option
 from tonnage.placement.pricing import PriceSource
-from tonnage.render.deployment import render_deployment
-from tonnage.render.model import Owner, RenderSettings, SurgeMode
+from tonnage.workloads.deployment import render_deployment
 
 GIB = 2**30
 OWNER = Owner("chat", "llama-70b", "8c0f3b9e-5a53-4f0e-9c5b-0d6d2f7f3a10")
@@ -94,8 +94,8 @@ def make_option(
         parallelism=parallelism,
         fit=_make_fit(device.memory_bytes or 0, parallelism),
         replicas=2,
-        room=2,
-        grown_room=2,
+        capacity=2,
+        grown_capacity=2,
         cost_per_hour=Decimal(cost_per_hour),
         price_source=PriceSource("Pool", "test"),
         estimate=None,
@@ -111,7 +111,7 @@ def make_deployment(
     checkpoint: Checkpoint | None = None,
     replicas: int = 2,
     surge: SurgeMode = SurgeMode.SURGE,
-    placed_for: str = "4f6a",
+    placement_digest: str = "4f6a",
     settings: RenderSettings | None = None,
     owner: Owner = OWNER,
 ) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def make_deployment(
         option or make_option(),
         replicas=replicas,
         surge=surge,
-        placed_for=placed_for,
+        placement_digest=placement_digest,
         catalog=load_catalog(),
         settings=settings or RenderSettings(),
     )

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import close_session
 
 from tests.support.hub_server import HubServer
-from tonnage.checkpoint.hub import HubSettings
+from tonnage.checkpoint.hub.reader import HubSettings
 
 
 @pytest.fixture(autouse=True)

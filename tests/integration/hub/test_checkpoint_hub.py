@@ -11,7 +11,7 @@ import pytest
 from tests.support.hub_server import HubFile, HubServer, safetensors_file, safetensors_index
 from tests.support.tiny_model import CONFIG, REPO, SHARDS, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import Reason
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import DType
 

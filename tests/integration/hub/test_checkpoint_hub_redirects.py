@@ -10,9 +10,9 @@ from tests.support.hub_server import Answer, HubServer
 from tests.support.tiny_model import CONFIG, REPO, TOKEN, WEIGHTS, source
 from tonnage import delays
 from tonnage.api.conditions import Reason
-from tonnage.checkpoint import hub_session
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
-from tonnage.checkpoint.hub_session import RefusedAnswerError, guard
+from tonnage.checkpoint.hub import session as hub_session
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub.session import RefusedAnswerError, guard
 from tonnage.checkpoint.lookup import ModelLookupError
 
 FILES = {"config.json": CONFIG, "model.safetensors": WEIGHTS}
@@ -93,7 +93,7 @@ def test_a_hub_that_leads_in_circles_is_left(hub: HubServer, settings: HubSettin
 
 def test_an_answer_that_is_packed_is_refused(hub: HubServer, settings: HubSettings) -> None:
     hub.trouble = Answer(200, {"Content-Encoding": "gzip"}, b"\x1f\x8b")
-    with pytest.raises(ModelLookupError, match="packs its answer"):
+    with pytest.raises(ModelLookupError, match="compresses its answer"):
         fetch_checkpoint(source(), None, settings)
 
 

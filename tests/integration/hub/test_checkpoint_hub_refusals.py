@@ -11,7 +11,7 @@ from tests.support.hub_server import Answer, HubFile, HubServer, safetensors_ind
 from tests.support.tiny_model import CONFIG, REPO, SHARDS, STRANGER, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.inference import HuggingFaceSource
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 
 
@@ -150,13 +150,13 @@ def test_a_mirror_that_sends_bare_statuses_is_understood(
         ),
         pytest.param(
             Answer(200, {}, b'{"id": "x"}'),
-            ["names no commit"],
+            ["its listing has no commit"],
             None,
             id="a listing without commit",
         ),
         pytest.param(
             Answer(200, {}, b'{"id": "x", "sha": "../../etc", "siblings": []}'),
-            ["names no commit"],
+            ["its listing has no commit"],
             None,
             id="a commit that leads out of the cache",
         ),

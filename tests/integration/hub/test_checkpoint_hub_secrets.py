@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.hub_server import Answer, HubServer
 from tests.support.tiny_model import CONFIG, REPO, WEIGHTS, source
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 
 SHAPELESS, PASSWORD = "swordfish-of-a-mirror", "sword/fish"

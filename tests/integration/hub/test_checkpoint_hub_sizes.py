@@ -7,8 +7,9 @@ import pytest
 from tests.support.hub_server import HubFile, HubServer, safetensors_file
 from tests.support.tiny_model import CONFIG, REPO, source
 from tonnage.api.conditions import Reason
-from tonnage.checkpoint import hub_headers, hub_session
-from tonnage.checkpoint.hub import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub import headers as hub_headers
+from tonnage.checkpoint.hub import session as hub_session
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 
 MANY = safetensors_file({f"{number:x}": ("U8", [1]) for number in range(3000)})
@@ -46,7 +47,7 @@ def test_headers_are_added_up(
 ) -> None:
     monkeypatch.setattr(hub_headers, "MAX_HEADERS_BYTES", 10 * len(MANY.start))
     files = {f"model-{number}.safetensors": MANY for number in range(11)}
-    assert "more than" in refusal_of(hub, settings, files)
+    assert "headers exceed" in refusal_of(hub, settings, files)
     files.popitem()
     hub.add_repo(REPO, {"config.json": CONFIG, **files})
     assert fetch_checkpoint(source(), None, settings).weights_bytes == 30_000

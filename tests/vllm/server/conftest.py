@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from e2e.vllm_environment import SERVER, interpreter
-from e2e.vllm_server import VllmServer
+from e2e.programs.vllm_environment import SERVER, interpreter
+from e2e.programs.vllm_server import VllmServer
 from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
 
 MAKER = Path(__file__).parent / "make_tiny_llama.py"

@@ -63,5 +63,5 @@ def test_a_failed_start_is_told_by_its_cause(start, asked, want_reason, want_wor
     assert failing.wait_ended(PATIENCE) == want_exit_code
     cause = find_cause(failing.log)
     assert cause is not None, failing.log
-    assert want_words in cause.words
+    assert want_words in cause.message
     assert cause.reason == want_reason

@@ -9,13 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tonnage.catalog.model import Vendor
 from tonnage.cli.main import main
-from tonnage.render.defaults import defaults
-from tonnage.render.lifetime import startup_seconds, termination_grace_seconds
+from tonnage.engines.defaults import load_defaults
+from tonnage.engines.vllm.lifetime import startup_seconds, termination_grace_seconds
 from tonnage.telemetry.pod_metrics import read_page
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = startup_seconds(1)
-GRACE = termination_grace_seconds(Vendor.NVIDIA) - defaults().server.pre_stop_seconds
+GRACE = termination_grace_seconds(Vendor.NVIDIA) - load_defaults().server.pre_stop_seconds
 """Seconds from SIGTERM to SIGKILL."""
 LONG_ANSWER = {"model": "tiny", "prompt": "w7 w8 w9", "max_tokens": 450, "ignore_eos": True}
 

@@ -1,0 +1,39 @@
+"""Marks each test by its path, so that `pytest -m` selects what to run."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_ROOT: Final = Path(__file__).parent
+_MARKER_OF_PATH: Final = {
+    "tests/property": "property",
+    "tests/faults": "faults",
+    "tests/integration": "cluster",
+    "e2e": "cluster",
+    "tests/golden": "slow",
+    "tests/unit/catalog/test_rules.py": "slow",
+    "tests/unit/checkpoint/volume": "slow",
+    "tests/unit/cli/commands": "slow",
+    "tests/unit/cli/plan": "slow",
+    "tests/unit/cli/test_main.py": "slow",
+    "tests/unit/kube/test_client.py": "slow",
+    "tests/unit/manager": "slow",
+    "tests/unit/project": "slow",
+    "tests/unit/reconcile/approval": "slow",
+    "tests/unit/reconcile/autoscaling": "slow",
+    "tests/unit/reconcile/calibration": "slow",
+    "tests/unit/reconcile/integrations": "slow",
+    "tests/unit/reconcile/rollout": "slow",
+    "tests/unit/reconcile/scheduling": "slow",
+}
+"""The unit tests that take more than some two seconds together are slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Add the marker of the test's path."""
+    for item in items:
+        path = item.path.relative_to(_ROOT)
+        for folder, marker in _MARKER_OF_PATH.items():
+            if path.is_relative_to(folder):
+                item.add_marker(marker)

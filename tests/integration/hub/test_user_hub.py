@@ -1,0 +1,23 @@
+"""Whose Hub gets the token of the person who plans."""
+
+import pytest
+
+from tests.support.hub_server import HubServer
+from tests.support.tiny_model import CONFIG, REPO, WEIGHTS, source
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.cli.sources.user_hub import make_user_hub_lookup
+
+SAVED = "hf_TokenOfThisMachine"
+
+
+@pytest.mark.parametrize(
+    ("is_given", "want"), [(True, f"Bearer {SAVED}"), (False, None)], ids=["given", "told"]
+)
+def test_the_saved_token_goes_to_a_hub_that_the_person_named_and_to_none_that_a_dump_tells(
+    hub: HubServer, is_given: bool, want: str | None
+) -> None:
+    hub.tokens.add(SAVED)
+    hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
+    ask = make_user_hub_lookup(hub.endpoint if is_given else None, hub.endpoint)
+    assert isinstance(ask(source(), None), Checkpoint)
+    assert hub.authorizations == {want}

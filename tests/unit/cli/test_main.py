@@ -1,0 +1,125 @@
+"""The command line reports an input error in one line with an exit code for scripts."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tonnage import __version__
+from tonnage.api.crd import crd_manifests
+from tonnage.cli import main as program
+from tonnage.cli.main import SUBCOMMANDS, load_subcommand, main
+
+
+def test_version_says_what_is_installed(capsys):
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out.startswith(f"tonnage {__version__} (Python 3.")
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: tonnage {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_is_a_module_with_the_two_functions(name):
+    module = load_subcommand(name)
+    assert callable(module.add_arguments)
+    assert callable(module.run)
+
+
+@pytest.mark.parametrize(
+    ("argv", "want"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["sail"], "invalid choice: 'sail'"),
+        (["plan"], "the following arguments are required: -f/--filename"),
+        (["crds", "--colour"], "unrecognized arguments: --colour"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(argv, want, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert want in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "want"),
+    [
+        ("/usr/local/bin/tonnage", "tonnage"),
+        ("/usr/local/bin/kubectl-tonnage", "kubectl tonnage"),
+        ("kubectl-tonnage.exe", "kubectl tonnage"),
+        ("__main__.py", "tonnage"),
+    ],
+)
+def test_the_plugin_uses_the_name_that_users_type(called, want, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [called])
+    assert main(["pools", "--nodes", "missing"]) == 2
+    assert capsys.readouterr().err.startswith(f"{want} pools: missing cannot be read")
+    with pytest.raises(SystemExit):
+        main(["pools", "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: {want} pools ")
+
+
+def test_unusable_input_is_one_line_on_stderr(tmp_path, capsys):
+    assert main(["pools", "--nodes", str(tmp_path / "missing")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        f"tonnage pools: {tmp_path}/missing cannot be read: No such file or directory"
+    ]
+
+
+def test_only_the_subcommand_in_use_is_loaded():
+    code = (
+        "import sys; from tonnage.cli.main import main; main(['version']); "
+        "print([name for name in ('kopf', 'kubernetes', 'rich', 'yaml') if name in sys.modules])"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_no_error(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main(["crds"]) == 0
+
+
+def test_an_interrupt_ends_as_a_shell_expects(monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    module = load_subcommand("version")
+    monkeypatch.setattr(module, "run", interrupted)
+    assert program.main(["version"]) == 130
+
+
+def test_crds_are_printed_as_one_stream(capsys):
+    assert main(["crds"]) == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert printed == list(crd_manifests().values())
+
+
+def test_crds_are_written_one_file_a_kind(tmp_path, capsys):
+    folder = tmp_path / "new" / "folder"
+    assert main(["crds", "--output-dir", str(folder)]) == 0
+    written = {path.name: yaml.safe_load(path.read_text()) for path in folder.iterdir()}
+    assert written == crd_manifests()
+    assert capsys.readouterr().out.split() == [str(folder / name) for name in crd_manifests()]
+
+
+def test_crds_that_cannot_be_written_are_an_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert main(["crds", "--output-dir", str(tmp_path / "file")]) == 2
+    assert "cannot write there: File exists" in capsys.readouterr().err

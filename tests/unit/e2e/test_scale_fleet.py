@@ -1,0 +1,43 @@
+"""What the benchmark of a large fleet prepares and prints."""
+
+import pytest
+
+from benchmarks.cluster.fleet_cluster import FleetSize
+from benchmarks.cluster.fleet_figures import FleetSample, fleet_figures, fleet_table
+from benchmarks.cluster.fleet_objects import FreeCapacity, fleet_nodes
+from benchmarks.cluster.fleet_plot import exponent
+
+
+def test_a_fleet_has_a_figure_for_each_bar():
+    sample = FleetSample(10_000, 40_000, 5_000, start_seconds=46.0, idle_seconds=600.0)
+    verdicts = {figure.name.split(": ", 1)[1]: figure.verdict for figure in fleet_figures(sample)}
+    assert verdicts["start until all objects are reconciled"] == "missed"
+    assert verdicts["writes, idle for 600 s"] == "met"
+    assert len(verdicts) == 7
+    table = fleet_table([sample, sample])
+    assert {len(row) for row in table.rows} == {len(table.columns)} == {3}
+
+
+def test_a_part_of_a_fleet_has_that_share_of_everything():
+    assert FleetSize(10_000, 40_000, 5_000).part(0.1) == FleetSize(1_000, 4_000, 500)
+
+
+def test_pods_of_other_workloads_are_spread_and_take_capacity():
+    nodes, capacity = fleet_nodes(4), FreeCapacity()
+    capacity.add_nodes(nodes)
+    pods = list(capacity.other_pods(6, nodes))
+    assert [pod["spec"]["nodeName"] for pod in pods] == [
+        *(node["metadata"]["name"] for node in nodes),
+        *(node["metadata"]["name"] for node in nodes[:2]),
+    ]
+    assert list(capacity.free.values()) == [4, 4, 6, 6]
+
+
+def test_a_larger_fleet_begins_with_the_smaller_one():
+    assert fleet_nodes(6)[:4] == fleet_nodes(4)
+    assert fleet_nodes(6, 4) == fleet_nodes(6)[4:]
+
+
+def test_growth_is_the_exponent_of_a_power_law():
+    assert exponent([1, 2, 4], [3.0, 6.0, 12.0]) == pytest.approx(1.0)
+    assert exponent([1, 2, 4], [1.0, 4.0, 16.0]) == pytest.approx(2.0)

@@ -1,0 +1,126 @@
+"""Full objects are what Python's json parses, without managedFields."""
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.client import V1ObjectMeta
+
+from tests.support import cluster_bytes
+from tests.support.scripted_server import Answer, serving
+from tonnage.kube.full_objects import FullObjects, _Metadata
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
+from tonnage.kube.protocol import Object, TransientError, WatchEvent
+from tonnage.manager.kopf_responses import DepthLimitedResponse
+
+LIST = "/apis/tonnage.dev/v1alpha1/inferencedeployments"
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # Go writes no single surrogate
+IDENTITY = {"name": "a", "uid": "u", "resourceVersion": "1"}
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+)
+
+
+def page_of(*items: Object) -> bytes:
+    return json.dumps({"metadata": {"continue": "t"}, "items": items}).encode()
+
+
+def without_managed_fields(body: Object) -> Object:
+    rest = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    return {**body, "metadata": rest}
+
+
+@given(VALUES, st.booleans())
+def test_values_are_read_as_json_reads_them(value: Any, is_ascii: bool) -> None:
+    text = json.dumps({"items": [{"metadata": IDENTITY, "spec": value}]}, ensure_ascii=is_ascii)
+    (item,) = FullObjects(INFERENCE_DEPLOYMENTS).page(text.encode()).objects
+    assert repr(item["spec"]) == repr(json.loads(text)["items"][0]["spec"])
+
+
+def test_full_objects_lack_only_their_managed_fields() -> None:
+    deployment = cluster_bytes.deployment(1)
+    deployment["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a"]}
+    assert deployment["metadata"]["managedFields"]
+    page = FullObjects(DEPLOYMENTS).page(page_of(deployment))
+    assert (list(page.objects), page.token) == ([without_managed_fields(deployment)], "t")
+
+
+def test_no_other_part_of_the_metadata_is_lost() -> None:
+    parts = set(V1ObjectMeta.attribute_map.values())
+    assert parts - set(_Metadata.__annotations__) == {"managedFields"}
+
+
+def test_a_deeply_nested_object_hides_no_other_object() -> None:
+    deep = f'{{"metadata": {json.dumps(IDENTITY)}, "spec": {"[" * 9_000}{"]" * 9_000}}}'
+    other = json.dumps({"metadata": {**IDENTITY, "name": "other"}})
+    body = f'{{"items": [{deep}, {other}]}}'.encode()
+    objects = FullObjects(INFERENCE_DEPLOYMENTS).page(body).objects
+    assert [each["metadata"]["name"] for each in objects] == ["a", "other"]
+
+
+@pytest.mark.parametrize("status", [200, 403])
+async def test_kopf_reads_lists_without_managed_fields_and_refusals_as_they_are(
+    status: int,
+) -> None:
+    refusal = {"kind": "Status", "message": "no", "details": {"kind": "inferencedeployments"}}
+    managed = {"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}}
+    listed = {"kind": "InferenceDeploymentList", "metadata": {"continue": ""}, "items": [managed]}
+    answer = Answer(
+        status, listed if status == 200 else refusal, {"Content-Type": "application/json"}
+    )
+    async with (
+        serving(answer) as server,
+        aiohttp.ClientSession(response_class=DepthLimitedResponse) as session,
+        session.get(server.url + LIST) as response,
+    ):
+        body = await response.json()
+    want = {**listed, "items": [without_managed_fields(managed)]} if status == 200 else refusal
+    assert body == want
+
+
+def event_of(event_type: str, item: Object) -> bytes:
+    return json.dumps({"type": event_type, "object": item}).encode()
+
+
+def test_an_event_has_the_kind_and_lacks_only_managed_fields() -> None:
+    deployment = cluster_bytes.deployment(1)
+    event = FullObjects(DEPLOYMENTS).event(event_of("MODIFIED", deployment))
+    type_meta = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    assert event == WatchEvent("MODIFIED", type_meta | without_managed_fields(deployment))
+
+
+def test_a_page_and_a_watch_parse_an_object_alike() -> None:
+    """So a relist changes no object."""
+    reader, deployment = FullObjects(DEPLOYMENTS), cluster_bytes.deployment(1)
+    (listed,) = reader.page(page_of(deployment)).objects
+    assert reader.event(event_of("ADDED", deployment)).object == {**listed}
+
+
+def test_a_deeply_nested_object_does_not_break_its_watch() -> None:
+    line = f'{{"type": "ADDED", "object": {{"metadata": {json.dumps(IDENTITY)}, "spec": {{"a": '
+    line += "[" * 9_000 + "]" * 9_000 + "}}}"
+    event = FullObjects(INFERENCE_DEPLOYMENTS).event(line.encode())
+    assert (event.type, event.object["metadata"]["name"]) == ("ADDED", "a")
+
+
+def test_errors_and_bookmarks_are_passed_on() -> None:
+    status = {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}
+    reader = FullObjects(DEPLOYMENTS)
+    assert reader.event(event_of("ERROR", status)) == WatchEvent("ERROR", status)
+    bookmark = reader.event(event_of("BOOKMARK", {"metadata": {"resourceVersion": "9"}}))
+    assert bookmark.object["metadata"]["resourceVersion"] == "9"
+
+
+@pytest.mark.parametrize("lacking", ["name", "uid", "resourceVersion"])
+def test_an_object_without_an_identity_is_a_transient_error(lacking: str) -> None:
+    metadata = {name: value for name, value in IDENTITY.items() if name != lacking}
+    reader = FullObjects(DEPLOYMENTS)
+    with pytest.raises(TransientError, match=f"deployments.*{lacking}"):
+        reader.page(page_of({"metadata": metadata}))
+    with pytest.raises(TransientError, match=f"deployments.*{lacking}"):
+        reader.event(event_of("ADDED", {"metadata": metadata}))

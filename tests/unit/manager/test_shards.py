@@ -1,0 +1,258 @@
+"""Shards: who is of which, what each operator is shown, and what it leaves alone."""
+
+import pytest
+
+from tests.support.cluster import H100, WORLD, Cluster, spec_of
+from tests.support.fake_api import FakeApi
+from tests.support.gpu_nodes import amd_node, snapshot_of
+from tonnage.api.names import LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
+from tonnage.fleet.fleet import build_pools
+from tonnage.fleet.model import Pool
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    PODS,
+    SERVICES,
+)
+from tonnage.kube.protocol import Kind, Object, ObjectParts, select_labels
+from tonnage.manager.application import build_settings
+from tonnage.manager.components import lease_name
+from tonnage.manager.scope import Scope
+from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
+from tonnage.workloads.pod.scheduling import render_affinity
+
+SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
+EAST, WEST = Shard("east"), Shard("west")
+
+
+def body(name: str, shard: object, namespace: str | None = "chat") -> Object:
+    labels = {LABEL_MANAGED_BY: MANAGED_BY, **({LABEL_SHARD: shard} if shard else {})}
+    where = {"namespace": namespace} if namespace else {}
+    return {"metadata": {"name": name, "labels": labels, **where}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        (body("x", "east"), EAST),
+        (body("x", None), UNNAMED_SHARD),
+        ({"metadata": {}}, UNNAMED_SHARD),
+        ({"metadata": {"labels": None}}, UNNAMED_SHARD),
+        ({"metadata": {"labels": ["hostile"]}}, UNNAMED_SHARD),
+        ({"metadata": "hostile"}, UNNAMED_SHARD),
+        ({}, UNNAMED_SHARD),
+        (body("x", 7), UNNAMED_SHARD),
+    ],
+)
+def test_everything_is_of_exactly_one_shard(obj: Object, want: Shard) -> None:
+    assert shard_of(obj) == want
+    assert [shard for shard in (EAST, WEST, UNNAMED_SHARD) if shard.has(obj)] == [want]
+
+
+def test_a_selector_is_written_as_the_server_takes_it() -> None:
+    assert select_labels(EAST.labels) == "tonnage.dev/shard=east"
+    assert select_labels(UNNAMED_SHARD.labels) == "!tonnage.dev/shard"
+    assert select_labels({"a": "b", **WEST.labels}) == "a=b,tonnage.dev/shard=west"
+
+
+async def listed(api: FakeApi, kind: Kind, shard: Shard) -> list[str]:
+    """Names of the objects that the operator of a shard lists."""
+    names: list[str] = []
+    for selection in Scope(shard=shard).selections([kind]):
+        await api.list_pages(
+            selection, ObjectParts.METADATA, lambda found: names.append(found["metadata"]["name"])
+        )
+    return names
+
+
+def of_every_shard(kind: Kind) -> FakeApi:
+    api = FakeApi()
+    for shard in ("east", "west", None):
+        api.put(kind, body(f"of-{shard}", shard, "chat" if kind.namespaced else None))
+    return api
+
+
+@pytest.mark.parametrize("kind", SHARDED, ids=lambda kind: kind.plural)
+async def test_every_object_is_shown_to_one_operator(kind: Kind) -> None:
+    api = of_every_shard(kind)
+    for shard in (EAST, WEST, UNNAMED_SHARD):
+        assert await listed(api, kind, shard) == [f"of-{shard.name}"]
+
+
+async def test_pods_of_every_shard_are_shown_to_all_operators() -> None:
+    api = of_every_shard(PODS)
+    for shard in (EAST, WEST, UNNAMED_SHARD):
+        assert len(await listed(api, PODS, shard)) == 3
+
+
+def test_kopf_and_reflectors_select_alike() -> None:
+    scope = Scope(shard=EAST)
+    by_kopf = build_settings(EAST).watching.label_selectors
+    selectors = {each.kind: select_labels(each.labels or {}) for each in scope.selections()}
+    for kind in scope.watched_by_kopf:
+        assert by_kopf[kind.group, kind.version, kind.plural] == selectors[kind]
+    mine, ours = "tonnage.dev/shard=east", "app.kubernetes.io/managed-by=tonnage"
+    for kind in SHARDED:
+        wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
+        assert selectors.pop(kind) == wanted
+    assert selectors == {PODS: ""}
+
+
+def test_each_shard_has_a_lease() -> None:
+    assert lease_name(UNNAMED_SHARD) == "tonnage"
+    assert lease_name(EAST) == "tonnage-east"
+
+
+# Pools
+
+
+def pool_of(shard: Shard) -> Pool:
+    (pool,) = build_pools(snapshot_of([amd_node("a")], shard=shard), WORLD.catalog)
+    return pool
+
+
+def expressions(pool: Pool) -> list[Object]:
+    node_affinity = render_affinity(pool, WORLD.catalog)["nodeAffinity"]
+    (term,) = node_affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return [found for found in term["matchExpressions"] if found["key"] == LABEL_SHARD]
+
+
+def test_pods_keep_to_the_nodes_of_their_shard_and_those_of_none_to_the_others() -> None:
+    assert expressions(pool_of(EAST)) == [
+        {"key": LABEL_SHARD, "operator": "In", "values": ["east"]}
+    ]
+    assert expressions(pool_of(UNNAMED_SHARD)) == [{"key": LABEL_SHARD, "operator": "DoesNotExist"}]
+
+
+def test_a_pool_that_nobody_declared_is_named_after_its_shard() -> None:
+    assert pool_of(UNNAMED_SHARD).name == "amd-mi300x"
+    assert pool_of(EAST).name == "east-amd-mi300x"
+    assert len(pool_of(Shard("e" * 63)).name) <= 63
+
+
+# The loop
+
+
+class East(Cluster):
+    """A cluster with the operator of the east in it."""
+
+    shard = EAST
+
+
+class West(Cluster):
+    """The same with that of the west."""
+
+    shard = WEST
+
+
+def side_by_side() -> tuple[Cluster, Cluster]:
+    """Both operators on one API server, each with a node of the same cards."""
+    east, west = East(), West()
+    for shard in (EAST, WEST):
+        east.join(**H100, labels=shard.own_labels | {"zone": "any"})
+        (node,) = (one for one in east.api.objects(NODES) if one["metadata"]["name"] == "h100-0")
+        node["metadata"]["name"] = f"{shard.name}-0"
+        east.api.put(NODES, node)
+        east.api.remove(NODES, None, "h100-0")
+    west.api = east.api
+    for cluster in (east, west):
+        cluster.start_operator()
+    return east, west
+
+
+def declare(cluster: Cluster, shard: Shard, **spec: object) -> None:
+    cluster.apply("llama", spec_of(**spec))
+    label(cluster, shard)
+
+
+def label(cluster: Cluster, shard: Shard) -> None:
+    found = cluster.inference_deployment()
+    found["metadata"]["labels"] = shard.own_labels
+    cluster.api.put(INFERENCE_DEPLOYMENTS, found)
+
+
+async def test_what_another_shard_serves_is_left_alone() -> None:
+    east, west = side_by_side()
+    declare(east, EAST)
+    await east.settle()
+    assert east.conditions()["Ready"] == ("True", "ReplicasReady")
+    assert [pod["spec"]["nodeName"] for pod in east.pods()] == ["east-0"]
+    before = east.api.write_count
+    await west.reconcile("llama")
+    assert east.api.write_count == before
+
+
+async def test_the_gpus_of_another_shard_are_none_to_be_had() -> None:
+    east, _ = side_by_side()
+    declare(east, EAST, replicas=9)
+    await east.settle()
+    assert east.conditions()["Ready"][1] == "InsufficientGPUs"
+    assert {pod["spec"].get("nodeName") for pod in east.pods()} <= {"east-0", None}
+
+
+async def test_an_object_that_changes_its_shard_takes_its_children_along() -> None:
+    east, west = side_by_side()
+    declare(east, EAST)
+    await east.settle()
+    (before,) = east.api.objects(DEPLOYMENTS)
+    label(east, WEST)
+    writes = east.api.write_count
+    await east.reconcile("llama")
+    assert east.api.write_count == writes
+    assert east.fleet.known_keys() == set(), "nothing is reserved for it any more"
+    await west.settle()
+    assert west.conditions()["Ready"] == ("True", "ReplicasReady")
+    (after,) = west.api.objects(DEPLOYMENTS)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"][LABEL_SHARD] == "west"
+    assert [pod["spec"]["nodeName"] for pod in west.pods()] == ["west-0"]
+    assert [one["metadata"]["labels"][LABEL_SHARD] for one in west.api.objects(SERVICES)] == [
+        "west"
+    ]
+
+
+async def test_an_object_that_comes_back_to_its_shard_is_served_there_again() -> None:
+    east, west = side_by_side()
+    declare(east, EAST)
+    await east.settle()
+    for shard, cluster in ((WEST, west), (EAST, east)):
+        label(east, shard)
+        await east.settle()
+        await west.settle()
+        assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+        assert [pod["spec"]["nodeName"] for pod in east.pods()] == [f"{shard.name}-0"]
+    assert west.fleet.known_keys() == set()
+
+
+async def test_a_late_write_of_the_former_shard_is_put_right() -> None:
+    east, west = side_by_side()
+    declare(east, EAST)
+    await east.settle()
+    (former,) = east.api.objects(DEPLOYMENTS)
+    label(east, WEST)
+    await west.settle()
+    west.api.put(DEPLOYMENTS, former)
+    await west.settle()
+    (after,) = west.api.objects(DEPLOYMENTS)
+    assert after["metadata"]["labels"][LABEL_SHARD] == "west"
+    assert [pod["spec"]["nodeName"] for pod in west.pods()] == ["west-0"]
+
+
+async def test_pools_of_both_stand_side_by_side_and_none_takes_the_name_of_another() -> None:
+    east, west = side_by_side()
+    taken = body("west-nvidia-h100-sxm-80gb", "north", None) | {
+        "spec": {"nodeSelector": {"a": "b"}}
+    }
+    east.api.put(ACCELERATOR_POOLS, taken)
+    for cluster in (east, west):
+        cluster.watch()
+        reporter = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+        await reporter.report()
+    found = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
+    assert set(found) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}
+    assert found["east-nvidia-h100-sxm-80gb"]["status"]["gpus"]["total"] == 8
+    assert found["east-nvidia-h100-sxm-80gb"]["metadata"]["labels"][LABEL_SHARD] == "east"
+    assert found["west-nvidia-h100-sxm-80gb"]["spec"] == taken["spec"]

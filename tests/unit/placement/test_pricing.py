@@ -1,0 +1,81 @@
+"""Prices: whose counts, how much of it a part of a GPU costs, and what a list price has to say."""
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from tests.support.gpu_nodes import amd_node, snapshot_of
+from tests.support.placing import CATALOG
+from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.fleet.fleet import build_pools
+from tonnage.fleet.model import Partition, Pool
+from tonnage.placement.pricing import (
+    PriceSource,
+    format_money,
+    price_per_device_hour,
+    price_per_gpu_hour,
+)
+
+(MI300X,) = build_pools(snapshot_of([amd_node("a")]), CATALOG)
+
+
+def declared_at(price: str) -> Pool:
+    spec = AcceleratorPoolSpec.model_validate(
+        {"nodeSelector": {"pool": "a"}, "costPerGPUHour": price}
+    )
+    return replace(MI300X, name="mine", declared=spec)
+
+
+def unpriced(pool: Pool) -> Pool:
+    assert pool.accelerator is not None
+    return replace(pool, accelerator=replace(pool.accelerator, price=None))
+
+
+PRICES: dict[str, tuple[Pool, tuple[Decimal | None, PriceSource]]] = {
+    "the pool's own before the list's": (
+        declared_at("2.50"),
+        (Decimal("2.50"), PriceSource("Pool", "price of AcceleratorPool mine")),
+    ),
+    "the list's, with its day": (
+        MI300X,
+        (Decimal("1.99"), PriceSource("List", "list price of 2026-05-18", "2026-05-18")),
+    ),
+    "nobody's": (unpriced(MI300X), (None, PriceSource("GPUCount", "no price known"))),
+    "nobody's, of devices that are not recognised": (
+        replace(MI300X, accelerator=None),
+        (None, PriceSource("GPUCount", "no price known")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pool", "want"), PRICES.values(), ids=PRICES.keys())
+def test_whose_price_counts(pool: Pool, want: tuple[Decimal | None, PriceSource]) -> None:
+    assert price_per_gpu_hour(pool) == want
+    assert price_per_device_hour(pool) == want, "a whole GPU is a device"
+
+
+def test_a_part_of_a_gpu_costs_its_share() -> None:
+    eighth = Partition("cpx_nps4", 24 * 2**30, 0.125)
+    pool = replace(declared_at("2.00"), partition=eighth)
+    assert price_per_device_hour(pool)[0] == Decimal("0.25")
+    assert price_per_gpu_hour(pool)[0] == Decimal("2.00")
+    assert price_per_device_hour(replace(unpriced(MI300X), partition=eighth))[0] is None
+
+
+def test_every_list_price_has_a_day_and_a_source() -> None:
+    prices = [each.price for each in CATALOG.accelerators.values() if each.price is not None]
+    assert len(prices) >= 16
+    for price in prices:
+        assert price.usd_per_gpu_hour > 0
+        assert date.fromisoformat(price.date).year >= 2026
+        assert "on demand" in price.source or "on-demand" in price.source
+
+
+@pytest.mark.parametrize(
+    ("amount", "want"),
+    [("1.99", "1.99"), ("3", "3.00"), ("0.004567", "0.004567"), ("12.345", "12.34")],
+)
+def test_money_has_cents_and_more_where_they_would_hide_it(amount: str, want: str) -> None:
+    assert format_money(Decimal(amount)) == want

@@ -1,0 +1,212 @@
+"""The manifests say what the operator needs, and no more."""
+
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tonnage.api.names import ACCELERATOR_POOL, API_VERSION, INFERENCE_DEPLOYMENT
+from tonnage.api.parse import parse_model, parse_spec
+from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.controller.correction_store import CONFIG_MAP
+from tonnage.kube import kinds
+from tonnage.kube.protocol import Kind
+
+ROOT = Path(__file__).parents[3]
+BASE = ROOT / "manifests" / "base"
+SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+INTEGRATIONS = sorted((ROOT / "manifests" / "integrations").glob("*.yaml"))
+POOL_RULE = ROOT / "manifests" / "components" / "inference-pool" / "rule.yaml"
+ALL_KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind)]
+
+
+SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
+
+
+def load(path):
+    return [body for body in yaml.safe_load_all(path.read_text(encoding="utf-8")) if body]
+
+
+def base_objects():
+    listed = load(BASE / "kustomization.yaml")[0]["resources"]
+    return [body for name in listed for body in load(BASE / name)]
+
+
+def find_all(kind):
+    return [body for body in base_objects() if body["kind"] == kind]
+
+
+def find(kind):
+    (found,) = find_all(kind)
+    return found
+
+
+def verbs_of(rules):
+    """(group, resource) to verbs."""
+    verbs = defaultdict(set)
+    for rule in rules:
+        for group, resource in product(rule["apiGroups"], rule["resources"]):
+            verbs[group, resource] |= set(rule["verbs"])
+    return verbs
+
+
+def granted():
+    """What the cluster role grants."""
+    return verbs_of(find("ClusterRole")["rules"])
+
+
+def granted_at_home():
+    """What the roles of the own namespace grant."""
+    return verbs_of(rule for role in find_all("Role") for rule in role["rules"])
+
+
+def test_the_kustomization_lists_every_file_beside_it():
+    listed = load(BASE / "kustomization.yaml")[0]["resources"]
+    beside = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(listed) == beside
+
+
+def test_the_folder_of_crds_holds_nothing_that_kubectl_apply_would_stumble_over():
+    kinds = [body["kind"] for path in (ROOT / "crds").iterdir() for body in load(path)]
+    assert kinds == ["CustomResourceDefinition"] * 2
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_is_what_the_models_accept(path):
+    bodies = load(path)
+    assert bodies
+    for body in bodies:
+        assert body["apiVersion"] == API_VERSION
+        if body["kind"] == INFERENCE_DEPLOYMENT:
+            parse_spec(body["spec"])
+        else:
+            assert body["kind"] == ACCELERATOR_POOL
+            parse_model(AcceleratorPoolSpec, body["spec"], "spec")
+
+
+def test_samples_can_be_applied_together():
+    names = [(body["kind"], body["metadata"]["name"]) for path in SAMPLES for body in load(path)]
+    assert len(names) == len(set(names))
+
+
+def test_every_kind_the_operator_speaks_of_is_granted_and_no_other():
+    spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind != kinds.INFERENCE_POOLS}
+    both = {*granted(), *granted_at_home()}
+    assert {(group, name) for group, name in both if "/" not in name} == spoken_of
+
+
+def test_inference_pools_are_granted_by_their_component_alone_and_never_listed():
+    ((patch,),) = load(POOL_RULE)
+    pools = kinds.INFERENCE_POOLS
+    assert patch["value"] == {
+        "apiGroups": [pools.group],
+        "resources": [pools.plural],
+        "verbs": ["get", "create", "patch", "delete"],
+    }
+
+
+def test_samples_of_integrations_are_valid_and_refer_to_existing_objects():
+    bodies = [body for path in [*SAMPLES, *INTEGRATIONS] for body in load(path)]
+    named = [body for body in bodies if body["kind"] == INFERENCE_DEPLOYMENT]
+    names = {body["metadata"]["name"] for body in named}
+    assert len(names) == len(named)
+    for body in named:
+        parse_spec(body["spec"])
+    scaled = [body["spec"]["scaleTargetRef"] for body in bodies if body["kind"] in SCALERS]
+    assert len(scaled) == 3
+    for target in scaled:
+        assert (target["apiVersion"], target["kind"]) == (API_VERSION, INFERENCE_DEPLOYMENT)
+        (found,) = (body for body in named if body["metadata"]["name"] == target["name"])
+        assert "replicas" in found["spec"]
+
+
+def test_no_rule_has_a_wildcard():
+    for (group, resource), verbs in [*granted().items(), *granted_at_home().items()]:
+        assert "*" not in {group, resource, *verbs}
+
+
+WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "want_writes"),
+    [
+        (("tonnage.dev", "inferencedeployments"), {"create", "patch", "delete"}),
+        (("tonnage.dev", "inferencedeployments/status"), {"patch"}),
+        (("tonnage.dev", "acceleratorpools"), {"create", "patch", "delete"}),
+        (("tonnage.dev", "acceleratorpools/status"), {"patch"}),
+        (("apps", "deployments"), {"create", "patch", "delete"}),
+        (("", "services"), {"create", "patch", "delete"}),
+        (("", "pods"), set()),
+        (("", "pods/log"), set()),
+        (("", "nodes"), set()),
+        (("", "configmaps"), set()),
+        (("", "secrets"), set()),
+        (("events.k8s.io", "events"), {"create", "patch"}),
+        (("coordination.k8s.io", "leases"), set()),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_writes_are_granted_exactly_where_the_design_has_them(resource, want_writes):
+    assert granted()[resource] & WRITES == want_writes
+
+
+def test_secrets_and_config_maps_are_read_by_name_only():
+    assert granted()["", "secrets"] == {"get"}
+    assert granted()["", "configmaps"] == {"get"}
+
+
+def test_the_lease_and_the_corrections_alone_are_written_in_the_own_namespace():
+    assert granted_at_home() == {
+        ("coordination.k8s.io", "leases"): {"get", "create", "update"},
+        ("", "configmaps"): {"get", "create", "patch"},
+    }
+    home = find("ServiceAccount")["metadata"]["namespace"]
+    assert {role["metadata"]["namespace"] for role in find_all("Role")} == {home}
+
+
+def test_no_config_map_but_the_corrections_is_changed():
+    rules = [rule for role in find_all("Role") for rule in role["rules"]]
+    named = [rule for rule in rules if "patch" in rule["verbs"]]
+    assert [rule["resourceNames"] for rule in named] == [[CONFIG_MAP]]
+
+
+def test_bindings_bind_the_service_account_to_the_roles():
+    account = find("ServiceAccount")["metadata"]
+    subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    for kind in ("ClusterRole", "Role"):
+        bindings = find_all(f"{kind}Binding")
+        assert all(binding["subjects"] == [subject] for binding in bindings)
+        bound = [(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings]
+        assert bound == [(kind, role["metadata"]["name"]) for role in find_all(kind)]
+
+
+def test_the_operators_pods_pass_pod_security_restricted():
+    pod = find("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all(set(volume) == {"name", "emptyDir"} for volume in pod["volumes"])
+
+
+def test_selectors_select_the_operators_pods():
+    deployment = find("Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    spread = deployment["template"]["spec"]["topologySpreadConstraints"][0]["labelSelector"]
+    budget = find("PodDisruptionBudget")["spec"]["selector"]
+    for selector in (deployment["selector"], spread, budget):
+        assert selector["matchLabels"].items() <= labels.items()
+
+
+def test_the_image_has_the_version_of_the_project():
+    from tonnage import __version__
+
+    (container,) = find("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"tonnage:{__version__}"

@@ -1,0 +1,97 @@
+"""Node affinity and tolerations of a pod."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.golden.render.inputs import make_deployment, make_option, make_spec, pod_of
+
+EVERY_GPU_NODE = [
+    {"key": "amd.com/gpu", "operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists"},
+    {"key": "sku", "operator": "Equal", "value": "gpu"},
+]
+
+
+def required_labels(option: Any) -> dict[str, list[str]]:
+    affinity = pod_of(make_deployment(option=option))["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    assert all(expression["operator"] == "In" for expression in term["matchExpressions"])
+    return {each["key"]: each["values"] for each in term["matchExpressions"]}
+
+
+@pytest.mark.parametrize(
+    ("option", "want"),
+    [
+        pytest.param(
+            make_option(node_selector={"team": ("b", "a")}),
+            {"team": ["a", "b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["amd64"]},
+            id="the pool's labels, in a fixed order",
+        ),
+        pytest.param(
+            make_option("h100-sxm-80gb", node_selector={"a": ("b",)}),
+            {"a": ["b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["amd64", "arm64"]},
+            id="NVIDIA's images are built for both",
+        ),
+        pytest.param(
+            make_option("gb200-192gb", node_selector={"a": ("b",)}),
+            {"a": ["b"], "kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["arm64"]},
+            id="an accelerator with an ARM processor",
+        ),
+        pytest.param(
+            make_option(node_selector={"kubernetes.io/arch": ("arm64",)}),
+            {"kubernetes.io/os": ["linux"], "kubernetes.io/arch": ["arm64"]},
+            id="the pool selects the processor",
+        ),
+    ],
+)
+def test_the_affinity_requires_labels(option: Any, want: dict[str, list[str]]) -> None:
+    assert required_labels(option) == want
+
+
+def test_the_affinity_excludes_labels() -> None:
+    option = make_option(node_selector={"a": ("b",)})
+    exclusion = {"team": ("chat",), "amd.com/gpu.device-id": ()}
+    option = replace(option, pool=replace(option.pool, node_exclusion=exclusion))
+    affinity = pod_of(make_deployment(option=option))["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][-2:] == [
+        {"key": "team", "operator": "NotIn", "values": ["chat"]},
+        {"key": "amd.com/gpu.device-id", "operator": "DoesNotExist"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "user", "want_further"),
+    [
+        pytest.param(None, [], [], id="only the conventional ones"),
+        pytest.param(
+            {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "team", "value": "x"}]},
+            [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+            [
+                {"key": "team", "value": "x"},
+                {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
+            ],
+            id="the pool's, then the user's",
+        ),
+        pytest.param(
+            {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "spot"}]},
+            [{"key": "spot"}, {"key": "amd.com/gpu", "operator": "Exists"}],
+            [{"key": "spot"}],
+            id="each once",
+        ),
+    ],
+)
+def test_tolerations(
+    declared: dict[str, Any] | None, user: list[dict[str, Any]], want_further: list[dict[str, Any]]
+) -> None:
+    spec = make_spec(template={"spec": {"tolerations": user}})
+    tolerations = pod_of(make_deployment(spec, make_option(declared=declared)))["tolerations"]
+    assert tolerations == [*EVERY_GPU_NODE, *want_further]
+
+
+def test_taints_of_unhealthy_nodes_are_never_tolerated() -> None:
+    tolerated = {each["key"] for each in pod_of(make_deployment())["tolerations"]}
+    assert not tolerated & {"amd-gpu-unhealthy", "amd-dcm"}
