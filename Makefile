@@ -51,6 +51,12 @@ install: $(INSTALLED) ## Make .venv from the lock file; .venv/bin/tonnage works 
 demo: install control-plane ## Show the operator at work on a real control plane with a mixed GPU fleet
 	@$(BIN)/python -m e2e.demo
 
+.PHONY: check
+check: lint ## Lint, then types and the fast unit tests side by side: a minute, for each change
+	@$(BIN)/mypy & types=$$!; failed=0; \
+	$(BIN)/pytest -q --numprocesses=auto --dist=loadfile -m "not slow" tests/unit || failed=$$?; \
+	wait $$types; exit $$failed
+
 .PHONY: test
 test: lint type test-unit verify test-arguments test-integration ## Everything that must pass before a change lands
 
@@ -68,7 +74,7 @@ type: install ## mypy --strict
 
 .PHONY: test-unit
 test-unit: install ## Unit, golden, property and fault tests: no network, no cluster
-	$(BIN)/pytest tests/unit tests/golden tests/property tests/faults
+	$(BIN)/pytest --numprocesses=auto --dist=loadfile tests/unit tests/golden tests/property tests/faults
 
 .PHONY: test-faults-long
 test-faults-long: install ## Each scenario with every view of the cluster there is: some ten minutes
@@ -80,7 +86,7 @@ VLLM_WHEEL := $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell unam
 .PHONY: test-arguments
 test-arguments: install ## What is rendered, read by the argument parser of the real vLLM (0.4 GB once)
 ifeq ($(VLLM_WHEEL),)
-	@echo "vLLM has no CPU wheel for $$(uname -s) on $$(uname -m): left to tests/unit/test_render_vllm_help.py"
+	@echo "vLLM has no CPU wheel for $$(uname -s) on $$(uname -m): left to tests/unit/engines/vllm/test_help.py"
 else
 	$(BIN)/pytest tests/vllm
 endif
@@ -93,9 +99,15 @@ test-vllm: install ## A real vLLM server on this CPU, run as a pod would: minute
 explore: install ## Look for new counterexamples of the properties; `make test` tries the same ones always
 	TONNAGE_PROPERTIES=explore $(BIN)/pytest tests/property
 
+# Each worker has a control plane of its own. Most of the time is spent waiting, so there are more
+# workers than cores; files are handed out in the order of the folders, since a worker's operator
+# ends where another folder begins.
+CLUSTER_WORKERS ?= 3
+
 .PHONY: test-integration
-test-integration: install binaries ## Integration tests and journeys on a real control plane
-	$(BIN)/pytest --durations=20 tests/integration e2e
+test-integration: install binaries ## Integration tests and journeys, each worker on a real control plane of its own
+	$(BIN)/pytest --numprocesses=$(CLUSTER_WORKERS) --dist=loadfile --no-loadscope-reorder \
+	  --durations=20 tests/integration e2e
 
 .PHONY: verify
 verify: install ## Generated files are what their sources generate
@@ -119,7 +131,7 @@ verify: install ## Generated files are what their sources generate
 	diff -u docs/api.md "$$folder/api.md" || { \
 	  echo "docs/api.md is not what the CRDs say: run 'make api-reference' and commit" >&2; \
 	  exit 1; }; \
-	$(BIN)/python -m e2e.argo_cd_settings --output "$$folder/argocd-cm.yaml"; \
+	$(BIN)/python -m e2e.programs.argo_cd_settings --output "$$folder/argocd-cm.yaml"; \
 	diff -u manifests/argo-cd/argocd-cm.yaml "$$folder/argocd-cm.yaml" || { \
 	  echo "argocd-cm.yaml is not what the Lua files say: run 'make argo-cd' and commit" >&2; \
 	  exit 1; }; \
@@ -130,7 +142,7 @@ verify: install ## Generated files are what their sources generate
 	for figures in docs/bench-*.json; do \
 	  [ -e $$figures ] || continue; \
 	  page=$$(basename $$figures .json).md; \
-	  $(BIN)/python -m e2e.scale.page $$figures --output "$$folder/$$page"; \
+	  $(BIN)/python -m benchmarks.cluster.page $$figures --output "$$folder/$$page"; \
 	  diff -u docs/$$page "$$folder/$$page" || { \
 	    echo "docs/$$page is not what was measured: run 'make bench-pages' and commit" >&2; \
 	    exit 1; }; \
@@ -142,8 +154,8 @@ accuracy: install ## Score `tonnage fit` against real vLLM: figures, floors, wor
 
 .PHONY: bench
 bench: install ## Print the figures of placement: recognition, reasons, speed, reconciles, events, scrape, estimates, optimum, double booking, days
-	@for name in recognition reasons fleet reconcile events scrape throughput optimum double_booking simulator day_of_load; do \
-	  $(BIN)/python -m tests.benchmarks.$$name || exit 1; \
+	@for name in walk recognition reasons fleet reconcile events scrape throughput optimum double_booking simulator day_of_load; do \
+	  $(BIN)/python -m benchmarks.in_memory.$$name || exit 1; \
 	done
 
 # SHORT=1 tries a benchmark with a tenth of its load; what it writes is no page of docs/ then.
@@ -152,23 +164,23 @@ BENCH_FOLDER ?= $(if $(SHORT),build/bench,docs)
 
 .PHONY: bench-cluster
 bench-cluster: install control-plane ## Measure the operator next to Go controllers on a real control plane: 25 minutes (SHORT=1: 5)
-	@$(BIN)/python -m e2e.binaries peers
+	@$(BIN)/python -m e2e.harness.binaries peers
 	@mkdir -p $(BENCH_FOLDER)
-	@$(BIN)/python -m e2e.scale.latency --figures $(BENCH_FOLDER)/bench-cluster.json $(if $(SHORT),--short)
-	@$(BIN)/python -m e2e.scale.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
-	@$(BIN)/python -m e2e.scale.request_cost $(if $(SHORT),--times 15)
+	@$(BIN)/python -m benchmarks.cluster.latency --figures $(BENCH_FOLDER)/bench-cluster.json $(if $(SHORT),--short)
+	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
+	@$(BIN)/python -m benchmarks.cluster.request_cost $(if $(SHORT),--times 15)
 
 .PHONY: bench-fleet
 bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that: an hour (SHORT=1)
 	@mkdir -p $(BENCH_FOLDER)
-	@$(BIN)/python -m e2e.scale.fleet --shares 0.125 0.25 0.5 1 --figures $(BENCH_FOLDER)/bench-fleet.json $(if $(SHORT),--short)
-	@$(BIN)/python -m e2e.scale.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
-	@$(BIN)/python -m e2e.scale.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
+	@$(BIN)/python -m benchmarks.cluster.fleet --shares 0.125 0.25 0.5 1 --figures $(BENCH_FOLDER)/bench-fleet.json $(if $(SHORT),--short)
+	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
+	@$(BIN)/python -m benchmarks.cluster.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
 
 .PHONY: bench-pages
 bench-pages: install ## Write the pages of bench-cluster and bench-fleet anew from the figures of their last runs
 	@for figures in docs/bench-*.json; do \
-	  [ ! -e $$figures ] || $(BIN)/python -m e2e.scale.page $$figures --output $${figures%.json}.md; \
+	  [ ! -e $$figures ] || $(BIN)/python -m benchmarks.cluster.page $$figures --output $${figures%.json}.md; \
 	done
 
 MINUTES ?= 60
@@ -199,7 +211,7 @@ rules: install ## Write docs/compatibility.md from the catalogue's rules
 
 .PHONY: argo-cd
 argo-cd: install ## Write manifests/argo-cd/argocd-cm.yaml from the Lua files beside it
-	$(BIN)/python -m e2e.argo_cd_settings
+	$(BIN)/python -m e2e.programs.argo_cd_settings
 
 .PHONY: accuracy-page
 accuracy-page: install ## Write docs/accuracy.md from the records in accuracy/
@@ -241,7 +253,7 @@ sbom: install ## Write DIST (dist)/tonnage-sbom.cdx.json: what the image adds to
 	@mkdir -p $(DIST)
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml \
 	  --output-reproducible --output-file - requirements/run.lock \
-	  | $(BIN)/python -m e2e.bill_of_materials --output $(DIST)/tonnage-sbom.cdx.json
+	  | $(BIN)/python -m e2e.programs.bill_of_materials --output $(DIST)/tonnage-sbom.cdx.json
 	@echo "$(DIST)/tonnage-sbom.cdx.json"
 
 .PHONY: image
@@ -259,20 +271,20 @@ image: ## Build the container image tonnage:VERSION on BASE=name@sha256:digest w
 
 .PHONY: binaries
 binaries: install ## Find or build all programs that tests run on: the control plane, helm, Prometheus, Argo CD
-	@$(BIN)/python -m e2e.binaries
+	@$(BIN)/python -m e2e.harness.binaries
 
 .PHONY: control-plane
 control-plane: install ## Find or build etcd, the Kubernetes servers, kubectl and KWOK only
-	@$(BIN)/python -m e2e.binaries control-plane
+	@$(BIN)/python -m e2e.harness.binaries control-plane
 
 .PHONY: stack-up
 stack-up: install control-plane ## Start a control plane with GPU nodes in STACK (.stack) from e2e/fleets/FLEET.yaml (mixed)
-	@$(BIN)/python -m e2e.stack up --dir $(STACK)
-	@$(BIN)/python -m e2e.fleet apply --kubeconfig $(STACK)/kubeconfig e2e/fleets/$(FLEET).yaml
+	@$(BIN)/python -m e2e.harness.stack up --dir $(STACK)
+	@$(BIN)/python -m e2e.nodes.fleet apply --kubeconfig $(STACK)/kubeconfig e2e/fleets/$(FLEET).yaml
 
 .PHONY: stack-down
 stack-down: install ## Stop the control plane in STACK
-	@$(BIN)/python -m e2e.stack down --dir $(STACK)
+	@$(BIN)/python -m e2e.harness.stack down --dir $(STACK)
 
 ##@ Housekeeping
 
@@ -280,7 +292,7 @@ stack-down: install ## Stop the control plane in STACK
 clean: ## Remove what make built here; the cache folder stays
 	@for folder in $(STACK) .demo; do \
 	  if [ -x $(BIN)/python ] && [ -d $$folder ]; then \
-	    $(BIN)/python -m e2e.stack down --dir $$folder; \
+	    $(BIN)/python -m e2e.harness.stack down --dir $$folder; \
 	  fi; \
 	done
 	rm -rf $(VENV) $(STACK) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis \

@@ -8,8 +8,8 @@ from accuracy.records import Build, Layout, StartUp, builds, held_out, layouts, 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.errors import InputError
-from tonnage.cli.fit_batch import predict_fit, predict_legality
-from tonnage.cli.fit_case import Case
+from tonnage.cli.fit.batch import predict_fit, predict_legality
+from tonnage.cli.fit.case import FitCase
 
 Answer = dict[str, Any]
 
@@ -44,7 +44,7 @@ def figure(answer: Answer, name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _ask(predict: Callable[[Case, Catalog], Answer], case: Case) -> Answer:
+def _ask(predict: Callable[[FitCase, Catalog], Answer], case: FitCase) -> Answer:
     try:
         return predict(case, load_catalog())
     except InputError as error:

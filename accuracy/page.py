@@ -118,7 +118,7 @@ def _peers(estimators: Sequence[dict[str, Any]]) -> str:
         "A false fit dies in the first minute, a false no-fit leaves GPUs idle. Figures of the "
         "others are of 2026-11-19.\n"
     )
-    return _section("Beside published estimators", head, rows) + "\n" + note
+    return _section("Comparison with published estimators", head, rows) + "\n" + note
 
 
 def _peer(estimator: dict[str, Any]) -> tuple[str, ...]:

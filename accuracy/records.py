@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tonnage.cli.fit_case import Case, parse_case
+from tonnage.cli.fit.case import FitCase, parse_case
 
 FOLDER: Final = Path(__file__).parent / "records"
 GIB: Final = 2**30
@@ -55,7 +55,7 @@ class Observed(Record):
 class StartUp(Record):
     """A start-up and where it was published."""
 
-    case: Case
+    case: FitCase
     observed: Observed
     source: str
 
@@ -63,7 +63,7 @@ class StartUp(Record):
 class Layout(Record):
     """A tensor-parallel layout that runs, and where that was published."""
 
-    case: Case
+    case: FitCase
     source: str
 
 
@@ -87,7 +87,7 @@ class Build(Record):
     kv_bytes_per_token: float | None = None
     kv_cache_tokens: int | None = None
 
-    def case(self) -> Case:
+    def case(self) -> FitCase:
         """The question whose answer this is."""
         return parse_case(
             json.dumps(

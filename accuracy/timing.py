@@ -8,8 +8,8 @@ from itertools import cycle, islice, product
 
 from accuracy.records import models
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.config import parse_config
 from tonnage.checkpoint.model import Checkpoint, UnsupportedArchitectureError
+from tonnage.checkpoint.shape import parse_config
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import EngineOptions, Parallelism
 

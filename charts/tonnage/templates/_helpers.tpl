@@ -1,4 +1,4 @@
-{{/* Labels of the operator's pods; kustomize gives the same. */}}
+{{/* Labels of the operator's pods, as in the kustomizations. */}}
 {{- define "tonnage.podLabels" -}}
 app.kubernetes.io/name: tonnage
 app.kubernetes.io/component: operator
@@ -6,7 +6,7 @@ app.kubernetes.io/part-of: tonnage
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
-{{/* Labels of every object: those, and Helm's own. */}}
+{{/* Labels of every object: the labels above and Helm's. */}}
 {{- define "tonnage.labels" -}}
 {{ include "tonnage.podLabels" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -21,14 +21,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Name of what a cluster has once, or a shard. Takes root and name. */}}
+{{/* Name of a cluster-scoped object, with the shard. Takes root and name. */}}
 {{- define "tonnage.ofShard" -}}
 {{ .name }}{{ with .root.Values.shard }}-{{ . }}{{ end }}
 {{- end }}
 
 {{/*
-An object as the project ships it for kustomize (files/), in this release.
-Takes root, object, namespace and, where there are more, labels.
+An object of files/ (a copy of manifests/) in this release.
+Takes root, object, namespace and, optionally, additional labels.
 */}}
 {{- define "tonnage.shipped" -}}
 {{- $object := deepCopy .object }}
@@ -44,7 +44,7 @@ Takes root, object, namespace and, where there are more, labels.
 {{ toYaml $object }}
 {{- end }}
 
-{{/* The role or binding `object`, with what the values add and without what they take away. */}}
+{{/* The role or binding `object`, with the permissions that the values add or remove. */}}
 {{- define "tonnage.granted" -}}
 {{- $object := deepCopy .object }}
 {{- if $object.rules }}

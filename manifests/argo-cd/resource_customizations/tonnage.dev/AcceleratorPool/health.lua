@@ -1,5 +1,5 @@
--- Healthy: something can be placed on the pool, or nodes come to it when they are needed.
--- Degraded: somebody has to look at its nodes or its spec.
+-- Healthy: the pool can run replicas, or nodes join when replicas need them.
+-- Degraded: a person must check the nodes or the spec.
 
 local function health(status, message)
   return {status = status, message = message}
@@ -11,15 +11,15 @@ if status == nil or status.observedGeneration ~= obj.metadata.generation then
 end
 for _, condition in ipairs(status.conditions or {}) do
   if condition.type == "Ready" then
-    local told = condition.reason .. ": " .. condition.message
+    local text = condition.reason .. ": " .. condition.message
     if condition.status == "True" then
       return health("Healthy", condition.message)
     end
     local grows = obj.spec ~= nil and obj.spec.maxNodes ~= nil and obj.spec.maxNodes > 0
     if condition.reason == "NoNodes" and grows then
-      return health("Healthy", told)
+      return health("Healthy", text)
     end
-    return health("Degraded", told)
+    return health("Degraded", text)
   end
 end
 return health("Progressing", "Waiting for the operator to report")

@@ -1,11 +1,11 @@
--- Healthy: every wanted replica of this very spec answers requests.
--- Suspended: a plan waits for a person (spec.approval: Manual).
--- Degraded: a rollout failed and was taken back, nothing gets better without a change by somebody, or GPUs are awaited for too long.
--- Progressing: all else, among it replicas that load their model.
+-- Healthy: every wanted replica of the current spec answers requests.
+-- Suspended: a plan waits for approval (spec.approval: Manual).
+-- Degraded: a rollout was rolled back, a person must change something, or replicas have waited too long for GPUs.
+-- Progressing: everything else, for example replicas that load their model.
 
 local os = require("os")
 
-local patience = 30 * 60 -- seconds to wait for GPUs before a person should look
+local patience = 30 * 60 -- seconds that replicas may wait for GPUs before the object is Degraded
 
 local function conditions_of(status)
   local found = {}
@@ -19,15 +19,15 @@ local function is_true(condition)
   return condition ~= nil and condition.status == "True"
 end
 
--- A moment of the past as the API writes it. Such texts compare as the moments do, and no library
--- to read one is open to these scripts. os.date with a moment is in local time, hence the shift.
+-- A past time in the format of the API. These strings sort by time, and Argo CD has no library to parse
+-- them. os.date with a time uses the local time zone, hence the shift.
 local function ago(seconds)
   local now = os.time()
   local shift = now - os.time(os.date("!*t"))
   return os.date("%Y-%m-%dT%XZ", now - shift - seconds)
 end
 
--- Where an endpoint for long requests is in the way, its own reason says for what it waits.
+-- If the endpoint for long requests is not ready, use its own reason.
 local function reason_of(ready, endpoints)
   if ready.reason ~= "EndpointNotReady" then
     return ready.reason
@@ -51,7 +51,7 @@ local function waits_too_long(reason, ready, placed)
   return since ~= nil and since < ago(patience)
 end
 
--- Ready tells the first cause. A failure behind a wait is what a person needs to know first.
+-- Ready has the first cause. A failure is more important than a wait.
 local function cause(ready, available)
   local waits = ready.reason == "AwaitingApproval" or ready.reason == "InsufficientGPUs"
   if waits and available ~= nil and available.status == "False" then
@@ -60,7 +60,7 @@ local function cause(ready, available)
   return ready
 end
 
-local function tell(condition)
+local function format_condition(condition)
   return condition.reason .. ": " .. condition.message
 end
 
@@ -82,16 +82,16 @@ if is_true(ready) then
   return health("Healthy", ready.message)
 end
 if is_true(conditions["Degraded"]) then
-  return health("Degraded", tell(conditions["Degraded"]))
+  return health("Degraded", format_condition(conditions["Degraded"]))
 end
 if is_true(conditions["Stalled"]) then
-  return health("Degraded", tell(cause(ready, conditions["Available"])))
+  return health("Degraded", format_condition(cause(ready, conditions["Available"])))
 end
 local reason = reason_of(ready, status.endpoints)
 if reason == "AwaitingApproval" then
-  return health("Suspended", tell(ready))
+  return health("Suspended", format_condition(ready))
 end
 if waits_too_long(reason, ready, conditions["Placed"]) then
-  return health("Degraded", tell(ready))
+  return health("Degraded", format_condition(ready))
 end
-return health("Progressing", tell(ready))
+return health("Progressing", format_condition(ready))
