@@ -40,11 +40,11 @@ from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS, SERV
 from tonnage.kube.protocol import Kind, Object
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.actions import Apply
-from tonnage.reconcile.children import ChildPod, read_child, read_deployment
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import ChildPod, read_child, read_deployment
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.plan import Plan, make_plan
+from tonnage.reconcile.scheduling.context import Dependencies
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS, KINDS, DISCOVERED = 200, 20, 20

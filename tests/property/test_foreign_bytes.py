@@ -16,7 +16,7 @@ from tests.support.foreign_readers import PAGE, READERS, Reader
 from tests.support.hostile_values import VALUES, WHOLE, places
 from tonnage.api.inference import HuggingFaceSource, ModelSource, SecretKeyRef
 from tonnage.checkpoint.lookup import ModelPending
-from tonnage.reconcile.integrations.model_source import read_model
+from tonnage.reconcile.observation.model_source import read_model
 from tonnage.telemetry.prometheus import refusal
 
 SOURCES = Path("operator/tonnage")
@@ -50,7 +50,7 @@ ELSEWHERE = {
     "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
-    "reconcile/integrations/model_source.py": "a Secret's value: test_a_secret_that_is_none",
+    "reconcile/observation/model_source.py": "a Secret's value: test_a_secret_that_is_none",
     "telemetry/prometheus.py": "an answer of Prometheus: test_an_error_of_prometheus",
 }
 """Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""

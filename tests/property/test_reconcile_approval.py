@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
 from tests.support.pricing import price
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile.children import read_deployment
+from tonnage.reconcile.observation.children import read_deployment
 
 POOLS = {
     "mi300x": {**MI300X, "gpusPerNode": 3},

@@ -14,7 +14,7 @@ from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_o
 from tests.support.controllers import loading
 from tonnage.api.names import ANNOTATION_MOVED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, PODS
-from tonnage.reconcile.children import read_deployment
+from tonnage.reconcile.observation.children import read_deployment
 from tonnage.reconcile.scheduling.migration_lock import is_under_way
 
 NAMES = ("a", "b", "c")

@@ -22,12 +22,12 @@ from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
-from tonnage.reconcile.children import Child, ChildPod, ContainerEnd, read_deployment
-from tonnage.reconcile.integrations.optional_child import OptionalChildError
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import Child, ChildPod, ContainerEnd, read_deployment
+from tonnage.reconcile.observation.digests import placement_digest
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional_child import OptionalChildError
 from tonnage.reconcile.plan import make_plan
-from tonnage.reconcile.scheduling.digests import placement_digest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWNER = ("chat", "llama")

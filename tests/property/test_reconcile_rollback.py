@@ -10,8 +10,8 @@ from tests.support.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.controllers import Behaviour, crashing, loading, ready, serves, without_image
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.children import read_deployment
-from tonnage.reconcile.rollout.plan_terms import read_terms
+from tonnage.reconcile.observation.children import read_deployment
+from tonnage.reconcile.observation.plan_terms import read_terms
 
 AFTER_ANY_DEADLINE = 4000
 BAD: dict[str, Behaviour] = {

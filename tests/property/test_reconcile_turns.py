@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation, observe
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observe import observe
 from tonnage.reconcile.plan import make_plan
 from tonnage.reconcile.scheduling.admission import Admission
 

@@ -38,7 +38,7 @@ from tests.simulator.scenarios import (
 )
 from tests.support.synthetic_day import SyntheticDay
 from tonnage.controller.fleet_state import FleetState
-from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.scheduling import place, retain
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 

@@ -27,8 +27,8 @@ from tonnage.api.inference import PlacementSpec
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import parse_duration, parse_spec
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PODS
-from tonnage.reconcile.children import ChildDeployment, read_deployment
-from tonnage.reconcile.scheduling.migration import Migration, MigrationReason
+from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
+from tonnage.reconcile.observation.migration import Migration, MigrationReason
 from tonnage.reconcile.scheduling.migration_lock import is_under_way
 
 

@@ -29,7 +29,7 @@ from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.demand.signals import MeasuredLoad
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.findings import format_time
 from tonnage.telemetry.load import LoadQuery
 
 EVICTION_SECONDS: Final = 300.0

@@ -8,7 +8,7 @@ from tests.support.controllers import crashing, loading, ready
 from tests.support.fake_clock import FakeClock
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.findings import format_time
 
 _OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "

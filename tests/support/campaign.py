@@ -34,7 +34,7 @@ from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.scheduling.digests import placement_digest
+from tonnage.reconcile.observation.digests import placement_digest
 
 NAME: Final = "llama"
 FLEET: Final = (MI300X, H100, {**L40S, "gpusPerNode": 8})

@@ -49,14 +49,14 @@ from tonnage.kube.rights import Right
 from tonnage.manager.scope import WATCHED, select_labels_of
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.calibration.registry import InMemoryCorrections
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.priority import Priorities, read_classes
 from tonnage.reconcile.observe import MeasureLoad, Sources
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.reconciler import Reconciler
+from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-from tonnage.reconcile.scheduling.priority import Priorities, read_classes
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod

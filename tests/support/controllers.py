@@ -14,7 +14,7 @@ from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import digest
+from tonnage.reconcile.observation.digests import digest
 
 Behaviour = Callable[[Object], Object]
 """From a pod that is bound to a node to the status that its kubelet gives it next."""

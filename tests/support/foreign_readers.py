@@ -330,10 +330,10 @@ READERS: Mapping[str, Reader] = {
     "a Pod": Reader(_object(_pod), (), (POD,)),
     "an object that a watch tells of": Reader(_object(_keys), (), (DEPLOYMENT, POD)),
     "an annotation of a place": Reader(
-        _text(_annotation("placement")), ("reconcile/children.py",), (PLACE,)
+        _text(_annotation("placement")), ("reconcile/observation/children.py",), (PLACE,)
     ),
     "an annotation of a move": Reader(
-        _text(_annotation("moved")), ("reconcile/scheduling/migration.py",), (MOVE,)
+        _text(_annotation("moved")), ("reconcile/observation/migration.py",), (MOVE,)
     ),
     "a file for the command line": Reader(
         _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)

@@ -31,9 +31,9 @@ from tonnage.manager.scope import WATCHED
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile import actions, execute, planner, reconciler
 from tonnage.reconcile.actions import Action, Apply, Delete
-from tonnage.reconcile.children import read_child
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.reconcile.observation.children import read_child
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.rollout import placements
 from tonnage.reconcile.rollout.drain import Drain

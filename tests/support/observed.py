@@ -6,7 +6,7 @@ from typing import Any
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.observation import Observation
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.observation.priority import Precedence
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tonnage.fleet.model import Reservation
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.observation.priority import Precedence
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLAS
 from tonnage.kube.protocol import KubeApi, Object
 from tonnage.manager.scope import Scope
 from tonnage.manager.work import LoopDependencies, Work
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
-from tonnage.reconcile.integrations.model_source import HubLookup
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.model_source import HubLookup
+from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observe import Measure, Sources
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.reconciler import Reconciler
+from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-from tonnage.reconcile.scheduling.priority import Priorities
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import measure_load

@@ -25,11 +25,11 @@ from tonnage.kube.protocol import ApiError, Object
 from tonnage.placement.filters.screening import check_accelerators, check_allowed_rules
 from tonnage.placement.load import Demanded
 from tonnage.reconcile.actions import Delete
-from tonnage.reconcile.autoscaling.by_load import ByLoad
-from tonnage.reconcile.children import is_controlled_by
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.ready_plan import read_last_ready
-from tonnage.reconcile.scheduling.priority import UnknownPriorityClass
+from tonnage.reconcile.autoscaling import ByLoad
+from tonnage.reconcile.observation.children import is_controlled_by
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.priority import UnknownPriorityClass
+from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.workloads.pod.template import check_template
 
 

@@ -1,13 +1,12 @@
 """The actions of a plan. Each is idempotent and may be the last one before a crash."""
 
-import json
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.protocol import Kind, Object
-from tonnage.reconcile.children import Child
+from tonnage.reconcile.observation.children import Child
+from tonnage.reconcile.observation.digests import digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,6 @@ Action = Apply | Delete | Scale
 
 Stamped = NewType("Stamped", Object)
 """A child as it is applied: rendered, with the digest that later reveals a change."""
-
-
-def digest(value: object) -> str:
-    """A short, stable digest of JSON data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[Apply, ...]:

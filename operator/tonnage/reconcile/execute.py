@@ -25,13 +25,13 @@ from tonnage.kube.protocol import (
 )
 from tonnage.reconcile.accept import Refused, may_serve, refuse_child, refuse_name, was_taken
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid
-from tonnage.reconcile.children import Child, is_controlled_by
-from tonnage.reconcile.integrations.optional_child import (
+from tonnage.reconcile.observation.children import Child, is_controlled_by
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional_child import (
     TOLERATED,
     OptionalChildError,
     describe_error,
 )
-from tonnage.reconcile.observe import Observation
 
 
 class WrittenObjects(Protocol):

@@ -6,18 +6,14 @@ ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import cached_property
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
-from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
-from tonnage.api.status import PlacementStatus, reported_status
-from tonnage.api.workload import Context
-from tonnage.checkpoint.lookup import ModelAnswer
+from tonnage.api.shard import Shard, shard_of
+from tonnage.api.status import reported_status
 from tonnage.demand.signals import LoadSample, MeasuredLoad
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
 from tonnage.kube.protocol import (
@@ -28,7 +24,8 @@ from tonnage.kube.protocol import (
     Object,
 )
 from tonnage.kube.rights import Right
-from tonnage.reconcile.children import (
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import (
     Child,
     ChildDeployment,
     ChildPod,
@@ -38,17 +35,16 @@ from tonnage.reconcile.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.integrations.inference_pool import find_pool
-from tonnage.reconcile.integrations.long_endpoint import is_listed, read_context
-from tonnage.reconcile.integrations.model_source import HubLookup, read_model
-from tonnage.reconcile.integrations.optional_child import OptionalChildError
-from tonnage.reconcile.key import Key
-from tonnage.reconcile.rollout.failures import needs_log
-from tonnage.reconcile.rollout.ready_plan import needs_revisions
-from tonnage.reconcile.scheduling.admission import Precedence
-from tonnage.reconcile.scheduling.digests import digests_of_choice
-from tonnage.reconcile.scheduling.priority import FindPriority, UnknownPriorityClass, same_for_all
-from tonnage.reconcile.status.previous import read_placements
+from tonnage.reconcile.observation.failures import needs_log
+from tonnage.reconcile.observation.inference_pool import find_pool
+from tonnage.reconcile.observation.long_endpoint import is_listed, read_context
+from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.priority import (
+    FindPriority,
+    same_for_all,
+)
+from tonnage.reconcile.observation.ready_plan import needs_revisions
 from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
@@ -72,75 +68,6 @@ async def measure_nothing(key: Key, pods: list[ServingPod]) -> Mapping[str, Meas
 
 MeasureLoad = Callable[[LoadQuery], Awaitable[MeasuredLoad | None]]
 """Measures the load on the replicas; None means no opinion."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One InferenceDeployment and all that exists of it.
-
-    `spec` and `model` are the values that were read, or the reason why they are missing. `logs`
-    maps each failed container's pod to the end of its log. `measured` maps each placement to the
-    smallest KV cache that vLLM measured in its ready pods; a placement without a measurement is
-    missing. `service` covers all placements, `placement_services` one placement each. `priority` is
-    the priority of the object's pods. `inference_pool` is the InferencePool, or why it cannot be
-    read, where there is or may be one. `queue` is the Kueue queue that the object's label names.
-    `revisions` are the ReplicaSets of its Deployments, read only to search them for the template
-    that served last. `load` is a sample of the load, None where the spec follows no load or none is
-    measured. `declared` is the whole spec where long requests have an endpoint of their own; `spec`
-    is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
-    any owner. `marked` is the context that the object's own label names, `shard` the shard that it
-    belongs to.
-    """
-
-    key: Key
-    uid: str
-    resource_version: str
-    generation: int
-    created: datetime
-    spec: InferenceDeploymentSpec | InvalidSpecError
-    model: ModelAnswer | None
-    previous_status: dict[str, Any]
-    deployments: tuple[ChildDeployment, ...] = ()
-    service: Child | None = None
-    placement_services: tuple[Child, ...] = ()
-    inference_pool: Child | OptionalChildError | None = None
-    pods: tuple[ChildPod, ...] = ()
-    revisions: tuple[Object, ...] = ()
-    logs: dict[str, str] = field(default_factory=dict)
-    measured: Mapping[str, MeasuredCache] = field(default_factory=dict)
-    load: LoadSample | None = None
-    priority: int | UnknownPriorityClass = 0
-    queue: str | None = None
-    declared: InferenceDeploymentSpec | None = None
-    long_endpoint: Child | None = None
-    marked: Context | None = None
-    shard: Shard = UNNAMED_SHARD
-
-    @property
-    def context(self) -> Context | None:
-        """Which requests the object's own replicas serve; None means all."""
-        return self.marked if self.declared is None else Context.SHORT
-
-    @cached_property
-    def choice_digests(self) -> tuple[str, ...]:
-        """What the placement is chosen for, by `digests_of_choice`; empty for an invalid spec."""
-        return () if isinstance(self.spec, InvalidSpecError) else digests_of_choice(self.spec)
-
-    @cached_property
-    def reported_placements(self) -> tuple[PlacementStatus, ...]:
-        """The placements of the previous status."""
-        return tuple(read_placements(self.previous_status))
-
-    @property
-    def precedence(self) -> Precedence:
-        """Its place among the objects that wait for GPUs."""
-        priority = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
-        return Precedence(priority, self.created, self.key)
-
-    @property
-    def owner(self) -> tuple[str, str]:
-        """Namespace and name, as fleet and placement use them."""
-        return (self.key.namespace, self.key.name)
 
 
 class ObjectCache(Protocol):

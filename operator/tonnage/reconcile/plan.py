@@ -21,24 +21,19 @@ from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
 from tonnage.reconcile.actions import Action, apply_if_changed
-from tonnage.reconcile.approval.state import ApprovalState, settle, terms_of
-from tonnage.reconcile.autoscaling.by_load import (
-    Taken,
-    follow_load,
-    scaling_before,
-    scaling_status,
-    taken_by,
-)
-from tonnage.reconcile.autoscaling.pending_scale import scale_in_force
-from tonnage.reconcile.context import Dependencies, ReconcileContext, owner_of
+from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
 from tonnage.reconcile.integrations.gateway import GatewayPlan, plan_gateway, plan_without_pool
-from tonnage.reconcile.integrations.optional_child import OptionalChildError
 from tonnage.reconcile.key import Requeue
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.attempts import attempts_now
+from tonnage.reconcile.observation.attempts import attempts_now
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.previous import read_remembered
+from tonnage.reconcile.observation.serving import newest, serving_deployment
+from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of
 from tonnage.reconcile.rollout.drain import shift_replicas
-from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, make_service, roll_out
+from tonnage.reconcile.rollout.pending_scale import scale_in_force
+from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
 from tonnage.reconcile.rollout.review import review
 from tonnage.reconcile.rollout.rollback import (
     Rollback,
@@ -46,9 +41,10 @@ from tonnage.reconcile.rollout.rollback import (
     find_rollback_of_running,
     pause_rollout,
 )
-from tonnage.reconcile.rollout.serving import newest, serving_deployment
+from tonnage.reconcile.rollout.services import make_service
 from tonnage.reconcile.rollout.strategy import is_carried_out, render
 from tonnage.reconcile.scheduling.admission import UNCONTESTED, Admission
+from tonnage.reconcile.scheduling.context import Dependencies, ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.migration_lock import (
     MigrationCandidate,
     candidate_of,
@@ -64,7 +60,7 @@ from tonnage.reconcile.scheduling.outcome import (
 )
 from tonnage.reconcile.scheduling.reservations import reserve_all
 from tonnage.reconcile.scheduling.retain import waits_to_return
-from tonnage.reconcile.status.previous import read_remembered
+from tonnage.reconcile.status.scaling import Taken, scaling_before, scaling_status, taken_by
 from tonnage.reconcile.status.status import make_status
 from tonnage.reconcile.status.status_input import StatusInput
 

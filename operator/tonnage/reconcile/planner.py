@@ -10,14 +10,14 @@ from tonnage.fit.calibration.corrections import KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.rebuild import ReservationStore, rebuild_state
-from tonnage.reconcile.scheduling.admission import Admission, Precedence
+from tonnage.reconcile.scheduling.admission import Admission
+from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-from tonnage.reconcile.scheduling.priority import PriorityClasses
 
 
 class SharedFleet(ReservationStore, Protocol):

@@ -7,13 +7,13 @@ from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence, read_claims
+from tonnage.reconcile.observation.children import parse_time
+from tonnage.reconcile.observation.previous import read_time
+from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
+from tonnage.reconcile.scheduling.admission import read_claims
 from tonnage.reconcile.scheduling.migration_lock import MigrationCandidate, MigrationLock
-from tonnage.reconcile.scheduling.priority import PriorityClasses
 from tonnage.reconcile.scheduling.reservations import read_reservations
-from tonnage.reconcile.scheduling.retain import read_time
 
 
 class ReservationStore(Protocol):

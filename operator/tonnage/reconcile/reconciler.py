@@ -12,7 +12,8 @@ from tonnage.kube.rights import Right
 from tonnage.reconcile.calibration.registry import CorrectionRegistry, InMemoryCorrections
 from tonnage.reconcile.execute import Writer, execute, execute_optional
 from tonnage.reconcile.key import Key, Requeue
-from tonnage.reconcile.observe import Observation, Sources, observe, observe_object
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observe import Sources, observe, observe_object
 from tonnage.reconcile.plan import (
     Plan,
     plan_refusal,

@@ -9,8 +9,8 @@ from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.reconcile.execute import Writer
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.scheduling.migration import MigrationReason
+from tonnage.reconcile.observation.migration import MigrationReason
+from tonnage.reconcile.observation.observation import Observation
 
 _EVENT_TYPES: Final = (
     ConditionType.ACCEPTED,

@@ -13,7 +13,7 @@ from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.observation.priority import Precedence
 
 CATALOG = load_catalog()
 LLAMA, GEMMA = Key("chat", "llama"), Key("chat", "gemma")

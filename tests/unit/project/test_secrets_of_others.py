@@ -17,16 +17,16 @@ from tonnage.kube.kinds import EVENTS
 from tonnage.kube.responses import parse_error
 from tonnage.kube.rights import Right
 from tonnage.kube.throttle import TokenBucket
-from tonnage.reconcile.children import (
+from tonnage.reconcile.observation.children import (
     ChildDeployment,
     ChildPod,
     ContainerEnd,
     read_deployment,
     secret_values,
 )
-from tonnage.reconcile.rollout.failures import find_failure, find_refusal
+from tonnage.reconcile.observation.failures import find_failure, find_refusal
+from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.status.conditions import make_conditions
-from tonnage.reconcile.status.findings import Finding
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 URL, CLEAN = "https://robot:swordfish@registry.corp/x", "https://***@registry.corp/x"

@@ -8,8 +8,9 @@ import pytest
 
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile.actions import Apply, apply_if_changed, digest, stamped
-from tonnage.reconcile.children import read_child
+from tonnage.reconcile.actions import Apply, apply_if_changed, stamped
+from tonnage.reconcile.observation.children import read_child
+from tonnage.reconcile.observation.digests import digest
 
 RENDERED: dict[str, Any] = {
     "metadata": {"name": "llama", "namespace": "chat", "labels": {"app": "vllm"}},

@@ -11,7 +11,7 @@ from e2e.recordings.restore import CHILD_MANAGER, rendered_digest
 from tests.support.recordings import RECORDINGS, load_recording
 from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED, LABEL_OWNER
 from tonnage.api.parse import parse_spec
-from tonnage.reconcile.scheduling.digests import placement_digest
+from tonnage.reconcile.observation.digests import placement_digest
 
 PLACED_FOR = {
     "adjusted": "8718d291a2fa0c69",

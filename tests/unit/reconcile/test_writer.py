@@ -9,9 +9,9 @@ from tests.support.fake_api import FakeApi
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import ConflictError, Kind, Object
-from tonnage.reconcile.children import read_child
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import read_child
 
 
 def deployment(**metadata: object) -> Object:

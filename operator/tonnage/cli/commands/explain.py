@@ -33,8 +33,8 @@ from tonnage.cli.spec_change import KIND_WORDS
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import build_pools
 from tonnage.kube.protocol import ClusterReader
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.scheduling.context import Dependencies
 
 _CHILD_KINDS: Final = {
     "deploy": "Deployment",

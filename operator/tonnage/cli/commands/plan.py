@@ -40,8 +40,8 @@ from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, ma
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.batches.assignment import Assignment
-from tonnage.reconcile.context import Dependencies
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.scheduling.context import Dependencies
 
 _Answer = tuple[list[Planned], Assignment | None]
 """The plans, and with --optimize the joint assignment of all objects."""

@@ -11,7 +11,7 @@ from tonnage.api.conditions import ConditionType, Reason
 from tonnage.cli.errors import ExitCode
 from tonnage.cli.output import make_console
 from tonnage.cli.spec_change import GITOPS, LiveObject, add_object_arguments, change_spec
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.findings import format_time
 
 _EPILOG: Final = f"""\
 spec.rollout.restartedAt holds the time of the restart. A restart does not change the plan and needs

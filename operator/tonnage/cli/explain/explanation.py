@@ -10,8 +10,8 @@ from tonnage.api.status import PlacementStatus
 from tonnage.cli.plan.planning import Planned
 from tonnage.cli.pools_view import pool_data
 from tonnage.fleet.model import Pool
-from tonnage.reconcile.children import ChildPod
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.children import ChildPod
+from tonnage.reconcile.observation.findings import format_time
 
 
 @dataclass(frozen=True, slots=True)

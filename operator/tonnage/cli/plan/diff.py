@@ -20,8 +20,8 @@ from tonnage.cli.output import NoAliases
 from tonnage.cli.plan.planning import Planned, without_owner
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Scale
-from tonnage.reconcile.children import Child
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import Child
+from tonnage.reconcile.observation.observation import Observation
 
 _PLACEMENT_FIELDS: Final = (
     "name",

@@ -11,11 +11,11 @@ from tonnage.cli.sources.dump import Dump
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import apply_if_changed, stamped
-from tonnage.reconcile.children import Child, is_controlled_by
-from tonnage.reconcile.context import owner_of
-from tonnage.reconcile.integrations.model_source import HubLookup
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import Child, is_controlled_by
+from tonnage.reconcile.observation.model_source import HubLookup
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.workloads.long_endpoint import render_long_endpoint
 from tonnage.workloads.names import long_endpoint_name
 

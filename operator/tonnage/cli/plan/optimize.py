@@ -21,7 +21,7 @@ from tonnage.placement.messages import format_count
 from tonnage.placement.model import Option, Request
 from tonnage.placement.pricing import format_money
 from tonnage.reconcile.accept import Accepted, accept
-from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.scheduling.context import Dependencies
 
 
 def optimise(

@@ -18,15 +18,16 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ClusterReader, Object
-from tonnage.reconcile.context import Dependencies
 from tonnage.reconcile.execute import find_name_conflict
-from tonnage.reconcile.integrations.model_source import HubLookup, read_model
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation, Sources, observe
+from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.priority import UnknownPriorityClass, read_classes
+from tonnage.reconcile.observe import Sources, observe
 from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-from tonnage.reconcile.scheduling.priority import UnknownPriorityClass, read_classes
 from tonnage.reconcile.scheduling.reservations import reserve_for
 
 

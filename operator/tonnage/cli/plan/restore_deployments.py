@@ -22,9 +22,9 @@ from tonnage.engines.inputs import SurgeMode
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
-from tonnage.reconcile.children import Child, ChildDeployment, ChildPod
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.scheduling.digests import placement_digest
+from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observation.digests import placement_digest
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.status.status import SPREAD
 from tonnage.workloads.deployment import render_strategy
 from tonnage.workloads.names import deployment_name

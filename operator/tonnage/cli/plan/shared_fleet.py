@@ -6,7 +6,7 @@ from tonnage.controller.waiting_queue import WaitingQueue
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.observation.priority import Precedence
 
 
 class DumpedFleet:

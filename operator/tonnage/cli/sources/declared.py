@@ -9,8 +9,8 @@ from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
-from tonnage.reconcile.children import parse_time
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import parse_time
 
 # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -19,9 +19,14 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import ClusterReader, Kind, NotFoundError, Object
-from tonnage.reconcile.children import is_controlled_by, read_child, read_deployment, read_pods
-from tonnage.reconcile.scheduling.priority import read_classes
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.children import (
+    is_controlled_by,
+    read_child,
+    read_deployment,
+    read_pods,
+)
+from tonnage.reconcile.observation.findings import format_time
+from tonnage.reconcile.observation.priority import read_classes
 
 _CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass"})
 _CHILDREN = {

@@ -17,7 +17,7 @@ from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.integrations.model_source import HubLookup
+from tonnage.reconcile.observation.model_source import HubLookup
 
 _VARIABLE: Final = "HF_ENDPOINT"
 

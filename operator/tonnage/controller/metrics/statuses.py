@@ -16,7 +16,7 @@ from tonnage.api.conditions import Condition, ConditionType, Reason
 from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus, PlacementStatus
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.retain import read_time
+from tonnage.reconcile.observation.previous import read_time
 
 Sum = Literal[
     "inferencedeployments",

@@ -24,9 +24,9 @@ from tonnage.placement.messages import format_gib
 from tonnage.placement.model import Option
 from tonnage.placement.oom_fallback.next_start import missed_kv_bytes
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.status.findings import Finding
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.workloads.names import placement_name
 

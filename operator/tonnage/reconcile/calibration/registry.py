@@ -18,7 +18,7 @@ from tonnage.fit.calibration.corrections import (
 )
 from tonnage.fit.options import engine_options
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment
 
 
 class CorrectionRegistry(Protocol):

@@ -1,1 +1,1 @@
-"""Objects of other projects, and optional objects: gateways, endpoints, pools, model sources."""
+"""Objects next to the replicas: InferencePools, endpoints for long requests, AcceleratorPools."""

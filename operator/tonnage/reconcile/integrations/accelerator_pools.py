@@ -32,9 +32,9 @@ from tonnage.kube.protocol import (
     Selection,
 )
 from tonnage.reconcile.actions import apply_if_changed, stamped
-from tonnage.reconcile.children import read_child
+from tonnage.reconcile.observation.children import read_child
+from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.status.conditions import make_conditions
-from tonnage.reconcile.status.findings import Finding
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.accept import Refused
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
-from tonnage.reconcile.children import Child, is_controlled_by
-from tonnage.reconcile.context import owner_of
-from tonnage.reconcile.integrations.long_endpoint import is_listed, read_endpoints
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import Child, is_controlled_by
+from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.long_endpoint import is_listed, read_endpoints
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import Unobserved
+from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.reconcile.status.conditions import own_findings
-from tonnage.reconcile.status.findings import Finding
-from tonnage.reconcile.status.previous import Unobserved
 from tonnage.reconcile.status.status_input import EndpointFindings, StatusInput
 from tonnage.workloads.long_endpoint import render_long_endpoint
 from tonnage.workloads.names import long_endpoint_name, service_name

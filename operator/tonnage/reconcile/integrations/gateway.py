@@ -16,18 +16,15 @@ from tonnage.engines.inputs import Owner
 from tonnage.kube.kinds import INFERENCE_POOLS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
-from tonnage.reconcile.children import Child
-from tonnage.reconcile.integrations.inference_pool import annotate_service, requested_pool
-from tonnage.reconcile.integrations.optional_child import OptionalChildError
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.status.findings import Finding
-from tonnage.reconcile.status.previous import read_finding
+from tonnage.reconcile.observation.children import Child
+from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.inference_pool import requested_pool
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.previous import read_finding
 from tonnage.workloads.inference_pool import render_inference_pool
-from tonnage.workloads.names import inference_pool_name
 
 _KIND: Final = ConditionType.INFERENCE_POOL_APPLIED
-
-_NO_OWNED_POOL: Final = (Reason.NAME_CONFLICT, Reason.KIND_MISSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +64,6 @@ def plan_without_pool(error: OptionalChildError) -> GatewayPlan:
     return GatewayPlan(
         finding=Finding(_KIND, holds, error.reason, error.message), again_seconds=seconds
     )
-
-
-def mark_service(service: Object, observation: Observation) -> Object:
-    """Mark the Service while the spec asks for a pool, or one may still exist."""
-    live = observation.inference_pool
-    none_owned = isinstance(live, OptionalChildError) and live.reason in _NO_OWNED_POOL
-    if requested_pool(observation.spec) is None and (live is None or none_owned):
-        return service
-    return annotate_service(service, inference_pool_name(observation.key.name))
 
 
 def _apply(owner: Owner, wanted: InferencePoolSpec, live: Child | None) -> GatewayPlan:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Delete, Scale
-from tonnage.reconcile.children import ChildDeployment
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.scheduling.reservations import reserve_for
 
 

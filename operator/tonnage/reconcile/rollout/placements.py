@@ -6,25 +6,26 @@ placement, and the others go on serving.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Delete, Scale, Stamped, apply_if_changed, stamped
-from tonnage.reconcile.approval.state import ApprovalState
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.context import ReconcileContext, owner_of
-from tonnage.reconcile.integrations.gateway import mark_service
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.rollout.approval.state import ApprovalState
 from tonnage.reconcile.rollout.drain import shift_replicas
+from tonnage.reconcile.rollout.services import (
+    make_service,
+    render_services,
+    sync_services,
+)
 from tonnage.reconcile.rollout.strategy import find_deployment, render
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.metadata import SECONDARY
 from tonnage.workloads.names import placement_name
-from tonnage.workloads.service import render_placement_service, render_service
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def roll_out(
     targets = [each.target for each in secondary]
     drain = shift_replicas(observation.key, others, target, placed.wanted, targets)
     service = make_service(observation)
-    services = _render_services(observation, placed)
+    services = render_services(observation, placed)
     return PlacementChildren(
         target=target,
         secondary=secondary,
@@ -83,7 +84,7 @@ def roll_out(
             # First, since nodes, images and weights take longest.
             *_order_actions(apply_actions, secondary),
             *apply_if_changed(SERVICES, service, observation.service),
-            *_sync_services(observation, services),
+            *sync_services(observation, services),
             *drain.actions,
         ),
         reservations=(
@@ -97,11 +98,6 @@ def roll_out(
             *(each.child for each in secondary),
         ),
     )
-
-
-def make_service(observation: Observation) -> Stamped:
-    """The Service over the replicas of all placements, as it is applied."""
-    return stamped(mark_service(render_service(owner_of(observation)), observation))
 
 
 def inspect_secondary(
@@ -151,26 +147,6 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
         gpus_per_replica=placed.option.parallelism.gpus,
         replicas=placed.granted,
     )
-
-
-def _render_services(observation: Observation, placed: Scheduled) -> tuple[Stamped, ...]:
-    """A Service for each placement, where there are several, as they are applied."""
-    owner = owner_of(observation)
-    options = [placed.option, *(share.option for share in placed.secondary)]
-    if not placed.secondary:
-        return ()
-    return tuple(
-        stamped(render_placement_service(owner, placement_name(option))) for option in options
-    )
-
-
-def _sync_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iterator[Action]:
-    """Make the Services of placements match the wanted ones."""
-    live = {child.name: child for child in observation.placement_services}
-    for service in wanted:
-        yield from apply_if_changed(SERVICES, service, live.pop(service["metadata"]["name"], None))
-    for child in live.values():
-        yield Delete(SERVICES, observation.key.namespace, child)
 
 
 def _carry_out(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.approval.state import terms_of
 from tonnage.reconcile.calibration.measurement import (
     CorrectionSource,
     Reading,
@@ -14,11 +13,17 @@ from tonnage.reconcile.calibration.measurement import (
     make_corrections,
     take_reading,
 )
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.context import ReconcileContext
-from tonnage.reconcile.rollout.attempts import Attempts, circumstances_of, failed_plan, find_fault
+from tonnage.reconcile.observation.attempts import (
+    Attempts,
+    circumstances_of,
+    failed_plan,
+    find_fault,
+)
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.rollout.approval.state import terms_of
 from tonnage.reconcile.rollout.placements import PlacementChildren, image_of
-from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.telemetry.startup_log import read_shortfall
 

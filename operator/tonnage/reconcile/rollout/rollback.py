@@ -15,15 +15,15 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Scale, stamped
-from tonnage.reconcile.approval.state import terms_in_force
-from tonnage.reconcile.autoscaling.pending_scale import subtract_secondary
-from tonnage.reconcile.children import TEMPLATE_LABEL, ChildDeployment
-from tonnage.reconcile.context import ReconcileContext
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.rollout.plan_terms import Terms
-from tonnage.reconcile.rollout.ready_plan import find_revision, is_running
-from tonnage.reconcile.rollout.serving import newest
+from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.ready_plan import find_revision, is_running
+from tonnage.reconcile.observation.serving import newest
+from tonnage.reconcile.rollout.approval.state import terms_in_force
+from tonnage.reconcile.rollout.pending_scale import subtract_secondary
 from tonnage.reconcile.rollout.strategy import find_deployment
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.metadata import own_labels
 

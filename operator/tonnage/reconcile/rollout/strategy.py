@@ -13,13 +13,12 @@ from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import digest
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.context import ReconcileContext, owner_of
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.scheduling.migration import with_migration
+from tonnage.reconcile.observation.children import ChildDeployment, find_scheduled_pods
+from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.migration import with_migration
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
-from tonnage.reconcile.scheduling.retain import find_scheduled_pods
 from tonnage.workloads.deployment import render_deployment, render_strategy
 
 

@@ -8,7 +8,6 @@ may take at once what the earlier ones cannot use (a block too small for them).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
@@ -18,31 +17,11 @@ from tonnage.fleet.occupancy import pack_nodes
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.usage.reservations import largest_first
 from tonnage.placement.reasons import RejectedReason
-from tonnage.reconcile.key import Key
 
 LACKS_CAPACITY: Final = frozenset(
     {RejectedReason.INSUFFICIENT_GPUS, RejectedReason.NO_USABLE_NODES}
 )
 """Reasons that free GPUs remove: the pool could run the replicas otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Precedence:
-    """An object's place among those that wait: sorted, the first one goes first.
-
-    `priority` is the value of its PriorityClass, `created` its creationTimestamp.
-    """
-
-    priority: int
-    created: datetime
-    key: Key
-
-    def __lt__(self, other: "Precedence") -> bool:
-        """Whether it goes before the other."""
-        return self._order() < other._order()
-
-    def _order(self) -> tuple[int, datetime, Key]:
-        return (-self.priority, self.created, self.key)
 
 
 @dataclass(frozen=True, slots=True)

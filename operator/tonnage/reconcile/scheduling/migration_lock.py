@@ -11,9 +11,9 @@ from datetime import datetime
 
 from tonnage.fleet.model import Pool, Reservation
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.children import ChildDeployment, read_deployment
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.scheduling.admission import Precedence
+from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
+from tonnage.reconcile.observation.priority import Precedence
 from tonnage.reconcile.scheduling.reservations import owner_name
 from tonnage.reconcile.scheduling.retain import PlannedMigration
 

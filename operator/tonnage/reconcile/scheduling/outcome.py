@@ -10,10 +10,10 @@ from tonnage.fleet.model import Reservation
 from tonnage.placement.messages import format_count, format_parallelism
 from tonnage.placement.model import Decision, Option
 from tonnage.placement.spread import Share, missing_work, work_of
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.observe import Observation
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.migration import Migration
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import LACKS_CAPACITY
-from tonnage.reconcile.scheduling.migration import Migration
 from tonnage.reconcile.scheduling.retain import PlannedMigration
 from tonnage.workloads.names import placement_name
 

@@ -24,19 +24,18 @@ from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
 from tonnage.reconcile.calibration.registry import known_when_placed
-from tonnage.reconcile.children import ChildDeployment, ChildPod
-from tonnage.reconcile.context import ReconcileContext
-from tonnage.reconcile.rollout.attempts import starts_without_memory
-from tonnage.reconcile.rollout.serving import (
+from tonnage.reconcile.observation.attempts import starts_without_memory
+from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.migration import Migration
+from tonnage.reconcile.observation.serving import (
     find_secondary_deployments,
     pool_now,
     serving_deployment,
 )
-from tonnage.reconcile.scheduling.migration import Migration
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,
-    find_scheduled_pods,
     make_fallback_migration,
     plan_migration,
     short_since,

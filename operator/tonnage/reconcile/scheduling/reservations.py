@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.children import ChildDeployment, read_deployment
+from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
 
 
 def reserve_for(owner: tuple[str, str], deployment: ChildDeployment) -> Reservation:

@@ -23,9 +23,10 @@ from tonnage.api.status import RebalanceStatus
 from tonnage.fleet.model import Reservation
 from tonnage.placement.model import Decision, Option, Verdict
 from tonnage.placement.pricing import format_money
-from tonnage.reconcile.children import ChildDeployment, ChildPod, parse_time
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.scheduling.migration import Migration, MigrationReason
+from tonnage.reconcile.observation.children import ChildDeployment, parse_time
+from tonnage.reconcile.observation.migration import Migration, MigrationReason
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import read_time
 
 _LONGEST_WAIT_SECONDS: Final = 100 * 365 * 24 * 3600.0
 """A longer duration counts as never; `datetime` ends before the longest one."""
@@ -109,11 +110,6 @@ def make_fallback_migration(
 def wait_of(duration: str) -> timedelta:
     """Parse a duration of the spec into one that can be added to a time."""
     return timedelta(seconds=min(parse_duration(duration), _LONGEST_WAIT_SECONDS))
-
-
-def find_scheduled_pods(pods: Iterable[ChildPod], placement: str) -> list[ChildPod]:
-    """Pods of the placement that hold GPUs of a node and are not being deleted."""
-    return [pod for pod in pods if pod.placement == placement and pod.node and not pod.deleting]
 
 
 def short_since(observation: Observation, current: ChildDeployment, now: datetime) -> datetime:
@@ -210,15 +206,6 @@ def _read_since(observation: Observation, pool: str, reason: MigrationReason) ->
     if previous is None or (previous.pool, previous.reason) != (pool, reason.value):
         return None
     return read_time(previous.since)
-
-
-def read_time(text: str) -> datetime | None:
-    """A time of the object's own status; an unreadable one counts as absent."""
-    try:
-        time = parse_time(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo is not None else None
 
 
 def _read_rebalance(raw: Mapping[str, Any] | None) -> RebalanceStatus | None:

@@ -14,7 +14,7 @@ from tonnage.api.inference import PlacementSpec, SpreadPolicy
 from tonnage.placement.model import Decision, Option, RunningSecondary, Verdict
 from tonnage.placement.scoring.ranking import preference
 from tonnage.placement.spread import Share, SpreadLimits, split_over
-from tonnage.reconcile.children import ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.workloads.names import secondary_placement_name
 
 _LEAST_REPLICAS: Final = 1

@@ -13,13 +13,14 @@ from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
 from tonnage.placement.messages import GIB, format_parallelism
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.approval.proposal import Proposal
-from tonnage.reconcile.autoscaling.by_load import find_scaling
 from tonnage.reconcile.calibration.measurement import find_accuracy
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.failures import PodFailure
+from tonnage.reconcile.observation.failures import PodFailure
+from tonnage.reconcile.observation.findings import Finding, format_time
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_finding
+from tonnage.reconcile.observation.serving import failure_to_serve
+from tonnage.reconcile.rollout.approval.proposal import Proposal
 from tonnage.reconcile.rollout.rollback import Rollback
-from tonnage.reconcile.rollout.serving import failure_to_serve
 from tonnage.reconcile.scheduling.outcome import (
     Pending,
     PendingApproval,
@@ -28,8 +29,7 @@ from tonnage.reconcile.scheduling.outcome import (
     format_shares,
     format_shortage,
 )
-from tonnage.reconcile.status.findings import Finding, format_time
-from tonnage.reconcile.status.previous import Remembered, Unobserved, read_finding
+from tonnage.reconcile.status.scaling import find_scaling
 from tonnage.reconcile.status.status_input import StatusInput
 from tonnage.workloads.names import placement_name
 

@@ -19,20 +19,20 @@ from tonnage.kube.rights import Right
 from tonnage.placement.messages import GIB, format_count, format_fit
 from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.approval.proposal import proposed_plan
 from tonnage.reconcile.calibration.measurement import measured_status
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.integrations.long_endpoint import read_endpoints
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.attempts import Attempts, read_attempts
+from tonnage.reconcile.observation.attempts import Attempts, read_attempts
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.findings import format_time
+from tonnage.reconcile.observation.long_endpoint import read_endpoints
+from tonnage.reconcile.observation.migration import MigrationReason
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_unobserved
+from tonnage.reconcile.rollout.approval.proposal import proposed_plan
 from tonnage.reconcile.rollout.placements import image_of
 from tonnage.reconcile.rollout.rollback import Rollback
-from tonnage.reconcile.scheduling.migration import MigrationReason
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.reconcile.scheduling.retain import format_return
 from tonnage.reconcile.status.conditions import all_findings, make_conditions
-from tonnage.reconcile.status.findings import format_time
-from tonnage.reconcile.status.previous import Remembered, Unobserved, read_unobserved
 from tonnage.reconcile.status.status_input import StatusInput
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.workloads.names import placement_name

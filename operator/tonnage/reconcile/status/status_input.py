@@ -6,15 +6,15 @@ from tonnage.api.scaling_status import ScalingStatus
 from tonnage.api.status import EndpointStatus
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.approval.state import NOT_ASKED, ApprovalState
 from tonnage.reconcile.calibration.measurement import Reading
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.observation.attempts import Attempts
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.previous import Remembered, Unobserved
+from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
 from tonnage.reconcile.rollout.placements import SecondaryPlacement
 from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
-from tonnage.reconcile.status.findings import Finding
-from tonnage.reconcile.status.previous import Remembered, Unobserved
 
 
 @dataclass(frozen=True, slots=True)

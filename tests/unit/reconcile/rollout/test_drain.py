@@ -10,8 +10,8 @@ from tests.support.controllers import loading, ready
 from tests.support.serving import served
 from tonnage.fit.model import Parallelism
 from tonnage.reconcile.actions import Delete, Scale
-from tonnage.reconcile.children import Child, ChildDeployment
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import Child, ChildDeployment
 from tonnage.reconcile.rollout.drain import shift_replicas
 
 KEY = Key("chat", "llama")

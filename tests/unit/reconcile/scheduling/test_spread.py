@@ -24,7 +24,7 @@ from tests.support.spreading import (
 from tonnage.api.names import ANNOTATION_PLACEMENT, LABEL_PLACEMENT
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES
-from tonnage.reconcile.children import read_deployments
+from tonnage.reconcile.observation.children import read_deployments
 from tonnage.reconcile.scheduling.admission import read_claims
 from tonnage.reconcile.scheduling.migration_lock import is_under_way
 

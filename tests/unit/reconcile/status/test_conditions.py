@@ -15,13 +15,13 @@ from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.children import Child, ChildDeployment, ChildPod, ContainerEnd
-from tonnage.reconcile.integrations.optional_child import OptionalChildError
+from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.previous import Unobserved
 from tonnage.reconcile.plan import Plan, with_optional_child_error
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable
 from tonnage.reconcile.status.conditions import all_findings, make_conditions
-from tonnage.reconcile.status.findings import Finding
-from tonnage.reconcile.status.previous import Unobserved
 from tonnage.reconcile.status.status_input import EndpointFindings, StatusInput
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

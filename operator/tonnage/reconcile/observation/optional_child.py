@@ -20,8 +20,8 @@ from tonnage.kube.protocol import (
     TransientError,
 )
 from tonnage.kube.rights import Right
-from tonnage.reconcile.children import Child, is_controlled_by, read_child
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import Child, is_controlled_by, read_child
 
 TOLERATED: Final = (ForbiddenError, InvalidError, KindMissingError, TransientError)
 """Errors that are reported and not raised. A conflict is raised, since a requeue resolves it."""

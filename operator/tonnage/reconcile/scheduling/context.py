@@ -12,8 +12,8 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.attempts import Attempts
+from tonnage.reconcile.observation.attempts import Attempts
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
 
 

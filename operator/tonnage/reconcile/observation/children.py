@@ -21,7 +21,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
-from tonnage.reconcile.scheduling.migration import Migration, read_migration
+from tonnage.reconcile.observation.migration import Migration, read_migration
 from tonnage.workloads.metadata import CORRECTION_BYTES, SECONDARY
 
 _ENDED: Final = ("Succeeded", "Failed")
@@ -337,3 +337,8 @@ def _read_end(terminated: Mapping[str, Any]) -> ContainerEnd:
         reason=terminated.get("reason", ""),
         message=terminated.get("message", ""),
     )
+
+
+def find_scheduled_pods(pods: Iterable[ChildPod], placement: str) -> list[ChildPod]:
+    """Pods of the placement that hold GPUs of a node and are not being deleted."""
+    return [pod for pod in pods if pod.placement == placement and pod.node and not pod.deleting]

@@ -13,13 +13,13 @@ from tonnage.api.names import (
 )
 from tonnage.fit.model import Parallelism
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
-from tonnage.reconcile.children import (
+from tonnage.reconcile.observation.children import (
     is_controlled_by,
     read_deployment,
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.rollout.failures import _ORDER, find_failure, needs_log
+from tonnage.reconcile.observation.failures import _ORDER, find_failure, needs_log
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.startup_log import _rules
 

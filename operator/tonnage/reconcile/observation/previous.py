@@ -9,13 +9,15 @@ must stay so.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from tonnage.api.conditions import Condition, ConditionType
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ReportedModel
 from tonnage.api.status import InferenceDeploymentStatus, PlacementStatus
-from tonnage.reconcile.status.findings import Finding
+from tonnage.reconcile.observation.children import parse_time
+from tonnage.reconcile.observation.findings import Finding
 
 Reported = TypeVar("Reported", bound=ReportedModel)
 
@@ -97,3 +99,12 @@ def _by_type(conditions: Iterable[Condition]) -> dict[ConditionType, Finding]:
     """The findings of condition types that this version knows."""
     known = (condition for condition in conditions if condition.type in list(ConditionType))
     return {ConditionType(condition.type): read_finding(condition.to_dict()) for condition in known}
+
+
+def read_time(text: str) -> datetime | None:
+    """A time of the object's own status; an unreadable one counts as absent."""
+    try:
+        time = parse_time(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None

@@ -7,7 +7,7 @@ from typing import Any
 from tonnage.api.names import VLLM_CONTAINER
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import digest
+from tonnage.reconcile.observation.digests import digest
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
 
 

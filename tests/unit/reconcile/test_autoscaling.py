@@ -12,9 +12,10 @@ from tests.support.controllers import ready, without_image
 from tests.support.replica_load import ReplicaLoad
 from tonnage.demand.signals import LoadSample
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
-from tonnage.reconcile.autoscaling.by_load import follow_load, scaling_status
+from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observe import observe
+from tonnage.reconcile.status.scaling import scaling_status
 
 LLAMA = Key("chat", "llama")
 INTERVAL = 15.0

@@ -7,10 +7,14 @@ from typing import Final
 from tonnage.api.conditions import Reason
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
-from tonnage.reconcile.children import ChildDeployment, ChildPod, secret_values
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.failures import PodFailure, find_failure, find_refusal
-from tonnage.reconcile.scheduling.retain import find_scheduled_pods
+from tonnage.reconcile.observation.children import (
+    ChildDeployment,
+    ChildPod,
+    find_scheduled_pods,
+    secret_values,
+)
+from tonnage.reconcile.observation.failures import PodFailure, find_failure, find_refusal
+from tonnage.reconcile.observation.observation import Observation
 
 _ON_THE_WAY: Final = (Reason.CONTAINERS_NOT_READY, Reason.UNSCHEDULABLE)
 """Reasons of a pod that has not started: it has no node yet, or a scheduling gate holds it."""

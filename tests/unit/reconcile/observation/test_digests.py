@@ -10,9 +10,9 @@ from tests.support.observed import observed
 from tests.support.placing import spec_of
 from tonnage.api.inference import Engine, VllmEngine
 from tonnage.fit.model import Parallelism
-from tonnage.reconcile.children import Child, ChildDeployment
-from tonnage.reconcile.rollout.serving import serving_deployment
-from tonnage.reconcile.scheduling.digests import digests_of_choice, placement_digest
+from tonnage.reconcile.observation.children import Child, ChildDeployment
+from tonnage.reconcile.observation.digests import digests_of_choice, placement_digest
+from tonnage.reconcile.observation.serving import serving_deployment
 
 SETTINGS = {
     "version": "v0.27.1",

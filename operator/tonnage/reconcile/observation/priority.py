@@ -13,8 +13,28 @@ from typing import Final
 
 from tonnage import delays
 from tonnage.kube.protocol import ForbiddenError, Object
+from tonnage.reconcile.key import Key
 
 _NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """An object's place among those that wait: sorted, the first one goes first.
+
+    `priority` is the value of its PriorityClass, `created` its creationTimestamp.
+    """
+
+    priority: int
+    created: datetime
+    key: Key
+
+    def __lt__(self, other: "Precedence") -> bool:
+        """Whether it goes before the other."""
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[int, datetime, Key]:
+        return (-self.priority, self.created, self.key)
 
 
 @dataclass(frozen=True, slots=True)

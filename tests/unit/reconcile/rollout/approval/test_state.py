@@ -15,7 +15,7 @@ from tonnage.checkpoint.facts import checkpoint_from_inline
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.fit.model import Parallelism
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
-from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.observation.plan_terms import Terms
 
 MINUTE = 60.0
 

@@ -11,7 +11,7 @@ from tonnage.api.names import LABEL_CONTEXT
 from tonnage.api.status import EndpointStatus
 from tonnage.api.workload import Context
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.status.previous import read_reported
+from tonnage.reconcile.observation.previous import read_reported
 
 
 def is_listed(status: Mapping[str, Any]) -> bool:

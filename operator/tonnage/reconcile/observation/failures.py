@@ -7,7 +7,7 @@ from typing import Final
 
 from tonnage.api.conditions import Reason
 from tonnage.api.text import redact
-from tonnage.reconcile.children import ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, ContainerEnd
 from tonnage.telemetry.startup_log import find_cause
 
 _IMAGE_REASONS: Final = frozenset(

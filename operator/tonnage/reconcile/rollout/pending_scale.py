@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Scale
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.context import ReconcileContext
-from tonnage.reconcile.rollout.serving import newest, pool_now
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.serving import newest, pool_now
+from tonnage.reconcile.scheduling.context import ReconcileContext
 
 
 def scale_in_force(context: ReconcileContext) -> Scale | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tonnage.api.names import ANNOTATION_MOVED
 from tonnage.api.text import truncate
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.status.findings import format_time
+from tonnage.reconcile.observation.findings import format_time
 
 _MAX_WHY_BYTES: Final = 300
 

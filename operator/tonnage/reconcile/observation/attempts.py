@@ -21,14 +21,14 @@ from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.model import Option
 from tonnage.placement.report import adjustments_status
-from tonnage.reconcile.actions import digest
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.plan_terms import Terms
-from tonnage.reconcile.rollout.ready_plan import read_last_ready
-from tonnage.reconcile.rollout.serving import failure_to_serve
-from tonnage.reconcile.status.findings import format_time
-from tonnage.reconcile.status.previous import read_reported
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.findings import format_time
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.previous import read_reported
+from tonnage.reconcile.observation.ready_plan import read_last_ready
+from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.telemetry.startup_log import read_shortfall
 
 _MAX_FAILED: Final = 16

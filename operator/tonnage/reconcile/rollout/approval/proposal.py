@@ -14,12 +14,12 @@ from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.placement.messages import format_count, format_parallelism
 from tonnage.placement.pricing import NO_PRICE, format_money
-from tonnage.reconcile.context import ReconcileContext
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observe import Observation
-from tonnage.reconcile.rollout.plan_terms import Terms
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.previous import read_reported
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
-from tonnage.reconcile.status.previous import read_reported
 
 _MODEL: Final = "the model"
 _MAX_WHY_BYTES: Final = 300

@@ -9,8 +9,8 @@ import pytest
 from tests.support.cluster import spec_of
 from tests.support.observed import observed
 from tonnage.api.parse import parse_spec
-from tonnage.reconcile.children import ChildPod, ContainerEnd
-from tonnage.reconcile.rollout.serving import failure_to_serve
+from tonnage.reconcile.observation.children import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.serving import failure_to_serve
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIED = ContainerEnd(1, "Error", "torch.OutOfMemoryError: CUDA out of memory.")

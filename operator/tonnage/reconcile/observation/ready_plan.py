@@ -7,9 +7,9 @@ from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.status import LastReadyPlan
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.rollout.plan_terms import read_terms
-from tonnage.reconcile.status.previous import read_reported
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.plan_terms import read_terms
+from tonnage.reconcile.observation.previous import read_reported
 
 
 def read_last_ready(status: Mapping[str, Any]) -> LastReadyPlan | None:

@@ -10,12 +10,12 @@ from typing import Final
 
 from tonnage.api.inference import Approval
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.approval.proposal import Proposal, propose
-from tonnage.reconcile.children import ChildDeployment
-from tonnage.reconcile.context import ReconcileContext
-from tonnage.reconcile.rollout.plan_terms import Terms, read_terms
-from tonnage.reconcile.rollout.serving import newest, pool_now
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.plan_terms import Terms, read_terms
+from tonnage.reconcile.observation.serving import newest, pool_now
+from tonnage.reconcile.rollout.approval.proposal import Proposal, propose
 from tonnage.reconcile.rollout.strategy import render
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
 from tonnage.reconcile.scheduling.place import place
 from tonnage.workloads.names import placement_name

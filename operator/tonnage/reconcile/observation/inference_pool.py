@@ -10,10 +10,10 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import ANNOTATION_INFERENCE_POOL
 from tonnage.api.parse import InvalidSpecError
 from tonnage.kube.kinds import INFERENCE_POOLS
-from tonnage.kube.protocol import Object, ObjectReader
-from tonnage.reconcile.children import Child
-from tonnage.reconcile.integrations.optional_child import OptionalChildError, read_optional_child
+from tonnage.kube.protocol import ObjectReader
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import Child
+from tonnage.reconcile.observation.optional_child import OptionalChildError, read_optional_child
 from tonnage.workloads.names import inference_pool_name
 
 
@@ -42,10 +42,3 @@ def _may_have_pool(service: Child | None) -> bool:
     """Whether a pool may exist next to the Service."""
     annotations = service.body["metadata"].get("annotations") or {} if service else {}
     return ANNOTATION_INFERENCE_POOL in annotations
-
-
-def annotate_service(service: Object, name: str) -> Object:
-    """Annotate the Service with the name of the pool that may exist next to it."""
-    metadata = service["metadata"]
-    annotations = {**metadata.get("annotations", {}), ANNOTATION_INFERENCE_POOL: name}
-    return {**service, "metadata": {**metadata, "annotations": annotations}}

@@ -11,13 +11,13 @@ from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import EngineAdjustments, ShortfallKind
-from tonnage.reconcile.rollout.attempts import (
+from tonnage.reconcile.observation.attempts import (
     Attempts,
     circumstances_of,
     read_attempts,
     starts_without_memory,
 )
-from tonnage.reconcile.rollout.ready_plan import needs_revisions
+from tonnage.reconcile.observation.ready_plan import needs_revisions
 
 KV_SPACE = (
     "ValueError: To serve at least one request with the model's max seq len (8192), (4.00 GiB KV"

@@ -1,1 +1,0 @@
-"""Decide the number of replicas by the measured load."""

@@ -1,0 +1,92 @@
+"""One InferenceDeployment and all that exists of it, as one reconcile sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.parse import InvalidSpecError
+from tonnage.api.shard import UNNAMED_SHARD, Shard
+from tonnage.api.status import PlacementStatus
+from tonnage.api.workload import Context
+from tonnage.checkpoint.lookup import ModelAnswer
+from tonnage.demand.signals import LoadSample
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observation.digests import digests_of_choice
+from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.previous import read_placements
+from tonnage.reconcile.observation.priority import Precedence, UnknownPriorityClass
+from tonnage.telemetry.cache import MeasuredCache
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One InferenceDeployment and all that exists of it.
+
+    `spec` and `model` are the values that were read, or the reason why they are missing. `logs`
+    maps each failed container's pod to the end of its log. `measured` maps each placement to the
+    smallest KV cache that vLLM measured in its ready pods; a placement without a measurement is
+    missing. `service` covers all placements, `placement_services` one placement each. `priority` is
+    the priority of the object's pods. `inference_pool` is the InferencePool, or why it cannot be
+    read, where there is or may be one. `queue` is the Kueue queue that the object's label names.
+    `revisions` are the ReplicaSets of its Deployments, read only to search them for the template
+    that served last. `load` is a sample of the load, None where the spec follows no load or none is
+    measured. `declared` is the whole spec where long requests have an endpoint of their own; `spec`
+    is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
+    any owner. `marked` is the context that the object's own label names, `shard` the shard that it
+    belongs to.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    generation: int
+    created: datetime
+    spec: InferenceDeploymentSpec | InvalidSpecError
+    model: ModelAnswer | None
+    previous_status: dict[str, Any]
+    deployments: tuple[ChildDeployment, ...] = ()
+    service: Child | None = None
+    placement_services: tuple[Child, ...] = ()
+    inference_pool: Child | OptionalChildError | None = None
+    pods: tuple[ChildPod, ...] = ()
+    revisions: tuple[Object, ...] = ()
+    logs: dict[str, str] = field(default_factory=dict)
+    measured: Mapping[str, MeasuredCache] = field(default_factory=dict)
+    load: LoadSample | None = None
+    priority: int | UnknownPriorityClass = 0
+    queue: str | None = None
+    declared: InferenceDeploymentSpec | None = None
+    long_endpoint: Child | None = None
+    marked: Context | None = None
+    shard: Shard = UNNAMED_SHARD
+
+    @property
+    def context(self) -> Context | None:
+        """Which requests the object's own replicas serve; None means all."""
+        return self.marked if self.declared is None else Context.SHORT
+
+    @cached_property
+    def choice_digests(self) -> tuple[str, ...]:
+        """What the placement is chosen for, by `digests_of_choice`; empty for an invalid spec."""
+        return () if isinstance(self.spec, InvalidSpecError) else digests_of_choice(self.spec)
+
+    @cached_property
+    def reported_placements(self) -> tuple[PlacementStatus, ...]:
+        """The placements of the previous status."""
+        return tuple(read_placements(self.previous_status))
+
+    @property
+    def precedence(self) -> Precedence:
+        """Its place among the objects that wait for GPUs."""
+        priority = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
+        return Precedence(priority, self.created, self.key)
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Namespace and name, as fleet and placement use them."""
+        return (self.key.namespace, self.key.name)

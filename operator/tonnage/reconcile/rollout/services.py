@@ -1,0 +1,60 @@
+"""The Services of one object: over all of its replicas, and over those of one placement each."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from tonnage.api.conditions import Reason
+from tonnage.api.names import ANNOTATION_INFERENCE_POOL
+from tonnage.kube.kinds import SERVICES
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import Action, Delete, Stamped, apply_if_changed, stamped
+from tonnage.reconcile.observation.inference_pool import requested_pool
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.scheduling.context import owner_of
+from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.workloads.names import inference_pool_name, placement_name
+from tonnage.workloads.service import render_placement_service, render_service
+
+_NO_OWNED_POOL: Final = (Reason.NAME_CONFLICT, Reason.KIND_MISSING)
+
+
+def make_service(observation: Observation) -> Stamped:
+    """The Service over the replicas of all placements, as it is applied."""
+    return stamped(_mark_service(render_service(owner_of(observation)), observation))
+
+
+def render_services(observation: Observation, placed: Scheduled) -> tuple[Stamped, ...]:
+    """A Service for each placement, where there are several, as they are applied."""
+    owner = owner_of(observation)
+    options = [placed.option, *(share.option for share in placed.secondary)]
+    if not placed.secondary:
+        return ()
+    return tuple(
+        stamped(render_placement_service(owner, placement_name(option))) for option in options
+    )
+
+
+def sync_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iterator[Action]:
+    """Make the Services of placements match the wanted ones."""
+    live = {child.name: child for child in observation.placement_services}
+    for service in wanted:
+        yield from apply_if_changed(SERVICES, service, live.pop(service["metadata"]["name"], None))
+    for child in live.values():
+        yield Delete(SERVICES, observation.key.namespace, child)
+
+
+def _mark_service(service: Object, observation: Observation) -> Object:
+    """Mark the Service while the spec asks for a pool, or one may still exist."""
+    live = observation.inference_pool
+    none_owned = isinstance(live, OptionalChildError) and live.reason in _NO_OWNED_POOL
+    if requested_pool(observation.spec) is None and (live is None or none_owned):
+        return service
+    return _annotate_service(service, inference_pool_name(observation.key.name))
+
+
+def _annotate_service(service: Object, name: str) -> Object:
+    """Annotate the Service with the name of the pool that may exist next to it."""
+    metadata = service["metadata"]
+    annotations = {**metadata.get("annotations", {}), ANNOTATION_INFERENCE_POOL: name}
+    return {**service, "metadata": {**metadata, "annotations": annotations}}
