@@ -13,9 +13,9 @@ from tonnage.cli.fit.batch import predict_fit, predict_legality, run_batch
 from tonnage.cli.fit.flags import read_flags
 from tonnage.cli.fit.judgement import Outcome
 from tonnage.cli.fit.report import make_report, report_data
-from tonnage.cli.fit.values import size
 from tonnage.cli.fit.view import show_report
-from tonnage.cli.fit.vllm_flags import add_engine_arguments
+from tonnage.cli.fit.vllm.flags import add_engine_arguments
+from tonnage.cli.fit.vllm.values import size
 from tonnage.cli.output import TABLE, make_console, write_data
 from tonnage.cli.sources.corrections import add_corrections_argument, read_corrections
 

@@ -16,7 +16,6 @@ from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
 from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.cli.errors import InputError
-from tonnage.cli.fit.extra_arguments import ExtraArguments
 from tonnage.cli.fit.model import apply_file_quantization, list_assumptions, make_checkpoint
 from tonnage.cli.fit.question import (
     list_layout_notes,
@@ -25,7 +24,8 @@ from tonnage.cli.fit.question import (
     read_extra_arguments,
     read_parallelism,
 )
-from tonnage.cli.fit.release import resolve_release
+from tonnage.cli.fit.vllm.extra_arguments import ExtraArguments
+from tonnage.cli.fit.vllm.release import resolve_release
 from tonnage.cli.sources.corrections import read_corrections
 from tonnage.fit.context import default_context
 from tonnage.fit.questions.advice import Setting

@@ -9,7 +9,6 @@ from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.checkpoint.model import CheckpointError
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.case import EngineCase, FitCase, unknown_fields
-from tonnage.cli.fit.extra_arguments import BadArgumentError, ExtraArguments, parse_extra_arguments
 from tonnage.cli.fit.model import (
     apply_file_quantization,
     estimate_file_bytes,
@@ -17,8 +16,13 @@ from tonnage.cli.fit.model import (
     make_checkpoint,
     read_config,
 )
-from tonnage.cli.fit.release import ResolvedRelease, resolve_release
-from tonnage.cli.fit.vllm_flags import engine_settings
+from tonnage.cli.fit.vllm.extra_arguments import (
+    BadArgumentError,
+    ExtraArguments,
+    parse_extra_arguments,
+)
+from tonnage.cli.fit.vllm.flags import engine_settings
+from tonnage.cli.fit.vllm.release import ResolvedRelease, resolve_release
 from tonnage.fit.context import default_context
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion

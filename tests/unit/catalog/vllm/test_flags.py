@@ -7,7 +7,7 @@ import pytest
 from tests.support.rendered_arguments import combined_lists, flags_of, rule_settings
 from tests.support.vllm_help import FLAGS
 from tonnage.catalog.vllm.flags import COUNTED, engine_flags
-from tonnage.cli.fit.vllm_flags import add_engine_arguments
+from tonnage.cli.fit.vllm.flags import add_engine_arguments
 from tonnage.fit.model import EngineOptions
 
 TABLE = engine_flags()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.command_line import Run, runner
 from tests.support.shapes import CONFIGS
-from tonnage.cli.fit.extra_arguments import BadArgumentError, parse_extra_arguments
+from tonnage.cli.fit.vllm.extra_arguments import BadArgumentError, parse_extra_arguments
 
 ARGUMENTS = ("--config", str(CONFIGS / "llama-3.3-70b.json"), "--accelerator", "h100-sxm-80gb",
              "-tp", "4", "--max-model-len", "8192", "-o", "json")  # fmt: skip

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 from tonnage.catalog.vllm.flags import COUNTED, engine_flags
-from tonnage.cli.fit.vllm_flags import add_engine_arguments
+from tonnage.cli.fit.vllm.flags import add_engine_arguments
 
 _GRAPHS_IN_BUDGET: Final = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
 

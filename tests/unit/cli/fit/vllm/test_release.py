@@ -2,7 +2,7 @@
 
 import pytest
 
-from tonnage.cli.fit.release import resolve_release
+from tonnage.cli.fit.vllm.release import resolve_release
 
 MEANT = {
     "0.11.0": "0.11.0",

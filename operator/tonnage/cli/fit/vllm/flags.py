@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from tonnage.cli.fit.values import (
+from tonnage.cli.fit.vllm.values import (
     admits_nothing,
     boolean,
     count,
