@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from tonnage.api.conditions import Condition
-from tonnage.api.scaling_status import ScalingStatus
+from tonnage.api.scaling import ScalingStatus
 from tonnage.api.schema import ReportedModel
 from tonnage.api.workload import Context
 

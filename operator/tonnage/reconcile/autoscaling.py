@@ -11,7 +11,7 @@ from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import InvalidSpecError
-from tonnage.api.scaling_status import (
+from tonnage.api.scaling import (
     FullReplicaStatus,
     PastRecommendation,
     ScalingStatus,

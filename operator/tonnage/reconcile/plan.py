@@ -11,7 +11,7 @@ from functools import cached_property
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.names import LABEL_PLACEMENT
-from tonnage.api.scaling_status import ScalingStatus
+from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet

@@ -7,13 +7,15 @@ ConfigMap key is only a name. An invalid entry does not affect the others.
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import date
 from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
+from pydantic import Field, StringConstraints
 
-from tonnage.api.correction import CorrectionEntry
 from tonnage.api.parse import InvalidSpecError, parse_model
+from tonnage.api.schema import ApiModel
 from tonnage.api.text import truncate
 from tonnage.fit.calibration.corrections import (
     CorrectionKey,
@@ -32,6 +34,45 @@ MAX_ENTRY_CHARS: Final = 2048
 _MAX_NAME_CHARS: Final = 253
 _NOT_IN_A_NAME: Final = re.compile(r"[^-._a-zA-Z0-9]+")
 _PROBLEM_BYTES: Final = 400
+
+_MAX_BYTES: Final = 2**40
+"""More memory than any device has."""
+
+_Identifier = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$", max_length=120)
+]
+_ParallelSize = Annotated[int, Field(ge=1, le=1024)]
+
+
+class CorrectionEntry(ApiModel):
+    """Measured memory of one GPU beyond the calculation, and the starts that it applies to."""
+
+    model: _Identifier
+    """Model: architecture, layers, hidden size and parameters, for example
+    LlamaForCausalLM-80x8192-70.6B."""
+    weights: _Identifier
+    """Quantization of the weights, or their data type without quantization."""
+    kv_cache: _Identifier
+    """Data type of the KV cache, as in spec.kvCacheDtype."""
+    vllm_version: _Identifier
+    """vLLM release, for example 0.32.0."""
+    accelerator: _Identifier
+    """Accelerator ID."""
+    tensor_parallel_size: _ParallelSize = 1
+    """Tensor parallel size. Default: 1."""
+    pipeline_parallel_size: _ParallelSize = 1
+    """Pipeline parallel size. Default: 1."""
+    extra_bytes: Annotated[int, Field(ge=-_MAX_BYTES, le=_MAX_BYTES)]
+    """Bytes on one GPU beyond the calculation, negative for less."""
+    origin: Literal["Measurement", "Failure", "Person"] = "Person"
+    """Measurement: the KV cache that vLLM reported. Failure: a start that ran out of memory.
+    Person: set by a user; the operator never changes it. Default: Person."""
+    learnt_of: Annotated[str, StringConstraints(max_length=320)] | None = None
+    """Source of the correction, as namespace/name of the InferenceDeployment. The correction
+    applies in that namespace; without this field, or with origin Person, in all namespaces.
+    Default: none."""
+    learnt_on: date | None = None
+    """Date of the correction, for example 2026-11-22. Default: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.parse import InvalidSpecError
-from tonnage.api.scaling_status import (
+from tonnage.api.scaling import (
     FullReplicaStatus,
     PastRecommendation,
     ScalingStatus,

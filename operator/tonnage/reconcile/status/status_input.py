@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tonnage.api.scaling_status import ScalingStatus
+from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import EndpointStatus
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
