@@ -1,4 +1,4 @@
-"""`make accuracy`: print every figure beside its target and its floor, and the worst records."""
+"""`make accuracy`: print every figure next to its target and its floor, and the worst records."""
 
 import argparse
 import sys
@@ -71,9 +71,9 @@ def _print_worst(console: Console, count: int) -> None:
         "builds, KV bytes per token": build_errors.kv_rate_errors(builds),
         "builds, tokens of hybrids": build_errors.kv_tokens_errors(builds, True),
     }
-    found = startup_errors.verdicts(startups)
-    console.print(f"\nfalse fits: {', '.join(found.false_fits) or 'none'}")
-    console.print(f"false no-fits: {', '.join(found.false_no_fits) or 'none'}")
+    verdicts = startup_errors.verdicts(startups)
+    console.print(f"\nfalse fits: {', '.join(verdicts.false_fits) or 'none'}")
+    console.print(f"false no-fits: {', '.join(verdicts.false_no_fits) or 'none'}")
     for what, errors in shown.items():
         console.print(f"\n{what}, worst of {len(errors)}:")
         for error in worst(errors, count):

@@ -79,8 +79,8 @@ def _false_fits_v1() -> float:
 
 
 def _false_no_fit_share() -> float:
-    found = startup_errors.verdicts(_startups())
-    return len(found.false_no_fits) / found.fits
+    verdicts = startup_errors.verdicts(_startups())
+    return len(verdicts.false_no_fits) / verdicts.fits
 
 
 def _legal_share() -> float:

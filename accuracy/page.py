@@ -82,7 +82,7 @@ def _groups() -> str:
     rows = []
     for name, pairs in startup_errors.groups(answered_startups()).items():
         weights, rate = startup_errors.weights_errors(pairs), startup_errors.kv_rate_errors(pairs)
-        found = startup_errors.verdicts(pairs)
+        verdicts = startup_errors.verdicts(pairs)
         rows.append(
             (
                 name,
@@ -91,8 +91,8 @@ def _groups() -> str:
                 _percent(percentile(weights, 0.9)),
                 _percent(median(rate)),
                 _percent(median(startup_errors.kv_left_errors(pairs))),
-                f"{found.fits - len(found.false_no_fits)} of {found.fits}",
-                f"{found.no_fits - len(found.false_fits)} of {found.no_fits}",
+                f"{verdicts.fits - len(verdicts.false_no_fits)} of {verdicts.fits}",
+                f"{verdicts.no_fits - len(verdicts.false_fits)} of {verdicts.no_fits}",
             )
         )
     head = ("group", "records", "weights, median", "90th percentile", "KV bytes per token, median",
@@ -104,12 +104,12 @@ def _peers(estimators: Sequence[dict[str, Any]]) -> str:
     """Ours first, measured in the same way."""
     pairs = answered_startups()
     weights = startup_errors.weights_errors(pairs)
-    found = startup_errors.verdicts(pairs)
+    verdicts = startup_errors.verdicts(pairs)
     left = median([Error(e.id, e.size) for e in _left_in_gib()])
     ours = ("**Tonnage**", "code", _percent(median(weights)), _percent(percentile(weights, 0.9)),
             _percent(_rate("full")), _percent(_rate("hybrid")), _number(left),
-            _percent(found.balanced), str(len(found.false_fits)),
-            str(len(found.false_no_fits)))  # fmt: skip
+            _percent(verdicts.balanced), str(len(verdicts.false_fits)),
+            str(len(verdicts.false_no_fits)))  # fmt: skip
     rows = [ours, *(_peer(estimator) for estimator in estimators)]
     head = ("estimator", "ran as", "weights, median", "90th percentile", "KV per token, full",
             "KV per token, hybrid", "left for KV, median GiB", "balanced verdicts", "false fits",
@@ -201,14 +201,14 @@ def _worst_startups(discussion: dict[str, Any]) -> str:
         "KV bytes per token": startup_errors.kv_rate_errors(answered_startups()),
         "left for KV (of the budget)": startup_errors.kv_left_errors(answered_startups()),
     }
-    found = [(error.size, what, error.id) for what, errors in kinds.items() for error in errors]
+    errors = [(error.size, what, error.id) for what, errors in kinds.items() for error in errors]
     by_id = {record.case.id: (record, answer) for record, answer in answered_startups()}
     rows = []
-    for size, what, identifier in sorted(found, reverse=True)[:_WORST]:
+    for size, what, identifier in sorted(errors, reverse=True)[:_WORST]:
         record, answer = by_id[identifier]
-        told = "discussed below" if identifier in discussion else ""
+        remark = "discussed below" if identifier in discussion else ""
         rows.append((identifier, _describe(record), what, _both(record, answer, what),
-                     _percent(size), told))  # fmt: skip
+                     _percent(size), remark))  # fmt: skip
     head = ("record", "start-up", "figure", "predicted / printed", "off by", "")
     return _section("Start-ups, worst first", head, rows)
 

@@ -154,8 +154,8 @@ def builds() -> tuple[Build, ...]:
 @cache
 def models() -> dict[str, Model]:
     """The models that were built, by name."""
-    found = (Model.model_validate(line) for line in _lines("models.jsonl"))
-    return {model.model: model for model in found}
+    parsed = (Model.model_validate(line) for line in _lines("models.jsonl"))
+    return {model.model: model for model in parsed}
 
 
 def _read_startups(name: str) -> tuple[StartUp, ...]:

@@ -41,13 +41,13 @@ def time_fits() -> Timing:
 
 
 def _checkpoints() -> list[Checkpoint]:
-    found = []
+    checkpoints = []
     for model in models().values():
         try:
-            found.append(Checkpoint(parse_config(model.config)))
+            checkpoints.append(Checkpoint(parse_config(model.config)))
         except UnsupportedArchitectureError:
             continue
-    return found
+    return checkpoints
 
 
 def _options(length: int = _LENGTH) -> EngineOptions:

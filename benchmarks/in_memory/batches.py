@@ -87,15 +87,15 @@ def random_batch(seed: int, objects: int) -> RandomBatch:
     one_of_each = FleetSnapshot(
         tuple(_nodes(kind, 1)[0] for kind in kinds), declared_pools=declared
     )
-    wishes, needed = [], 0
-    while len(wishes) < objects:
-        request = _random_request(f"object-{len(wishes):02}", chance)
+    requests, needed = [], 0
+    while len(requests) < objects:
+        request = _random_request(f"object-{len(requests):02}", chance)
         gpus = _fewest_gpus(request, one_of_each)
         if gpus is not None:
-            wishes.append(request)
+            requests.append(request)
             needed += gpus
     nodes, pods = _random_nodes(kinds, needed * chance.uniform(1.1, 3.0), chance)
-    return RandomBatch(FleetSnapshot(nodes, pods, declared_pools=declared), tuple(wishes))
+    return RandomBatch(FleetSnapshot(nodes, pods, declared_pools=declared), tuple(requests))
 
 
 def _wants_price(kind: str, chance: random.Random) -> bool:
@@ -167,8 +167,8 @@ def _random_request(name: str, chance: random.Random) -> Request:
 
 @cache
 def _config(model: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CONFIGS / f"{model}.json").read_text("utf-8"))
-    return found
+    config: dict[str, Any] = json.loads((CONFIGS / f"{model}.json").read_text("utf-8"))
+    return config
 
 
 def _fewest_gpus(request: Request, fleet: FleetSnapshot) -> int | None:
@@ -176,6 +176,11 @@ def _fewest_gpus(request: Request, fleet: FleetSnapshot) -> int | None:
     judge = PoolJudge(request, CATALOG)
     judged = [judge.options(pool) for pool in build_pools(fleet, CATALOG)]
     return min(
-        (option.gpus for found in judged if not isinstance(found, Rejection) for option in found),
+        (
+            option.gpus
+            for options in judged
+            if not isinstance(options, Rejection)
+            for option in options
+        ),
         default=None,
     )

@@ -208,22 +208,22 @@ def main() -> int:
     """Print all figures; exit with 1 when one misses its bar."""
     console = Console(soft_wrap=True)
     table = Table("REPLICAS", "TARGET", "GPU-HOURS", "OVER TARGET", "CHANGES", "", box=None)
-    found = []
+    rows = []
     for case in _cases():
-        for told, targets in _targets(case.capacity).items():
+        for label, targets in _targets(case.capacity).items():
             outcome = FollowedLoad(case.capacity, targets, Pace()).play(
                 case.day, range(DAY_SECONDS)
             )
-            figures = Figures(case, told, outcome)
-            found.append(figures)
+            figures = Figures(case, label, outcome)
+            rows.append(figures)
             cells = (f"{figures.more_hours:+.1%}", f"{figures.over_target:.1%}")
             holds = "" if figures.hold else "missed"
-            table.add_row(case.name, told, *cells, str(outcome.changes), holds)
+            table.add_row(case.name, label, *cells, str(outcome.changes), holds)
     console.print(table)
-    for figures in found:
+    for figures in rows:
         if not figures.hold:
             _tell_hours(console, figures)
-    return 0 if all(figures.hold for figures in found) else 1
+    return 0 if all(figures.hold for figures in rows) else 1
 
 
 def _tell_hours(console: Console, figures: Figures) -> None:

@@ -3,7 +3,7 @@
     python -m benchmarks.in_memory.double_booking [--histories N] [--seed S]
     python -m benchmarks.in_memory.double_booking --real [--histories N] [--seed S]
 
-What happens in a history and what counts as a double booking is told in tests/support/histories.py
+tests/support/histories.py describes what happens in a history and what counts as a double booking
 for the control plane in memory, and in e2e/histories.py for the real one. Exits with 1 where there
 is any, or where operator and controllers never came to rest.
 """
@@ -24,14 +24,14 @@ def run_one(seed: int) -> tuple[int, Verdict]:
     return seed, asyncio.run(run_history(seed))
 
 
-def report(found: Iterable[tuple[int, Verdict]], where: str) -> int:
+def report(verdicts: Iterable[tuple[int, Verdict]], where: str) -> int:
     """Print the figures; 1 when a GPU was booked twice or something never came to rest."""
     started, histories, total = time.monotonic(), 0, Verdict()
-    for seed, verdict in found:
+    for seed, verdict in verdicts:
         histories += 1
         total.add(verdict)
-        for told in verdict.double_bookings:
-            print(f"seed {seed}: {told}")
+        for booking in verdict.double_bookings:
+            print(f"seed {seed}: {booking}")
     print(f"histories {where}: {histories}")
     print(f"steps: {total.steps}")
     print(f"promises checked: {total.promises}")

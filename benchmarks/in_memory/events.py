@@ -46,7 +46,7 @@ RATE, ALONE_RATE = 2_000, 400
 SECONDS, ALONE_SECONDS = 10.0, 4.0
 COLUMNS: Final = (
     "events",
-    "told",
+    "sent",
     "per s",
     "CPU us",
     "CPU %",
@@ -104,12 +104,14 @@ class Gauge:
 
     def events(self, plurals: Mapping[str, float]) -> int:
         """How many watches have brought so far."""
-        told = self._components.metrics.registry.get_sample_value
-        return sum(int(told("tonnage_watch_events_total", {"kind": each}) or 0) for each in plurals)
+        sample_value = self._components.metrics.registry.get_sample_value
+        return sum(
+            int(sample_value("tonnage_watch_events_total", {"kind": each}) or 0) for each in plurals
+        )
 
     async def watch(self, plurals: Mapping[str, float], until: asyncio.Future[object]) -> Figures:
         """From now until the future is done and no event has come for a while: how many there will
-        be nobody knows, since kopf hands over only the last of several events of one object."""
+        be is not known, since kopf hands over only the last of several events of one object."""
         before, cpu, began = self.events(plurals), time.process_time(), time.monotonic()
         lags, deepest, seen, spent = [], 0, before, 0.0
         looked_at = changed_at = began
@@ -166,16 +168,16 @@ async def main(sizes: argparse.Namespace) -> None:
     console.print(f"load average {os.getloadavg()[0]:.1f}")
 
 
-def tell(table: Table, name: str, found: Figures) -> None:
+def tell(table: Table, name: str, figures: Figures) -> None:
     """One row."""
     table.add_row(
         name,
-        f"{found.events:,}",
-        f"{found.events / found.seconds:,.0f}",
-        f"{1e6 * found.cpu_seconds / found.events:,.0f}" if found.events else "",
-        f"{100 * found.cpu_seconds / found.seconds:.0f}",
-        *(f"{found.lag_ms(part):.1f}" for part in (0.5, 0.99, 1.0)),
-        f"{found.deepest}",
+        f"{figures.events:,}",
+        f"{figures.events / figures.seconds:,.0f}",
+        f"{1e6 * figures.cpu_seconds / figures.events:,.0f}" if figures.events else "",
+        f"{100 * figures.cpu_seconds / figures.seconds:.0f}",
+        *(f"{figures.lag_ms(part):.1f}" for part in (0.5, 0.99, 1.0)),
+        f"{figures.deepest}",
         f"{resident_mib():.0f}",
     )
 
@@ -216,7 +218,7 @@ async def operator(url: str) -> AsyncIterator[Components]:
 
 
 def config_of(url: str) -> dict[str, object]:
-    """A kubeconfig of this server, which asks nobody who they are."""
+    """A kubeconfig of this server, which authenticates no client."""
     return {
         "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": url}}],

@@ -56,7 +56,7 @@ def raw_nodes(count: int, pools: int) -> list[Object]:
     """So many nodes in so many pools, as the API server has them; 2 % of them are cordoned."""
     random = Random(1)
     kinds = known_accelerators()[:KINDS]
-    found = []
+    nodes = []
     for pool in range(pools):
         labels = {
             "topology.kubernetes.io/region": "region-1",
@@ -74,12 +74,12 @@ def raw_nodes(count: int, pools: int) -> list[Object]:
             "gpusPerNode": 8,
             "labels": labels,
         }
-        found += render_nodes({"groups": [group]})
-    for body in found:
+        nodes += render_nodes({"groups": [group]})
+    for body in nodes:
         body["metadata"]["uid"] = body["metadata"]["name"]
         body["metadata"]["labels"]["nvidia.com/gfd.timestamp"] += body["metadata"]["name"][-4:]
         body["spec"]["unschedulable"] = random.random() < 0.02
-    return found
+    return nodes
 
 
 def raw_pools(pools: int) -> list[Object]:
@@ -97,17 +97,17 @@ def raw_pools(pools: int) -> list[Object]:
 def raw_pods(nodes: Sequence[Object]) -> list[Object]:
     """Pods of others on every second node; one in three of these nodes is full."""
     random = Random(2)
-    found = []
+    pods = []
     for number, body in enumerate(nodes[::2]):
         ((resource, gpus),) = gpu_counts(body["status"]["capacity"])[0].items()
         vendor, held = resource.partition(".")[0], random.choice([gpus, gpus // 2, 1])
         name = body["metadata"]["name"]
-        found.append(gpu_pod_body(f"other-{number}", node=name, gpus={vendor: str(held)}))
-    return found
+        pods.append(gpu_pod_body(f"other-{number}", node=name, gpus={vendor: str(held)}))
+    return pods
 
 
 class NoQueue:
-    """Nobody is woken here."""
+    """Wakes no object."""
 
     def add(self, key: Key, urgency: Priority = Priority.EVENT) -> None:
         """Nothing."""
@@ -261,8 +261,8 @@ def measure(bench: Bench, *, profile: bool) -> bool:
         (bench.join, bench.leave),
         (bench.leave, bench.join),
     ):
-        told = (what.__doc__ or "").rstrip(".")
-        print(f"  event, us: {clock(what, EVENTS, before)}   {told}")
+        description = (what.__doc__ or "").rstrip(".")
+        print(f"  event, us: {clock(what, EVENTS, before)}   {description}")
     bench.join()
 
     def change() -> None:
@@ -300,9 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for pools in (POOLS, 1):
         started = time.perf_counter()
         bench = Bench(options.nodes, pools)
-        found = len(bench.state.view().pools())
+        pool_count = len(bench.state.view().pools())
         seconds = time.perf_counter() - started
-        print(f"{options.nodes} nodes in {found} pools, built in {seconds:.1f} s")
+        print(f"{options.nodes} nodes in {pool_count} pools, built in {seconds:.1f} s")
         gc.collect()
         same &= measure(bench, profile=options.profile)
     return int(not same)

@@ -3,7 +3,7 @@
     python -m benchmarks.in_memory.optimum [--fleets N] [--objects N] [--seed S]
 
 For each random fleet the objects are placed one after another by the operator's own code. Those
-that get room for all their replicas are compared with the least that any assignment of the very
+that get GPUs for all their replicas are compared with the least that any assignment of the very
 same objects to the whole fleet costs: the bound of an integer program (exact node-level packing, as
 tensor-parallel sizes divide one another), so a gap printed is never smaller than the true one. An
 object that was given only part of its replicas counts as not placed. Then `plan --optimize` is
@@ -82,37 +82,37 @@ def _gap(placed: Batch, batch: RandomBatch, memory: PlacementCache) -> float:
     return float(placed.cost_per_hour) / best.cost_bound - 1 if best.cost_bound else 0.0
 
 
-def report(found: Sequence[Compared]) -> int:
+def report(fleets: Sequence[Compared]) -> int:
     """Print the figures; 1 when a bar is missed."""
-    roomy = [one for one in found if one.placeable == one.objects]
-    print(f"fleets                            {len(found)}, {found[0].objects} objects each")
-    print(f"  with room for all               {len(roomy)}")
-    print(f"  all placed in sequence          {sum(one.placed == one.objects for one in found)}")
-    _tell("cost above the optimum, in sequence", [one.gap for one in found])
-    _tell("  fleets with room for all        ", [one.gap for one in roomy])
+    roomy = [one for one in fleets if one.placeable == one.objects]
+    print(f"fleets                            {len(fleets)}, {fleets[0].objects} objects each")
+    print(f"  with capacity for all           {len(roomy)}")
+    print(f"  all placed in sequence          {sum(one.placed == one.objects for one in fleets)}")
+    _tell("cost above the optimum, in sequence", [one.gap for one in fleets])
+    _tell("  fleets with capacity for all    ", [one.gap for one in roomy])
     for least, most in pairwise((0.0, 0.25, 0.5, 0.75, 1.01)):
-        gaps = [one.gap for one in found if least <= one.load < most]
+        gaps = [one.gap for one in fleets if least <= one.load < most]
         _tell(
             f"  {len(gaps):3} where the optimum takes {least:.0%} to"
             f" {min(most, 1):.0%} of the GPUs",
             gaps,
         )
-    _tell("cost above the optimum, optimized  ", [one.gap_after for one in found])
-    lacking = sum(one.placeable - one.placed for one in found)
-    left = sum(one.placeable - one.placed_after for one in found)
+    _tell("cost above the optimum, optimized  ", [one.gap_after for one in fleets])
+    lacking = sum(one.placeable - one.placed for one in fleets)
+    left = sum(one.placeable - one.placed_after for one in fleets)
     print(f"objects that would have a place and have none: {lacking} in sequence, {left} optimized")
-    moved = [one.pins for one in found if one.pins]
+    moved = [one.pins for one in fleets if one.pins]
     print(f"fleets where --optimize offers a better assignment: {len(moved)}", end="")
     print(f", placements to set: median {statistics.median(moved):g}" if moved else "")
-    print(f"seconds a fleet                   median {_median(one.seconds for one in found):.2f}")
-    worst = sorted(found, key=lambda one: -one.gap)[:5]
+    print(f"seconds a fleet                   median {_median(one.seconds for one in fleets):.2f}")
+    worst = sorted(fleets, key=lambda one: -one.gap)[:5]
     print("worst in sequence:", *(f"seed {one.seed}: {one.gap:.1%}" for one in worst), sep="\n  ")
-    return int(_missed(found))
+    return int(_missed(fleets))
 
 
-def _missed(found: Sequence[Compared]) -> bool:
-    after = [one.gap_after for one in found]
-    worse = [one for one in found if one.placed_after < one.placed]
+def _missed(fleets: Sequence[Compared]) -> bool:
+    after = [one.gap_after for one in fleets]
+    worse = [one for one in fleets if one.placed_after < one.placed]
     return bool(worse) or statistics.median(after) > MEDIAN_BAR or max(after) > WORST_BAR
 
 

@@ -46,9 +46,9 @@ def main() -> int:
         "guessed wrong after that": len(guessed),
         "one node, nothing remembered": f"{_microseconds(fixtures, catalog):.0f} us",
     }
-    told = [f"{name:<38}{figure}" for name, figure in figures.items()]
-    told += [*(f"{name}: {problem}" for name, problem in wrong.items()), *guessed]
-    sys.stdout.write("\n".join(told) + "\n")
+    report = [f"{name:<38}{figure}" for name, figure in figures.items()]
+    report += [*(f"{name}: {problem}" for name, problem in wrong.items()), *guessed]
+    sys.stdout.write("\n".join(report) + "\n")
     return 1 if wrong or guessed else 0
 
 

@@ -26,7 +26,7 @@ from tonnage.reconcile.key import Key
 
 
 class Bench:
-    """Objects of one GPU each, on nodes that have room for all of them."""
+    """Objects of one GPU each, on nodes with capacity for all of them."""
 
     def __init__(self, objects: int, profiler: cProfile.Profile | None) -> None:
         self.keys = [Key(NAMESPACE, f"object-{number}") for number in range(objects)]

@@ -1,4 +1,4 @@
-"""What a scrape of the operator's metrics costs, and what a status costs that is told to them.
+"""What a scrape of the operator's metrics costs, and what recording a status costs.
 
     python -m benchmarks.in_memory.scrape
 
@@ -64,11 +64,11 @@ def main() -> int:
     accelerators = sorted(bench.world.catalog.accelerators)
     book = StatusMetrics(frozenset(accelerators))
     metrics = Metrics(book, bench.state.view, PermissionTracker())
-    told = statuses(accelerators)
+    reported = statuses(accelerators)
 
     def learn() -> None:
         for number in range(OBJECTS):
-            book.record(Key("team", f"model-{number}"), told[number % len(told)])
+            book.record(Key("team", f"model-{number}"), reported[number % len(reported)])
 
     def scrape() -> bytes:
         return generate_latest(metrics.registry)
@@ -83,7 +83,7 @@ def main() -> int:
             bench.cordon()
         changed.append(seconds_of(scrape))
     print(f"{NODES:,} nodes in {POOLS} pools, {OBJECTS:,} objects: {series:,} series")
-    print(f"a status of {POOLS} candidates told    {learning * 1e6:8.0f} us")
+    print(f"a status of {POOLS} candidates recorded {learning * 1e6:8.0f} us")
     print(f"a scrape                       {at_rest * 1e3:8.1f} ms")
     print(f"a scrape after {EVENTS} node events {statistics.median(changed) * 1e3:8.1f} ms")
     return 1 if max(at_rest, *changed) > MOST_SECONDS else 0

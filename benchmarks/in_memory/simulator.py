@@ -2,8 +2,8 @@
 
     python -m benchmarks.in_memory.simulator [--seed N] [SCENARIO ...]
 
-What happens in a scenario is told in tests/simulator/scenarios.py. Exits with 1 where a promise is
-broken: a GPU booked twice, a move too early or beside another, a bound on cost passed, a write
+tests/simulator/scenarios.py describes the scenarios. Exits with 1 where a promise is
+broken: a GPU booked twice, a move too early or during another, a bound on cost passed, a write
 without a reason.
 """
 
@@ -40,21 +40,22 @@ def tell(results: Iterable[Result], console: Console) -> bool:
     for title in ("unanswered, min", "short, replica-h", "scalings", "late", "broken", "CPU s"):
         table.add_column(title, justify="right")
     broken = []
-    for name, found, seconds in results:
-        told = [f"{name}: {what}" for what in found.broken]
-        broken += told
+    for name, account, seconds in results:
+        violations = [f"{name}: {what}" for what in account.broken]
+        broken += violations
         table.add_row(
             name,
-            f"{sum(found.gpu_hours.values()):.0f}",
-            f"{found.dollars:.0f}",
-            ", ".join(f"{count} {reason}" for reason, count in sorted(found.moves.items())) or "-",
-            str(found.starts),
-            str(found.restarts),
-            f"{sum(found.unanswered_minutes.values()):.0f}",
-            f"{found.short_replica_hours:.1f}",
-            str(found.scalings),
-            f"{found.late_requests / found.requests:.1%}" if found.requests else "-",
-            str(len(told)),
+            f"{sum(account.gpu_hours.values()):.0f}",
+            f"{account.dollars:.0f}",
+            ", ".join(f"{count} {reason}" for reason, count in sorted(account.moves.items()))
+            or "-",
+            str(account.starts),
+            str(account.restarts),
+            f"{sum(account.unanswered_minutes.values()):.0f}",
+            f"{account.short_replica_hours:.1f}",
+            str(account.scalings),
+            f"{account.late_requests / account.requests:.1%}" if account.requests else "-",
+            str(len(violations)),
             f"{seconds:.0f}",
         )
     console.print(table)

@@ -45,32 +45,32 @@ class Figures:
 
 def main() -> int:
     """Print all figures; exit with 1 when one misses its bar."""
-    console, found = Console(soft_wrap=True), answers()
-    _tell_records(console, found)
-    _tell_errors(console, "engine", found, lambda one: one.record.engine or "not stated")
-    ours = [one for one in found if one.record.engine == ENGINE]
+    console, estimates = Console(soft_wrap=True), answers()
+    _tell_records(console, estimates)
+    _tell_errors(console, "engine", estimates, lambda one: one.record.engine or "not stated")
+    ours = [one for one in estimates if one.record.engine == ENGINE]
     _tell_errors(console, "scenario, vLLM", ours, lambda one: one.record.scenario)
     _tell_errors(console, "source, vLLM", ours, lambda one: one.record.group)
     _tell_worst(console, ours)
-    _tell_pairs(console, found)
-    _tell_bands(console, found)
-    reached = measure(found)
+    _tell_pairs(console, estimates)
+    _tell_bands(console, estimates)
+    reached = measure(estimates)
     console.print(
         f"\nmedian error, vLLM: {reached.median_error:.1%} (at most {MEDIAN_ERROR_BAR:.0%})"
         f"\ncheaper of two: {reached.ranked_right:.1%} (at least {RANKED_RIGHT_BAR:.0%})"
-        f"\none estimate, warm: {1e6 * _seconds(found):.0f} us of the processor"
+        f"\none estimate, warm: {1e6 * _seconds(estimates):.0f} us of the processor"
     )
     return 0 if reached.hold else 1
 
 
-def measure(found: Sequence[Answer]) -> Figures:
+def measure(estimates: Sequence[Answer]) -> Figures:
     """The two figures that have a bar."""
-    errors = [abs(one.error) for one in found if one.record.engine == ENGINE]
-    return Figures(statistics.median(errors), share_right(pairs(found)))
+    errors = [abs(one.error) for one in estimates if one.record.engine == ENGINE]
+    return Figures(statistics.median(errors), share_right(pairs(estimates)))
 
 
-def _tell_records(console: Console, found: Sequence[Answer]) -> None:
-    console.print(f"{len(found)} of {len(records())} records used; left out:")
+def _tell_records(console: Console, estimates: Sequence[Answer]) -> None:
+    console.print(f"{len(estimates)} of {len(records())} records used; left out:")
     for reason, count in Counter(record.left_out for record in records()).items():
         if reason is not None:
             named = ", ".join(record.id for record in records() if record.left_out == reason)
@@ -78,10 +78,10 @@ def _tell_records(console: Console, found: Sequence[Answer]) -> None:
 
 
 def _tell_errors(
-    console: Console, what: str, found: Sequence[Answer], key: Callable[[Answer], str]
+    console: Console, what: str, estimates: Sequence[Answer], key: Callable[[Answer], str]
 ) -> None:
     groups: Mapping[str, list[Answer]] = defaultdict(list)
-    for one in found:
+    for one in estimates:
         groups[key(one)].append(one)
     table = Table(what.upper(), "RECORDS", "MEDIAN", "P90", "BIAS", box=None)
     for name, group in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -93,9 +93,9 @@ def _tell_errors(
     console.print(table)
 
 
-def _tell_worst(console: Console, found: Sequence[Answer]) -> None:
+def _tell_worst(console: Console, estimates: Sequence[Answer]) -> None:
     table = Table("WORST", "MODEL", "ON", "SCENARIO", "MEASURED", "ESTIMATED", box=None)
-    for one in sorted(found, key=lambda one: -abs(one.error))[:_WORST]:
+    for one in sorted(estimates, key=lambda one: -abs(one.error))[:_WORST]:
         record = one.record
         table.add_row(
             record.id,
@@ -109,8 +109,8 @@ def _tell_worst(console: Console, found: Sequence[Answer]) -> None:
     console.print(table)
 
 
-def _tell_pairs(console: Console, found: Sequence[Answer]) -> None:
-    priced, equal = pairs(found), pairs(found, priced=False)
+def _tell_pairs(console: Console, estimates: Sequence[Answer]) -> None:
+    priced, equal = pairs(estimates), pairs(estimates, priced=False)
     ours = [pair for pair in priced if _engines(pair) == {ENGINE}]
     clear = [pair for pair in priced if not 1 / 1.1 < pair.measured < 1.1]
     for what, some in {
@@ -132,9 +132,9 @@ def _tell_pairs(console: Console, found: Sequence[Answer]) -> None:
     console.print(table)
 
 
-def _tell_bands(console: Console, found: Sequence[Answer]) -> None:
+def _tell_bands(console: Console, estimates: Sequence[Answer]) -> None:
     groups: Mapping[tuple[str, str], list[float]] = defaultdict(list)
-    for one in found:
+    for one in estimates:
         kind = "experts" if one.record.checkpoint().shape.experts else "dense"
         arch = load_catalog().accelerator(one.record.accelerator).arch
         groups[arch, kind].append(abs(1 / (1 + one.error) - 1))
@@ -157,9 +157,9 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _seconds(found: Sequence[Answer]) -> float:
+def _seconds(estimates: Sequence[Answer]) -> float:
     """Seconds of the processor for one estimate when everything that is cached is."""
-    first = found[0]
+    first = estimates[0]
     timed = timeit.repeat(
         lambda: estimate_once(first), timer=time.process_time, number=_TIMED, repeat=5
     )

@@ -7,7 +7,7 @@ is minimised is the mean distance of estimates from measurements and of estimate
 ratios of comparable records (both as absolute logarithms, cut off where a record tells of another
 cause), with a pull towards a neutral start, round figures that are the same for all architectures,
 which decides where records say little. Sources with many records weigh less for each. How much
-faster the other engines are than vLLM is fitted beside, and left out of the file: hardware of which
+faster the other engines are than vLLM is fitted too, and left out of the file: hardware of which
 only they have records is judged by it.
 
 Then every source is left out once, the figures are fitted without it, and its own records
@@ -102,9 +102,9 @@ def main() -> int:
     held_out: list[Answer] = []
     for source, left in _sources(judged).items():
         kept = [record for record in judged if record not in left]
-        found = _answers(left, fit(kept, start))
-        held_out += found
-        _tell(console, f"without {source}", found)
+        estimates = _answers(left, fit(kept, start))
+        held_out += estimates
+        _tell(console, f"without {source}", estimates)
     _tell(console, "held out, all sources", held_out)
     console.print(f"held out, cheaper of two: {share_right(pairs(held_out)):.1%}")
     return 0
@@ -145,10 +145,10 @@ def _is_share(name: str) -> bool:
 def _distance(
     judged: Sequence[Record], weights: Mapping[str, float], point: Point, start: Point
 ) -> float:
-    found = _answers(judged, point)
-    each = ((min(_apart(one, point), _FARTHEST), weights[one.record.id]) for one in found)
+    estimates = _answers(judged, point)
+    each = ((min(_apart(one, point), _FARTHEST), weights[one.record.id]) for one in estimates)
     total = sum(error * weight for error, weight in each) / sum(weights.values())
-    compared = pairs(found, priced=False)
+    compared = pairs(estimates, priced=False)
     apart = (min(abs(math.log(pair.estimated / pair.measured)), _FARTHEST) for pair in compared)
     pull = sum(math.log(point[name] / start[name]) ** 2 for name in start)
     return total + _PAIRS_WEIGHT * sum(apart) / max(1, len(compared)) + _PULL * pull
@@ -175,15 +175,15 @@ def _answers(judged: Iterable[Record], point: Point) -> list[Answer]:
 
 
 def _sources(judged: Iterable[Record]) -> Mapping[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
+    by_group: dict[str, list[Record]] = {}
     for record in judged:
-        found.setdefault(record.group, []).append(record)
-    return found
+        by_group.setdefault(record.group, []).append(record)
+    return by_group
 
 
-def _tell(console: Console, what: str, found: Sequence[Answer]) -> None:
+def _tell(console: Console, what: str, estimates: Sequence[Answer]) -> None:
     by_engine: dict[str, list[float]] = {}
-    for one in found:
+    for one in estimates:
         by_engine.setdefault(one.record.engine or "not stated", []).append(abs(one.error))
     for engine, errors in sorted(by_engine.items()):
         median = statistics.median(errors)

@@ -52,23 +52,23 @@ def answers() -> tuple[Answer, ...]:
 
 def answer(record: Record) -> Answer:
     """The estimate for one record, of the fastest layout where the source states none."""
-    found = [_ask(record, layout) for layout in layouts(record)]
-    return max(found, key=lambda each: each.tokens_per_second_per_gpu)
+    candidates = [_ask(record, layout) for layout in layouts(record)]
+    return max(candidates, key=lambda each: each.tokens_per_second_per_gpu)
 
 
-def estimate_once(found: Answer) -> ThroughputEstimate:
+def estimate_once(original: Answer) -> ThroughputEstimate:
     """The estimate behind an answer, made once more."""
-    return _estimate(found.record, found.layout, found.estimate.batch)
+    return _estimate(original.record, original.layout, original.estimate.batch)
 
 
 @cache
 def layouts(record: Record) -> tuple[Layout, ...]:
     """The layouts that fit; ValueError when none does, for a record that should be left out."""
     accelerator = load_catalog().accelerator(record.accelerator)
-    found = tuple(_fitting(record, accelerator))
-    if not found:
+    fitting = tuple(_fitting(record, accelerator))
+    if not fitting:
         raise ValueError(f"{record.id}: no layout fits in memory")
-    return found
+    return fitting
 
 
 def _fitting(record: Record, accelerator: Accelerator) -> Iterator[Layout]:
@@ -105,33 +105,33 @@ def _splits(record: Record) -> Iterator[Parallelism]:
 def _ask(record: Record, layout: Layout) -> Answer:
     """As many requests as are demanded, fewer where the scenario limits latency."""
     most = max(1, record.demanded // layout.replicas)
-    found = _estimate(record, layout, most)
-    if record.limits is not None and not _keeps(found, record.limits):
-        few, most = 1, found.batch
+    estimate = _estimate(record, layout, most)
+    if record.limits is not None and not _keeps(estimate, record.limits):
+        few, most = 1, estimate.batch
         while most - few > 1:
             middle = (few + most) // 2
             if _keeps(_estimate(record, layout, middle), record.limits):
                 few = middle
             else:
                 most = middle
-        found = _estimate(record, layout, few)
-    made = found.tokens_per_second / layout.parallelism.gpus
+        estimate = _estimate(record, layout, few)
+    made = estimate.tokens_per_second / layout.parallelism.gpus
     if record.metric == "input":
         made *= record.lengths[0]
-    return Answer(record, layout, made, found)
+    return Answer(record, layout, made, estimate)
 
 
-def _keeps(found: ThroughputEstimate, limits: tuple[float, float]) -> bool:
+def _keeps(estimate: ThroughputEstimate, limits: tuple[float, float]) -> bool:
     first_token, per_token = limits
     return (
-        found.time_to_first_token_seconds <= TAIL * first_token
-        and found.time_per_output_token_seconds <= TAIL * per_token
+        estimate.time_to_first_token_seconds <= TAIL * first_token
+        and estimate.time_per_output_token_seconds <= TAIL * per_token
     )
 
 
 def _estimate(record: Record, layout: Layout, concurrency: int) -> ThroughputEstimate:
     catalog = load_catalog()
-    found = estimate_throughput(
+    estimate = estimate_throughput(
         record.checkpoint(),
         catalog.accelerator(record.accelerator),
         layout.parallelism,
@@ -140,5 +140,5 @@ def _estimate(record: Record, layout: Layout, concurrency: int) -> ThroughputEst
         Demand(*record.lengths, concurrency),
         catalog,
     )
-    assert found is not None, f"{record.id}: no figures for {record.accelerator}"
-    return found
+    assert estimate is not None, f"{record.id}: no figures for {record.accelerator}"
+    return estimate

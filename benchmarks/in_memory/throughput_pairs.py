@@ -41,9 +41,9 @@ def pairs(answers: Sequence[Answer], *, priced: bool = True) -> list[Pair]:
     return [_pair(*two, priced=priced) for two in _comparable(answers)]
 
 
-def share_right(found: Sequence[Pair]) -> float:
+def share_right(compared: Sequence[Pair]) -> float:
     """The share of pairs that the estimate ranks right."""
-    return sum(pair.ranked_right for pair in found) / len(found)
+    return sum(pair.ranked_right for pair in compared) / len(compared)
 
 
 def _comparable(answers: Sequence[Answer]) -> Iterator[tuple[Answer, Answer]]:
