@@ -25,7 +25,7 @@ TOO_MANY, UNAVAILABLE = TransientError("429", retry_after=1.0), TransientError("
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_crash_at_any_write_ends_where_an_undisturbed_run_ends(
+async def test_a_crash_at_any_write_ends_as_an_undisturbed_run(
     name: str, played: Counter[str]
 ) -> None:
     assert await _wrong(SCENARIOS[name], crashes, played, "crash plans") == {}
@@ -43,21 +43,21 @@ async def test_a_crash_at_any_write_ends_where_an_undisturbed_run_ends(
         "ask for an InferencePool",
     ],
 )
-async def test_an_error_at_any_call_ends_where_an_undisturbed_run_ends(
+async def test_an_error_at_any_call_ends_as_an_undisturbed_run(
     name: str, error: Exception, played: Counter[str]
 ) -> None:
     assert await _wrong(SCENARIOS[name], errors(error), played) == {}
 
 
 @pytest.mark.parametrize("name", ["leave a pool whose nodes are gone", "ask for an InferencePool"])
-async def test_too_many_requests_at_any_call_end_where_an_undisturbed_run_ends(
+async def test_too_many_requests_at_any_call_end_as_an_undisturbed_run(
     name: str, played: Counter[str]
 ) -> None:
     assert await _wrong(SCENARIOS[name], errors(TOO_MANY), played) == {}
 
 
 @pytest.mark.parametrize("error", [CONFLICT, UNAVAILABLE], ids=["conflict", "transient"])
-async def test_a_pool_nobody_asks_for_any_more_is_not_forgotten(
+async def test_an_inference_pool_no_longer_in_the_spec_is_deleted_after_any_crash(
     error: Exception, played: Counter[str]
 ) -> None:
     """But for a false 404 of it: an API server that says so of a pool that is there has no cure."""
@@ -71,7 +71,7 @@ async def test_a_pool_nobody_asks_for_any_more_is_not_forgotten(
         ("adopt no Service of others", SERVICES, "llama"),
     ],
 )
-async def test_a_foreign_object_is_never_taken_over_whatever_fails(
+async def test_a_foreign_object_is_never_adopted_whatever_fails(
     name: str, kind: Kind, taken: str
 ) -> None:
     scenario = SCENARIOS[name]
@@ -85,7 +85,7 @@ async def test_a_foreign_object_is_never_taken_over_whatever_fails(
             assert CHILD_FIELD_MANAGER not in managers
 
 
-async def test_two_operators_at_once_end_where_one_ends() -> None:
+async def test_two_operators_at_once_end_as_one() -> None:
     scenario = SCENARIOS["re-plan to another pool"]
     alone = await scenario.prepare()
     cluster = await alone.copy()
@@ -109,6 +109,6 @@ async def _wrong(
     scenario: Scenario, plans: Plans, played: Counter[str], what: str = "calls that fail"
 ) -> dict[str, list[str]]:
     """By plan, what was wrong with its end."""
-    found = {told: wrong async for told, wrong in play(scenario, plans)}
-    played[what] += len(found) - 1  # the first is undisturbed
-    return {told: wrong for told, wrong in found.items() if wrong}
+    by_plan = {description: wrong async for description, wrong in play(scenario, plans)}
+    played[what] += len(by_plan) - 1  # the first is undisturbed
+    return {plan: wrong for plan, wrong in by_plan.items() if wrong}

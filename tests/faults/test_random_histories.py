@@ -12,21 +12,21 @@ from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PRIORI
 
 
 @pytest.mark.parametrize("seed", [*range(12), 19, 514])
-async def test_no_gpu_is_promised_twice_in_a_random_history(seed: int) -> None:
+async def test_no_gpu_is_reserved_twice_in_a_random_history(seed: int) -> None:
     verdict = await run_history(seed)
     assert verdict.double_bookings == []
     assert verdict.restless == 0
 
 
-async def test_without_the_ledger_gpus_are_promised_twice_and_this_is_noticed(
+async def test_without_reservations_gpus_are_assigned_twice_and_the_check_detects_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FleetState, "reserve", lambda *_: None)
     verdicts = [await run_history(seed) for seed in (1, 9)]
-    assert any("overpromised" in told for one in verdicts for told in one.double_bookings)
+    assert any("overpromised" in booking for one in verdicts for booking in one.double_bookings)
 
 
-async def test_a_hundred_objects_at_once_on_room_for_sixty() -> None:
+async def test_a_hundred_objects_at_once_on_capacity_for_sixty() -> None:
     chance = random.Random(0)
     cluster = Cluster({**MI300X, "count": 12, "gpusPerNode": 5})
     urgent = {"metadata": {"name": "urgent"}, "value": 1000}
@@ -56,17 +56,17 @@ async def test_a_hundred_objects_at_once_on_room_for_sixty() -> None:
 
 def promised(cluster: Cluster) -> int:
     """GPUs that the stored Deployments promise."""
-    found = read_promises(
+    promises = read_promises(
         cluster.api.objects(DEPLOYMENTS),
         cluster.api.objects(INFERENCE_DEPLOYMENTS),
         cluster.api.objects(NODES),
     )
-    return sum(promise.replicas * promise.gpus for promise in found)
+    return sum(promise.replicas * promise.gpus for promise in promises)
 
 
 def ready(cluster: Cluster) -> set[str]:
-    found = cluster.conditions_of_all().items()
-    return {name for name, conditions in found if conditions["Ready"][0] == "True"}
+    all_conditions = cluster.conditions_of_all().items()
+    return {name for name, conditions in all_conditions if conditions["Ready"][0] == "True"}
 
 
 def first_in_line(cluster: Cluster, names: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ PARTS, WALKS, STEPS = 10, 25, 9
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_end_state_is_the_specs_alone_whatever_came_before(part: int) -> None:
+def test_the_end_state_depends_only_on_the_last_spec(part: int) -> None:
     campaign = Campaign()
 
     @seed(part)
@@ -59,7 +59,7 @@ def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_serving = plan._keep_serving
 
     def stop(observation: Any, *rest: Any) -> Any:
-        children = [found.child for found in observation.deployments]
+        children = [deployment.child for deployment in observation.deployments]
         namespace = observation.key.namespace
         actions = tuple(Delete(DEPLOYMENTS, namespace, child) for child in children)
         return replace(keep_serving(observation, *rest), actions=actions)
@@ -82,7 +82,7 @@ def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "_with_strategy", stamp)
 
 
-async def test_a_restart_with_room_for_some_of_the_replicas_leaves_no_trace() -> None:
+async def test_a_restart_with_capacity_for_some_replicas_does_not_change_the_end_state() -> None:
     restart = {**FIRST, "replicas": 40, "rollout": {"restartedAt": "2026-01-01T00:00:00Z"}}
     campaign = Campaign()
     await campaign.take([FIRST, restart])
@@ -97,7 +97,7 @@ async def test_a_restart_with_room_for_some_of_the_replicas_leaves_no_trace() ->
         (_count_generations, [FIRST, {**FIRST, "rollout": {"strategy": "Recreate"}}]),
     ],
 )
-async def test_an_operator_that_leaves_traces_is_noticed(
+async def test_an_end_state_that_depends_on_the_history_is_detected(
     monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None], walk: Walk
 ) -> None:
     await Campaign().take(walk)

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.approving import proposed
+from tests.support.chaos import FOREIGN
 from tests.support.cluster import spec_of
 from tests.support.controllers import crashing, loading, without_image
 from tests.support.end_state import find_faults, find_unrest
 from tests.support.fake_api import Crash
 from tests.support.histories import GROUPS, NAMES, SPECS, Checked
 from tests.support.pricing import price
-from tests.support.turmoil import FOREIGN
 from tonnage.kube.kinds import PODS
 from tonnage.kube.protocol import ConflictError, NotFoundError, TransientError
 
 _RESOURCES: Final = {"mi300x": "amd.com/gpu", "h100": "nvidia.com/gpu", "l40s": "nvidia.com/gpu"}
-_WISHES: Final[dict[str, Any]] = {
+_SPECS: Final[dict[str, Any]] = {
     **SPECS,
     "restless": spec_of(
         placement={
@@ -62,18 +62,18 @@ names, pools = st.sampled_from(NAMES[:3]), st.sampled_from(sorted(GROUPS))
 class Stable(RuleBasedStateMachine):
     """A small cluster and three objects that ask for more than there is."""
 
-    @initialize(seed=st.integers(0, 99), wishes=st.lists(st.sampled_from(sorted(_WISHES))))
-    def begin(self, seed: int, wishes: list[str]) -> None:
+    @initialize(seed=st.integers(0, 99), specs=st.lists(st.sampled_from(sorted(_SPECS))))
+    def begin(self, seed: int, specs: list[str]) -> None:
         self.runner = asyncio.Runner()
         self.cluster = Checked(random.Random(seed))
-        for name, wish in zip(NAMES[:3], wishes, strict=False):
-            self.cluster.apply(name, _WISHES[wish])
+        for name, spec in zip(NAMES[:3], specs, strict=False):
+            self.cluster.apply(name, _SPECS[spec])
 
     # Users
 
-    @rule(name=names, wish=st.sampled_from(sorted(_WISHES)))
-    def wish(self, name: str, wish: str) -> None:
-        self.cluster.apply(name, _WISHES[wish])
+    @rule(name=names, spec=st.sampled_from(sorted(_SPECS)))
+    def apply_spec(self, name: str, spec: str) -> None:
+        self.cluster.apply(name, _SPECS[spec])
 
     @rule(name=names, replicas=st.integers(0, 6))
     def scale(self, name: str, replicas: int) -> None:
@@ -194,7 +194,7 @@ class Stable(RuleBasedStateMachine):
             await cluster.settle()
         await cluster.wait(_A_DAY)
         await cluster.wait(_A_DAY)  # what began when the first day was over
-        await cluster.resync()  # what is free elsewhere is told in the candidates at the next look
+        await cluster.resync()  # the candidates report what is free elsewhere
         cluster.check_rest()
         assert cluster.verdict.double_bookings == []
         assert find_faults(cluster.api) == []

@@ -63,12 +63,12 @@ def is_ready(body: Object) -> bool:
 
 def statuses(cluster: Cluster) -> dict[str, object]:
     """The statuses but for their texts, which a later release may word anew."""
-    found = values_by_name(cluster, INFERENCE_DEPLOYMENTS, "status")
-    return {name: without_messages(status) for name, status in found.items()}
+    by_name = values_by_name(cluster, INFERENCE_DEPLOYMENTS, "status")
+    return {name: without_messages(status) for name, status in by_name.items()}
 
 
 @pytest.mark.parametrize("commit", RECORDINGS)
-async def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(commit, played):
+async def test_an_upgrade_of_a_recorded_cluster_rolls_no_pod(commit, played):
     cluster = restore(load_recording(commit))
     templates = values_by_name(cluster, DEPLOYMENTS, "spec", "template")
     replicas = values_by_name(cluster, DEPLOYMENTS, "spec", "replicas")

@@ -19,7 +19,7 @@ from tonnage.kube.kinds import DEPLOYMENTS, NODES
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_is_seen_ends_as_what_is_true_ends(
+def test_any_stale_view_ends_as_the_true_view(
     name: str, request: pytest.FixtureRequest, played: Counter[str]
 ) -> None:
     viewers = Viewers(SCENARIOS[name])
@@ -28,13 +28,13 @@ def test_whatever_is_seen_ends_as_what_is_true_ends(
     chosen = random.Random(name).sample(VIEWS, min(count, len(VIEWS)))
     wrong = {str(view): viewers.find_wrong(view, f"{name} {view}") for view in chosen}
     played["untrue views"] += len(wrong)
-    assert {view: told for view, told in wrong.items() if told} == {}
+    assert {view: problems for view, problems in wrong.items() if problems} == {}
 
 
 @pytest.mark.parametrize(
     "name", ["wait for nodes that may come back", "leave a pool whose nodes are gone"]
 )
-def test_a_lost_node_needs_no_list_to_be_told_to_who_ran_there(name: str) -> None:
+def test_a_lost_node_is_reported_to_its_owners_without_a_list(name: str) -> None:
     """Nodes are heard of long after the pods that ran there, and nothing else happens then."""
     view = View("late", (NODES,), seconds=LATE_SECONDS)
     assert Viewers(SCENARIOS[name]).find_wrong(view, f"{name} {view}") == []
@@ -42,7 +42,7 @@ def test_a_lost_node_needs_no_list_to_be_told_to_who_ran_there(name: str) -> Non
 
 @pytest.mark.parametrize("how", ["late", "doubled", "disordered"])
 @pytest.mark.parametrize("name", ["create", "re-plan to another pool", "roll on a full pool"])
-def test_events_of_own_writes_that_come_late_cost_not_one_call(name: str, how: str) -> None:
+def test_late_events_of_own_writes_cost_no_call(name: str, how: str) -> None:
     view = View(how, (DEPLOYMENTS,))
     assert Viewers(SCENARIOS[name]).find_spare_calls(view, f"{name} {view}") == ""
 
@@ -60,7 +60,7 @@ def test_events_of_own_writes_that_come_late_cost_not_one_call(name: str, how: s
     ],
 )
 @pytest.mark.parametrize("watch_is_quick", [False, True], ids=["slow watch", "quick watch"])
-async def test_an_edit_while_a_change_is_carried_out_counts_in_the_end(
+async def test_an_edit_during_the_execution_of_a_plan_is_applied(
     name: str, watch_is_quick: bool
 ) -> None:
     assert await edit_at_each_call(SCENARIOS[name], watch_is_quick=watch_is_quick) == {}
@@ -76,9 +76,11 @@ async def test_an_edit_while_a_change_is_carried_out_counts_in_the_end(
     ],
     ids=["the one that goes", "the one that rolls", "one to be made", "the first one"],
 )
-async def test_what_others_put_in_the_place_of_a_child_is_theirs(name: str, child: str) -> None:
+async def test_a_foreign_object_in_the_place_of_a_child_is_left_alone(
+    name: str, child: str
+) -> None:
     assert await put_others_at_each_call(SCENARIOS[name], child) == {}
 
 
-def test_a_leader_that_wakes_up_late_writes_nothing() -> None:
+def test_a_leader_that_resumes_late_writes_nothing() -> None:
     assert wake_up_late() == []

@@ -78,7 +78,7 @@ def write(path: Path, bodies: Iterable[Object]) -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the files that the pages name, beside the cluster that they speak of."""
+    """A folder with the files that the pages name, and the cluster that they describe."""
     monkeypatch.chdir(tmp_path)
     for module in (explain, plan, pools):
         monkeypatch.setattr(module, "datetime", Noon)
@@ -112,7 +112,7 @@ def answer(question: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def render(page: str, capsys: pytest.CaptureFixture[str]) -> str:
     def ask(block: re.Match[str]) -> str:
-        return QUESTION.sub(lambda found: answer(found["question"], capsys), block[0])
+        return QUESTION.sub(lambda match: answer(match["question"], capsys), block[0])
 
     return BLOCK.sub(ask, page)
 

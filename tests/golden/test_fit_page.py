@@ -45,10 +45,10 @@ def fit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def render(page: str, fit: Run, cases: Path) -> str:
     """The page with what the tool answers now in the place of what stands there."""
 
-    def ask(found: re.Match[str]) -> str:
-        out = fit(*shlex.split(found["flags"]))[1]
+    def ask(match: re.Match[str]) -> str:
+        out = fit(*shlex.split(match["flags"]))[1]
         lines = [line.rstrip() for line in out.splitlines()]
-        return "\n".join([f"$ tonnage fit {found['flags']}", *lines]) + "\n"
+        return "\n".join([f"$ tonnage fit {match['flags']}", *lines]) + "\n"
 
     predictions = fit("--batch", str(cases))[1].splitlines()
     shown = "\n".join(json.dumps(rounded(json.loads(line))) for line in predictions) + "\n"

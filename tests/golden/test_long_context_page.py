@@ -27,8 +27,8 @@ TABLE = re.compile(
 
 
 def apart() -> Object:
-    found: Object = yaml.safe_load(SAMPLE.read_text("utf-8"))
-    return found
+    manifest: Object = yaml.safe_load(SAMPLE.read_text("utf-8"))
+    return manifest
 
 
 def together() -> Object:
@@ -62,8 +62,8 @@ CASES = {
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
     path = tmp_path / "nodes.yaml"
-    found = render_nodes(yaml.safe_load(FLEET.read_text("utf-8")))
-    path.write_text(yaml.safe_dump({"kind": "List", "apiVersion": "v1", "items": found}), "utf-8")
+    items = render_nodes(yaml.safe_load(FLEET.read_text("utf-8")))
+    path.write_text(yaml.safe_dump({"kind": "List", "apiVersion": "v1", "items": items}), "utf-8")
     return path
 
 
@@ -78,15 +78,15 @@ def plan(body: Object, nodes: Path, capsys: pytest.CaptureFixture[str]) -> list[
 
 def row(name: str, placements: list[dict[str, Any]]) -> str:
     cells = [
-        f"{found['replicas'] * found['gpusPerReplica']} {found['accelerator']}"
-        for found in placements
+        f"{placement['replicas'] * placement['gpusPerReplica']} {placement['accelerator']}"
+        for placement in placements
     ]
     short, long = cells if len(cells) > 1 else (cells[0], "the same")
-    cost = sum(Decimal(found["costPerHour"]) for found in placements)
+    cost = sum(Decimal(placement["costPerHour"]) for placement in placements)
     return f"| {name} | {short} | {long} | {cost} |\n"
 
 
-def test_the_page_shows_what_the_sample_costs_told_apart_and_together(
+def test_the_page_shows_the_cost_of_one_and_of_two_endpoints(
     nodes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [row(name, plan(body, nodes, capsys)) for name, body in CASES.items()]

@@ -37,7 +37,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def merge(into: dict[str, Any], more: dict[str, Any]) -> None:
-    """Put entries where an editor would: at the end of lists, beside others in mappings."""
+    """Put entries where an editor would: at the end of lists, next to others in mappings."""
     for key, value in more.items():
         match value:
             case list():
@@ -65,7 +65,7 @@ def answer(question: str, copy: Path) -> str:
     """What `tonnage` of the copy prints, piped through what the page pipes it through."""
     command, _, rest = question.partition(" | ")
     words = [sys.executable, "-P", "-m", *shlex.split(command)]
-    found = subprocess.run(
+    result = subprocess.run(
         words,
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy / "operator"), "COLUMNS": "100"},
@@ -73,8 +73,8 @@ def answer(question: str, copy: Path) -> str:
         text=True,
         check=False,
     )
-    assert found.stderr == "", f"{question}: {found.stderr}"
-    lines = [line.rstrip() for line in found.stdout.rstrip().splitlines()]
+    assert result.stderr == "", f"{question}: {result.stderr}"
+    lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
     if rest:
         program, wanted = rest.split()
         assert program == "grep"
@@ -85,23 +85,23 @@ def answer(question: str, copy: Path) -> str:
 def follow(page: str, copy: Path) -> str:
     """The page with what is printed now, after every step before it was taken."""
 
-    def ask(found: re.Match[str]) -> str:
-        question = found["question"]
-        shown = answer(question, copy) if question.startswith("tonnage ") else found["answer"]
+    def ask(match: re.Match[str]) -> str:
+        question = match["question"]
+        shown = answer(question, copy) if question.startswith("tonnage ") else match["answer"]
         return f"$ {question}\n{shown}"
 
-    def step(found: re.Match[str]) -> str:
-        if found["language"] == "console":
-            return found[0].replace(found["text"], QUESTION.sub(ask, found["text"]))
-        assert found["file"], f"no file is named before {found['text'][:60]!r}"
-        change(copy / found["file"], found["language"], found["text"], copy)
-        return found[0]
+    def step(match: re.Match[str]) -> str:
+        if match["language"] == "console":
+            return match[0].replace(match["text"], QUESTION.sub(ask, match["text"]))
+        assert match["file"], f"no file is named before {match['text'][:60]!r}"
+        change(copy / match["file"], match["language"], match["text"], copy)
+        return match[0]
 
     return BLOCK.sub(step, page)
 
 
 @pytest.mark.parametrize("name", ["adding-an-accelerator.md", "adding-a-model-family.md"])
-def test_the_steps_of_the_page_lead_to_what_it_shows(name: str, copy: Path) -> None:
+def test_the_steps_of_the_page_give_the_outputs_that_it_shows(name: str, copy: Path) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
     want = follow(page, copy)
     if os.environ.get("TONNAGE_GOLDEN") == "write":
@@ -110,7 +110,7 @@ def test_the_steps_of_the_page_lead_to_what_it_shows(name: str, copy: Path) -> N
     assert page == want, f"docs/{name} differs: `make golden`, then read the diff"
 
 
-def test_a_step_in_an_existing_file_keeps_what_is_there() -> None:
+def test_a_step_that_edits_a_file_keeps_its_other_content() -> None:
     content = {"a": [1], "b": {"c": 1}, "d": 2}
     merge(content, {"a": [2], "b": {"e": [3]}, "f": {"g": 1}})
     assert content == {"a": [1, 2], "b": {"c": 1, "e": [3]}, "d": 2, "f": {"g": 1}}

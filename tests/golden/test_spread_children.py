@@ -23,8 +23,8 @@ async def _children() -> list[dict[str, Any]]:
     """Services whole; of Deployments what differs between placements, but for the pods."""
     two = ({**MI300X, "gpusPerNode": 2}, {**H100, "gpusPerNode": 2})
     cluster = await served(*two, replicas=4, placement={"spread": {"policy": "WhenShort"}})
-    found = [*cluster.api.objects(DEPLOYMENTS), *cluster.api.objects(SERVICES)]
-    return [_essentials(body) for body in found]
+    children = [*cluster.api.objects(DEPLOYMENTS), *cluster.api.objects(SERVICES)]
+    return [_essentials(body) for body in children]
 
 
 def _essentials(body: dict[str, Any]) -> dict[str, Any]:

@@ -44,24 +44,24 @@ def promtool(*arguments):
     )
 
 
-def test_promtool_finds_nothing_to_object_to(rules):
+def test_promtool_accepts_the_rules(rules):
     result = promtool("check", "rules", "--lint=all", "--lint-fatal", str(rules))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_alerts_fire_when_they_should_and_not_before(rules, path):
-    cases = rules.parent / path.name  # promtool looks for the rules beside the cases
+    cases = rules.parent / path.name  # promtool looks for the rules next to the cases
     cases.write_bytes(path.read_bytes())
     result = promtool("test", "rules", str(cases))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_was_seen_to_fire_and_tells_only_labels_that_it_then_has(alert):
+def test_annotations_use_only_labels_that_a_firing_alert_has(alert):
     fired = [
         set(re.findall(r"(\w+)=", labels)) for labels in SAMPLES if f'alertname="{alert}"' in labels
     ]
     assert fired, f"no case in {CASES} expects {alert} to fire"
-    told = set(re.findall(r"\$labels\.(\w+)", str(ALERTS[alert]["annotations"])))
-    assert all(told <= labels for labels in fired)
+    used = set(re.findall(r"\$labels\.(\w+)", str(ALERTS[alert]["annotations"])))
+    assert all(used <= labels for labels in fired)

@@ -60,7 +60,7 @@ class TestRealApiServer(ApiContract):
             )
             yield World(api, AioLeaseApi(transport), _User(api, transport), namespace)
 
-    async def test_each_object_of_many_pages_is_handed_over_once(
+    async def test_each_object_of_many_pages_is_passed_on_once(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(client, "FULL_PAGE_SIZE", 1)
@@ -69,16 +69,16 @@ class TestRealApiServer(ApiContract):
             body = config_map(world, name, a="1")
             body["metadata"]["labels"] = {"team": "chat"}
             await world.api.apply(CONFIG_MAPS, body)
-        found: list[str] = []
+        listed: list[str] = []
         selection = Selection(CONFIG_MAPS, world.namespace, {"team": "chat"})
         async with asyncio.timeout(30):
             await world.api.list_pages(
-                selection, ObjectParts.FULL, lambda each: found.append(each["metadata"]["name"])
+                selection, ObjectParts.FULL, lambda each: listed.append(each["metadata"]["name"])
             )
-        assert found == names
+        assert listed == names
 
     @pytest.mark.parametrize("how", ["deleted", "not selected any more"])
-    async def test_watch_tells_of_an_end_in_a_version_newer_than_the_object(
+    async def test_a_deletion_event_has_a_newer_version_than_the_object(
         self, world: World, how: str
     ) -> None:
         """So a store can tell late news of the object from its return to the selection."""

@@ -1,4 +1,4 @@
-"""The ConfigMap of corrections on a real API server: what people write and what is learnt live side
+"""The ConfigMap of corrections on a real API server: entries of people and the operator live side
 by side."""
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ def correction(tensor: int, extra: int, origin: Origin = Origin.MEASUREMENT) -> 
     return MemoryCorrection(key, extra, origin, "chat/llama", date(2026, 11, 22))
 
 
-class Told(list[str]):
+class RecordedNotes(list[str]):
     async def record(
         self, regarding: object, warning: bool, reason: str, note: str, _: str
     ) -> None:
@@ -40,9 +40,9 @@ async def api(control_plane: Stack, namespace: str) -> AsyncIterator[AioConfigMa
 
 
 def data(admin: Admin) -> dict[str, str]:
-    found = admin.get("configmaps", CONFIG_MAP)
-    assert found is not None
-    entries: dict[str, str] = found["data"]
+    stored = admin.get("configmaps", CONFIG_MAP)
+    assert stored is not None
+    entries: dict[str, str] = stored["data"]
     return entries
 
 
@@ -52,10 +52,10 @@ def apply(admin: Admin, **entries: str) -> None:
     admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": entries})
 
 
-async def test_edits_survive_lessons_and_lessons_survive_edits(
+async def test_edits_of_users_and_corrections_of_the_operator_keep_each_other(
     api: AioConfigMapApi, admin: Admin
 ) -> None:
-    store = CorrectionStore(api, Told(), ACCELERATORS)
+    store = CorrectionStore(api, RecordedNotes(), ACCELERATORS)
     await store.refresh()
     await store.add(correction(1, 100))
     ours = write_entry(correction(2, 7, Origin.PERSON))
@@ -63,32 +63,32 @@ async def test_edits_survive_lessons_and_lessons_survive_edits(
     await store.add(correction(4, 400))  # the store has not seen that: it reads again, and writes
     apply(admin, ours=ours)
     written = {
-        entry_name(found): write_entry(found) for found in (correction(1, 100), correction(4, 400))
+        entry_name(entry): write_entry(entry) for entry in (correction(1, 100), correction(4, 400))
     }
     assert data(admin) == {"ours": ours, **written}
-    assert {found.extra_bytes for found in store.known().entries} == {7, 100, 400}
+    assert {entry.extra_bytes for entry in store.known().entries} == {7, 100, 400}
     apply(admin)
     assert data(admin) == written, "a team takes away what it applied"
 
 
-async def test_a_bad_edit_is_refused_and_the_last_good_state_goes_on(
+async def test_an_invalid_edit_is_reported_and_the_last_valid_state_is_kept(
     api: AioConfigMapApi, admin: Admin
 ) -> None:
-    told = Told()
+    notes = RecordedNotes()
     apply(admin, ours=write_entry(correction(2, 7, Origin.PERSON)))
-    store = CorrectionStore(api, told, ACCELERATORS)
+    store = CorrectionStore(api, notes, ACCELERATORS)
     await store.refresh()
     apply(admin, ours="extraBytes: lots\n")
     await store.refresh()
     await store.add(correction(1, 100))
-    assert {found.extra_bytes for found in store.known().entries} == {7, 100}
+    assert {entry.extra_bytes for entry in store.known().entries} == {7, 100}
     assert store.invalid == 1
     assert data(admin)["ours"] == "extraBytes: lots\n"
-    assert [note.partition(":")[0] for note in told] == [f"ConfigMap {CONFIG_MAP}, key ours"]
+    assert [note.partition(":")[0] for note in notes] == [f"ConfigMap {CONFIG_MAP}, key ours"]
     assert read_entries(data(admin), ACCELERATORS).problems.keys() == {"ours"}
 
 
-async def test_two_who_make_it_at_once_are_told_of_each_other(api: AioConfigMapApi) -> None:
+async def test_concurrent_creation_is_a_conflict(api: AioConfigMapApi) -> None:
     await api.change(None, {"a": "1"})
     with pytest.raises(ConflictError):
         await api.change(None, {"b": "2"})

@@ -24,13 +24,13 @@ def defined(admin: Admin) -> Admin:
     return admin
 
 
-def test_the_api_server_takes_them_without_a_warning_and_finds_them_structural(
+def test_the_api_server_accepts_the_crds_as_structural_without_a_warning(
     defined: Admin,
 ) -> None:
     for name in NAMES:
-        found = defined.get("crd", name)
-        assert found is not None
-        reported = {entry["type"]: entry["status"] for entry in found["status"]["conditions"]}
+        crd = defined.get("crd", name)
+        assert crd is not None
+        reported = {entry["type"]: entry["status"] for entry in crd["status"]["conditions"]}
         assert reported == {"NamesAccepted": "True", "Established": "True"}
 
 
@@ -44,7 +44,7 @@ def explain(admin: Admin, path: str) -> str | None:
 @pytest.mark.parametrize(
     "path", ["infd", "infd.spec.workload.maxModelLen", "infd.status.candidates", "apool.spec"]
 )
-def test_kubectl_explains_every_part(defined: Admin, path: str) -> None:
+def test_kubectl_explains_every_field(defined: Admin, path: str) -> None:
     # The API server publishes the schema of a new CRD a moment after the CRD is established.
     text = defined.until("kubectl explain", lambda: explain(defined, path))
     description = text.partition("DESCRIPTION:")[2].strip()

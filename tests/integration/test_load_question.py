@@ -34,8 +34,8 @@ def elsewhere(name: str, values: str) -> dict[str, str]:
 
 
 def queued(values: str, **labels: str) -> dict[str, str]:
-    told = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    return {"series": f"gateway_queued{{{told}}}", "values": values}
+    selector = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return {"series": f"gateway_queued{{{selector}}}", "values": values}
 
 
 SERIES = [
@@ -91,7 +91,9 @@ def run_promtool(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("at", ["285s", "295s"])
-async def test_prometheus_makes_of_the_series_what_is_read(tmp_path: Path, at: str) -> None:
+async def test_prometheus_evaluates_the_load_query_to_the_expected_samples(
+    tmp_path: Path, at: str
+) -> None:
     samples: list[dict[str, Any]] = [
         {"labels": f'{{signal="{name}",{POD}}}', "value": value} for name, value in WANT.items()
     ]

@@ -22,7 +22,7 @@ NOTHING_SCRAPED = {"global": {"scrape_interval": "1h"}, "scrape_configs": []}
 
 
 class Asking:
-    """A source with a clock that moves when it is told to, and what it counted."""
+    """A source with a clock that a test advances, and what it counted."""
 
     def __init__(self, url: str, ca: Path, deadline: float = 30.0) -> None:
         self.outcomes: list[QueryOutcome] = []
@@ -60,12 +60,12 @@ def with_credentials(prometheus: Prometheus, guard: Guard) -> str:
     return prometheus.url.replace("//", f"//{guard.user}:{quote(guard.password)}@")
 
 
-async def test_the_real_one_answers_over_tls_to_who_may_ask(
+async def test_a_real_prometheus_answers_an_authorized_client_over_tls(
     guarded: Prometheus, guard: Guard
 ) -> None:
     asking = Asking(with_credentials(guarded, guard), guard.certificate)
     assert await asking.value("vector(2) * 21") == 42
-    assert await asking.value("vector(0) / 0") is None, "NaN is the opinion of nobody"
+    assert await asking.value("vector(0) / 0") is None, "NaN is no answer"
     assert await asking.value("1 / vector(0)") is None, "nor is infinity"
     assert await asking.source.ask("none_such") == ()
     assert set(asking.outcomes) == {QueryOutcome.ANSWERED}
@@ -80,7 +80,7 @@ async def test_the_real_one_answers_over_tls_to_who_may_ask(
         pytest.param("scalar(vector(1))", QueryOutcome.NOT_UNDERSTOOD, id="a scalar is no vector"),
     ],
 )
-async def test_the_real_one_refuses_in_ways_that_are_told_apart(
+async def test_each_refusal_of_a_real_prometheus_has_its_own_outcome(
     guarded: Prometheus, guard: Guard, query: str, want: QueryOutcome
 ) -> None:
     asking = Asking(with_credentials(guarded, guard), guard.certificate)
@@ -88,13 +88,13 @@ async def test_the_real_one_refuses_in_ways_that_are_told_apart(
     assert asking.outcomes == [want]
 
 
-async def test_who_may_not_ask_is_told_so(guarded: Prometheus, guard: Guard) -> None:
+async def test_an_unauthorized_client_is_refused(guarded: Prometheus, guard: Guard) -> None:
     asking = Asking(guarded.url, guard.certificate)
     assert await asking.source.ask("vector(1)") is None
     assert asking.outcomes == [QueryOutcome.UNAUTHORIZED]
 
 
-async def test_a_new_ca_is_taken_up_without_a_restart(
+async def test_a_new_ca_is_used_without_a_restart(
     guarded: Prometheus, guard: Guard, tmp_path: Path
 ) -> None:
     ca = tmp_path / "ca.crt"
@@ -107,7 +107,7 @@ async def test_a_new_ca_is_taken_up_without_a_restart(
     assert asking.outcomes == [QueryOutcome.TLS, QueryOutcome.ANSWERED]
 
 
-async def test_no_ca_is_trusted_beside_those_of_the_file(guarded: Prometheus, guard: Guard) -> None:
+async def test_only_the_cas_of_the_file_are_trusted(guarded: Prometheus, guard: Guard) -> None:
     asking = Asking(with_credentials(guarded, guard), guard.certificate)
     assert await asking.value("vector(1)") == 1
     cas_of_the_file = ssl.create_default_context(cafile=guard.certificate).get_ca_certs()
@@ -137,7 +137,7 @@ async def test_a_certificate_of_another_host_is_not_trusted(guard: Guard) -> Non
     assert server.asked == []
 
 
-async def test_a_server_that_hangs_behind_tls_gives_the_thread_back(guard: Guard) -> None:
+async def test_a_server_that_hangs_behind_tls_frees_the_thread(guard: Guard) -> None:
     async with hostile_server.serving(says_nothing, tls_of(guard)) as server:
         asking = Asking(server.url, guard.certificate, deadline=0.5)
         assert await asking.source.ask("vector(1)") is None
@@ -145,7 +145,7 @@ async def test_a_server_that_hangs_behind_tls_gives_the_thread_back(guard: Guard
     assert asking.outcomes == [QueryOutcome.TIMEOUT]
 
 
-async def test_one_that_was_ended_is_no_opinion_and_one_that_comes_back_answers(
+async def test_a_stopped_prometheus_gives_no_answer_and_a_restarted_one_does(
     tmp_path: Path,
 ) -> None:
     prometheus = Prometheus(tmp_path / "prometheus")

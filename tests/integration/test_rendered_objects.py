@@ -70,14 +70,14 @@ def differences(stored: Any, rendered: Any, path: str = "") -> list[str]:
     """Where the stored object lacks what was rendered or has something else in its place."""
     if isinstance(rendered, dict) and isinstance(stored, dict):
         return [
-            found
+            difference
             for key, value in rendered.items()
-            for found in differences(stored.get(key), value, f"{path}.{key}")
+            for difference in differences(stored.get(key), value, f"{path}.{key}")
         ]
     if isinstance(rendered, list) and isinstance(stored, list) and len(stored) == len(rendered):
         return [
-            found
+            difference
             for index, (inner, value) in enumerate(zip(stored, rendered, strict=True))
-            for found in differences(inner, value, f"{path}[{index}]")
+            for difference in differences(inner, value, f"{path}[{index}]")
         ]
     return [] if stored == rendered else [f"{path}: stored {stored!r}, rendered {rendered!r}"]

@@ -84,7 +84,7 @@ def launch(control_plane: Stack, admin: Admin, tmp_path: Path) -> Iterator[Launc
         replica.close()
 
 
-def test_what_only_lists_tell_is_counted_as_missed(launch: Launch, admin: Admin) -> None:
+def test_a_change_that_only_a_list_shows_is_counted_as_missed(launch: Launch, admin: Admin) -> None:
     replica = launch("--deaf-to=nodes")
     assert replica.missed("nodes") == 0.0
     admin.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "never-heard-of"}})
@@ -94,7 +94,9 @@ def test_what_only_lists_tell_is_counted_as_missed(launch: Launch, admin: Admin)
     assert replica.missed("inferencedeployments") == 0.0
 
 
-def test_what_the_watch_tells_is_not_missed(launch: Launch, admin: Admin, namespace: str) -> None:
+def test_a_change_that_the_watch_delivers_is_not_counted(
+    launch: Launch, admin: Admin, namespace: str
+) -> None:
     replica = launch()
     for number in range(5):
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"heard-of-{number}"}}

@@ -108,7 +108,9 @@ def test_object_is_reconciled_and_left_as_its_user_wrote_it(
     # Not waited for: the reconcile of the label may make it again before anybody sees it gone.
     admin.delete("configmaps", "llama-seen", timeout=None)
     admin.patch("infd", "llama", {"spec": {"replicas": 2}})
-    admin.wait_for("configmaps", "llama-seen", lambda found: found["metadata"]["uid"] != seen)
+    admin.wait_for(
+        "configmaps", "llama-seen", lambda config_map: config_map["metadata"]["uid"] != seen
+    )
     after = admin.get("infd", "llama")
     assert after
     assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
@@ -137,14 +139,16 @@ def test_watch_writes_nothing(
 def test_fleet_follows_nodes_that_come_and_go(launch: Launch, admin: Admin) -> None:
     replica = launch("a")
     leads(replica)
-    eventually("the fleet is told", lambda: replica.lines("fleet"))
+    eventually("the fleet is logged", lambda: replica.lines("fleet"))
     admin.apply(gpu_node("watched-node"))
     eventually("the node came", lambda: "watched-node" in replica.lines("fleet")[-1]["nodes"])
     admin.delete("nodes", "watched-node")
     eventually("the node went", lambda: "watched-node" not in replica.lines("fleet")[-1]["nodes"])
 
 
-def test_asked_end_is_exit_code_0_and_frees_the_lease(launch: Launch, admin: Admin) -> None:
+def test_a_signal_ends_the_process_with_code_0_and_releases_the_lease(
+    launch: Launch, admin: Admin
+) -> None:
     replica = launch("a")
     leads(replica)
     assert replica.end() == 0
@@ -172,7 +176,7 @@ def test_standby_takes_over_when_the_leader_ends(
     )
 
 
-def test_frozen_leader_is_replaced_and_writes_nothing_when_it_thaws(
+def test_frozen_leader_is_replaced_and_writes_nothing_when_it_resumes(
     launch: Launch, admin: Admin, namespace: str
 ) -> None:
     first = launch("a")
@@ -184,8 +188,8 @@ def test_frozen_leader_is_replaced_and_writes_nothing_when_it_thaws(
     admin.wait_for("configmaps", "llama-seen", lambda _: True)
     first.process.send_signal(signal.SIGCONT)
     assert first.process.wait(TIMEOUT_SECONDS) == 1
-    told = [line for line in first.lines("reconciled") if line["writes"]]
-    assert [line for line in told if line["key"] == f"{namespace}/llama"] == []
+    writing = [line for line in first.lines("reconciled") if line["writes"]]
+    assert [line for line in writing if line["key"] == f"{namespace}/llama"] == []
 
 
 def test_lost_lease_ends_the_process_with_a_failure(launch: Launch, admin: Admin) -> None:
@@ -208,7 +212,7 @@ def test_missing_definition_is_waited_for(launch: Launch, admin: Admin) -> None:
     assert replica.end() == 0
 
 
-def test_end_while_waiting_is_asked_for_too(launch: Launch, admin: Admin) -> None:
+def test_a_signal_ends_a_waiting_process_with_code_0(launch: Launch, admin: Admin) -> None:
     admin.delete("crd", "acceleratorpools.tonnage.dev")
     replica = launch("a")
     eventually("it waits", lambda: replica.lines("waiting for the kinds of tonnage.dev"))

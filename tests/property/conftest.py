@@ -24,4 +24,4 @@ def claims_stand_in_status() -> Iterator[None]:
     """Whatever is planned: a leader that begins reads from the status what the plan claims."""
     with claims_compared() as compared:
         yield
-    assert any(compared), "nobody claimed anything"
+    assert any(compared), "no claim was compared"

@@ -133,7 +133,7 @@ def replaced(config: object, fields: dict[str, Any]) -> Any:
 
 
 @given(st.dictionaries(st.text(max_size=10) | st.sampled_from(FIELDS), JSON))
-def test_any_object_gives_a_shape_or_our_error(config: dict[str, Any]) -> None:
+def test_any_object_gives_a_shape_or_a_checkpoint_error(config: dict[str, Any]) -> None:
     parsed(config)
 
 
@@ -172,7 +172,7 @@ def test_a_model_with_any_quantisation(quantization: dict[str, Any]) -> None:
 
 
 @given(st.text() | st.binary() | JSON.map(json.dumps))
-def test_any_text_gives_a_shape_or_our_error(text: str | bytes) -> None:
+def test_any_text_gives_a_shape_or_a_checkpoint_error(text: str | bytes) -> None:
     with contextlib.suppress(CheckpointError):
         assert isinstance(parse_config_text(text), ModelShape)
 
@@ -202,7 +202,7 @@ NAMES = ("names", "other names", "patterns")
 GROUPS = {"config_groups": MANY["groups"](1)}
 """compressed-tensors has at least one group; the other methods do not read them."""
 
-TOLD_APART: Mapping[str, Mapping[str, Sequence[str]]] = {
+PER_LAYER_FIELDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "fp8": {"ignored_layers": NAMES, "modules_to_not_convert": NAMES},
     "compressed-tensors": {"ignore": NAMES, "config_groups": ["groups"]},
     "gptq": {"dynamic": ["named objects"]},
@@ -227,8 +227,8 @@ def lines_of(config: dict[str, Any]) -> int:
 
 def find_growth(sized: Callable[[int], dict[str, Any]]) -> list[int]:
     """The lines for each of SIZES where twice as much takes more than twice as many, else none."""
-    small, middle, large = found = [lines_of(sized(size)) for size in SIZES]
-    return found if large - middle > 2.2 * max(0, middle - small) + 100 else []
+    small, middle, large = counts = [lines_of(sized(size)) for size in SIZES]
+    return counts if large - middle > 2.2 * max(0, middle - small) + 100 else []
 
 
 def with_layers(config: dict[str, Any], layers: int, known: int | None = None) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def test_twice_as_much_in_any_field_is_at_most_twice_the_work(kind: str) -> None
 
 
 def quantized(method: str, field: str, value: Any) -> dict[str, Any]:
-    """A model whose layers are told apart by that field."""
+    """A model with layers that differ in that field."""
     scheme = {"quant_method": method, "bits": 4, "quant_algo": "MIXED_PRECISION"}
     return {**VALID, "quantization_config": {**scheme, **GROUPS, field: value}}
 
@@ -275,12 +275,12 @@ def quantized(method: str, field: str, value: Any) -> dict[str, Any]:
     ("method", "field", "kind"),
     [
         (method, field, kind)
-        for method, fields in TOLD_APART.items()
+        for method, fields in PER_LAYER_FIELDS.items()
         for field, kinds in fields.items()
         for kind in kinds
     ],
 )
-def test_twice_as_many_layers_told_apart_are_at_most_twice_the_work(
+def test_twice_as_many_listed_layers_are_at_most_twice_the_work(
     method: str, field: str, kind: str
 ) -> None:
     parse_config(quantized(method, field, MANY[kind](SIZES[-1])))

@@ -52,26 +52,26 @@ def sizes_or_our_error() -> Iterator[None]:
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=100).map(framed))
-def test_any_bytes_are_sizes_or_our_error(data: bytes) -> None:
+def test_any_bytes_are_sizes_or_a_checkpoint_error(data: bytes) -> None:
     with sizes_or_our_error():
         assert parse_header(data).total_bytes >= 0
 
 
 @given(st.dictionaries(st.text(max_size=4), entries | json_values, max_size=3))
-def test_any_header_is_sizes_or_our_error(header: dict[str, object]) -> None:
+def test_any_header_is_sizes_or_a_checkpoint_error(header: dict[str, object]) -> None:
     with sizes_or_our_error():
         assert parse_header(framed(json.dumps(header).encode())).total_bytes >= 0
 
 
 @given(json_values)
-def test_any_index_is_read_or_our_error(value: object) -> None:
+def test_any_index_is_read_or_a_checkpoint_error(value: object) -> None:
     with sizes_or_our_error():
         index = parse_index(json.dumps({"metadata": {"total_size": value}, "weight_map": value}))
         assert index.total_bytes is None or index.total_bytes >= 0
 
 
 @given(layouts)
-def test_a_sound_layout_is_summed_whatever_its_order(
+def test_a_valid_layout_is_summed_in_any_order(
     layout: list[tuple[tuple[str, int], list[int]]],
 ) -> None:
     header, want, offset = {}, dict[str, int](), 0
@@ -103,7 +103,7 @@ tensors = st.lists(
 
 
 @given(tensors, st.integers(0, 12))
-def test_a_table_holds_every_byte_however_the_files_are_cut(
+def test_a_table_has_every_byte_however_files_are_split(
     given_tensors: list[tuple[str, int, int, str, list[int]]], cut: int
 ) -> None:
     named = [
@@ -118,6 +118,6 @@ def test_a_table_holds_every_byte_however_the_files_are_cut(
 
 
 @given(json_values)
-def test_any_table_is_read_or_our_error(value: object) -> None:
+def test_any_table_is_read_or_a_checkpoint_error(value: object) -> None:
     with sizes_or_our_error():
         assert isinstance(parse_table(json.dumps([value])), TensorTable)

@@ -37,8 +37,8 @@ targets = st.fixed_dictionaries(
     },
 ).filter(bool)
 all_terms = st.builds(
-    lambda found, least, more, zero: terms(
-        found,
+    lambda chosen, least, more, zero: terms(
+        chosen,
         minReplicas=least,
         maxReplicas=least + more,
         **({"scaleToZero": to_zero()} if zero else {}),
@@ -66,7 +66,7 @@ recommendations = st.none() | st.builds(
     recommendations,
     all_terms,
 )
-def test_never_beyond_the_bounds_whatever_is_measured(loads, ready, queue, wanted, past, by):
+def test_the_recommendation_stays_within_its_bounds(loads, ready, queue, wanted, past, by):
     opinion = judge_load(measured(*loads, queue=queue), serving(ready), by, OLDEST_SECONDS)
     step = next_step(wanted, past, opinion, by, START)
     assert by.fewest <= step.replicas <= by.max_replicas
@@ -82,7 +82,7 @@ def test_never_beyond_the_bounds_whatever_is_measured(loads, ready, queue, wante
     recommendations,
     all_terms,
 )
-def test_a_number_that_cannot_be_is_never_a_change(loads, which, signal, wrong, wanted, past, by):
+def test_an_impossible_value_changes_nothing(loads, which, signal, wrong, wanted, past, by):
     loads[which % len(loads)] = replace(loads[which % len(loads)], **{signal: wrong})
     assume(by.within(wanted) == wanted)
     opinion = judge_load(measured(*loads), serving(len(loads)), by, OLDEST_SECONDS)
@@ -97,7 +97,7 @@ def test_a_number_that_cannot_be_is_never_a_change(loads, which, signal, wrong, 
     st.integers(0, 100),
     all_terms,
 )
-def test_what_is_seen_in_part_never_takes_a_replica_away(loads, unseen, wanted, looks, by):
+def test_a_partial_sample_never_removes_a_replica(loads, unseen, wanted, looks, by):
     wanted, past = by.within(wanted), None
     part = measured(*loads)
     for number in range(looks):
@@ -115,7 +115,7 @@ def test_what_is_seen_in_part_never_takes_a_replica_away(loads, unseen, wanted, 
     st.integers(1, 5),
     all_terms.filter(lambda by: not by.time_to_first_token and not by.time_per_output_token),
 )
-def test_more_load_never_asks_for_less(running, waiting, usage, factor, ready, by):
+def test_more_load_never_needs_fewer_replicas(running, waiting, usage, factor, ready, by):
     """Evenly over all replicas; of those that are full more requests wait, on others more run."""
     some = PodLoad(running, waiting, usage, 5.0)
     if waiting:
@@ -138,11 +138,11 @@ def test_more_load_never_asks_for_less(running, waiting, usage, factor, ready, b
     st.integers(1, 10),
     st.sampled_from([{"waitingRequests": 1}, {"waitingRequests": 5, "kvCacheUsage": 0.8}]),
 )
-def test_a_constant_load_comes_to_rest_with_room_for_all_of_it(
-    work, wanted, full, growth, least, found
+def test_a_constant_load_converges_to_sufficient_replicas(
+    work, wanted, full, growth, least, chosen
 ):
     """`work` full replicas' worth of requests come all the time, whatever the replicas are."""
-    by = terms(found, minReplicas=least, maxReplicas=400)
+    by = terms(chosen, minReplicas=least, maxReplicas=400)
     wanted, past, seen = by.within(wanted), None, []
     reckoned = EstimatedCapacity(full, 100, requests_per_second=full / 30, growth=growth)
     waiting = 0.0

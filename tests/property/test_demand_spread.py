@@ -50,24 +50,26 @@ def judge(
             loads.append(full_share(kind, share))
     reckoned = {name: kind for name, (kind, _, _) in placements.items()}
     serving = Serving(pods, frozenset(pods), first, reckoned)
-    found = judge_load(measured(*loads), serving, terms(target), OLDEST_SECONDS)
-    assert isinstance(found, LoadEstimate)
-    return found
+    estimate = judge_load(measured(*loads), serving, terms(target), OLDEST_SECONDS)
+    assert isinstance(estimate, LoadEstimate)
+    return estimate
 
 
 @given(kinds, kinds, counts, counts, shares, shares)
-def test_the_load_is_what_all_replicas_do_in_those_that_are_to_grow(
+def test_the_need_is_in_replicas_of_the_placement_that_scales(
     one: EstimatedCapacity, other: EstimatedCapacity, many: int, few: int, share: float, less: float
 ) -> None:
-    found = judge("a", {"a": (one, many, share), "b": (other, few, less)}, {"waitingRequests": 1})
+    estimate = judge(
+        "a", {"a": (one, many, share), "b": (other, few, less)}, {"waitingRequests": 1}
+    )
     worth = answers(other) / answers(one)
-    assume(found.need.replicas < found.in_flight)
+    assume(estimate.need.replicas < estimate.in_flight)
     busy = terms().conventions.most_busy
-    assert found.need.replicas == pytest.approx((many * share + few * less * worth) / busy)
+    assert estimate.need.replicas == pytest.approx((many * share + few * less * worth) / busy)
 
 
 @given(kinds, kinds, counts, counts, shares, targets)
-def test_whichever_placement_is_to_grow_the_load_is_the_same(
+def test_the_load_does_not_depend_on_the_placement_that_scales(
     one: EstimatedCapacity,
     other: EstimatedCapacity,
     many: int,
@@ -94,6 +96,6 @@ def test_placements_of_equal_replicas_count_as_one(
     )
 
 
-def test_a_batch_of_the_curve_does_what_it_is_to() -> None:
+def test_a_batch_on_the_curve_has_the_requested_throughput() -> None:
     kind = EstimatedCapacity(100, 1000, 1.0, 0.02)
     assert ServingCurve(0.02).work(full_share(kind, 0.5).running, 100.0) == pytest.approx(0.5)

@@ -60,10 +60,10 @@ def expressions() -> Iterator[tuple[str, re.Pattern[str]]]:
         for name, value in vars(importlib.import_module(module.name)).items():
             listed = value if isinstance(value, tuple) else (value,)
             flat = [part for one in listed for part in (one if isinstance(one, tuple) else (one,))]
-            for number, found in enumerate(one for one in flat if isinstance(one, re.Pattern)):
-                if isinstance(found.pattern, str):
+            for number, expression in enumerate(one for one in flat if isinstance(one, re.Pattern)):
+                if isinstance(expression.pattern, str):
                     where = f"{module.name.removeprefix('tonnage.')}.{name}"
-                    yield (f"{where}[{number}]" if number else where), found
+                    yield (f"{where}[{number}]" if number else where), expression
     for number, rule in enumerate(read_data_file("failures.yaml")):
         for field in ("words", "needed", "available"):
             if field in rule:
@@ -82,19 +82,19 @@ def uses_of(name: str) -> set[str]:
     return set(re.findall(rf"\b{variable}\.(\w+)\(", source))
 
 
-EXPRESSIONS = {name: found for name, found in expressions() if name not in SHORT_ONLY}
+EXPRESSIONS = {name: expression for name, expression in expressions() if name not in SHORT_ONLY}
 
 
-def test_they_are_found() -> None:
+def test_the_modules_have_expressions() -> None:
     assert len(EXPRESSIONS) > 50
     assert "checkpoint.safetensors.formats._IN_LAYER" in EXPRESSIONS
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_it_is_linear(name: str) -> None:
+def test_an_expression_takes_linear_time(name: str) -> None:
     expression, uses = EXPRESSIONS[name], uses_of(name)
     length = LINE if name.startswith("failures.yaml") else LONG
-    assert uses, "nobody uses it, or it belongs into IN_A_LIST"
+    assert uses, "it is not used, or it belongs into IN_A_LIST"
     tries_each = not uses <= {"match", "fullmatch"}
 
     def seconds(text: str) -> float:

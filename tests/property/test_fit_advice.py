@@ -54,7 +54,7 @@ def after(question: FitQuestion, steps: tuple[Step, ...]) -> FitQuestion:
 
 @settings(max_examples=60, deadline=None)
 @given(questions(), CHOSEN)
-def test_every_change_has_been_judged_and_is_allowed(
+def test_every_advised_change_fits_and_is_allowed(
     question: FitQuestion, chosen: frozenset[Setting]
 ) -> None:
     for change in advise(question, chosen, (), 8, CATALOG):
@@ -68,7 +68,9 @@ def test_every_change_has_been_judged_and_is_allowed(
 
 @settings(max_examples=60, deadline=None)
 @given(questions(), CHOSEN)
-def test_no_step_of_a_change_is_needless(question: FitQuestion, chosen: frozenset[Setting]) -> None:
+def test_no_step_of_a_change_is_unnecessary(
+    question: FitQuestion, chosen: frozenset[Setting]
+) -> None:
     if fits(question):
         return
     for change in advise(question, chosen, (), 8, CATALOG):
@@ -79,7 +81,7 @@ def test_no_step_of_a_change_is_needless(question: FitQuestion, chosen: frozense
 
 @settings(max_examples=60, deadline=None)
 @given(questions(), CHOSEN)
-def test_what_was_not_chosen_is_changed_first(
+def test_default_settings_are_changed_before_chosen_ones(
     question: FitQuestion, chosen: frozenset[Setting]
 ) -> None:
     changes = advise(question, chosen, (), 8, CATALOG)
@@ -108,12 +110,16 @@ def test_the_longest_context_fits_and_holds_a_request(question: FitQuestion) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(questions(), st.integers(1, 100_000))
-def test_requests_at_a_time_fill_the_cache_and_no_more(question: FitQuestion, tokens: int) -> None:
+def test_concurrent_requests_fill_the_cache(question: FitQuestion, tokens: int) -> None:
     verdict = answer(question, CATALOG)
     if isinstance(verdict, IllegalParallelism):
         return
     each = answer(with_context(question, tokens), CATALOG)
     assert not isinstance(each, IllegalParallelism)
-    room = max(0, verdict.account.kv_cache_bytes)
+    kv_bytes = max(0, verdict.account.kv_cache_bytes)
     held = concurrent_requests(question, verdict.account, tokens, CATALOG)
-    assert held * each.account.request_kv_bytes <= room < (held + 1) * each.account.request_kv_bytes
+    assert (
+        held * each.account.request_kv_bytes
+        <= kv_bytes
+        < (held + 1) * each.account.request_kv_bytes
+    )

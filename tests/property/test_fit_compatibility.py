@@ -16,14 +16,14 @@ from tests.support.subjects import (
     SPARSE,
     W4A8,
     W8A8,
-    Wish,
+    Example,
 )
 from tonnage.fit.legality.compatibility import judge_compatibility
 
 RULES = [rule.name for rule in CATALOG.rules]
 
-wishes = st.builds(
-    Wish,
+examples = st.builds(
+    Example,
     on=st.sampled_from(sorted(CATALOG.accelerators)),
     model=st.sampled_from([{}, LATENT, SPARSE]),
     stored=st.sampled_from(
@@ -37,9 +37,13 @@ wishes = st.builds(
 )
 
 
-@given(wish=wishes, allow=st.sets(st.sampled_from(RULES)), more=st.sets(st.sampled_from(RULES)))
-def test_allowing_more_never_refuses_more(wish: Wish, allow: set[str], more: set[str]) -> None:
-    given_up = (wish.checkpoint, wish.accelerator, wish.options)
+@given(
+    example=examples, allow=st.sets(st.sampled_from(RULES)), more=st.sets(st.sampled_from(RULES))
+)
+def test_allowing_more_never_refuses_more(
+    example: Example, allow: set[str], more: set[str]
+) -> None:
+    given_up = (example.checkpoint, example.accelerator, example.options)
     before = judge_compatibility(*given_up, allow, CATALOG)
     after = judge_compatibility(*given_up, allow | more, CATALOG)
     assert set(after.refusals) <= set(before.refusals)
@@ -47,8 +51,10 @@ def test_allowing_more_never_refuses_more(wish: Wish, allow: set[str], more: set
     assert (before.warnings, before.settings) == (after.warnings, after.settings)
 
 
-@given(wish=wishes)
-def test_allowing_everything_refuses_nothing(wish: Wish) -> None:
-    judged = judge_compatibility(wish.checkpoint, wish.accelerator, wish.options, RULES, CATALOG)
+@given(example=examples)
+def test_allowing_everything_refuses_nothing(example: Example) -> None:
+    judged = judge_compatibility(
+        example.checkpoint, example.accelerator, example.options, RULES, CATALOG
+    )
     assert judged.refusals == ()
     assert all(refusal.rule in RULES for refusal in judged.overridden)

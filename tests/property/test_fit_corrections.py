@@ -1,4 +1,4 @@
-"""Whatever is taught in other namespaces changes nothing of what counts in one's own."""
+"""Whatever is measured in other namespaces changes nothing of what counts in one's own."""
 
 from collections.abc import Sequence
 
@@ -34,21 +34,21 @@ by_hand = st.lists(edits, max_size=2, unique_by=lambda one: one.key).map(tuple)
 
 
 @given(by_hand, st.lists(correction_registry, max_size=12))
-def test_lessons_of_others_are_as_if_they_had_not_been(
-    written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
+def test_corrections_of_other_namespaces_change_nothing(
+    written: tuple[MemoryCorrection, ...], measured: Sequence[MemoryCorrection]
 ) -> None:
-    both = KnownCorrections(written).learn_all(taught)
-    mine = KnownCorrections(written).learn_all(one for one in taught if one.namespace == MINE)
+    both = KnownCorrections(written).learn_all(measured)
+    mine = KnownCorrections(written).learn_all(one for one in measured if one.namespace == MINE)
     for key in KEYS:
         assert both.counting_in(MINE).find(key) == mine.counting_in(MINE).find(key)
 
 
 @given(by_hand, st.lists(correction_registry, max_size=12))
-def test_what_people_wrote_stays_and_each_subject_has_one_entry(
-    written: tuple[MemoryCorrection, ...], taught: Sequence[MemoryCorrection]
+def test_entries_of_users_stay_and_each_subject_has_one_entry(
+    written: tuple[MemoryCorrection, ...], measured: Sequence[MemoryCorrection]
 ) -> None:
-    learnt = KnownCorrections(written).learn_all(taught)
-    assert set(written) <= set(learnt.entries)
-    subjects = [(one.key, one.namespace) for one in learnt.entries]
+    known = KnownCorrections(written).learn_all(measured)
+    assert set(written) <= set(known.entries)
+    subjects = [(one.key, one.namespace) for one in known.entries]
     assert len(subjects) == len(set(subjects))
-    assert learnt.learn_all(learnt.entries) == learnt
+    assert known.learn_all(known.entries) == known

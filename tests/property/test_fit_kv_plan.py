@@ -117,7 +117,7 @@ def test_a_longer_request_never_holds_less(plan: KvCachePlan, length: int, more:
 
 
 @given(plans(), LENGTHS, st.integers(1, 2**31))
-def test_what_tokens_need_holds_them_and_a_block_less_does_not(
+def test_the_needed_bytes_hold_the_tokens_and_one_block_less_does_not(
     plan: KvCachePlan, length: int, tokens: int
 ) -> None:
     needed = plan.needed_bytes(tokens, length)

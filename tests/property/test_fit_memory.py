@@ -153,7 +153,7 @@ def test_more_sequences_or_tokens_a_step_never_leave_more(
 
 
 @given(shapes(), DEVICES, RELEASES, st.sampled_from([1, 2, 4, 8]), st.integers(1, 200_000))
-def test_what_fits_holds_what_was_asked_for_within_the_budget(
+def test_a_fit_holds_the_requested_tokens_within_the_budget(
     shape: ModelShape, device: str, version: str, tensor: int, length: int
 ) -> None:
     accelerator = CATALOG.accelerator(device)

@@ -40,7 +40,7 @@ RESERVATIONS = st.lists(
         replicas=st.integers(0, 6),
     ),
     max_size=6,
-    unique_by=lambda found: (found.owner, found.placement),
+    unique_by=lambda reservation: (reservation.owner, reservation.placement),
 )
 
 
@@ -50,7 +50,7 @@ def h100_pool(snapshot: FleetSnapshot) -> Pool:
 
 @given(PODS, RESERVATIONS)
 @settings(max_examples=150, deadline=None)
-def test_what_is_promised_never_exceeds_what_is_there(
+def test_reservations_never_exceed_the_free_gpus(
     pods: list[GpuPod], reservations: list[Reservation]
 ) -> None:
     pool = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(reservations)))
@@ -65,11 +65,11 @@ def test_what_is_promised_never_exceeds_what_is_there(
 
 @given(PODS, RESERVATIONS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 6))
 @settings(max_examples=150, deadline=None)
-def test_replicas_to_come_take_their_room_as_far_as_there_is_any(
+def test_unscheduled_replicas_reserve_gpus_up_to_the_capacity(
     pods: list[GpuPod], others: list[Reservation], gpus: int, replicas: int
 ) -> None:
     """One more reservation, smaller than all others so that it is packed last."""
-    others = [found for found in others if found.gpus_per_replica > gpus]
+    others = [other for other in others if other.gpus_per_replica > gpus]
     mine = Reservation(("late", "comer"), "h100", POOL, gpus, replicas)
     before = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(others)))
     after = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=(*others, mine)))
@@ -105,9 +105,9 @@ def test_every_gpu_node_is_in_exactly_one_pool(kinds: list[str]) -> None:
     nodes = [makers[kind](f"n{number}") for number, kind in enumerate(kinds)]
     declared: tuple[DeclaredPool, ...] = (TEAM,) if TEAM else ()
     pools = build_pools(snapshot_of(nodes, declared_pools=declared), CATALOG)
-    found = Counter(node.name for pool in pools for node in pool.nodes)
-    assert set(found.values()) <= {1}
-    assert len(found) == sum(kind != "cpu" for kind in kinds)
+    memberships = Counter(node.name for pool in pools for node in pool.nodes)
+    assert set(memberships.values()) <= {1}
+    assert len(memberships) == sum(kind != "cpu" for kind in kinds)
 
 
 JSON = st.recursive(
@@ -124,6 +124,6 @@ OBJECTS = st.fixed_dictionaries({}, optional={"metadata": PARTS, "spec": PARTS, 
 
 @given(OBJECTS)
 @settings(max_examples=100, deadline=None)
-def test_no_object_is_too_strange_to_be_read(obj: dict[str, object]) -> None:
+def test_any_object_is_read_without_an_error(obj: dict[str, object]) -> None:
     build_pools(FleetSnapshot((read_node(obj),)), CATALOG)
     read_gpu_pod(obj)

@@ -88,7 +88,11 @@ reservations = st.lists(
         replicas=st.sampled_from([0, 1, 2, 5, 10**12]),
     ),
     max_size=3,
-    unique_by=lambda found: (found.placement, found.pool, found.gpus_per_replica),
+    unique_by=lambda reservation: (
+        reservation.placement,
+        reservation.pool,
+        reservation.gpus_per_replica,
+    ),
 )
 
 
@@ -118,11 +122,11 @@ declarations = st.builds(
 events = st.lists(
     st.one_of(
         st.tuples(st.just("put node"), nodes),
-        st.tuples(st.just("remove node"), st.sampled_from(["n0", "n1", "n2", "n3", "nobody"])),
+        st.tuples(st.just("remove node"), st.sampled_from(["n0", "n1", "n2", "n3", "absent"])),
         st.tuples(st.just("put pod"), pods),
-        st.tuples(st.just("remove pod"), st.sampled_from(["p0", "p1", "p2", "p3", "nobody"])),
+        st.tuples(st.just("remove pod"), st.sampled_from(["p0", "p1", "p2", "p3", "absent"])),
         st.tuples(st.just("declare"), declarations),
-        st.tuples(st.just("withdraw"), st.sampled_from(["teams", "zone", "nobody"])),
+        st.tuples(st.just("withdraw"), st.sampled_from(["teams", "zone", "absent"])),
         st.tuples(st.just("reserve"), st.tuples(st.sampled_from(OWNERS), reservations)),
         st.tuples(st.just("ask"), st.sampled_from(ASKERS)),
     ),
@@ -131,8 +135,8 @@ events = st.lists(
 
 
 @dataclass
-class Told:
-    """What was told, each thing as it was told last."""
+class ModelFleet:
+    """The last state of each object in the history."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, GpuPod] = field(default_factory=dict)
@@ -152,61 +156,61 @@ class Told:
         return FleetSnapshot(*map(tuple, parts))
 
 
-def live(history: Sequence[tuple[str, Any]]) -> tuple[Fleet, Told]:
-    """A fleet that was told of the events, and what was told."""
-    fleet, told = Fleet(CATALOG), Told()
+def live(history: Sequence[tuple[str, Any]]) -> tuple[Fleet, ModelFleet]:
+    """A fleet that received the events of the history, and the objects as they are after it."""
+    fleet, model = Fleet(CATALOG), ModelFleet()
     for what, value in history:
         match what:
             case "put node":
                 fleet.put_node(value)
-                told.nodes[value.name] = value
+                model.nodes[value.name] = value
             case "remove node":
                 fleet.remove_node(value)
-                told.nodes.pop(value, None)
+                model.nodes.pop(value, None)
             case "put pod":
                 fleet.put_pod(value)
-                told.pods[value.uid] = value
+                model.pods[value.uid] = value
             case "remove pod":
                 fleet.remove_pod(value)
-                told.pods.pop(value, None)
+                model.pods.pop(value, None)
             case "declare":
                 fleet.declare(value)
-                told.declared[value.name] = value
+                model.declared[value.name] = value
             case "withdraw":
                 fleet.withdraw(value)
-                told.declared.pop(value, None)
+                model.declared.pop(value, None)
             case "reserve":
-                owner, found = value
-                told.reserved[owner] = tuple(replace(one, owner=owner) for one in found)
-                fleet.reserve(owner, told.reserved[owner])
+                owner, reserved = value
+                model.reserved[owner] = tuple(replace(one, owner=owner) for one in reserved)
+                fleet.reserve(owner, model.reserved[owner])
             case "ask":
                 excluding, tolerations = value
                 fleet.pools(excluding, tolerations)
-    return fleet, told
+    return fleet, model
 
 
 def in_order(snapshot: FleetSnapshot) -> FleetSnapshot:
-    """An owner's reservations are kept as they were told."""
+    """The reservations in one order; the reservations of one owner keep theirs."""
     return replace(snapshot, reservations=tuple(sorted(snapshot.reservations, key=repr)))
 
 
 @given(events, st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
-def test_a_fleet_after_any_history_is_the_one_built_of_what_is_there(
+def test_a_fleet_after_any_history_equals_one_built_from_a_snapshot(
     history: list[tuple[str, Any]], random: Random
 ) -> None:
-    fleet, told = live(history)
-    fresh = Fleet.of(told.snapshot(random), CATALOG)
+    fleet, model = live(history)
+    fresh = Fleet.of(model.snapshot(random), CATALOG)
     for excluding, tolerations in ASKERS:
         assert fleet.pools(excluding, tolerations) == fresh.pools(excluding, tolerations)
     assert in_order(fleet.snapshot()) == in_order(fresh.snapshot())
-    for name in told.nodes:
+    for name in model.nodes:
         assert fleet.pool_of(name) == fresh.pool_of(name)
 
 
 @given(events)
 @settings(max_examples=150, deadline=None)
-def test_what_is_counted_is_what_is_listed(history: list[tuple[str, Any]]) -> None:
+def test_counts_equal_the_listed_nodes(history: list[tuple[str, Any]]) -> None:
     fleet, _ = live(history)
     for excluding, tolerations in ASKERS:
         for pool in fleet.pools(excluding, tolerations):
@@ -224,39 +228,39 @@ def test_what_is_counted_is_what_is_listed(history: list[tuple[str, Any]]) -> No
 
 @given(events, st.sampled_from([None, *OWNERS]))
 @settings(max_examples=200, deadline=None)
-def test_what_is_free_is_what_a_slow_count_finds(
+def test_free_gpus_equal_a_naive_count(
     history: list[tuple[str, Any]], excluding: tuple[str, str] | None
 ) -> None:
-    fleet, told = live(history)
+    fleet, model = live(history)
     pools = fleet.pools(excluding)
-    counted = count_free(told, pools, excluding)
+    counted = count_free(model, pools, excluding)
     assert {node.name: node.free for pool in pools for node in pool.nodes} == counted
     for pool in pools:
         assert pool.total == sum(
-            max(told.nodes[node.name].capacity.get(pool.resource, 0), node.allocatable)
+            max(model.nodes[node.name].capacity.get(pool.resource, 0), node.allocatable)
             for node in pool.nodes
         )
 
 
 def count_free(
-    told: Told, pools: Sequence[Pool], excluding: tuple[str, str] | None
+    model: ModelFleet, pools: Sequence[Pool], excluding: tuple[str, str] | None
 ) -> dict[str, int]:
     """Free GPUs of each node, counted pod by pod and replica by replica."""
     pool_of = {node.name: pool for pool in pools for node in pool.nodes}
     free = {
-        node.name: 0 if node.unusable else told.nodes[node.name].allocatable[pool.resource]
+        node.name: 0 if node.unusable else model.nodes[node.name].allocatable[pool.resource]
         for pool in pools
         for node in pool.nodes
     }
     scheduled: Counter[object] = Counter()
-    for pod in told.pods.values():
+    for pod in model.pods.values():
         if pod.node not in pool_of or pod.owner == excluding is not None:
             continue
         pool = pool_of[pod.node]
         free[pod.node] -= pod.requests.get(pool.resource, 0)
         scheduled[pod.owner, pod.placement, pool.name, sum(pod.requests.values())] += 1
     free = {name: max(0, count) for name, count in free.items()}
-    wanted = [one for of_owner in told.reserved.values() for one in of_owner]
+    wanted = [one for of_owner in model.reserved.values() for one in of_owner]
     for one in sorted(wanted, key=lambda one: -one.gpus_per_replica):
         if one.owner == excluding or not one.gpus_per_replica:
             continue

@@ -43,30 +43,32 @@ def node_body(labels: object, capacity: object, allocatable: object) -> dict[str
 
 
 @given(labels, quantities, quantities, accelerators)
-def test_no_labels_and_resources_raise_or_flood(
+def test_any_labels_and_resources_give_a_short_reason(
     labels: dict[str, Any],
     capacity: dict[str, Any],
     allocatable: dict[str, Any],
     declared: Accelerator | None,
 ) -> None:
     node = read_node(node_body(labels, capacity, allocatable))
-    found = Recogniser(CATALOG).recognise(node, declared)
-    if isinstance(found, Unrecognised):
-        assert len(found.reason) < MAX_REASON_CHARS
-    if isinstance(found, Recognised):
-        assert len(found.unusable or "") < MAX_REASON_CHARS
-        assert all(len(note) < MAX_REASON_CHARS for note in found.notes)
-        assert found.partition is None or 0 < found.partition.share <= 1
+    recognition = Recogniser(CATALOG).recognise(node, declared)
+    if isinstance(recognition, Unrecognised):
+        assert len(recognition.reason) < MAX_REASON_CHARS
+    if isinstance(recognition, Recognised):
+        assert len(recognition.unusable or "") < MAX_REASON_CHARS
+        assert all(len(note) < MAX_REASON_CHARS for note in recognition.notes)
+        assert recognition.partition is None or 0 < recognition.partition.share <= 1
 
 
 @given(hostile, hostile, hostile)
-def test_no_object_at_all_raises(metadata: Any, spec: Any, status: Any) -> None:
+def test_any_object_is_recognised_without_an_error(metadata: Any, spec: Any, status: Any) -> None:
     node = read_node({"metadata": metadata, "spec": spec, "status": status})
     assert Recogniser(CATALOG).recognise(node) is None or node.capacity or node.allocatable
 
 
 @given(st.sampled_from(FIXTURES), st.data())
-def test_the_order_of_labels_and_resources_is_no_matter(fixture: Any, data: st.DataObject) -> None:
+def test_the_order_of_labels_and_resources_does_not_matter(
+    fixture: Any, data: st.DataObject
+) -> None:
     def shuffled(mapping: dict[str, Any]) -> dict[str, Any]:
         return dict(data.draw(st.permutations(list(mapping.items()))))
 
@@ -80,10 +82,10 @@ def test_the_order_of_labels_and_resources_is_no_matter(fixture: Any, data: st.D
     assert recogniser.recognise(read_node(again)) == recogniser.recognise(fixture.node)
 
 
-def test_thousands_of_labels_are_no_burden() -> None:
+def test_thousands_of_labels_give_a_short_reason() -> None:
     many = {f"example.com/{number}": "x" * 63 for number in range(5000)}
     counters = {f"amd.com/gpu.device-id.{number:04x}": "1" for number in range(5000)}
     node = read_node(node_body(many | counters, {"amd.com/gpu": "8"}, {"amd.com/gpu": "8"}))
-    found = Recogniser(CATALOG).recognise(node)
-    assert isinstance(found, Unrecognised)
-    assert len(found.reason) < MAX_REASON_CHARS
+    recognition = Recogniser(CATALOG).recognise(node)
+    assert isinstance(recognition, Unrecognised)
+    assert len(recognition.reason) < MAX_REASON_CHARS

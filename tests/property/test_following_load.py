@@ -34,7 +34,7 @@ waited for. Over a day it is at most a tenth."""
     ("hours", "targets"),
     [((7, 9), {"timeToFirstToken": "2s"}), ((17, 19), {"kvCacheUsage": 0.8})],
 )
-def test_a_morning_and_an_evening_cost_little_more_than_they_must(
+def test_following_a_day_costs_little_more_than_the_optimum(
     hours: tuple[int, int], targets: dict[str, object]
 ) -> None:
     seconds = range(3600 * hours[0], 3600 * hours[1])
@@ -45,7 +45,7 @@ def test_a_morning_and_an_evening_cost_little_more_than_they_must(
     assert outcome.changes <= 10
 
 
-def test_a_load_that_stays_comes_to_rest() -> None:
+def test_a_constant_load_converges() -> None:
     steady = SyntheticDay(quiet=4.3 * MOST, busy=4.3 * MOST)
     outcome = FollowedLoad(CAPACITY, {"waitingRequests": 2}, Pace()).play(steady, range(2 * 3600))
     assert 5 <= outcome.by_hour[1] <= 6, "five carry it, and one more when many come by chance"

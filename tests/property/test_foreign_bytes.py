@@ -50,8 +50,10 @@ ELSEWHERE = {
     "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
-    "reconcile/observation/model_source.py": "a Secret's value: test_a_secret_that_is_none",
-    "telemetry/prometheus.py": "an answer of Prometheus: test_an_error_of_prometheus",
+    "reconcile/observation/model_source.py": (
+        "a Secret's value: test_an_invalid_secret_is_read_or_refused"
+    ),
+    "telemetry/prometheus.py": "an answer: test_an_error_of_prometheus_is_read_or_refused",
 }
 """Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""
 
@@ -77,13 +79,13 @@ def try_reader(reader: Reader, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_it_is_tried_with_is_what_it_understands(name: str) -> None:
+def test_each_reader_reads_its_valid_example(name: str) -> None:
     for sample in READERS[name].samples:
         READERS[name].read(json.dumps(sample).encode())
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_value_of_a_stranger_in_every_place(name: str) -> None:
+def test_any_value_at_any_path_is_read_or_refused(name: str) -> None:
     for sample in READERS[name].samples:
         for place in places(sample):
             for value in VALUES.values():
@@ -92,12 +94,12 @@ def test_a_value_of_a_stranger_in_every_place(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("whole", WHOLE)
-def test_something_else_altogether(name: str, whole: str) -> None:
+def test_any_other_document_is_read_or_refused(name: str, whole: str) -> None:
     try_reader(READERS[name], WHOLE[whole])
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_any_bytes(name: str) -> None:
+def test_any_bytes_are_read_or_refused(name: str) -> None:
     @given(st.binary(max_size=300) | st.text(max_size=100).map(lambda text: text.encode()))
     def any_bytes(text: bytes) -> None:
         try_reader(READERS[name], text)
@@ -106,8 +108,10 @@ def test_any_bytes(name: str) -> None:
 
 
 @given(st.integers(0, len(PAGE) - 1), st.binary(min_size=1, max_size=3))
-def test_a_real_page_of_metrics_with_bytes_in_its_midst(where: int, told: bytes) -> None:
-    try_reader(READERS["a page of metrics"], PAGE[:where] + told + PAGE[where + len(told) :])
+def test_a_metrics_page_with_inserted_bytes_is_read_or_refused(where: int, inserted: bytes) -> None:
+    try_reader(
+        READERS["a page of metrics"], PAGE[:where] + inserted + PAGE[where + len(inserted) :]
+    )
 
 
 class Secret:
@@ -121,7 +125,7 @@ class Secret:
 
 
 @given(st.text(max_size=50) | st.binary(max_size=50).map(lambda raw: b64encode(raw).decode()))
-def test_a_secret_that_is_none(text: str) -> None:
+def test_an_invalid_secret_is_read_or_refused(text: str) -> None:
     def ask(_: HuggingFaceSource, token: str | None) -> ModelPending:
         assert isinstance(token, str)
         return ModelPending("asked")
@@ -132,7 +136,7 @@ def test_a_secret_that_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("whole", WHOLE)
-def test_an_error_of_prometheus(whole: str) -> None:
+def test_an_error_of_prometheus_is_read_or_refused(whole: str) -> None:
     started = time.process_time()
     refusal(503, WHOLE[whole])
     assert_linear(WHOLE[whole], time.process_time() - started)
@@ -143,7 +147,7 @@ def calls_of(path: Path) -> set[str]:
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
-def test_every_module_that_parses_is_in_the_table_or_is_tried_elsewhere() -> None:
+def test_every_module_that_parses_has_a_reader_in_a_test() -> None:
     parsing = {
         str(path.relative_to(SOURCES))
         for path in SOURCES.rglob("*.py")

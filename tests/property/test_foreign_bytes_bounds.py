@@ -21,30 +21,30 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def told_by(module: str) -> list[Outcome]:
+def outcomes_of(module: str) -> list[Outcome]:
     """What a module tells that tries readers in a process of its own."""
     command = [sys.executable, "-m", f"tests.support.{module}"]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return [Outcome(**json.loads(line)) for line in told.splitlines()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [Outcome(**json.loads(line)) for line in output.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> Mapping[str, list[Outcome]]:
     """By reader."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in told_by("bounded_readers"):
-        found[outcome.reader].append(outcome)
-    return found
+    by_reader: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes_of("bounded_readers"):
+        by_reader[outcome.reader].append(outcome)
+    return by_reader
 
 
 @pytest.fixture(scope="module")
 def broken() -> Mapping[str, Outcome]:
     """By what each of them does wrong."""
-    return {outcome.reader: outcome for outcome in told_by("broken_readers")}
+    return {outcome.reader: outcome for outcome in outcomes_of("broken_readers")}
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_worst_texts_take_bounded_memory_and_time(
+def test_hostile_texts_take_bounded_memory_and_time(
     name: str, outcomes: Mapping[str, list[Outcome]]
 ) -> None:
     assert len(outcomes[name]) > 20
@@ -52,17 +52,17 @@ def test_the_worst_texts_take_bounded_memory_and_time(
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_reader_without_bounds_is_noticed(fault: str, broken: Mapping[str, Outcome]) -> None:
+def test_a_reader_without_limits_is_detected(fault: str, broken: Mapping[str, Outcome]) -> None:
     assert broken[fault].fault == fault
 
 
-def test_texts_that_are_read_at_once_may_take_half_of_the_memory_of_the_deployment() -> None:
+def test_concurrently_read_texts_take_at_most_half_of_the_memory_limit() -> None:
     documents = yaml.safe_load_all(Path("manifests/base/deployment.yaml").read_text("utf-8"))
-    (deployment,) = (found for found in documents if found["kind"] == "Deployment")
+    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (mib,) = re.findall(r"^(\d+)Mi$", container["resources"]["limits"]["memory"])
     assert int(mib) * MIB == 2 * WORKERS * MOST_BYTES
 
 
-def test_sizes_are_told_of_readers_that_there_are() -> None:
+def test_sizes_name_existing_readers() -> None:
     assert LARGEST.keys() <= READERS.keys()

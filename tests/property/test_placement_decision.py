@@ -54,7 +54,7 @@ STANDS_AGAINST: dict[str, str] = {
 """What a message has to name for its reason."""
 
 
-def wish_of(random: Random, nodes: int) -> tuple[Request, tuple[Pool, ...]]:
+def request_and_pools(random: Random, nodes: int) -> tuple[Request, tuple[Pool, ...]]:
     pools = random_pools(random, nodes)
     return random_request(random, pools), pools
 
@@ -67,7 +67,7 @@ def option_of(candidate: Candidate) -> Option:
 @given(RANDOMS, NODES)
 @settings(max_examples=150, deadline=None)
 def test_every_pool_has_one_candidate_with_a_reason_and_numbers(random: Any, nodes: int) -> None:
-    request, pools = wish_of(random, nodes)
+    request, pools = request_and_pools(random, nodes)
     decision = decide(request, pools, CATALOG)
     names = [candidate.pool.name for candidate in decision.candidates]
     assert sorted(names) == sorted(pool.name for pool in pools)
@@ -84,28 +84,30 @@ def test_every_pool_has_one_candidate_with_a_reason_and_numbers(random: Any, nod
 def test_candidates_are_listed_best_first_and_the_chosen_one_first_of_all(
     random: Any, nodes: int
 ) -> None:
-    request, pools = wish_of(random, nodes)
+    request, pools = request_and_pools(random, nodes)
     decision, policy = decide(request, pools, CATALOG), request.spec.placement.policy
     verdicts = [candidate.verdict for candidate in decision.candidates]
     order = [Verdict.CHOSEN, Verdict.FEASIBLE, Verdict.REJECTED]
     assert verdicts == sorted(verdicts, key=order.index)
     assert verdicts.count(Verdict.CHOSEN) == (decision.chosen is not None)
     feasible = [
-        rank(option_of(found), policy)
-        for found in decision.candidates
-        if found.verdict is Verdict.FEASIBLE
+        rank(option_of(candidate), policy)
+        for candidate in decision.candidates
+        if candidate.verdict is Verdict.FEASIBLE
     ]
     assert feasible == sorted(feasible)
     rejected = [
-        nearness(found.reason) for found in decision.candidates if found.verdict is Verdict.REJECTED
+        nearness(candidate.reason)
+        for candidate in decision.candidates
+        if candidate.verdict is Verdict.REJECTED
     ]
     assert rejected == sorted(rejected)
 
 
 @given(RANDOMS, NODES)
 @settings(max_examples=150, deadline=None)
-def test_what_is_taken_fits_has_room_and_keeps_to_all_bounds(random: Any, nodes: int) -> None:
-    request, pools = wish_of(random, nodes)
+def test_the_chosen_pool_fits_has_capacity_and_meets_all_bounds(random: Any, nodes: int) -> None:
+    request, pools = request_and_pools(random, nodes)
     spec = request.spec
     for candidate in decide(request, pools, CATALOG).candidates:
         if candidate.verdict is Verdict.REJECTED:
@@ -130,14 +132,20 @@ def test_what_is_taken_fits_has_room_and_keeps_to_all_bounds(random: Any, nodes:
 
 @given(RANDOMS, NODES)
 @settings(max_examples=100, deadline=None)
-def test_nothing_waits_for_a_node_while_some_pool_has_room_now(random: Any, nodes: int) -> None:
-    request, pools = wish_of(random, nodes)
+def test_no_object_waits_for_a_node_while_a_pool_has_capacity(random: Any, nodes: int) -> None:
+    request, pools = request_and_pools(random, nodes)
     decision = decide(replace(request, keep=None), pools, CATALOG)
     if decision.chosen is None or capacity_class(decision.chosen) < CapacityClass.ALL_LATER:
         return
-    rooms = [option_of(found).capacity for found in decision.candidates if found.option is not None]
-    feasible = [found for found in decision.candidates if found.verdict is not Verdict.REJECTED]
-    assert all(option_of(found).capacity == 0 for found in feasible), rooms
+    capacities = [
+        option_of(candidate).capacity
+        for candidate in decision.candidates
+        if candidate.option is not None
+    ]
+    feasible = [
+        candidate for candidate in decision.candidates if candidate.verdict is not Verdict.REJECTED
+    ]
+    assert all(option_of(candidate).capacity == 0 for candidate in feasible), capacities
     assert "waits for the node autoscaler" in decision.message
     assert decision.reason == "InsufficientGPUs"
 
@@ -145,7 +153,7 @@ def test_nothing_waits_for_a_node_while_some_pool_has_room_now(random: Any, node
 @given(RANDOMS, NODES)
 @settings(max_examples=100, deadline=None)
 def test_the_order_of_pools_does_not_matter(random: Any, nodes: int) -> None:
-    request, pools = wish_of(random, nodes)
+    request, pools = request_and_pools(random, nodes)
     shuffled = random.sample(pools, len(pools))
     assert decide(request, shuffled, CATALOG) == decide(request, pools, CATALOG)
 
@@ -155,18 +163,18 @@ def test_the_order_of_pools_does_not_matter(random: Any, nodes: int) -> None:
 def test_the_order_of_nodes_does_not_matter(random: Any) -> None:
     raw = [amd_node(f"a{number}", cordoned=number % 3 == 0) for number in range(5)]
     raw += [nvidia_node(f"n{number}", ready="False") for number in range(4)]
-    wish = random_request(random, ())
+    request = random_request(random, ())
 
     def decided(nodes: list[Any]) -> Decision:
-        return decide(wish, pools_of(nodes), CATALOG)
+        return decide(request, pools_of(nodes), CATALOG)
 
     assert decided(random.sample(raw, len(raw))) == decided(raw)
 
 
 @given(RANDOMS, NODES, st.integers(0, 20))
 @settings(max_examples=60, deadline=None)
-def test_what_is_not_listed_is_counted(random: Any, nodes: int, limit: int) -> None:
-    request, pools = wish_of(random, nodes)
+def test_omitted_candidates_are_counted(random: Any, nodes: int, limit: int) -> None:
+    request, pools = request_and_pools(random, nodes)
     listed, omitted = list_candidates(decide(request, pools, CATALOG), limit=limit)
     assert len(listed) + sum(omitted.values()) == len(pools)
     assert len({entry.pool for entry in listed}) == len(listed)
@@ -174,11 +182,11 @@ def test_what_is_not_listed_is_counted(random: Any, nodes: int, limit: int) -> N
 
 @given(RANDOMS, st.integers(1, 64), st.integers(0, 40))
 @settings(max_examples=40, deadline=None)
-def test_of_many_equal_pools_the_first_by_name_is_taken(
-    random: Any, pools: int, replicas: int
-) -> None:
+def test_the_first_of_equal_pools_by_name_is_chosen(random: Any, pools: int, replicas: int) -> None:
     (one,) = pools_of([amd_node("a")])
     alike = [replace(one, name=f"pool-{number:02}") for number in range(pools)]
     request = Request(("a", "b"), spec_of(replicas=replicas), LLAMA_70B)
     decision = decide(request, random.sample(alike, pools), CATALOG)
-    assert [found.pool.name for found in decision.candidates] == [pool.name for pool in alike]
+    assert [candidate.pool.name for candidate in decision.candidates] == [
+        pool.name for pool in alike
+    ]

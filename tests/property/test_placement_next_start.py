@@ -35,7 +35,7 @@ OPTIONS = st.builds(
     OPTIONS,
     st.lists(SHORTFALLS, min_size=8, max_size=8),
 )
-def test_no_start_comes_twice_and_the_last_one_comes_soon(
+def test_no_start_is_repeated_and_the_number_of_starts_is_bounded(
     checkpoint: object, device: str, options: EngineOptions, shortfalls: list[MemoryShortfall]
 ) -> None:
     accelerator = CATALOG.accelerator(device)
@@ -52,7 +52,7 @@ def test_no_start_comes_twice_and_the_last_one_comes_soon(
         assert not set(start.adjustments.values) & _written(options)
         tried.append(FailedStart(device, size, Parallelism(), start.adjustments, shortfall))
     else:
-        raise AssertionError("the ladder has no end")
+        raise AssertionError("the OOM fallback plan has no end")
     assert len(tried) <= load_oom_fallback_plan().starts_of_first_parallelism
 
 

@@ -69,7 +69,7 @@ def conditions_of(message: str) -> list[Condition]:
     placements=st.integers(0, 3),
 )
 @settings(max_examples=120, deadline=None)
-def test_the_whole_status_stays_below_its_bound_and_counts_every_pool(
+def test_the_status_stays_below_its_size_limit_and_counts_every_pool(
     pools: int, name_length: int, rules: int, character: str, length: int, placements: int
 ) -> None:
     message, option = character * length, option_of(0, name_length, rules)

@@ -55,7 +55,7 @@ class Approving(Cluster):
         for dollars, pool in enumerate(sorted(POOLS), start=1):
             price(self, pool, str(dollars))
 
-    def wish(self, spec: str, approved: str | None = None) -> None:
+    def apply_spec(self, spec: str, approved: str | None = None) -> None:
         """The user applies a spec, and keeps what was approved."""
         approval = {"approval": "Manual"} | ({"approvedPlan": approved} if approved else {})
         self.apply("llama", {**SPECS[spec], **approval})
@@ -72,11 +72,11 @@ class Approving(Cluster):
         seconds = await super().reconcile(name)
         for deployment, runs in self._running().items():
             if before.get(deployment) != runs:
-                assert approved in self.proposals, f"{deployment} is {runs}: nobody was asked"
+                assert approved in self.proposals, f"{deployment} is {runs}: never proposed"
                 assert runs == _essence(self.proposals[approved]), "another plan was approved"
-        found = self.proposed()
-        if found:
-            self.proposals[found["hash"]] = found
+        proposal = self.proposed()
+        if proposal:
+            self.proposals[proposal["hash"]] = proposal
             assert self.conditions()["Placed"][1] in ("AwaitingApproval", "PoolChosen")
         return seconds
 
@@ -84,14 +84,14 @@ class Approving(Cluster):
         """What each Deployment runs, but for the number of its replicas."""
         return {
             body["metadata"]["name"]: (
-                found.pool,
-                found.placement,
-                found.parallelism.tensor,
-                found.parallelism.pipeline,
+                child.pool,
+                child.placement,
+                child.parallelism.tensor,
+                child.parallelism.pipeline,
                 body["spec"]["template"]["spec"]["containers"][0]["image"],
             )
             for body in self.api.objects(DEPLOYMENTS)
-            for found in [read_deployment(body)]
+            for child in [read_deployment(body)]
         }
 
 
@@ -110,7 +110,7 @@ def occupy(cluster: Cluster, pool: str, gpus: int) -> None:
 async def act(cluster: Approving, step: tuple[str, Any, Any]) -> None:
     match step:
         case ("apply", spec, _):
-            cluster.wish(spec, cluster.inference_deployment()["spec"].get("approvedPlan"))
+            cluster.apply_spec(spec, cluster.inference_deployment()["spec"].get("approvedPlan"))
         case ("approve", what_waits, _):
             waiting = cluster.proposed()
             cluster.approve(waiting["hash"] if waiting and what_waits else WRONG)
@@ -134,12 +134,12 @@ async def act(cluster: Approving, step: tuple[str, Any, Any]) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=4, max_size=25))
-def test_nothing_runs_that_nobody_approved_and_approving_all_ends_in_rest(
+def test_only_approved_plans_run_and_approving_all_converges(
     history: list[tuple[str, Any, Any]],
 ) -> None:
     async def run() -> None:
         cluster = Approving()
-        cluster.wish("one")
+        cluster.apply_spec("one")
         await cluster.settle()
         for step in history:
             await act(cluster, step)

@@ -1,4 +1,4 @@
-"""Whatever wishes and pools do, both endpoints of a model come to rest as was wished last."""
+"""Whatever specs are applied and pools do, both endpoints converge to the last spec."""
 
 import asyncio
 from typing import Any
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from tests.support.cluster import H100, L40S, MI300X, Cluster
 from tests.support.end_state import end_state
-from tests.support.told_apart import ALL, LONG, apart, objects, ready_by_context, together
+from tests.support.long_context import ALL, LONG, apart, objects, ready_by_context, together
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
 
 GROUPS = {"mi300x": MI300X, "h100": H100, "l40s": L40S}
 LATER = apart({"above": 32768})
-WISHES: dict[str, Object] = {
+SPECS: dict[str, Object] = {
     "together": together(),
     "apart": apart(),
     "later": LATER,
@@ -28,7 +28,7 @@ WISHES: dict[str, Object] = {
 }
 
 steps = st.one_of(
-    st.tuples(st.just("wish"), st.sampled_from(sorted(WISHES))),
+    st.tuples(st.just("apply"), st.sampled_from(sorted(SPECS))),
     st.tuples(st.just("leave"), st.sampled_from(sorted(GROUPS))),
     st.tuples(st.just("join"), st.sampled_from(sorted(GROUPS))),
     st.tuples(st.just("delete"), st.sampled_from(["llama", LONG])),
@@ -42,8 +42,8 @@ steps = st.one_of(
 async def act(cluster: Cluster, step: tuple[str, Any]) -> None:
     what, which = step
     match what:
-        case "wish":
-            cluster.apply("llama", WISHES[which])
+        case "apply":
+            cluster.apply("llama", SPECS[which])
         case "leave":
             cluster.leave(which)
         case "join":
@@ -63,7 +63,7 @@ async def act(cluster: Cluster, step: tuple[str, Any]) -> None:
 
 
 async def check_rest(cluster: Cluster) -> None:
-    """Nothing is left to be written, and what is told is what is there."""
+    """Nothing is left to write, and the status describes what exists."""
     before = cluster.api.write_count
     await cluster.resync()
     assert cluster.api.write_count == before
@@ -71,11 +71,11 @@ async def check_rest(cluster: Cluster) -> None:
         assert objects(cluster) == cluster.deployments() == []
         return
     accepted = cluster.conditions()["Accepted"][0] == "True"
-    wished = "longContext" in cluster.inference_deployment()["spec"]["workload"]
+    apart_wanted = "longContext" in cluster.inference_deployment()["spec"]["workload"]
     if accepted:
-        assert objects(cluster) == (["llama", LONG] if wished else ["llama"])
-        assert set(ready_by_context(cluster)) == ({"short", "long"} if wished else set())
-    if accepted and wished and cluster.conditions()["Ready"][0] == "True":
+        assert objects(cluster) == (["llama", LONG] if apart_wanted else ["llama"])
+        assert set(ready_by_context(cluster)) == ({"short", "long"} if apart_wanted else set())
+    if accepted and apart_wanted and cluster.conditions()["Ready"][0] == "True":
         assert cluster.conditions(LONG)["Ready"][0] == "True"
     services = {body["metadata"]["name"] for body in cluster.api.objects(SERVICES)}
     assert services <= set(objects(cluster))
@@ -83,7 +83,7 @@ async def check_rest(cluster: Cluster) -> None:
 
 async def play(history: list[tuple[str, Any]]) -> None:
     cluster = Cluster(*GROUPS.values())
-    cluster.apply("llama", WISHES["together"])
+    cluster.apply("llama", SPECS["together"])
     for step in history:
         await act(cluster, step)
     await cluster.settle()
@@ -94,7 +94,7 @@ async def play(history: list[tuple[str, Any]]) -> None:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, max_size=12))
-def test_both_endpoints_come_to_rest_and_are_what_is_wished(history: list[tuple[str, Any]]) -> None:
+def test_both_endpoints_converge_to_the_last_spec(history: list[tuple[str, Any]]) -> None:
     asyncio.run(play(history))
 
 
@@ -104,12 +104,12 @@ WAYS = st.lists(
 ENDS = {"together": together(), "two": together(replicas=2), "apart": apart(), "later": LATER}
 
 
-async def end_by(*wishes: Object) -> Any:
-    """Where one pool ends after these wishes, one after the other; on several what runs may stay
-    where an older wish has led it, and that is another rule."""
+async def end_by(*specs: Object) -> Any:
+    """Where one pool ends after these specs, one after the other; on several what runs may stay
+    where an older spec has led it, and that is another rule."""
     cluster = Cluster(MI300X)
-    for wish in wishes:
-        cluster.apply("llama", wish)
+    for spec in specs:
+        cluster.apply("llama", spec)
         await cluster.settle()
     assert cluster.api.collect_garbage() == []
     state = end_state(cluster.api)
@@ -117,13 +117,13 @@ async def end_by(*wishes: Object) -> Any:
         if isinstance(body, dict):
             body.get("status", {}).pop("lastReadyPlan", None)  # it tells of generations
             body["metadata"].get("annotations", {}).pop(ANNOTATION_RENDERED, None)  # and of uids
-    return {name: found for name, found in state.items() if found}
+    return {name: kept for name, kept in state.items() if kept}
 
 
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(WAYS, st.sampled_from(sorted(ENDS)))
-def test_the_way_to_a_wish_leaves_no_trace(way: list[str], end: str) -> None:
+def test_the_end_state_depends_only_on_the_last_spec(way: list[str], end: str) -> None:
     want = asyncio.run(end_by(ENDS[end]))
-    assert asyncio.run(end_by(*(WISHES[wish] for wish in way), ENDS[end])) == want
+    assert asyncio.run(end_by(*(SPECS[name] for name in way), ENDS[end])) == want

@@ -60,9 +60,9 @@ class Watched(Cluster):
         seconds = await super().reconcile(name)
         for key, text in self._moved().items():
             if text is not None and before.get(key) != text:
-                told = json.loads(text)
-                moment = datetime.fromisoformat(told["at"])
-                self.noted.append((key[0], told["reason"], moment, told["why"]))
+                migration = json.loads(text)
+                moment = datetime.fromisoformat(migration["at"])
+                self.noted.append((key[0], migration["reason"], moment, migration["why"]))
         return seconds
 
     def under_way(self, name: str) -> bool:
@@ -147,7 +147,7 @@ def is_by_choice(reason: str, why: str) -> bool:
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=4, max_size=30))
-def test_moves_are_as_far_apart_as_the_user_said(history: list[tuple[str, Any, Any]]) -> None:
+def test_migrations_keep_the_users_minimum_interval(history: list[tuple[str, Any, Any]]) -> None:
     async def run() -> None:
         cluster = await started(RESTLESS)
         for step in history:
@@ -178,7 +178,7 @@ class OneAtATime(Watched):
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=4, max_size=30))
-def test_by_choice_one_object_moves_at_a_time(history: list[tuple[str, Any, Any]]) -> None:
+def test_one_object_migrates_by_choice_at_a_time(history: list[tuple[str, Any, Any]]) -> None:
     async def run() -> None:
         cluster = OneAtATime(*POOLS.values())
         for dollars, pool in ((1, "h100"), (3, "mi300x"), (3, "l40s")):
@@ -212,7 +212,7 @@ def test_by_choice_one_object_moves_at_a_time(history: list[tuple[str, Any, Any]
         max_size=12,
     )
 )
-def test_pools_that_flap_faster_than_the_user_waits_move_nobody(
+def test_pools_that_flap_faster_than_the_delay_migrate_no_replica(
     history: list[tuple[str, str, int, int]],
 ) -> None:
     """Each change is undone within less than `fallback.after`, and every pod comes back."""
@@ -261,7 +261,7 @@ def evict(cluster: Cluster, pool: str) -> None:
         max_size=20,
     )
 )
-def test_who_did_not_ask_to_move_stays_while_its_pool_runs_it(
+def test_an_object_without_a_migration_policy_stays_on_a_working_pool(
     history: list[tuple[str, Any, Any]],
 ) -> None:
     async def run() -> None:

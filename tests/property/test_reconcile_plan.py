@@ -284,7 +284,7 @@ def observations(draw: Any) -> Observation:
     spec = draw(specs | st.just(InvalidSpecError("spec.x: no")))
     invalid = isinstance(spec, InvalidSpecError)
     digest = "" if invalid else placement_digest(spec)
-    found = draw(st.lists(deployments(digest), max_size=3))
+    children = draw(st.lists(deployments(digest), max_size=3))
     seen = draw(st.lists(pods, max_size=4))
     return Observation(
         key=Key(*OWNER),
@@ -307,7 +307,7 @@ def observations(draw: Any) -> Observation:
                 },
             )
         ),
-        deployments=tuple({one.child.name: one for one in found}.values()),
+        deployments=tuple({one.child.name: one for one in children}.values()),
         inference_pool=draw(inference_pools),
         queue=draw(st.sampled_from([None, "gold"])),
         pods=tuple(seen),
@@ -317,7 +317,7 @@ def observations(draw: Any) -> Observation:
 
 @settings(max_examples=150, deadline=None)
 @given(observations(), fleets, times)
-def test_a_plan_is_made_of_anything_and_always_the_same(
+def test_any_observation_gives_a_deterministic_plan(
     observation: Observation, fleet: Fleet, now: datetime
 ) -> None:
     plan = make_plan(observation, fleet, WORLD, now)

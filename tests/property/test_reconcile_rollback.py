@@ -69,7 +69,7 @@ class Watched:
 
     async def take(self, step: tuple[str, Any]) -> None:
         kind, what = step
-        self.cluster.clock.advance(2)  # pods are told apart by when they were made
+        self.cluster.clock.advance(2)  # pods are distinguished by when they were created
         if kind == "apply":
             self.cluster.apply("llama", what)
         elif kind == "restart":
@@ -81,7 +81,7 @@ class Watched:
             await self._rounds(what)
 
     async def rest(self) -> None:
-        """All deadlines pass, and nobody has anything left to do."""
+        """All deadlines pass, and no controller has anything left to do."""
         for _ in range(6):
             self.cluster.clock.advance(AFTER_ANY_DEADLINE)
             await self._rounds(6)
@@ -111,13 +111,13 @@ class Watched:
         assert self._ready() >= 1
 
     def _templates(self) -> dict[str, str]:
-        found = map(read_deployment, self.cluster.api.objects(DEPLOYMENTS))
-        return {one.child.name: one.template for one in found}
+        children = map(read_deployment, self.cluster.api.objects(DEPLOYMENTS))
+        return {one.child.name: one.template for one in children}
 
     def _plan(self, name: str) -> str:
-        found = read_deployment(self.cluster.deployment(name))
-        place = found.pool, found.placement, found.parallelism
-        return read_terms(*place, found.child.body).hash
+        child = read_deployment(self.cluster.deployment(name))
+        place = child.pool, child.placement, child.parallelism
+        return read_terms(*place, child.child.body).hash
 
     def _failed(self) -> set[str]:
         return {one["hash"] for one in self.cluster.status().get("failedPlans", [])}
@@ -126,14 +126,14 @@ class Watched:
         return sum(map(serves, self.cluster.pods()))
 
     def _check_end(self) -> None:
-        found = self.cluster.conditions()
+        conditions = self.cluster.conditions()
         asked = self.cluster.inference_deployment()["spec"]["replicas"]
-        if found["Ready"][0] == "True":
+        if conditions["Ready"][0] == "True":
             assert self._ready() == len(self.cluster.pods()) == asked
-            assert "Degraded" not in found
+            assert "Degraded" not in conditions
         else:
-            assert found["Ready"][1] == "RolledBack", found
-            assert found["Degraded"] == ("True", "RolledBack")
+            assert conditions["Ready"][1] == "RolledBack", conditions
+            assert conditions["Degraded"] == ("True", "RolledBack")
             assert self._ready() == asked
             assert self.cluster.status()["failedPlans"]
 
@@ -142,7 +142,9 @@ class Watched:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=2, max_size=10))
-def test_somebody_serves_and_no_failed_plan_comes_again(history: list[tuple[str, Any]]) -> None:
+def test_a_replica_stays_ready_and_no_failed_plan_is_repeated(
+    history: list[tuple[str, Any]],
+) -> None:
     async def run() -> None:
         watched = Watched({**MI300X, "gpusPerNode": 4}, {**H100, "gpusPerNode": 4})
         await watched.begin()

@@ -36,7 +36,7 @@ steps = st.one_of(
 )
 
 
-def act(cluster: Cluster, wish: dict[str, Any], step: tuple[str, Any, Any]) -> None:
+def act(cluster: Cluster, wanted: dict[str, Any], step: tuple[str, Any, Any]) -> None:
     """What somebody does; nodes that leave take their pods with them."""
     what, pool, value = step
     match what:
@@ -61,13 +61,13 @@ def act(cluster: Cluster, wish: dict[str, Any], step: tuple[str, Any, Any]) -> N
         case "wait":
             cluster.clock.advance(value * 60)
         case _:
-            wish[what] = value
-            cluster.apply("llama", spec(wish))
+            wanted[what] = value
+            cluster.apply("llama", spec(wanted))
 
 
-def spec(wish: Mapping[str, Any]) -> dict[str, Any]:
-    placement = {"spread": {"policy": wish["policy"]}}
-    return spec_of(replicas=wish["replicas"], placement=placement)
+def spec(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    placement = {"spread": {"policy": wanted["policy"]}}
+    return spec_of(replicas=wanted["replicas"], placement=placement)
 
 
 def where(pod: Mapping[str, Any]) -> str:
@@ -77,48 +77,50 @@ def where(pod: Mapping[str, Any]) -> str:
 def state(cluster: Cluster) -> dict[str, int]:
     """Replicas by pool, as the Deployments have them."""
     return {
-        NAMES[place(found)["pool"]]: found["spec"]["replicas"]
-        for found in cluster.api.objects(DEPLOYMENTS)
-        if found["spec"]["replicas"]
+        NAMES[place(body)["pool"]]: body["spec"]["replicas"]
+        for body in cluster.api.objects(DEPLOYMENTS)
+        if body["spec"]["replicas"]
     }
 
 
 def place(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(deployment["metadata"]["annotations"][ANNOTATION_PLACEMENT])
-    return found
+    annotation: dict[str, Any] = json.loads(
+        deployment["metadata"]["annotations"][ANNOTATION_PLACEMENT]
+    )
+    return annotation
 
 
-def check(cluster: Cluster, wish: Mapping[str, Any]) -> None:
+def check(cluster: Cluster, wanted: Mapping[str, Any]) -> None:
     """What holds whenever all is at rest."""
     split, status = state(cluster), cluster.status()
-    assert sum(split.values()) <= wish["replicas"]
+    assert sum(split.values()) <= wanted["replicas"]
     firsts = [one for one in cluster.api.objects(DEPLOYMENTS) if not place(one).get("beside")]
     assert len(firsts) <= 1
     bound = [pod for pod in cluster.pods() if pod["spec"].get("nodeName")]
     if cluster.conditions()["Ready"] == ("True", "ReplicasReady"):
-        assert sum(split.values()) == len(bound) == wish["replicas"]
-        assert status["readyReplicas"] == wish["replicas"]
-        told = {NAMES[one["pool"]]: one["replicas"] for one in status["placements"]}
-        assert told == split
-        services = {found["metadata"]["name"] for found in cluster.api.objects(SERVICES)}
-        each = {found["metadata"]["name"] for found in cluster.api.objects(DEPLOYMENTS)}
+        assert sum(split.values()) == len(bound) == wanted["replicas"]
+        assert status["readyReplicas"] == wanted["replicas"]
+        reported = {NAMES[one["pool"]]: one["replicas"] for one in status["placements"]}
+        assert reported == split
+        services = {body["metadata"]["name"] for body in cluster.api.objects(SERVICES)}
+        each = {body["metadata"]["name"] for body in cluster.api.objects(DEPLOYMENTS)}
         assert services == {"llama", *(each if len(split) > 1 else ())}
-    if wish["policy"] == "Never":
+    if wanted["policy"] == "Never":
         assert len(status["placements"]) <= 2
 
 
 async def play(history: list[tuple[str, Any, Any]]) -> None:
     cluster = Cluster(*POOLS.values())
-    wish: dict[str, Any] = {"replicas": 4, "policy": "WhenShort"}
-    cluster.apply("llama", spec(wish))
+    wanted: dict[str, Any] = {"replicas": 4, "policy": "WhenShort"}
+    cluster.apply("llama", spec(wanted))
     await cluster.settle()
     for step in history:
         before, kept = state(cluster), {pod["metadata"]["name"] for pod in cluster.pods()}
-        asked = dict(wish)
-        act(cluster, wish, step)
+        asked = dict(wanted)
+        act(cluster, wanted, step)
         await cluster.settle()
-        check(cluster, wish)
-        if step[0] in ("forget", "join") or (step[0] == "occupy" and wish == asked):
+        check(cluster, wanted)
+        if step[0] in ("forget", "join") or (step[0] == "occupy" and wanted == asked):
             assert kept <= {pod["metadata"]["name"] for pod in cluster.pods()}, (before, step)
         at_rest = state(cluster)
         await cluster.resync()
@@ -127,19 +129,21 @@ async def play(history: list[tuple[str, Any, Any]]) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=8))
-def test_what_is_spread_is_bounded_kept_and_at_rest(history: list[tuple[str, Any, Any]]) -> None:
+def test_a_spread_is_bounded_and_converges(history: list[tuple[str, Any, Any]]) -> None:
     asyncio.run(play(history))
 
 
-async def give_back(rooms: Mapping[str, int], many: int, few: int) -> tuple[dict[str, int], ...]:
+async def give_back(
+    capacities: Mapping[str, int], many: int, few: int
+) -> tuple[dict[str, int], ...]:
     cluster = Cluster(*POOLS.values())
-    for pool, room in rooms.items():
-        act(cluster, {}, ("occupy", pool, GPUS[pool] - room))
-    wish = {"replicas": many, "policy": "ByCost"}
-    cluster.apply("llama", spec(wish))
+    for pool, capacity in capacities.items():
+        act(cluster, {}, ("occupy", pool, GPUS[pool] - capacity))
+    wanted = {"replicas": many, "policy": "ByCost"}
+    cluster.apply("llama", spec(wanted))
     await cluster.settle()
     before = state(cluster)
-    cluster.apply("llama", spec({**wish, "replicas": few}))
+    cluster.apply("llama", spec({**wanted, "replicas": few}))
     await cluster.settle()
     return before, state(cluster)
 
@@ -150,20 +154,20 @@ async def give_back(rooms: Mapping[str, int], many: int, few: int) -> tuple[dict
     st.integers(2, 12),
     st.integers(1, 11),
 )
-def test_by_cost_the_cheapest_are_taken_first_and_the_dearest_given_back_first(
-    rooms: dict[str, int], many: int, few: int
+def test_by_cost_the_cheapest_pools_fill_first_and_the_most_expensive_empty_first(
+    capacities: dict[str, int], many: int, few: int
 ) -> None:
-    before, after = asyncio.run(give_back(rooms, many, min(few, many)))
-    assert before == filled(rooms, many)
-    assert after == filled(rooms, min(few, many)) or sum(rooms.values()) == 0
+    before, after = asyncio.run(give_back(capacities, many, min(few, many)))
+    assert before == filled(capacities, many)
+    assert after == filled(capacities, min(few, many)) or sum(capacities.values()) == 0
 
 
-def filled(rooms: Mapping[str, int], replicas: int) -> dict[str, int]:
+def filled(capacities: Mapping[str, int], replicas: int) -> dict[str, int]:
     """The pools filled one after the other."""
-    found = {}
+    by_pool = {}
     for pool in BY_COST:
-        taken = min(rooms[pool], replicas)
+        taken = min(capacities[pool], replicas)
         replicas -= taken
         if taken:
-            found[pool] = taken
-    return found
+            by_pool[pool] = taken
+    return by_pool

@@ -1,4 +1,4 @@
-"""Whatever vLLM measures of one placement, of another nothing else is told or learnt by that."""
+"""What vLLM measures of one placement changes no other placement: no status, no correction."""
 
 import asyncio
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ steps = st.tuples(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=1, max_size=5))
-def test_what_is_measured_of_one_placement_changes_no_other(history: list[Step]) -> None:
+def test_a_measurement_of_one_placement_changes_no_other(history: list[Step]) -> None:
     both = asyncio.run(play(history))
     for pool in CHILDREN:
         alone = asyncio.run(play([step for step in history if step[0] == pool]))
-        assert told(both, pool) == told(alone, pool)
+        assert measured(both, pool) == measured(alone, pool)
         assert correction_registry(both, pool) == correction_registry(alone, pool)
 
 
@@ -42,15 +42,15 @@ async def play(history: Iterable[Step]) -> Cluster:
         if share is None:
             cluster.measured.pop(CHILDREN[pool], None)
         else:
-            tokens = max(1, int(told(cluster, pool)["kvCacheTokens"] * share))
+            tokens = max(1, int(measured(cluster, pool)["kvCacheTokens"] * share))
             cluster.measured[CHILDREN[pool]] = MeasuredCache(tokens, overridden=overridden)
         await cluster.resync()
     return cluster
 
 
-def told(cluster: Cluster, pool: str) -> Object:
-    (found,) = (one for one in cluster.status()["placements"] if one["pool"] == pool)
-    return dict(found)
+def measured(cluster: Cluster, pool: str) -> Object:
+    (placement,) = (one for one in cluster.status()["placements"] if one["pool"] == pool)
+    return dict(placement)
 
 
 def correction_registry(cluster: Cluster, pool: str) -> list[MemoryCorrection]:

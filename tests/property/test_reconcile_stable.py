@@ -168,7 +168,7 @@ async def take(cluster: Cluster, step: tuple[str, Any, Any]) -> None:
 async def check_rest(cluster: Cluster) -> None:
     """Nothing is left to be written, nothing is given away twice, and status is true.
 
-    What is free elsewhere is told in the candidates, so everybody looks once more before.
+    The candidates report what is free elsewhere, so each object is reconciled once more before.
     """
     await cluster.resync()
     before = cluster.api.write_count
@@ -184,13 +184,13 @@ async def check_rest(cluster: Cluster) -> None:
 
 def check_truth(cluster: Cluster, name: str) -> None:
     """What a person reads off the conditions holds of the pods."""
-    found, spec = cluster.conditions(name), cluster.inference_deployment(name)["spec"]
-    assert (found["Ready"][0] == "True") <= ("Stalled" not in found)
-    assert (found["Progressing"][0] == "True") == ("Reconciling" in found)
-    if found["Placed"][0] == "True" and spec.get("rollout") != {"strategy": "Surge"}:
+    conditions, spec = cluster.conditions(name), cluster.inference_deployment(name)["spec"]
+    assert (conditions["Ready"][0] == "True") <= ("Stalled" not in conditions)
+    assert (conditions["Progressing"][0] == "True") == ("Reconciling" in conditions)
+    if conditions["Placed"][0] == "True" and spec.get("rollout") != {"strategy": "Surge"}:
         waiting = [pod["metadata"]["name"] for pod in cluster.pods(name) if not _is_bound(pod)]
         assert waiting == [], "GPUs were promised that are not there"
-    if found["Ready"][0] == "True":
+    if conditions["Ready"][0] == "True":
         serving = [pod for pod in cluster.pods(name) if _is_ready(pod)]
         assert len(serving) == len(cluster.pods(name)) == spec.get("replicas", len(serving))
         assert len([one for one in cluster.deployments() if one.startswith(name)]) == 1
@@ -209,7 +209,7 @@ def _is_ready(pod: Any) -> bool:
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=2, max_size=20))
-def test_when_all_stop_the_operator_comes_to_rest(history: list[tuple[str, Any, Any]]) -> None:
+def test_the_operator_converges_when_changes_stop(history: list[tuple[str, Any, Any]]) -> None:
     async def run() -> None:
         cluster = Cluster(*POOLS.values())
         for step in history:
@@ -222,7 +222,7 @@ def test_when_all_stop_the_operator_comes_to_rest(history: list[tuple[str, Any, 
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_objects_in_any_order_share_the_gpus_there_are_and_no_more(seed: int) -> None:
+async def test_objects_in_any_order_reserve_no_more_than_all_gpus(seed: int) -> None:
     chance = random.Random(seed)
     cluster = Cluster({**MI300X, "count": 12, "gpusPerNode": 5})
     names_of_all = [f"llama-{number:02}" for number in range(100)]
@@ -231,7 +231,12 @@ async def test_objects_in_any_order_share_the_gpus_there_are_and_no_more(seed: i
     chance.shuffle(names_of_all)
     for name in names_of_all:
         await cluster.reconcile(name)
-        assert sum(found.replicas for found in cluster.fleet.view().snapshot().reservations) <= 60
+        assert (
+            sum(
+                reservation.replicas for reservation in cluster.fleet.view().snapshot().reservations
+            )
+            <= 60
+        )
         if chance.random() < 0.05:
             cluster.start_operator()
     await cluster.settle(names_of_all)

@@ -1,4 +1,4 @@
-"""In whatever order events come: nobody takes what one that goes before it waits for."""
+"""In any order of events, no object takes GPUs that an object before it waits for."""
 
 import asyncio
 from typing import Any
@@ -85,7 +85,9 @@ class Just(Cluster):
         admission = Admission(claims=self.fleet.claims_before(observation.precedence))
         now = self.clock.now()
         plan = make_plan(observation, self.fleet.view(), WORLD, now, admission)
-        return sum(found.replicas * found.gpus_per_replica for found in plan.reservations)
+        return sum(
+            reservation.replicas * reservation.gpus_per_replica for reservation in plan.reservations
+        )
 
     async def _observation(self, name: str) -> Observation | None:
         return await observe(self.sources, Key(NAMESPACE, name))
@@ -93,9 +95,9 @@ class Just(Cluster):
     def reserved(self, name: str) -> int:
         owner = (NAMESPACE, name)
         return sum(
-            found.replicas * found.gpus_per_replica
-            for found in self.fleet.view().snapshot().reservations
-            if found.owner == owner
+            reservation.replicas * reservation.gpus_per_replica
+            for reservation in self.fleet.view().snapshot().reservations
+            if reservation.owner == owner
         )
 
 
@@ -136,7 +138,9 @@ def occupy(cluster: Cluster, node: str, gpus: int) -> None:
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(steps, min_size=6, max_size=25))
-def test_nobody_takes_what_one_before_it_waits_for(history: list[tuple[str, Any, Any]]) -> None:
+def test_no_object_takes_gpus_that_an_object_before_it_waits_for(
+    history: list[tuple[str, Any, Any]],
+) -> None:
     async def run() -> None:
         cluster = Just(*POOLS.values())
         for name, value in (("high", 100), ("system-node-critical", 2_000_001_000)):

@@ -145,7 +145,7 @@ def test_every_valid_spec_becomes_plain_json(raw: dict[str, Any], option: Any) -
     st.integers(1, 10**6),
     st.sampled_from(["LowestCost", "FewestGPUs", "HighestThroughput"]),
 )
-def test_template_does_not_depend_on_what_needs_no_restart(
+def test_the_template_does_not_depend_on_fields_that_need_no_restart(
     raw: dict[str, Any], option: Any, replicas: int, concurrency: int, policy: str
 ) -> None:
     other = {

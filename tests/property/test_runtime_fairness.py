@@ -136,7 +136,7 @@ EVENTS = st.lists(
 )
 @settings(max_examples=8, deadline=None)
 @given(events=EVENTS, seed=st.integers(min_value=0, max_value=2**32))
-def test_no_event_of_others_waits_for_a_second(
+def test_no_event_of_another_tenant_waits_for_a_second(
     workers: int,
     cores: int,
     costs: tuple[float, float],

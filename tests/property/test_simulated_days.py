@@ -72,43 +72,43 @@ PRICE_SWING = day(
 )
 
 
-async def test_when_nothing_happens_six_gpus_are_paid_for_and_nothing_is_written() -> None:
-    found = await play(day())
-    assert found.broken == []
-    assert (found.gpu_hours, found.starts) == ({"h100": 36.0}, 6)
-    assert found.dollars == pytest.approx(36 * 2.10)
-    assert found.short_replica_hours == pytest.approx(6 * LOAD_SECONDS[SMALL] / HOUR)
+async def test_a_day_without_changes_costs_six_gpus_and_no_write() -> None:
+    account = await play(day())
+    assert account.broken == []
+    assert (account.gpu_hours, account.starts) == ({"h100": 36.0}, 6)
+    assert account.dollars == pytest.approx(36 * 2.10)
+    assert account.short_replica_hours == pytest.approx(6 * LOAD_SECONDS[SMALL] / HOUR)
 
 
-async def test_a_lost_pool_costs_the_wait_and_the_load_once_and_the_way_back_nothing() -> None:
-    found = await play(LOST_AND_BACK)
-    assert found.broken == []
-    assert found.moves == {"FellBack": 3, "Returned": 3}
+async def test_a_lost_pool_costs_the_fallback_delay_and_one_load_and_the_return_nothing() -> None:
+    account = await play(LOST_AND_BACK)
+    assert account.broken == []
+    assert account.moves == {"FellBack": 3, "Returned": 3}
     each = (5 * MINUTE + LOAD_SECONDS[SMALL]) / MINUTE
-    assert found.unanswered_minutes == {f"model-{n}": each for n in range(3)}
-    assert (found.starts, found.restarts) == (18, 6)
+    assert account.unanswered_minutes == {f"model-{n}": each for n in range(3)}
+    assert (account.starts, account.restarts) == (18, 6)
     # Gone from 2:05 to 3:30; they return one after another, each three minutes on both pools.
     h100 = 6 * 3 + 2 * (2.5 + 2.45 + 2.4)
     mi300x = 2 * (3 * (1.5 - 5 / 60) + 0.05 + 0.1 + 0.15)
-    assert found.gpu_hours == pytest.approx({"h100": h100, "mi300x": mi300x})
+    assert account.gpu_hours == pytest.approx({"h100": h100, "mi300x": mi300x})
 
 
-async def test_a_drain_of_the_whole_pool_leaves_nobody_without_an_answer() -> None:
+async def test_a_drain_of_the_pool_always_leaves_a_ready_replica() -> None:
     work = maintenance(nodes("h100", 2), 2 * HOUR, HOUR / 2)
-    found = await play(day(*work, **RETURNS))
-    assert found.broken == []
-    assert not found.unanswered_minutes
-    assert not found.moves, "there is room on the pool's other node"
+    account = await play(day(*work, **RETURNS))
+    assert account.broken == []
+    assert not account.unanswered_minutes
+    assert not account.moves, "the pool's other node has free GPUs"
 
 
-async def test_who_follows_prices_moves_once_and_not_for_a_flicker() -> None:
-    found = await play(PRICE_SWING)
-    assert found.broken == []
-    assert found.moves == {"Rebalanced": 3}
-    assert not found.unanswered_minutes
+async def test_a_price_change_migrates_once_and_a_short_one_never() -> None:
+    account = await play(PRICE_SWING)
+    assert account.broken == []
+    assert account.moves == {"Rebalanced": 3}
+    assert not account.unanswered_minutes
     before_the_rise = 6 * (3 * 2.10 + 0.25 * 2.10)  # with a quarter of an hour at the double price
     moving, moved = 2 * (0.55 + 0.6 + 0.65) * 4.20, 2 * (2.5 + 2.45 + 2.4) * 2.60
-    assert found.dollars == pytest.approx(before_the_rise + moving + moved)
+    assert account.dollars == pytest.approx(before_the_rise + moving + moved)
 
 
 @pytest.mark.parametrize(
@@ -116,41 +116,41 @@ async def test_who_follows_prices_moves_once_and_not_for_a_flicker() -> None:
     [("", "mi300x", {"FellBack": 1}), ("--max-num-seqs=128", "h100", {})],
     ids=["another pool helps", "fewer sequences help"],
 )
-async def test_who_runs_out_of_memory_comes_to_run_and_tries_no_plan_twice(
+async def test_an_object_out_of_memory_finds_a_plan_and_tries_none_twice(
     well_with: str, want_pool: str, want_moves: dict[str, int]
 ) -> None:
-    found = await play(out_of_memory(ON_H100, well_with=well_with))
-    assert found.broken == []
-    assert found.moves == want_moves
-    assert found.starts <= 2 * (MOST_STARTS + 1)
-    assert found.short_replica_hours < 2
-    assert found.gpu_hours[want_pool] > 6
+    account = await play(out_of_memory(ON_H100, well_with=well_with))
+    assert account.broken == []
+    assert account.moves == want_moves
+    assert account.starts <= 2 * (MOST_STARTS + 1)
+    assert account.short_replica_hours < 2
+    assert account.gpu_hours[want_pool] > 6
 
 
-async def test_whose_servers_die_wherever_they_start_is_given_up() -> None:
-    found = await play(out_of_memory(ON_H100, ON_MI300X))
-    assert found.broken == []
-    assert found.starts <= 2 * MOST_STARTS
+async def test_an_object_that_fails_on_every_pool_is_given_up() -> None:
+    account = await play(out_of_memory(ON_H100, ON_MI300X))
+    assert account.broken == []
+    assert account.starts <= 2 * MOST_STARTS
 
 
-async def test_who_follows_its_load_comes_to_the_replicas_that_carry_it() -> None:
+async def test_a_load_gets_the_replicas_that_carry_it() -> None:
     load = 2.5 * capacity_of(LARGE, "mi300x", 1).most_per_second
     events = (
         Event(0, following_load("chat", LARGE)),
         Event(0, Attract("chat", SyntheticDay(load, load))),
     )
-    found = await play(Day(fleet(mi300x=1), PRICES, events, 2))
-    assert found.broken == []
-    assert found.gpu_hours["mi300x"] < 2 * 7
-    assert found.requests > 0.95 * 2 * HOUR * load
-    assert found.late_requests < found.requests / 3, "those of the first load of the model"
+    account = await play(Day(fleet(mi300x=1), PRICES, events, 2))
+    assert account.broken == []
+    assert account.gpu_hours["mi300x"] < 2 * 7
+    assert account.requests > 0.95 * 2 * HOUR * load
+    assert account.late_requests < account.requests / 3, "those of the first load of the model"
 
 
-def test_replicas_that_go_just_after_they_came_are_told() -> None:
+def test_scaling_in_soon_after_scaling_out_is_a_violation() -> None:
     seen = Scalings()
     numbers = [(0.0, 1), (60.0, 3), (359.0, 2), (400.0, 2), (660.0, 1)]
-    told = [what for now, wanted in numbers for what in seen.note("chat", wanted, now)]
-    assert told == ["chat scaled in 299 s after it had scaled out"]
+    violations = [what for now, wanted in numbers for what in seen.note("chat", wanted, now)]
+    assert violations == ["chat scaled in 299 s after it had scaled out"]
     assert seen.count == 3
 
 
@@ -159,8 +159,8 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (place, retain):
-        monkeypatch.setattr(room, "wait_of", lambda duration: timedelta(0))
+    for module in (place, retain):
+        monkeypatch.setattr(module, "wait_of", lambda duration: timedelta(0))
 
 
 def all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +182,12 @@ def without_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
         (without_a_ledger, CROWDED, "overpromised"),
     ],
 )
-async def test_an_operator_that_breaks_its_word_is_found_out(
+async def test_an_operator_that_breaks_a_rule_is_detected(
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[pytest.MonkeyPatch], None],
     scenario: Day,
     want: str,
 ) -> None:
     spoil(monkeypatch)
-    found: Account = await play(scenario)
-    assert any(want in told for told in found.broken), found.broken
+    account: Account = await play(scenario)
+    assert any(want in violation for violation in account.broken), account.broken

@@ -1,4 +1,4 @@
-"""How the replicas of one object are split over pools: what holds whatever the rooms are."""
+"""How the replicas of one object are split over pools: what holds whatever the capacities are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ from tonnage.placement.spread import ALL_WORK, Share, SpreadLimits, missing_work
 ANY = chosen(decide_on([amd_node("a")]))
 
 
-def option(name: str, needed: Fraction, room: int) -> Option:
-    """A pool of which so many replicas would carry all, with room for so many."""
+def option(name: str, needed: Fraction, capacity: int) -> Option:
+    """A pool of which so many replicas would carry all, with capacity for so many."""
     pool = replace(ANY.pool, name=name)
-    return replace(ANY, pool=pool, replicas=ceil(needed), needed=needed, capacity=room)
+    return replace(ANY, pool=pool, replicas=ceil(needed), needed=needed, capacity=capacity)
 
 
 needs = st.integers(1, 12).map(Fraction) | st.integers(1, 1200).map(lambda n: Fraction(n, 100))
@@ -37,7 +37,7 @@ def by_pool(shares: Sequence[Share]) -> Mapping[str, int]:
 
 
 @given(options, held_replicas, limits)
-def test_room_and_limits_are_kept(
+def test_capacities_and_limits_are_respected(
     options: list[Option], held: dict[str, int], limits: SpreadLimits
 ) -> None:
     shares = split_over(options, held, limits)
@@ -50,7 +50,7 @@ def test_room_and_limits_are_kept(
 
 
 @given(options, held_replicas)
-def test_nothing_lacks_where_there_is_room_for_all(
+def test_nothing_is_missing_with_capacity_for_all(
     options: list[Option], held: dict[str, int]
 ) -> None:
     most = sum((Share(one, one.capacity).work for one in options), Fraction(0))
@@ -59,7 +59,7 @@ def test_nothing_lacks_where_there_is_room_for_all(
 
 
 @given(options, held_replicas, limits)
-def test_what_was_split_stays_so(
+def test_a_split_is_stable(
     options: list[Option], held: dict[str, int], limits: SpreadLimits
 ) -> None:
     shares = split_over(options, held, limits)
@@ -67,7 +67,7 @@ def test_what_was_split_stays_so(
 
 
 @given(options, held_replicas)
-def test_no_replica_is_one_too_many(options: list[Option], held: dict[str, int]) -> None:
+def test_no_replica_is_unnecessary(options: list[Option], held: dict[str, int]) -> None:
     shares = split_over(options, held, UNLIMITED)
     for share in shares:
         rest = [one for one in shares if one is not share]
@@ -76,7 +76,7 @@ def test_no_replica_is_one_too_many(options: list[Option], held: dict[str, int])
 
 
 @given(options, held_replicas, st.integers(1, 12), st.integers(1, 12))
-def test_what_runs_stays_while_as_much_is_asked_for(
+def test_running_replicas_stay_at_equal_demand(
     options: list[Option], held: dict[str, int], replicas: int, more: int
 ) -> None:
     """Where a replica is worth as much as any other, as with spec.replicas."""
@@ -88,7 +88,7 @@ def test_what_runs_stays_while_as_much_is_asked_for(
 
 
 @given(options, held_replicas, st.integers(0, 60), st.integers(1, 4))
-def test_all_together_cost_no_more_than_allowed_and_stay_so(
+def test_the_total_cost_stays_within_the_limit(
     options: list[Option], held: dict[str, int], budget: int, least: int
 ) -> None:
     within = SpreadLimits(least, 5, Decimal(budget))
@@ -105,12 +105,12 @@ def test_the_first_pools_are_filled_first(options: list[Option], replicas: int) 
     alike = [replace(one, replicas=replicas, needed=None) for one in options]
     shares = split_over(alike, {}, UNLIMITED)
     taken = [share.replicas for share in shares]
-    rooms = [one.capacity for one in alike if one.capacity]
-    assert taken[:-1] == rooms[: len(taken[:-1])]
+    capacities = [one.capacity for one in alike if one.capacity]
+    assert taken[:-1] == capacities[: len(taken[:-1])]
 
 
 @given(options, st.integers(2, 12), st.integers(1, 11))
-def test_what_is_given_back_is_the_last(options: list[Option], many: int, few: int) -> None:
+def test_the_last_pool_is_released_first(options: list[Option], many: int, few: int) -> None:
     assume(few < many)
     alike = [replace(one, replicas=many, needed=None) for one in options]
     before = by_pool(split_over(alike, {}, UNLIMITED))
@@ -125,9 +125,9 @@ def test_what_is_given_back_is_the_last(options: list[Option], many: int, few: i
 
 
 @given(needs, needs, st.integers(1, 12))
-def test_what_is_left_is_rounded_once(first: Fraction, second: Fraction, room: int) -> None:
-    assume(room < first)
-    left = second * (1 - room / first)
+def test_the_remainder_is_rounded_once(first: Fraction, second: Fraction, capacity: int) -> None:
+    assume(capacity < first)
+    left = second * (1 - capacity / first)
     assume((ceil(left) - left) / second < 1 / first)  # else the first gives one back for that
-    shares = split_over([option("a", first, room), option("b", second, 12)], {}, UNLIMITED)
-    assert by_pool(shares) == {"a": room, "b": ceil(left)}
+    shares = split_over([option("a", first, capacity), option("b", second, 12)], {}, UNLIMITED)
+    assert by_pool(shares) == {"a": capacity, "b": ceil(left)}

@@ -59,25 +59,25 @@ questions = st.fixed_dictionaries(
 
 
 def ask(question: dict[str, object]) -> ThroughputEstimate:
-    found = estimate_throughput(**question, catalog=CATALOG)  # type: ignore[arg-type]  # any field
-    assert found is not None
-    return found
+    estimate = estimate_throughput(**question, catalog=CATALOG)  # type: ignore[arg-type]  # any field
+    assert estimate is not None
+    return estimate
 
 
 @given(questions)
 def test_an_estimate_is_possible(question: dict[str, object]) -> None:
-    found, demand = ask(question), question["demand"]
+    estimate, demand = ask(question), question["demand"]
     assert isinstance(demand, Demand)
     for figure in (
-        found.tokens_per_second,
-        found.time_to_first_token_seconds,
-        found.time_per_output_token_seconds,
+        estimate.tokens_per_second,
+        estimate.time_to_first_token_seconds,
+        estimate.time_per_output_token_seconds,
     ):
         assert isfinite(figure)
         assert figure > 0
-    assert 1 <= found.batch <= demand.concurrency
-    assert found.tokens_per_second * found.time_per_output_token_seconds == pytest.approx(
-        found.batch
+    assert 1 <= estimate.batch <= demand.concurrency
+    assert estimate.tokens_per_second * estimate.time_per_output_token_seconds == pytest.approx(
+        estimate.batch
     )
 
 
@@ -99,9 +99,11 @@ def test_one_more_request_at_once_never_costs_throughput(question: dict[str, obj
     demand = question["demand"]
     assert isinstance(demand, Demand)
     more = replace(demand, concurrency=demand.concurrency + 1)
-    busier, found = ask({**question, "demand": more}), ask(question)
-    assert busier.tokens_per_second >= found.tokens_per_second * (1 - 1e-9)
-    assert busier.time_per_output_token_seconds >= found.time_per_output_token_seconds * (1 - 1e-9)
+    busier, estimate = ask({**question, "demand": more}), ask(question)
+    assert busier.tokens_per_second >= estimate.tokens_per_second * (1 - 1e-9)
+    assert busier.time_per_output_token_seconds >= estimate.time_per_output_token_seconds * (
+        1 - 1e-9
+    )
 
 
 @given(questions, st.floats(0.01, 1))

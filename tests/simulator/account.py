@@ -78,9 +78,9 @@ class Account:
         remain = {replica.uid for replica in after.replicas}
         self.starts += len(remain - there)
         ended = Counter(
-            found.owner
-            for found in before.replicas
-            if found.uid not in remain and found.ready and found.node in after.in_service
+            replica.owner
+            for replica in before.replicas
+            if replica.uid not in remain and replica.ready and replica.node in after.in_service
         )
         for owner, count in ended.items():
             scaled_in = max(0, before.wanted.get(owner, 0) - after.wanted.get(owner, 0))

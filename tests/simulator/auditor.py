@@ -67,7 +67,7 @@ class AuditedSite(Site):
     def __init__(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
         self.account = Account()
         self.prices: dict[str, Course] = {pool: Course() for pool in pools}
-        self._room: dict[str, Course] = {pool: Course() for pool in pools}
+        self._usable_gpus: dict[str, Course] = {pool: Course() for pool in pools}
         self._short_since: dict[str, float] = {}
         self._moved: dict[str, Migration] = {}
         self._gpus: dict[tuple[str, str], int] = {}
@@ -90,7 +90,7 @@ class AuditedSite(Site):
 
     def note_scene(self, scene: Scene) -> None:
         """To be called when all have come to rest."""
-        for pool, course in self._room.items():
+        for pool, course in self._usable_gpus.items():
             course.note(self.seconds, scene.usable_gpus.get(pool, 0))
         for name in scene.wanted.keys() & self.traffic.keys():
             self._tell(*self.scalings.note(name, scene.wanted[name], self.seconds))
@@ -104,7 +104,7 @@ class AuditedSite(Site):
         died = list(filter(has_died, self.api.objects(PODS)))
         if died:
             objects = [body["metadata"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
-            generations = {found["name"]: found["generation"] for found in objects}
+            generations = {metadata["name"]: metadata["generation"] for metadata in objects}
             for pod in died:
                 self._trials.note_death(pod, generations)
 
@@ -155,7 +155,7 @@ class AuditedSite(Site):
         if move.reason is MigrationReason.REBALANCED:
             self._check_cheaper(name, to, move, began, placement.rebalance.percent)
         else:
-            self._check_room(name, to, began)
+            self._check_capacity(name, to, began)
 
     def _check_patience(self, name: str, placement: PlacementSpec) -> None:
         short = self.seconds - self._short_since.get(name, self.seconds)
@@ -167,7 +167,7 @@ class AuditedSite(Site):
         for body in self.api.objects(DEPLOYMENTS):
             owner = body["metadata"]["labels"][LABEL_OWNER]
             owned.setdefault(owner, []).append(read_deployment(body))
-        others = [other for other, found in owned.items() if is_under_way(found)]
+        others = [other for other, children in owned.items() if is_under_way(children)]
         if set(others) - {name}:
             self._tell(f"{name} moves by choice while {', '.join(others)} moves")
 
@@ -180,10 +180,10 @@ class AuditedSite(Site):
         if max(new) * to.parallelism.gpus > min(old) * before * least:
             self._tell(f"{name} moved from {move.pool} ({old}) to {to.pool} ({new}) too early")
 
-    def _check_room(self, name: str, to: ChildDeployment, began: float) -> None:
-        room = self._room[to.pool].since(began)
-        if min(room) < to.wanted * to.parallelism.gpus:
-            self._tell(f"{name} returned to {to.pool} whose usable GPUs were {room}")
+    def _check_capacity(self, name: str, to: ChildDeployment, began: float) -> None:
+        usable = self._usable_gpus[to.pool].since(began)
+        if min(usable) < to.wanted * to.parallelism.gpus:
+            self._tell(f"{name} returned to {to.pool} whose usable GPUs were {usable}")
 
     def _check_cost(self, name: str, written: ChildDeployment, placement: PlacementSpec) -> None:
         if placement.max_cost_per_hour is None:

@@ -5,7 +5,7 @@ On top of the cluster in memory (tests/support/cluster.py), whose operator is th
 - a pod answers once its model is loaded (`Server`);
 - a node that is drained gives up its pods one after the other. Of an object with two replicas or
   more the last one that is ready stays, as a PodDisruptionBudget with `minAvailable: 1` asks for;
-- a node that nobody hears of keeps its pods for five minutes. Then they are marked as ending, which
+- a node without a heartbeat keeps its pods for five minutes. Then they are marked as ending, which
   they do once the node is back or gone, and their Deployments start others;
 - requests come by the hour for objects that follow their load (`Traffic`), and are measured;
 - each group of nodes is declared as a pool of its name, with a price that may change.

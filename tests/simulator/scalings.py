@@ -16,7 +16,7 @@ class Scalings:
         self._added_at: dict[str, float] = {}
 
     def note(self, name: str, wanted: int, now: float) -> Iterator[str]:
-        """So many are wanted now; told where replicas are taken away that were added just now."""
+        """Record the wanted number; return a violation where new replicas are removed at once."""
         before = self._wanted.get(name, wanted)
         self._wanted[name] = wanted
         self.count += wanted != before

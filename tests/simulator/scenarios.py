@@ -99,7 +99,7 @@ def day_of_load(seed: int) -> Day:
 
 
 def scarcity(seed: int) -> Day:
-    """Half of the GPUs that are asked for; whoever goes makes room for those who wait."""
+    """Half of the requested GPUs; an object that is deleted frees GPUs for those that wait."""
     chance = Random(seed)
     leaving = (
         Event(hour * HOUR, Delete(f"model-{number:02}"))

@@ -45,12 +45,12 @@ class Scene:
 
     def ready(self, owner: str) -> int:
         """Replicas of the object that answer."""
-        return sum(found.ready for found in self.replicas if found.owner == owner)
+        return sum(replica.ready for replica in self.replicas if replica.owner == owner)
 
     def is_short(self, owner: str) -> bool:
         """Whether replicas of the object lack GPUs, or have those of a silent node."""
-        mine = (found for found in self.replicas if found.owner == owner)
-        held = sum(found.node not in self.silent for found in mine)
+        mine = (replica for replica in self.replicas if replica.owner == owner)
+        held = sum(replica.node not in self.silent for replica in mine)
         return held < self.wanted[owner] or owner not in self.placed
 
 
@@ -88,12 +88,12 @@ def _read_replica(pod: Object) -> Replica:
 
 
 def _is_placed(body: Object) -> bool:
-    found = body.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Placed" and one["status"] == "True" for one in found)
+    conditions = body.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Placed" and one["status"] == "True" for one in conditions)
 
 
 def _count_usable(nodes: Iterable[Object]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    usable: Counter[str] = Counter()
     for node in filter(is_usable, nodes):
-        found[pool_of(node["metadata"]["name"])] += gpus_of_node(node)
-    return found
+        usable[pool_of(node["metadata"]["name"])] += gpus_of_node(node)
+    return usable

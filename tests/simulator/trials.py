@@ -20,7 +20,7 @@ class Trials:
         self._dead: set[tuple[str, int, Plan]] = set()
 
     def begin(self) -> None:
-        """Something else has happened; who dies from now on is told apart."""
+        """Start a new phase: deaths from now on are counted separately."""
         self.dying.clear()
 
     def note_death(self, pod: Object, generations: Mapping[str, int]) -> None:
@@ -30,7 +30,7 @@ class Trials:
         self._dead.add((name, generations.get(name, 0), _plan_of(pod)))
 
     def note_written(self, name: str, generation: int, template: Object) -> Iterator[str]:
-        """The pods of an object are to be so now; told where that is tried again after it died."""
+        """Record an object's template; return a violation where a failed one is tried again."""
         plan = _plan_of(template)
         if plan != self._tried.get(name) and (name, generation, plan) in self._dead:
             yield f"{name} tries again what died: {plan}"
@@ -39,8 +39,8 @@ class Trials:
 
 def has_died(pod: Object) -> bool:
     """Whether the pod's server has ended and waits to be started again."""
-    found = pod["status"].get("containerStatuses", [])
-    return any("waiting" in one["state"] for one in found)
+    statuses = pod["status"].get("containerStatuses", [])
+    return any("waiting" in one["state"] for one in statuses)
 
 
 def _plan_of(pod: Object) -> Plan:

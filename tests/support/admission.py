@@ -30,8 +30,8 @@ def spec_schema() -> Schema:
     """The structural schema of `spec`, as the CRD has it."""
     definition = yaml.safe_load(_CRD.read_text("utf-8"))
     (version,) = definition["spec"]["versions"]
-    found: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return found
+    schema: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
 
 
 def admit(spec: Any) -> Any:
@@ -65,7 +65,7 @@ def without_nulls(value: Any) -> Any:
 
 @cache
 def _validator() -> Draft4Validator:
-    """OpenAPI 3.0 writes exclusive bounds as draft 4 of JSON Schema does, a flag beside each."""
+    """OpenAPI 3.0 writes exclusive bounds as draft 4 of JSON Schema does, a flag next to each."""
     return Draft4Validator(_with_go_patterns(spec_schema()))
 
 
@@ -89,14 +89,14 @@ def _complete(value: Any, schema: Schema) -> Any:
         return value
     fields = schema.get("properties", {})
     others = schema.get("additionalProperties")
-    found = {
+    completed = {
         name: _complete(each, inner)
         for name, each in value.items()
         for inner in [fields.get(name, others)]
         if each is not None and isinstance(inner, dict)
     }
-    absent = {name: inner for name, inner in fields.items() if name not in found}
-    return found | {name: one["default"] for name, one in absent.items() if "default" in one}
+    absent = {name: inner for name, inner in fields.items() if name not in completed}
+    return completed | {name: one["default"] for name, one in absent.items() if "default" in one}
 
 
 def _broken_rules(value: Any, schema: Schema, path: str) -> Iterator[str]:

@@ -94,7 +94,7 @@ class ApplyContract:
         generations = [each["metadata"]["generation"] for each in (first, same, changed)]
         assert generations == [1, 1, 2]
 
-    async def test_apply_for_an_object_made_anew_is_a_conflict(self, world: World) -> None:
+    async def test_apply_for_a_recreated_object_is_a_conflict(self, world: World) -> None:
         old = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
         await world.user.remove(CONFIG_MAPS, world.namespace, "facts")
         body = config_map(world, a="2")
@@ -107,7 +107,7 @@ class ApplyContract:
 
 
 class CreateContract:
-    """What nobody has yet is made as by an apply; what somebody has is left as it is."""
+    """A missing object is created as by an apply; an existing one stays as it is."""
 
     @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS])
     async def test_created_object_is_the_one_that_is_applied_later(
@@ -128,7 +128,7 @@ class CreateContract:
 
     @pytest.mark.parametrize("kind", [CONFIG_MAPS, SERVICES, DEPLOYMENTS, INFERENCE_DEPLOYMENTS])
     @pytest.mark.parametrize("whose", ["theirs", "ours"])
-    async def test_object_that_somebody_has_is_left_as_it_is(
+    async def test_create_leaves_an_existing_object_unchanged(
         self, world: World, kind: KindOf, whose: str
     ) -> None:
         """Also where it has the very values, as one restored from a backup, or a leftover, does."""
@@ -170,7 +170,7 @@ class StatusContract:
         )
         assert condition_types(after) == ["Ready"]
 
-    async def test_status_of_an_object_made_anew_is_a_conflict(self, world: World) -> None:
+    async def test_status_of_a_recreated_object_is_a_conflict(self, world: World) -> None:
         old = await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
         await world.user.remove(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
         await world.user.put(INFERENCE_DEPLOYMENTS, inference_deployment(world))
@@ -219,8 +219,8 @@ class ReadContract:
         body = inference_deployment(world)
         body["spec"]["model"]["source"] = {"inline": {"config": {"rope_theta": 500000.0}}}
         await world.user.put(INFERENCE_DEPLOYMENTS, body)
-        found = await world.api.get(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
-        theta = found["spec"]["model"]["source"]["inline"]["config"]["rope_theta"]
+        stored = await world.api.get(INFERENCE_DEPLOYMENTS, world.namespace, "llama")
+        theta = stored["spec"]["model"]["source"]["inline"]["config"]["rope_theta"]
         assert repr(theta) == "500000"
 
     async def test_missing_object_is_not_found(self, world: World) -> None:
@@ -228,8 +228,8 @@ class ReadContract:
             await world.api.get(CONFIG_MAPS, world.namespace, "missing")
         assert not isinstance(caught.value, KindMissingError)
 
-    @pytest.mark.parametrize("group", ["tonnage.dev", "nobody.example", "apps"])
-    async def test_kind_without_a_definition_is_told_from_a_missing_object(
+    @pytest.mark.parametrize("group", ["tonnage.dev", "unknown.example", "apps"])
+    async def test_kind_without_a_crd_differs_from_a_missing_object(
         self, world: World, group: str
     ) -> None:
         unknown = KindOf(group, "v1", "Nothing", "nothings")
@@ -241,26 +241,26 @@ class ReadContract:
         other = config_map(world, "two", a="1")
         other["metadata"]["labels"] = {"team": "code"}
         await world.api.apply(CONFIG_MAPS, other)
-        found = await world.api.list(CONFIG_MAPS, world.namespace, {"team": "chat"})
-        assert [each["metadata"]["name"] for each in found] == ["one"]
-        assert [(each["apiVersion"], each["kind"]) for each in found] == [("v1", "ConfigMap")]
+        bodies = await world.api.list(CONFIG_MAPS, world.namespace, {"team": "chat"})
+        assert [each["metadata"]["name"] for each in bodies] == ["one"]
+        assert [(each["apiVersion"], each["kind"]) for each in bodies] == [("v1", "ConfigMap")]
         everywhere = await world.api.list(CONFIG_MAPS, None, {"team": "code"})
         assert "two" in [each["metadata"]["name"] for each in everywhere]
 
     @pytest.mark.parametrize("parts", list(ObjectParts))
-    async def test_each_says_which_object_it_hands_over_and_in_which_version(
+    async def test_each_passes_on_the_identity_and_version_of_an_object(
         self, world: World, parts: ObjectParts
     ) -> None:
         live = await world.api.create(SERVICES, service(world))
-        (found,) = await _each(world, Selection(SERVICES, world.namespace), parts)
-        assert _version_of(found) == _version_of(live)
-        assert found["metadata"]["name"] == live["metadata"]["name"]
+        (body,) = await _each(world, Selection(SERVICES, world.namespace), parts)
+        assert _version_of(body) == _version_of(live)
+        assert body["metadata"]["name"] == live["metadata"]["name"]
 
-    async def test_each_hands_over_full_objects_as_get_reads_them(self, world: World) -> None:
+    async def test_each_passes_on_full_objects_as_get_reads_them(self, world: World) -> None:
         live = await world.api.apply(SERVICES, service(world))
         live["metadata"].pop("managedFields", None)
-        (found,) = await _each(world, Selection(SERVICES, world.namespace))
-        assert found == live
+        (body,) = await _each(world, Selection(SERVICES, world.namespace))
+        assert body == live
 
     async def test_each_selects_by_namespace_labels_and_fields(self, world: World) -> None:
         for name, team in (("one", "chat"), ("two", "chat"), ("three", "code")):
@@ -276,12 +276,12 @@ class ReadContract:
             ),
             "another namespace": Selection(CONFIG_MAPS, f"{world.namespace}-other"),
         }
-        found = {
+        names = {
             name: {each["metadata"]["name"] for each in await _each(world, selection)}
             for name, selection in selections.items()
         }
-        found["no such label"] -= {"kube-root-ca.crt"}  # of each namespace of a cluster
-        assert found == {
+        names["no such label"] -= {"kube-root-ca.crt"}  # of each namespace of a cluster
+        assert names == {
             "a label": {"one", "two"},
             "no such label": set(),
             "a field": {"three"},
@@ -289,7 +289,7 @@ class ReadContract:
             "another namespace": set(),
         }
 
-    async def test_version_of_a_list_lies_between_what_it_shows_and_what_comes_later(
+    async def test_the_version_of_a_list_lies_between_earlier_and_later_changes(
         self, world: World
     ) -> None:
         selection = Selection(SERVICES, world.namespace)
@@ -307,15 +307,15 @@ class ReadContract:
         live = await world.api.create(SERVICES, service(world))
         await world.user.remove(SERVICES, world.namespace, live["metadata"]["name"])
         selection = Selection(SERVICES, world.namespace)
-        found: list[Object] = []
-        listed = await world.api.list_pages(selection, ObjectParts.METADATA, found.append)
-        assert found == []
+        bodies: list[Object] = []
+        listed = await world.api.list_pages(selection, ObjectParts.METADATA, bodies.append)
+        assert bodies == []
         assert int(listed) > int(version(live))
 
-    async def test_probe_finds_no_fault_with_a_kind_that_is_served(self, world: World) -> None:
+    async def test_probe_accepts_a_served_kind(self, world: World) -> None:
         await world.api.probe(Selection(SERVICES, world.namespace))
         with pytest.raises(KindMissingError):
-            await world.api.probe(Selection(KindOf("nobody.example", "v1", "Nothing", "nothings")))
+            await world.api.probe(Selection(KindOf("unknown.example", "v1", "Nothing", "nothings")))
 
     async def test_list_of_an_empty_namespace_is_empty(self, world: World) -> None:
         assert await world.api.list(SERVICES, world.namespace) == []
@@ -331,7 +331,7 @@ class DeleteContract:
             await world.api.get(CONFIG_MAPS, world.namespace, "facts")
 
     @pytest.mark.parametrize("kind", [SERVICES, INFERENCE_DEPLOYMENTS])
-    async def test_delete_answers_nothing_of_an_object_that_is_gone(
+    async def test_delete_returns_nothing_for_a_removed_object(
         self, world: World, kind: KindOf
     ) -> None:
         """Whatever the API server answers: of some kinds it is the object as it was."""
@@ -339,7 +339,7 @@ class DeleteContract:
         live = await world.api.get(kind, world.namespace, live["metadata"]["name"])
         assert await _delete(world, kind, live) is None
 
-    async def test_delete_answers_the_object_that_a_finalizer_keeps(self, world: World) -> None:
+    async def test_delete_returns_the_object_that_a_finalizer_keeps(self, world: World) -> None:
         body = config_map(world, a="1")
         body["metadata"]["finalizers"] = ["example.com/kept"]
         live = await world.user.put(CONFIG_MAPS, body)
@@ -354,7 +354,7 @@ class DeleteContract:
         with pytest.raises(NotFoundError):
             await world.api.get(CONFIG_MAPS, world.namespace, "facts")
 
-    async def test_missing_object_is_deleted_already(self, world: World) -> None:
+    async def test_delete_of_a_missing_object_succeeds(self, world: World) -> None:
         args = (CONFIG_MAPS, world.namespace, "missing", "no-uid", "1")
         assert await world.api.delete(*args) is None
 
@@ -367,7 +367,7 @@ class DeleteContract:
             )
         assert await world.api.get(CONFIG_MAPS, world.namespace, "facts")
 
-    async def test_object_made_anew_is_not_deleted(self, world: World) -> None:
+    async def test_recreated_object_is_not_deleted(self, world: World) -> None:
         read = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
         await world.user.remove(CONFIG_MAPS, world.namespace, "facts")
         again = (await world.api.apply(CONFIG_MAPS, config_map(world, a="1")))["metadata"]
@@ -380,7 +380,7 @@ class DeleteContract:
 class ScaleContract:
     """Another number of replicas, and nothing else."""
 
-    async def test_scaled_object_is_otherwise_what_was_applied(self, world: World) -> None:
+    async def test_scale_changes_only_the_replicas(self, world: World) -> None:
         live = await world.api.apply(DEPLOYMENTS, deployment(world))
         answer = await world.api.scale(DEPLOYMENTS, live, 3)
         scaled = await world.api.get(DEPLOYMENTS, world.namespace, live["metadata"]["name"])
@@ -390,7 +390,7 @@ class ScaleContract:
         after = await world.api.apply(DEPLOYMENTS, deployment(world))
         assert after["spec"] == live["spec"]
 
-    async def test_object_made_anew_is_not_scaled(self, world: World) -> None:
+    async def test_recreated_object_is_not_scaled(self, world: World) -> None:
         live = await world.api.apply(DEPLOYMENTS, deployment(world))
         await world.user.remove(DEPLOYMENTS, world.namespace, live["metadata"]["name"])
         with pytest.raises(NotFoundError):
@@ -487,9 +487,9 @@ def _small(world: World, kind: KindOf) -> Object:
 async def _each(
     world: World, selection: Selection, parts: ObjectParts = ObjectParts.FULL
 ) -> list[Object]:
-    found: list[Object] = []
-    await world.api.list_pages(selection, parts, found.append)
-    return found
+    bodies: list[Object] = []
+    await world.api.list_pages(selection, parts, bodies.append)
+    return bodies
 
 
 async def _delete(world: World, kind: KindOf, live: Object) -> Object | None:

@@ -38,9 +38,13 @@ async def edit_at_each_call(scenario: Scenario, *, watch_is_quick: bool) -> dict
         if not turn.came:
             break
         await _wait(cluster, scenario)
-        told = compare_ends(end_state(cluster.api), end_state(true.api))
-        wrong[call] = [*told, *find_wrong(scenario, cluster, serving)]
-    return {call: told for call, told in wrong.items() if told} if wrong else {0: ["no call"]}
+        differences = compare_ends(end_state(cluster.api), end_state(true.api))
+        wrong[call] = [*differences, *find_wrong(scenario, cluster, serving)]
+    return (
+        {call: problems for call, problems in wrong.items() if problems}
+        if wrong
+        else {0: ["no call"]}
+    )
 
 
 async def _change_and_edit(cluster: Cluster, scenario: Scenario) -> None:

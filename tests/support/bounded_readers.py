@@ -126,7 +126,7 @@ def _read_and_exit(
                 reader.read(text)
     except MemoryError:
         outcome = 1
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told and the child ends
+    except BaseException:  # noqa: BLE001 - any error is reported and the child ends
         traceback.print_exc()
         outcome = 2
     os._exit(outcome)

@@ -1,4 +1,4 @@
-"""Readers without bounds, one that is well, and what is told of each.
+"""Readers without bounds, one that is well, and the outcome of each.
 
 `python -m tests.support.broken_readers` tries them and prints a line of JSON for each.
 """
@@ -29,7 +29,7 @@ BROKEN: dict[str, Callable[[bytes], object]] = {
     "it raises what is no error of ours": _raises,
     "": lambda text: [list(text) for _ in range(10)],
 }
-"""By the fault that is to be told, which is none of the last."""
+"""By the expected fault; the last has none."""
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python -m tests.support.busy_api_server --nodes 2000 --pods 8000 --objects 500
 
 It prints its address. `POST /play` with {"seconds": 10, "rates": {"nodes": 1000}} lets so many
-events a second come, and answers with how many were told once all were; a rate of 0 is as fast as
-they are taken in. It is a process of its own, so that its work is nobody else's.
+events a second come, and answers with their number once all were sent; a rate of 0 is as fast as
+they are taken in. It is a process of its own, so that its work counts for no other process.
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ class BusyApiServer:
         """Any request."""
         if request.path == "/play":
             return web.json_response(await self._play(await request.json()))
-        found = self._collections.get(request.path.rpartition("/")[2])
-        if found is None and "/api" in request.path and request.method == "GET":
+        collection = self._collections.get(request.path.rpartition("/")[2])
+        if collection is None and "/api" in request.path and request.method == "GET":
             return await self._other(request)
-        if found is None or request.method != "GET":
+        if collection is None or request.method != "GET":
             return web.json_response(await request.json())
         if "watch" in request.query:
-            return await self._watch(request, found)
+            return await self._watch(request, collection)
         limit = int(request.query.get("limit", 10**9))
-        return web.json_response(found.page(int(request.query.get("continue", 0)), limit))
+        return web.json_response(collection.page(int(request.query.get("continue", 0)), limit))
 
     async def _other(self, request: web.BaseRequest) -> web.Response:
         """Discovery for kopf; and of what it does not have, that."""
@@ -143,17 +143,17 @@ class BusyApiServer:
             if each.api_version == version
         ]
 
-    async def _watch(self, request: web.BaseRequest, found: Collection) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, collection: Collection) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         await stream.prepare(request)
         metadata = {"resourceVersion": str(next(self._versions))}
-        bookmark = {"type": "BOOKMARK", "object": {"kind": found.kind, "metadata": metadata}}
+        bookmark = {"type": "BOOKMARK", "object": {"kind": collection.kind, "metadata": metadata}}
         await stream.write(json.dumps(bookmark).encode() + b"\n")
-        found.streams.append(stream)
+        collection.streams.append(stream)
         try:
             await asyncio.sleep(float(request.query.get("timeoutSeconds", 300)))
         finally:
-            found.streams.remove(stream)
+            collection.streams.remove(stream)
         return stream
 
     async def _play(self, asked: dict[str, Any]) -> dict[str, int]:
@@ -164,14 +164,14 @@ class BusyApiServer:
     async def _tell(self, plural: str, rate: float, seconds: float) -> int:
         """Write what is due, as far as it is taken in; how many that were."""
         events, (stream,) = self._events[plural], self._collections[plural].streams
-        begun, told = time.monotonic(), 0
+        begun, sent = time.monotonic(), 0
         while (passed := time.monotonic() - begun) < seconds:
-            due = int(min(passed + TICK_SECONDS, seconds) * rate) - told if rate else UNHURRIED
+            due = int(min(passed + TICK_SECONDS, seconds) * rate) - sent if rate else UNHURRIED
             if due > 0:
                 await stream.write(b"".join(itertools.islice(events, due)))
-                told += due
+                sent += due
             await asyncio.sleep(TICK_SECONDS if rate else 0)
-        return told
+        return sent
 
 
 def _resource(plural: str, kind: str) -> dict[str, Any]:
@@ -190,7 +190,7 @@ async def serve(server: BusyApiServer) -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
-    print(f"http://{host}:{port}", flush=True)  # noqa: T201 - whoever started it reads this
+    print(f"http://{host}:{port}", flush=True)  # noqa: T201 - the parent process reads this
     await asyncio.Event().wait()
 
 

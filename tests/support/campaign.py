@@ -9,14 +9,14 @@ the first. What counts of history, by design, and is therefore left out:
 - A bad spec, or one for which there is no place, changes nothing of what runs. After it
   Deployments, Service and pods are those of before, to the byte, and the conditions Accepted and
   Placed those of the spec alone. An InferencePool that is no longer asked for goes all the same.
-- Where there is room for some of the replicas only, what ran before goes on beside them.
+- With capacity for only some of the replicas, what ran before goes on next to them.
 - `rollout.paused` keeps what runs: its templates are those of before.
-- `scaling.targets`: as nobody knows the load here, the number stays what it was (ADR 0015).
+- `scaling.targets`: as no load is measured here, the number stays what it was (ADR 0015).
 - `spec.strategy` of a Deployment belongs to the change that came last and stays until the next,
   and with it the digest of what was rendered.
 - `status.lastReadyPlan` is the memory of what served: its generation, and where nothing is to
   serve, all of it.
-- `spec.approvedPlan` is what the user of the walk answered; nobody asks about what runs already.
+- `spec.approvedPlan` is what the user of the walk answered; what runs already needs no approval.
 """
 
 import json
@@ -107,13 +107,13 @@ def _may_stay(cluster: Cluster, before: Children) -> bool:
     except InvalidSpecError:
         return False
     annotations = [body["metadata"]["annotations"] for body in before["Deployment"]]
-    return wanted in [found.get(ANNOTATION_PLACED_FOR) for found in annotations]
+    return wanted in [entry.get(ANNOTATION_PLACED_FOR) for entry in annotations]
 
 
 def _places(cluster: Cluster) -> set[Place]:
     return {
-        (found["pool"], found["tensorParallelSize"], found["pipelineParallelSize"])
-        for found in cluster.status(NAME)["placements"]
+        (placement["pool"], placement["tensorParallelSize"], placement["pipelineParallelSize"])
+        for placement in cluster.status(NAME)["placements"]
     }
 
 
@@ -153,8 +153,8 @@ def _outcome(cluster: Cluster) -> str:
 
 
 def _judged(cluster: Cluster) -> dict[str, tuple[str, str]]:
-    found = cluster.conditions(NAME)
-    return {kind: found[kind] for kind in ("Accepted", "Placed")}
+    conditions = cluster.conditions(NAME)
+    return {kind: conditions[kind] for kind in ("Accepted", "Placed")}
 
 
 def _children(cluster: Cluster) -> Children:

@@ -16,7 +16,7 @@ FOREIGN = "other"
 """Namespace of everybody else's pods."""
 
 
-class Turmoil(Cluster):
+class ChaosCluster(Cluster):
     """A Cluster whose operator may hear late, whose pods end slowly and are bound in any order.
 
     `known` is what the operator has heard, and `known_at` the moment; moments count the steps.
@@ -115,7 +115,7 @@ class _Lingering:
     What stays has no ownerReferences: controllers do not count a pod that ends.
     """
 
-    def __init__(self, cluster: Turmoil) -> None:
+    def __init__(self, cluster: ChaosCluster) -> None:
         self._cluster = cluster
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
 """A whole cluster in memory with the operator in it: what a test of the loop acts on.
 
 The operator is woken as in earnest: by a change in its stores, by a requeue that has come due, and
-by room for those who wait for it. A wake that is forgotten shows as a state that is never reached.
+by free GPUs for objects that wait. A wake that is forgotten shows as a state that is never reached.
 """
 
 import json
@@ -86,7 +86,7 @@ def spec_of(model: str = "llama-3.1-8b", **spec: Any) -> Object:
     }
 
 
-class Told:
+class FakeRecorder:
     """Events, as (type of the condition, reason), and their notes."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Cluster:
     def __init__(self, *groups: Mapping[str, Any]) -> None:
         self.api = FakeApi()
         self.clock = FakeClock()
-        self.told, self.hub = Told(), Hub()
+        self.recorder, self.hub = FakeRecorder(), Hub()
         self.behaviours: dict[str, Behaviour] = {}
         self.errors: list[ApiError] = []
         self.reconciled: list[Key] = []
@@ -187,7 +187,7 @@ class Cluster:
             sources=self.sources,
             writer=Writer(self.api, self.stores),
             planner=self._planner,
-            events=self.told,
+            events=self.recorder,
             status_metrics=self.statuses,
             wake=self._wake,
             now=self.clock.now,
@@ -210,12 +210,12 @@ class Cluster:
 
     async def _measure(self, key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
         """`measured` is by object, or by the name of a Deployment, which says more."""
-        found = {}
+        by_pod = {}
         for pod in pods:
-            told = [name for name in self.measured if pod.name.startswith(f"{name}-")]
-            if told:
-                found[pod.name] = self.measured[max(told, key=len)]
-        return found
+            names = [name for name in self.measured if pod.name.startswith(f"{name}-")]
+            if names:
+                by_pod[pod.name] = self.measured[max(names, key=len)]
+        return by_pod
 
     def watch(self) -> None:
         """The operator's stores hear of what has happened."""
@@ -239,8 +239,8 @@ class Cluster:
     def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
         """A watch reports what is not selected any more as deleted, as an API server does."""
         if kind in WATCHED:
-            told = event_type if self._is_selected(kind, body) else "DELETED"
-            self._events.append((kind, told, body))
+            seen_type = event_type if self._is_selected(kind, body) else "DELETED"
+            self._events.append((kind, seen_type, body))
 
     def _is_selected(self, kind: Kind, body: Object) -> bool:
         return has_labels(body, select_labels_of(kind, self.shard))
@@ -259,7 +259,7 @@ class Cluster:
     # Time
 
     async def settle(self, order: Iterable[str] | None = None) -> None:
-        """Let the operator and all controllers work until nobody has anything to do."""
+        """Let the operator and all controllers work until none has anything to do."""
         for _ in range(_MAX_ROUNDS):
             self.watch()
             before = self._everything()
@@ -314,10 +314,10 @@ class Cluster:
         self.watch()
 
     def silence(self, prefix: str, heard: bool = False) -> None:
-        """Nobody hears of the nodes whose names begin so, or does again."""
+        """Nodes whose names begin so lose their heartbeat, or get it back."""
         for node in self._nodes(prefix):
-            told = node["status"].get("conditions", [])
-            others = [one for one in told if one["type"] != "Ready"]
+            conditions = node["status"].get("conditions", [])
+            others = [one for one in conditions if one["type"] != "Ready"]
             ready = {"type": "Ready", "status": "True" if heard else "Unknown"}
             node["status"]["conditions"] = [*others, ready]
             self.api.put(NODES, node)
@@ -375,18 +375,18 @@ class Cluster:
         return self.api.object(INFERENCE_DEPLOYMENTS, NAMESPACE, name)
 
     def status(self, name: str = "llama") -> Object:
-        found: Object = self.inference_deployment(name).get("status", {})
-        return found
+        status: Object = self.inference_deployment(name).get("status", {})
+        return status
 
     def conditions(self, name: str = "llama") -> dict[str, tuple[str, str]]:
         """Status and reason by type."""
-        found = self.status(name).get("conditions", [])
-        return {one["type"]: (one["status"], one["reason"]) for one in found}
+        conditions = self.status(name).get("conditions", [])
+        return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
     def message(self, kind: str, name: str = "llama") -> str:
         """Message of one condition."""
-        found = self.status(name)["conditions"]
-        return str(next(one["message"] for one in found if one["type"] == kind))
+        conditions = self.status(name)["conditions"]
+        return str(next(one["message"] for one in conditions if one["type"] == kind))
 
     def conditions_of_all(self) -> dict[str, dict[str, tuple[str, str]]]:
         names = [body["metadata"]["name"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
@@ -443,12 +443,12 @@ class Cluster:
         return [self.api.versions(kind) for kind in kinds]
 
     def _nodes(self, prefix: str) -> list[Object]:
-        found = self.api.objects(NODES)
-        return [node for node in found if node["metadata"]["name"].startswith(prefix)]
+        nodes = self.api.objects(NODES)
+        return [node for node in nodes if node["metadata"]["name"].startswith(prefix)]
 
 
 async def _no_answer(question: LoadQuery) -> None:
-    """Nobody knows the load."""
+    """No load is known."""
 
 
 def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -> int:

@@ -1,7 +1,7 @@
 """Objects of a large GPU cluster as its API server writes them, of the sizes that they have there.
 
 A Node carries the labels of its vendor, thirty images, and the fields of three managers: 14 KiB. A
-Pod of vLLM with its environment, probes, volumes and conditions has 6 KiB. Nobody reads most of it.
+Pod of vLLM with its environment, probes, volumes and conditions has 6 KiB. Most is never read.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def deployment(number: int, beat: int = 0) -> Raw:
 
 def inference_deployment(number: int, beat: int = 0) -> Raw:
     """What a user declared, with a status such as Tonnage writes."""
-    message = "8 GPUs of pool mi300x: weights, cache and graphs fit with room to spare; " * 3
+    message = "8 GPUs of pool mi300x: weights, cache and graphs fit with memory to spare; " * 3
     return {
         "kind": INFERENCE_DEPLOYMENT,
         "apiVersion": API_VERSION,

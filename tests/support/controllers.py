@@ -32,7 +32,7 @@ def run_deployments(api: FakeApi) -> None:
         _count(api, deployment, owned)  # what it has done itself shows at once
 
 
-def keep_order(found: list[Object]) -> None:
+def keep_order(bodies: list[Object]) -> None:
     """By namespace and name."""
 
 
@@ -70,13 +70,17 @@ def run_pods(api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
 def is_ready(node: Object) -> bool:
     """Whether the node's kubelet is heard of."""
     conditions = node["status"].get("conditions", [])
-    return all(found["status"] == "True" for found in conditions if found["type"] == "Ready")
+    return all(
+        condition["status"] == "True" for condition in conditions if condition["type"] == "Ready"
+    )
 
 
 def silent(pod: Object) -> Object:
-    """Nobody hears of the pod's node: all is as it was, but for the condition Ready."""
+    """The pod's node has no heartbeat: only the condition Ready changes."""
     before = pod.get("status", {})
-    others = [found for found in before.get("conditions", []) if found["type"] != "Ready"]
+    others = [
+        condition for condition in before.get("conditions", []) if condition["type"] != "Ready"
+    ]
     return {**before, "conditions": [*others, {"type": "Ready", "status": "False"}]}
 
 
@@ -125,8 +129,8 @@ def without_image(pod: Object) -> Object:
 
 def gpus_of(pod: Object) -> dict[str, int]:
     """What the pod asks for, by resource."""
-    found = read_gpu_pod(pod)
-    return found.requests if found else {}
+    gpu_pod = read_gpu_pod(pod)
+    return gpu_pod.requests if gpu_pod else {}
 
 
 def gpus_of_node(node: Object) -> Counter[str]:
@@ -138,7 +142,9 @@ def gpus_of_node(node: Object) -> Counter[str]:
 def serves(pod: Object) -> bool:
     """Whether the pod is ready."""
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _not_ready(container: Object) -> Object:
@@ -173,9 +179,9 @@ def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> list[Object]:
             serving -= serves(pod)
             left -= 1
             gone.append(pod)
-    room = wanted + (rolling["maxSurge"] if left else 0) - left
+    allowed = wanted + (rolling["maxSurge"] if left else 0) - left
     remain = _without(api, pods, gone)
-    made = [_create_pod(api, deployment, template) for _ in range(min(wanted, room) - len(new))]
+    made = [_create_pod(api, deployment, template) for _ in range(min(wanted, allowed) - len(new))]
     return [*remain, *made]
 
 
@@ -247,9 +253,11 @@ def _schedule(
             }
             api.put(PODS, pod, manager="scheduler")
             return
-    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     message = f"0/{len(nodes)} nodes are available"
-    _set_status(api, PODS, pod, {"phase": "Pending", "conditions": [{**told, "message": message}]})
+    _set_status(
+        api, PODS, pod, {"phase": "Pending", "conditions": [{**condition, "message": message}]}
+    )
 
 
 def _admits(node: Object, pod: Object) -> bool:
@@ -277,8 +285,8 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
     if wanted["operator"] == "DoesNotExist":
         return wanted["key"] not in labels
-    found = labels.get(wanted["key"]) in wanted["values"]
-    return found if wanted["operator"] == "In" else not found
+    is_in = labels.get(wanted["key"]) in wanted["values"]
+    return is_in if wanted["operator"] == "In" else not is_in
 
 
 def _set_status(api: FakeApi, kind: Any, body: Object, status: Object) -> None:

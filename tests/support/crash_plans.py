@@ -1,7 +1,7 @@
 """A scenario played with one fault in it, at each place where there can be one.
 
 A plan is one such fault. What it ends in is held against the undisturbed run and against what no
-end may break; what is wrong is told in words, so that a broken operator is known by them, too.
+end may break; each problem is a sentence, so that a test can recognise a broken operator by it.
 """
 
 import copy
@@ -45,7 +45,7 @@ class Undisturbed:
 class Plan:
     """One fault at the write or call of this number."""
 
-    told: str
+    description: str
     error: BaseException
     write: int | None = None
     call: int | None = None
@@ -99,7 +99,7 @@ async def play(scenario: Scenario, plans: Plans) -> AsyncIterator[tuple[str, lis
     )
     yield "undisturbed", [*find_wrong(scenario, first, serving), *await find_unrest(first)]
     for plan in plans(undisturbed):
-        yield plan.told, await _try_out(scenario, plan, await start.copy(), undisturbed)
+        yield plan.description, await _try_out(scenario, plan, await start.copy(), undisturbed)
 
 
 async def _try_out(
@@ -127,13 +127,13 @@ async def _try_out(
 
 def find_wrong(scenario: Scenario, cluster: Cluster, serving: ServingCount) -> list[str]:
     """What the scenario never ends in, whatever an undisturbed run did."""
-    told = [
+    problems = [
         *find_other_ends(cluster.api, scenario.ends, scenario.bystanders),
         *find_faults(cluster.api),
     ]
     if serving.least < scenario.serving:
-        told.append(f"only {serving.least} replicas serve for a while, not {scenario.serving}")
-    return told
+        problems.append(f"only {serving.least} replicas serve for a while, not {scenario.serving}")
+    return problems
 
 
 def compare_ends(end: Object, wanted: Object) -> list[str]:

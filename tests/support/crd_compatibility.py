@@ -1,7 +1,7 @@
 """Whether a CRD takes every object that an older one has taken.
 
 Nothing converts stored objects, and nothing is asked of users on an upgrade: so a schema may only
-grow. What is told is what the API server would refuse, prune or change, and what an operator of the
+grow. It reports what the API server would refuse, prune or change, and what an operator of the
 older version could not read while the kinds are already the newer ones.
 """
 
@@ -84,7 +84,7 @@ def _of_values(old: Schema, new: Schema, path: str) -> Iterator[str]:
 
 
 def _rules(schema: Schema) -> set[str]:
-    return {found["rule"] for found in schema.get("x-kubernetes-validations", [])}
+    return {rule["rule"] for rule in schema.get("x-kubernetes-validations", [])}
 
 
 def _of_properties(old: Schema, new: Schema, path: str) -> Iterator[str]:

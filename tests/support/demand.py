@@ -18,9 +18,9 @@ OLDEST_SECONDS = 150.0
 def terms(targets: dict[str, Any] | None = None, **scaling: Any) -> ScalingTerms:
     """As a spec has them; by default one request may wait for each replica."""
     chosen = {"waitingRequests": 1} if targets is None else targets
-    found = terms_of(Scaling.model_validate({"targets": chosen, **scaling}))
-    assert found is not None
-    return found
+    scaling_terms = terms_of(Scaling.model_validate({"targets": chosen, **scaling}))
+    assert scaling_terms is not None
+    return scaling_terms
 
 
 def to_zero(after: str = "15m") -> dict[str, Any]:
@@ -45,7 +45,7 @@ def load(
 
 def measured(*loads: PodLoad, queue: QueueSample | None = None) -> MeasuredLoad:
     """Loads of the pods pod-0, pod-1 and so on."""
-    return MeasuredLoad({f"pod-{number}": found for number, found in enumerate(loads)}, queue)
+    return MeasuredLoad({f"pod-{number}": load for number, load in enumerate(loads)}, queue)
 
 
 def serving(ready: int, placement: str = "mi300x", **others: int) -> Serving:

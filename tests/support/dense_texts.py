@@ -31,7 +31,7 @@ def worst_texts(size: int) -> Iterator[tuple[str, bytes]]:
 
 
 def dense_values(size: int) -> Iterator[tuple[str, bytes]]:
-    """JSON of very many values, of the kinds that take most room for a byte of text."""
+    """JSON of very many values, of the kinds that take most memory for a byte of text."""
     yield "empty lists", _list_of(b"[]", size)
     yield "objects of one key", _list_of(b'{"a":1}', size)
     yield "fractions", _list_of(b"1.5", size)

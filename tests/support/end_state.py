@@ -1,7 +1,7 @@
 """What a cluster has come to, and what is wrong with it whatever it has come to.
 
 Two runs end alike when `end_state` of both is equal: it keeps children, statuses and pods, and
-leaves out only what tells runs apart that came to the same (uids, versions, times). Beside that
+leaves out only what differs between equal runs (uids, versions, times). In addition to that
 comparison stand promises that no end breaks: `find_faults` reads them from the objects alone,
 `find_unrest` lets the operator look once more.
 """
@@ -57,18 +57,18 @@ def end_state(api: FakeApi) -> Object:
     return end_state_of({kind: api.objects(kind) for kind in KEPT})
 
 
-def end_state_of(found: Mapping[Kind, Sequence[Object]]) -> Object:
-    """The same of objects by kind, wherever they were read; pods are told by what they run as."""
+def end_state_of(objects: Mapping[Kind, Sequence[Object]]) -> Object:
+    """The same of objects by kind, wherever they were read; pods are named by what they run."""
     owners = {
         body["metadata"]["uid"]: f"{kind.kind}/{body['metadata']['name']}"
         for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS)
-        for body in found.get(kind, ())
+        for body in objects.get(kind, ())
     }
-    pods = [pod for pod in found.get(PODS, ()) if _label(pod, LABEL_OWNER)]
+    pods = [pod for pod in objects.get(PODS, ()) if _label(pod, LABEL_OWNER)]
     return {
         f"{kind.kind}/{body['metadata']['name']}": _normalised(body, owners)
         for kind in (INFERENCE_DEPLOYMENTS, *CHILDREN)
-        for body in found.get(kind, ())
+        for body in objects.get(kind, ())
     } | {
         f"pods of {owner}": sorted(
             _pod_summary(pod) for pod in pods if _label(pod, LABEL_OWNER) == owner
@@ -78,17 +78,17 @@ def end_state_of(found: Mapping[Kind, Sequence[Object]]) -> Object:
 
 
 def find_other_ends(api: FakeApi, reason: str, bystanders: Collection[str] = ()) -> list[str]:
-    """Objects whose condition Ready has another reason than this; those beside it have any."""
-    found = {
+    """Objects whose condition Ready has another reason than this; bystanders may have any."""
+    ready_reasons = {
         body["metadata"]["name"]: condition["reason"]
         for body in api.objects(INFERENCE_DEPLOYMENTS)
         for condition in body.get("status", {}).get("conditions", [])
         if condition["type"] == "Ready"
     }
     return [
-        f"{name} is {told}, not {reason}"
-        for name, told in found.items()
-        if told != reason and name not in bystanders
+        f"{name} is {actual}, not {reason}"
+        for name, actual in ready_reasons.items()
+        if actual != reason and name not in bystanders
     ]
 
 
@@ -130,7 +130,7 @@ async def find_unrest(cluster: "Cluster") -> list[str]:
     same = await find_writes_of_another_look(cluster)
     cluster.start_operator()
     anew = await find_writes_of_another_look(cluster)
-    return [*same, *(f"begun anew: {told}" for told in anew)]
+    return [*same, *(f"begun anew: {what}" for what in anew)]
 
 
 async def find_writes_of_another_look(cluster: "Cluster") -> list[str]:
@@ -157,9 +157,9 @@ def _find_orphans(api: FakeApi, objects: Iterable[Object]) -> Iterable[str]:
             if not owner and _label(child, LABEL_MANAGED_BY) != MANAGED_BY:
                 continue  # somebody else's
             controllers = [
-                (found["kind"], found["uid"])
-                for found in metadata.get("ownerReferences", [])
-                if found.get("controller")
+                (reference["kind"], reference["uid"])
+                for reference in metadata.get("ownerReferences", [])
+                if reference.get("controller")
             ]
             wanted = uids.get((metadata["namespace"], owner))
             if controllers != [(INFERENCE_DEPLOYMENT, wanted)]:
@@ -183,12 +183,12 @@ def _find_outdated(objects: Iterable[Object]) -> Iterable[str]:
     for body in objects:
         generation = body["metadata"]["generation"]
         status = body.get("status", {})
-        told = {status.get("observedGeneration")} | {
+        generations = {status.get("observedGeneration")} | {
             condition.get("observedGeneration") for condition in status.get("conditions", [])
         }
-        if told != {generation}:
+        if generations != {generation}:
             name = body["metadata"]["name"]
-            yield f"outdated: status of {name} tells of generations {told}, not of {generation}"
+            yield f"outdated: status of {name} has generations {generations}, not {generation}"
 
 
 def _replicas(deployments: Iterable[Object]) -> int:
@@ -205,22 +205,22 @@ def _label(body: Object, name: str) -> str:
 
 
 def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
-    """Without what tells runs apart; times that are told in words are as good as any other."""
-    found: Object = json.loads(_TIME.sub("then", json.dumps(body)))
-    metadata = found["metadata"]
+    """Without what differs between runs; times in messages are replaced."""
+    normalised: Object = json.loads(_TIME.sub("then", json.dumps(body)))
+    metadata = normalised["metadata"]
     # A digest of uids and times, too. What it is made of is kept; a wrong one shows as unrest.
     metadata.get("annotations", {}).pop(ANNOTATION_RENDERED, None)
     for name in _OF_ONE_RUN:
         metadata.pop(name, None)
     for owner in metadata.get("ownerReferences", []):
         owner["uid"] = owners.get(owner["uid"], "gone")
-    status = found.get("status", {})
+    status = normalised.get("status", {})
     status.pop("observedGeneration", None)
     status.get("conditions", []).sort(key=lambda condition: str(condition["type"]))
     for condition in status.get("conditions", []):
         for name in ("lastTransitionTime", "lastUpdateTime", "observedGeneration"):
             condition.pop(name, None)
-    return found
+    return normalised
 
 
 def _pod_summary(pod: Object) -> tuple[str, str, str]:

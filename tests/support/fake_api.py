@@ -68,7 +68,7 @@ _Shelf = dict[_Place, _Stored]
 """All objects of one kind."""
 
 Listener = Callable[[Kind, str, Object], None]
-"""Told of each change: of what kind, ADDED, MODIFIED or DELETED, and the object then."""
+"""Called for each change with the kind, ADDED, MODIFIED or DELETED, and the object."""
 
 
 class FakeApi:
@@ -263,13 +263,13 @@ class FakeApi:
         self.calls.append(Call("list", kind, namespace, None))
         if kind not in SERVED:
             raise KindMissingError(f"{kind.plural}: not served")
-        found = [
+        bodies = [
             stored.object
             for _, stored in self._in_order(kind)
             if namespace in (None, stored.object["metadata"].get("namespace"))
             and has_labels(stored.object, labels or {})
         ]
-        return _copied(found)
+        return _copied(bodies)
 
     async def list_pages(
         self, selection: Selection, parts: ObjectParts, take: Callable[[Object], Any]
@@ -284,7 +284,7 @@ class FakeApi:
     async def watch(
         self, selection: Selection, parts: ObjectParts, since: str, batch_seconds: float = 0.0
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Nothing: events are told to listeners."""
+        """Nothing: listeners receive the events."""
         raise NotImplementedError("the API in memory tells its listeners, and has no watches")
         yield WatchEvent("BOOKMARK", {})  # makes it a generator
 
@@ -446,7 +446,7 @@ class FakeApi:
 
     def _before(self, verb: Verb, kind: Kind) -> None:
         self._asked += 1
-        self._acts.pop(self._asked, _nobody_acts)()
+        self._acts.pop(self._asked, _no_action)()
         if verb in WRITES:
             self._writes += 1
         self._raise_fault(verb, kind, after=False)
@@ -461,16 +461,16 @@ class FakeApi:
                 raise fault.error
 
 
-def parts_of(found: Object, parts: ObjectParts) -> Object:
+def parts_of(body: Object, parts: ObjectParts) -> Object:
     """What a list shows of an object where these parts are asked for, at least."""
-    return {"metadata": found["metadata"]} if parts is ObjectParts.METADATA else found
+    return {"metadata": body["metadata"]} if parts is ObjectParts.METADATA else body
 
 
-def _has_fields(found: Object, selector: str) -> bool:
+def _has_fields(body: Object, selector: str) -> bool:
     """Whether the object is selected by `a.b=c` and `a.b!=c`, all of which have to be true."""
     for term in filter(None, selector.split(",")):
         path, _, wanted = term.partition("=")
-        value: Any = found
+        value: Any = body
         for name in path.removesuffix("!").split("."):
             value = value.get(name, "") if isinstance(value, dict) else ""
         if (value == wanted) == path.endswith("!"):
@@ -478,7 +478,7 @@ def _has_fields(found: Object, selector: str) -> bool:
     return True
 
 
-def _nobody_acts() -> None:
+def _no_action() -> None:
     """Most calls are not interrupted."""
 
 

@@ -90,7 +90,7 @@ class Ownership:
         others = set().union(*self._owned.values())
         result = {path: leaf for path, leaf in live.items() if path not in dropped - others}
         for path in [path for path in wanted if path not in result]:
-            _make_room(result, path)
+            _remove_conflicting(result, path)
         changed = {path for path, leaf in wanted.items() if result.get(path) != leaf}
         result.update(wanted)
         self._take(changed)
@@ -98,7 +98,7 @@ class Ownership:
         return result
 
     def update(self, live: Fields, stored: Fields, manager: str) -> None:
-        """Record a replace: the manager owns what it changed, and nobody what it removed."""
+        """Record a replace: the manager owns what it changed, and no manager what it removed."""
         changed = {path for path, leaf in stored.items() if live.get(path) != leaf}
         self._take(changed | (set(live) - set(stored)))
         self._owned.setdefault(manager, set()).update(changed)
@@ -112,7 +112,7 @@ class Ownership:
             owned -= paths
 
 
-def _make_room(fields: Fields, path: Path) -> None:
+def _remove_conflicting(fields: Fields, path: Path) -> None:
     """Remove a leaf that stands where a subtree comes, and a subtree where a leaf comes."""
     for other in [other for other in fields if other[: len(path)] == path[: len(other)]]:
         if other != path:

@@ -131,8 +131,8 @@ def _annotation(key: str) -> Callable[[str], object]:
 
     def read(text: str) -> object:
         metadata = {**DEPLOYMENT["metadata"], "annotations": {f"tonnage.dev/{key}": text}}
-        (found,) = read_reservations([{**DEPLOYMENT, "metadata": metadata}])
-        return repr(found) + str(found.gpus_per_replica * found.replicas * 1.0)
+        (reservation,) = read_reservations([{**DEPLOYMENT, "metadata": metadata}])
+        return repr(reservation) + str(reservation.gpus_per_replica * reservation.replicas * 1.0)
 
     return read
 
@@ -158,8 +158,8 @@ def _log(text: str) -> object:
 
 
 def _entry(text: str) -> object:
-    found = read_entries({"a": text}, CATALOG.accelerators)
-    return "".join(found.problems.values()).encode()
+    entries = read_entries({"a": text}, CATALOG.accelerators)
+    return "".join(entries.problems.values()).encode()
 
 
 LLAMA = json.loads((CONFIGS / "llama-3.1-8b.json").read_text("utf-8"))

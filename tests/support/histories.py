@@ -14,19 +14,19 @@ A double booking is one of three things:
   was shut, no foreign pod was bound.
 
 Replicas at rest for which there are GPUs enough, but scattered over nodes where the scheduler left
-no block as large as they need, are counted apart: nobody was promised their GPUs.
+no block as large as they need, are counted apart: their GPUs were promised to no object.
 """
 
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from tests.support.chaos import FOREIGN, ChaosCluster
 from tests.support.cluster import H100, L40S, MI300X, spec_of
 from tests.support.controllers import crashing, loading
 from tests.support.fake_api import Crash
 from tests.support.promise_book import Verdict, find_overcommitted, find_overpromised
 from tests.support.promises import Promise, read_promises
-from tests.support.turmoil import FOREIGN, Turmoil
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
 from tonnage.kube.protocol import TransientError
 
@@ -72,8 +72,8 @@ SPECS: Final[dict[str, Any]] = {
 _RESOURCES: Final = {"mi300x": "amd.com/gpu", "h100": "nvidia.com/gpu", "l40s": "nvidia.com/gpu"}
 
 
-class Checked(Turmoil):
-    """A cluster in turmoil where each promise is checked when it is made."""
+class Checked(ChaosCluster):
+    """A chaos cluster where each promise is checked when it is made."""
 
     def __init__(self, chance: random.Random) -> None:
         self.verdict = Verdict()
@@ -108,8 +108,8 @@ class Checked(Turmoil):
             self.known.nodes,
         )
 
-    def _tell(self, found: Iterable[str]) -> None:
-        self.verdict.double_bookings += [f"moment {self.moment}: {told}" for told in found]
+    def _tell(self, bookings: Iterable[str]) -> None:
+        self.verdict.double_bookings += [f"moment {self.moment}: {booking}" for booking in bookings]
 
 
 async def run_history(seed: int, steps: int = 30) -> Verdict:

@@ -20,12 +20,12 @@ class ReceivedRequest:
 
     @property
     def query(self) -> dict[str, str]:
-        return {name: found[0] for name, found in parse_qs(urlsplit(self.target).query).items()}
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
 
 
 @dataclass
 class HostileServer:
-    """`say` may be changed at any time; `open_connections` are those that nobody has closed."""
+    """`say` may be changed at any time; `open_connections` are those that are not closed."""
 
     say: Say
     url: str = ""

@@ -87,8 +87,8 @@ _QUOTED = json.dumps(_SLOT)
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     inner = value.items() if isinstance(value, dict) else ()
-    for key, found in inner or (enumerate(value) if isinstance(value, list) else ()):
-        yield from _paths(found, (*path, key))
+    for key, child in inner or (enumerate(value) if isinstance(value, list) else ()):
+        yield from _paths(child, (*path, key))
 
 
 def _replaced(value: Any, path: tuple[Any, ...], by: object) -> Any:

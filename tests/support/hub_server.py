@@ -1,8 +1,8 @@
 """A Hugging Face Hub for tests: the Hub's own URL layout, status codes and headers, on loopback.
 
-It knows models with files, branches, private and gated repositories and tokens; it can be told to
-fail, to stall and to behave like a poorer mirror. A file may be far larger than memory: of a
-`HubFile` only the start is kept, the rest are zeros that nobody should ask for.
+It knows models with files, branches, private and gated repositories and tokens; a test can make it
+fail, stall and behave like a poorer mirror. A file may be far larger than memory: of a
+`HubFile` only the start is kept, the rest are zeros that no client should ask for.
 
     with HubServer() as hub:
         hub.add_repo("acme/tiny", {"config.json": HubFile.of(b"{}")})

@@ -1,4 +1,4 @@
-"""Kubeconfigs of clusters that nobody answers for."""
+"""Kubeconfigs of clusters that do not exist."""
 
 from pathlib import Path
 from typing import Any

@@ -37,7 +37,7 @@ async def _sleep_through_a_change() -> list[str]:
         sleeper.wake()
         await cluster.wait(_SLEEP_SECONDS)
         written = [
-            f"{call.verb} {call.name}, which nobody asks for any more"
+            f"{call.verb} {call.name}, which no object needs any more"
             for call in cluster.api.calls[calls:]
             if call.effective and call.kind in CHILDREN
         ]
@@ -46,5 +46,5 @@ async def _sleep_through_a_change() -> list[str]:
 
 
 def _children(api: FakeApi) -> Object:
-    found = end_state(api).items()
-    return {name: body for name, body in found if not name.startswith(INFERENCE_DEPLOYMENT)}
+    bodies = end_state(api).items()
+    return {name: body for name, body in bodies if not name.startswith(INFERENCE_DEPLOYMENT)}

@@ -59,16 +59,16 @@ class LateReads(Forwarding):
 
     def lag(self, kind: Kind, seconds: float) -> None:
         """From now on reads of the kind tell of what was so many seconds ago."""
-        found = {_place(body): body for body in self._api.objects(kind)}
-        self._past[kind] = _Past(seconds, found, self._api.version)
+        bodies = {_place(body): body for body in self._api.objects(kind)}
+        self._past[kind] = _Past(seconds, bodies, self._api.version)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         if kind not in self._past:
             return await self._api.get(kind, namespace, name)
-        found = self._objects(kind).get((namespace, name))
-        if found is None:
+        body = self._objects(kind).get((namespace, name))
+        if body is None:
             raise NotFoundError(f'{kind.plural} "{name}" not found')
-        return found
+        return body
 
     async def list(
         self,

@@ -21,7 +21,7 @@ LATE_SECONDS: Final = 60.0
 """Longest time that an event takes where all come late."""
 
 View = Callable[[], Sequence[float]]
-"""When the next event is told, each time in seconds from now; nothing where it never is."""
+"""The delays of the next event in seconds, one for each delivery; empty where it never comes."""
 
 
 def prompt() -> Sequence[float]:
@@ -88,7 +88,7 @@ class LateWatch:
     def miss_until_gone(self, kind: Kind, seconds: float) -> None:
         """Events are lost for so long; then the watch hears 410 Gone, lists, and is prompt again.
 
-        What was deleted meanwhile is not told: it is only missing from the list.
+        What was deleted meanwhile has no event: it is only missing from the list.
         """
 
         def begin_anew() -> None:
@@ -101,9 +101,9 @@ class LateWatch:
     def _hear(self, kind: Kind, event_type: str, body: Object) -> None:
         """A watch reports what is not selected any more as deleted, as an API server does."""
         if kind in WATCHED:
-            told = event_type if _is_selected(kind, body) else "DELETED"
+            seen_type = event_type if _is_selected(kind, body) else "DELETED"
             for seconds in self._views.get(kind, prompt)():
-                self._later(seconds, lambda: self._observe(kind, told, body))
+                self._later(seconds, lambda: self._observe(kind, seen_type, body))
 
     def _list(self, kind: Kind) -> None:
         self._listed(kind.plural)

@@ -12,7 +12,7 @@ from tonnage.kube.protocol import ConflictError, Kind, Object
 
 
 async def _nothing() -> None:
-    """Nobody acts on a change but the test itself."""
+    """Only the test itself acts on a change."""
 
 
 class FakeEditor:

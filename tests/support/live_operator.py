@@ -176,9 +176,9 @@ class LeaseLine:
         self._wakefulness = wakefulness
 
     async def get_lease(self, namespace: str, name: str) -> Object:
-        found = await self._api.get_lease(namespace, name)
+        lease = await self._api.get_lease(namespace, name)
         await self._wakefulness.needed()
-        return found
+        return lease
 
     async def put_lease(self, lease: Object) -> Object:
         kept = await self._api.put_lease(lease)
@@ -194,7 +194,7 @@ class _ListingReflector(Reflector):
 
 
 class _NoCorrections:
-    """The ConfigMap of corrections is not there, and nothing is learnt in these tests."""
+    """The ConfigMap of corrections is not there, and these tests record no correction."""
 
     async def read(self) -> Object:
         raise NotFoundError("no such ConfigMap")
@@ -266,7 +266,7 @@ class LiveCluster(Cluster):
         self.api.now = self.clock.now()
 
     def look_at_all(self) -> None:
-        """A pool that is declared otherwise is told by its watch."""
+        """Apply a pool and deliver the event of its watch."""
 
     async def settle(self, order: Iterable[str] | None = None) -> None:
         """Until nothing has changed for a while."""

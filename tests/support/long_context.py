@@ -13,8 +13,8 @@ ABOVE, ALL = 8192, 131072
 
 def apart(long: Object | None = None, **spec: Any) -> Object:
     """A spec that tells requests apart; `long` is added to its longContext."""
-    told = {"above": ABOVE, "concurrency": 4, **(long or {})}
-    workload = {"maxModelLen": ALL, "concurrency": 12, "longContext": told}
+    long_context = {"above": ABOVE, "concurrency": 4, **(long or {})}
+    workload = {"maxModelLen": ALL, "concurrency": 12, "longContext": long_context}
     return _unset(spec_of(workload={**workload, **spec.pop("workload", {})}, **spec))
 
 
@@ -24,7 +24,7 @@ def together(**spec: Any) -> Object:
 
 
 def _unset(spec: Object) -> Object:
-    """Without the one replica that a spec of the tests has unless told otherwise."""
+    """Without the one replica that a spec of the tests has by default."""
     return {key: value for key, value in spec.items() if key != "replicas" or value != 1}
 
 
@@ -41,7 +41,10 @@ def endpoint(cluster: Cluster) -> Object:
 def ready_by_context(cluster: Cluster) -> dict[str, tuple[bool, str]]:
     """Whether each endpoint is ready, and why not, as the status has it."""
     listed = cluster.status().get("endpoints") or []
-    return {found["context"]: (found["ready"], found["reason"]) for found in listed}
+    return {
+        endpoint_status["context"]: (endpoint_status["ready"], endpoint_status["reason"])
+        for endpoint_status in listed
+    }
 
 
 def two_cards() -> Cluster:

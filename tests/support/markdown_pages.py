@@ -98,9 +98,9 @@ def _blocks(tokens: list[Token]) -> Iterator[Block]:
 
 def _made(tokens: list[Token]) -> Iterator[str]:
     for text, _, block in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        found = re.search(r"`([^`]+)`:$", text.content)
-        if found and text.type == "inline" and block.type == "fence":
-            yield found[1]
+        match = re.search(r"`([^`]+)`:$", text.content)
+        if match and text.type == "inline" and block.type == "fence":
+            yield match[1]
 
 
 def _targets(token: Token) -> Iterator[str]:

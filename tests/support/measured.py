@@ -23,8 +23,8 @@ from tonnage.telemetry.prometheus import QueryOutcome
 CATALOG = load_catalog()
 
 
-class Learnt:
-    """What was learnt: nothing, and one entry cannot be used."""
+class InvalidCorrections:
+    """Corrections: none, and one entry is invalid."""
 
     has_read = True
     invalid = 1
@@ -59,14 +59,14 @@ class Measured:
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
         self.metrics.prometheus.asked(QueryOutcome.ANSWERED)
-        self.metrics.corrections.watch(Learnt())
-        found = status(
+        self.metrics.corrections.watch(InvalidCorrections())
+        reported = status(
             conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),
             placements=[placement("mi300x", measuredKvCacheTokens=900)],
             omittedCandidates={RejectedReason.TOO_SLOW: 1},
             scaling=scaling(3),
         )
-        self.book.rebuild_state([(Key("chat", "llama"), found)])
+        self.book.rebuild_state([(Key("chat", "llama"), reported)])
 
     def series(self) -> Series:
         """Everything on /metrics."""
@@ -88,6 +88,6 @@ def two_pools() -> Fleet:
     assert pod is not None
     nodes = [amd_node("amd-0"), amd_node("amd-1"), nvidia_node("nvidia-0")]
     fleet = Fleet.of(snapshot_of(nodes, pods=(pod,)), CATALOG)
-    (pool,) = (found for found in fleet.pools() if found.resource == "nvidia.com/gpu")
+    (pool,) = (pool for pool in fleet.pools() if pool.resource == "nvidia.com/gpu")
     fleet.reserve(("chat", "llama"), [Reservation(("chat", "llama"), "x", pool.name, 1, 2)])
     return fleet

@@ -54,9 +54,9 @@ def _by_plans(name: str, plans: Plans = crashes) -> Callable[[], object]:
     """The first that is wrong when the scenario is played undisturbed, then with these faults."""
 
     async def first() -> object:
-        async for told, wrong in play(SCENARIOS[name], plans):
+        async for plan, wrong in play(SCENARIOS[name], plans):
             if wrong:
-                return told, wrong
+                return plan, wrong
         return None
 
     return lambda: asyncio.run(first())
@@ -150,7 +150,7 @@ def _come_back_never(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reconciler, "reconcile", forgetful)
 
 
-def _wake_nobody_for_room(patch: pytest.MonkeyPatch) -> None:
+def _skip_waiting_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WaitingQueue, "keys", lambda _: [])
 
 
@@ -164,7 +164,9 @@ def _delete_what_the_cache_lacks(patch: pytest.MonkeyPatch) -> None:
     def hasty(observation: Any, fleet: Any, *given: Any) -> Any:
         plan = make_plan(observation, fleet, *given)
         pools = {pool.name for pool in fleet.pools()}
-        lost = [found for found in observation.deployments if found.pool not in pools]
+        lost = [
+            deployment for deployment in observation.deployments if deployment.pool not in pools
+        ]
         deletes = (Delete(DEPLOYMENTS, observation.key.namespace, one.child) for one in lost)
         return replace(plan, actions=(*deletes, *plan.actions))
 
@@ -173,7 +175,7 @@ def _delete_what_the_cache_lacks(patch: pytest.MonkeyPatch) -> None:
 
 def _let_go_of_the_old_at_once(patch: pytest.MonkeyPatch) -> None:
     def hasty(key: Key, old: Iterable[Any], *_: object) -> Drain:
-        deletes = (Delete(DEPLOYMENTS, key.namespace, found.child) for found in old)
+        deletes = (Delete(DEPLOYMENTS, key.namespace, deployment.child) for deployment in old)
         return Drain(tuple(deletes), ())
 
     patch.setattr(placements, "shift_replicas", hasty)
@@ -241,7 +243,7 @@ def _call_every_store_verified(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "has_version", lambda *_: True)
 
 
-def _wake_nobody_by_changes(patch: pytest.MonkeyPatch) -> None:
+def _ignore_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Triggers, "_wake_owners", lambda *_: None)
 
 
@@ -263,7 +265,7 @@ def _tell_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reconciler, "_execute", boast)
 
 
-def _wake_nobody_for_lost_nodes(patch: pytest.MonkeyPatch) -> None:
+def _ignore_lost_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fleet, "_affected_owners", lambda *_: set())
 
 
@@ -283,12 +285,12 @@ MUTANTS: Final = {
     "swallows a 409": Mutant(
         _swallow_conflicts, _by_plans("bad spec", errors(ConflictError("409")))
     ),
-    "makes Deployments that nobody owns": Mutant(_own_no_deployment, _by_plans("create")),
+    "creates Deployments without an owner": Mutant(_own_no_deployment, _by_plans("create")),
     "names a child otherwise each time": Mutant(_name_by_chance, _by_plans("create")),
     "writes what is there already": Mutant(_write_every_time, _by_plans("create")),
     "forgets to come back": Mutant(_come_back_never, _by_plans("take the name once it is free")),
-    "wakes nobody when there is room": Mutant(
-        _wake_nobody_for_room, _by_plans("give way to who waits")
+    "wakes no waiting object when GPUs are free": Mutant(
+        _skip_waiting_queue, _by_plans("give way to who waits")
     ),
     "keeps what a deleted object held": Mutant(
         _keep_what_the_dead_held, _by_plans("give way to who waits")
@@ -330,12 +332,12 @@ MUTANTS: Final = {
         _call_every_store_verified,
         _by_view("use nodes that are given back", View("silent", (NODES,))),
     ),
-    "wakes nothing when an object changes": Mutant(_wake_nobody_by_changes, _by_plans("scale up")),
+    "wakes nothing when an object changes": Mutant(_ignore_changes, _by_plans("scale up")),
     "writes the status before the children": Mutant(
         _tell_before_it_is_done, _by_plans("adopt no Deployment of others")
     ),
-    "wakes nobody when nodes are lost": Mutant(
-        _wake_nobody_for_lost_nodes,
+    "wakes no owner when nodes are lost": Mutant(
+        _ignore_lost_nodes,
         _by_view("wait for nodes that may come back", View("late", (NODES,), seconds=LATE_SECONDS)),
     ),
 }

@@ -53,28 +53,28 @@ def node_fixtures() -> Iterator[NodeFixture]:
 def what_is_wrong(fixture: NodeFixture, recogniser: Recogniser) -> str | None:
     """How the node is taken for something else than expected, None when it is not."""
     expect, node = fixture.expect, fixture.node
-    found = recogniser.recognise(node)
+    recognition = recogniser.recognise(node)
     if "node" in expect and expect["node"] not in (node.unusable or ""):
         return f"unusable: {node.unusable}"
     if "unrecognised" in expect:
-        return _wrong_refusal(found, expect["unrecognised"])
+        return _wrong_refusal(recognition, expect["unrecognised"])
     if "no_gpus" in expect:
-        return None if found is None else f"{found}"
-    if not isinstance(found, Recognised):
-        return f"not recognised: {found}"
-    return _difference(found, expect)
+        return None if recognition is None else f"{recognition}"
+    if not isinstance(recognition, Recognised):
+        return f"not recognised: {recognition}"
+    return _difference(recognition, expect)
 
 
-def _wrong_refusal(found: Recognition | None, words: list[str]) -> str | None:
-    if not isinstance(found, Unrecognised):
-        return f"recognised: {found}"
-    missing = [word for word in words if word not in found.reason]
-    return f"{missing} not in {found.reason!r}" if missing else None
+def _wrong_refusal(recognition: Recognition | None, words: list[str]) -> str | None:
+    if not isinstance(recognition, Unrecognised):
+        return f"recognised: {recognition}"
+    missing = [word for word in words if word not in recognition.reason]
+    return f"{missing} not in {recognition.reason!r}" if missing else None
 
 
-def _difference(found: Recognised, expect: dict[str, Any]) -> str | None:
+def _difference(recognised: Recognised, expect: dict[str, Any]) -> str | None:
     """What of the answer is not as expected; what the fixture does not speak of must be usual."""
-    partition = found.partition
+    partition = recognised.partition
     expected = {
         "accelerator": expect["accelerator"],
         "partition": expect.get("partition"),
@@ -84,12 +84,12 @@ def _difference(found: Recognised, expect: dict[str, Any]) -> str | None:
         "usable": "unusable" not in expect,
     }
     actual: dict[str, Any] = {
-        "accelerator": found.accelerator.id,
+        "accelerator": recognised.accelerator.id,
         "partition": partition.mode if partition else None,
-        "virtual_function": found.virtual_function,
-        "cuda": ".".join(map(str, found.cuda)) if found.cuda else None,
-        "noted": bool(found.notes),
-        "usable": found.unusable is None,
+        "virtual_function": recognised.virtual_function,
+        "cuda": ".".join(map(str, recognised.cuda)) if recognised.cuda else None,
+        "noted": bool(recognised.notes),
+        "usable": recognised.unusable is None,
     }
     if partition is not None and "share" in expect:
         expected["share"] = float(Fraction(expect["share"]))
@@ -101,12 +101,12 @@ def _difference(found: Recognised, expect: dict[str, Any]) -> str | None:
             if key in expect:
                 expected[key], actual[key] = expect[key], value
     if "resource" in expect:
-        expected["resource"], actual["resource"] = expect["resource"], found.resource
+        expected["resource"], actual["resource"] = expect["resource"], recognised.resource
     if "note" in expect:
         expected["note"] = True
-        actual["note"] = any(expect["note"] in note for note in found.notes)
+        actual["note"] = any(expect["note"] in note for note in recognised.notes)
     if "unusable" in expect:
-        expected["why"], actual["why"] = True, expect["unusable"] in (found.unusable or "")
+        expected["why"], actual["why"] = True, expect["unusable"] in (recognised.unusable or "")
     wrong = {key: actual[key] for key in expected if expected[key] != actual[key]}
     return f"{wrong}, expected { {key: expected[key] for key in wrong} }" if wrong else None
 
@@ -120,20 +120,20 @@ def other_cards_after_losing_labels(fixture: NodeFixture, recogniser: Recogniser
     true = recogniser.recognise(fixture.node)
     guessed = []
     for label in fixture.body["metadata"]["labels"]:
-        found = recogniser.recognise(fixture.without(label))
-        if isinstance(found, Recognised) and not _is_same(found, true):
-            guessed.append(f"{fixture.name} without {label}: {found}")
+        recognition = recogniser.recognise(fixture.without(label))
+        if isinstance(recognition, Recognised) and not _is_same(recognition, true):
+            guessed.append(f"{fixture.name} without {label}: {recognition}")
     return guessed
 
 
-def _is_same(found: Recognised, true: Recognition | None) -> bool:
-    """Whether the devices are the same; that the memory mode is not told any more is no matter, nor
+def _is_same(recognised: Recognised, true: Recognition | None) -> bool:
+    """Whether the devices are the same; a missing memory mode does not matter, nor
     that the node is known by another resource which it offers as well."""
     if not isinstance(true, Recognised):
         return False
-    same_devices = found.resource != true.resource or _mode(found) == _mode(true)
-    return found.accelerator is true.accelerator and same_devices
+    same_devices = recognised.resource != true.resource or _mode(recognised) == _mode(true)
+    return recognised.accelerator is true.accelerator and same_devices
 
 
-def _mode(found: Recognised) -> str:
-    return found.partition.mode.partition("_")[0] if found.partition else ""
+def _mode(recognised: Recognised) -> str:
+    return recognised.partition.mode.partition("_")[0] if recognised.partition else ""

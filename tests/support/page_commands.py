@@ -93,8 +93,8 @@ def _expanded(word: str) -> list[str]:
     if re.search(r"[^\w./*{},-]|\.\.\.", word) or word.startswith("/"):
         return []
     known = re.sub(r"/[A-Z_]+(/.*)?$", "", word)
-    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", known)
-    return [f"{found[1]}{one}{found[3]}" for one in found[2].split(",")] if found else [known]
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", known)
+    return [f"{match[1]}{one}{match[3]}" for one in match[2].split(",")] if match else [known]
 
 
 def _tonnage(arguments: list[str]) -> Complaints:
@@ -153,13 +153,13 @@ def _helm(arguments: list[str]) -> Complaints:
 
 def _is_value(path: str) -> bool:
     """Whether the chart has the value; below an empty mapping the keys are the user's."""
-    found = yaml.safe_load((ROOT / "charts/tonnage/values.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((ROOT / "charts/tonnage/values.yaml").read_text(encoding="utf-8"))
     for name in path.split("."):
-        if found == {}:
+        if values == {}:
             return True
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(values, dict) or name not in values:
             return False
-        found = found[name]
+        values = values[name]
     return True
 
 

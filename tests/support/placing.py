@@ -118,11 +118,11 @@ def declared(name: str, selector: dict[str, str], **spec: Any) -> DeclaredPool:
 
 def full(*names: str, gpus: int = 8, vendor: str = "nvidia") -> tuple[GpuPod, ...]:
     """Pods of others that hold so many GPUs of each node."""
-    found = (
+    pods = (
         read_gpu_pod(gpu_pod_body(f"other-{name}", node=name, gpus={vendor: gpus}))
         for name in names
     )
-    return tuple(pod for pod in found if pod is not None)
+    return tuple(pod for pod in pods if pod is not None)
 
 
 def priced(cost: str, labels: dict[str, str], name: str) -> tuple[Raw, DeclaredPool]:

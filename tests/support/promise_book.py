@@ -60,11 +60,13 @@ class PromiseBook:
 
     def note_promises(self, promises: Iterable[Promise], moment: int) -> list[Promise]:
         """Those that ask for more than at the last look, made with what was known at `moment`."""
-        found = {(promise.owner, promise.deployment): promise for promise in promises}
+        by_deployment = {(promise.owner, promise.deployment): promise for promise in promises}
         grown = [
-            promise for key, promise in found.items() if _is_more(promise, self._promised.get(key))
+            promise
+            for key, promise in by_deployment.items()
+            if _is_more(promise, self._promised.get(key))
         ]
-        self._promised = found
+        self._promised = by_deployment
         for promise in grown:
             self._promised_at[promise.owner, promise.deployment] = moment
         return grown
@@ -104,7 +106,7 @@ def find_overcommitted(sight: Sight) -> list[str]:
 
 
 def find_overpromised(promise: Promise, promises: Sequence[Promise], known: Sight) -> list[str]:
-    """A promise that finds no place beside those of the others, by the nodes and pods as the
+    """A promise that does not fit next to those of the others, by the nodes and pods as the
     operator knew them when it was made."""
     free = known.free_in_the_end(promises, leaving_out=promise.owner)
     earlier = [

@@ -64,12 +64,12 @@ class Sight:
 
     def held(self, leaving_out: str | None = None) -> Counter[str]:
         """GPUs by node that bound pods hold, those that end included until they are gone."""
-        found: Counter[str] = Counter()
+        by_node: Counter[str] = Counter()
         for pod in self.pods:
             if leaving_out is None or owner_of(pod) != leaving_out:
-                found[pod["spec"].get("nodeName") or ""] += gpus_of_pod(pod)
-        del found[""]
-        return found
+                by_node[pod["spec"].get("nodeName") or ""] += gpus_of_pod(pod)
+        del by_node[""]
+        return by_node
 
     def bound(self, promise: Promise, among: Iterable[str] | None = None) -> int:
         """Replicas that have their GPUs (on these nodes): pods of their size.
@@ -101,7 +101,7 @@ def read_promises(
     deployments: Iterable[Object], objects: Iterable[Object], nodes: Sequence[Object]
 ) -> list[Promise]:
     """The promises of all Deployments whose InferenceDeployment is there."""
-    alive = {found["metadata"]["uid"] for found in objects}
+    alive = {body["metadata"]["uid"] for body in objects}
     return [
         Promise(
             deployment=body["metadata"]["name"],
@@ -126,7 +126,7 @@ def can_pack(blocks: Iterable[Block], free: Mapping[str, int]) -> bool:
 
 
 def pack_largest_first(blocks: Iterable[Block], free: Mapping[str, int]) -> list[Block]:
-    """The blocks that find room when the largest go first, each onto the fullest node."""
+    """The blocks that can be placed when the largest go first, each onto the fullest node."""
     left, packed = dict(free), []
     for block in sorted(blocks, key=lambda block: (-block[0], sorted(block[1]))):
         size, nodes = block
@@ -146,8 +146,8 @@ def is_usable(node: Object) -> bool:
 
 def gpus_of_node(node: Object) -> int:
     """GPUs for pods."""
-    found = node["status"]["allocatable"].items()
-    return sum(int(count) for resource, count in found if resource.endswith(".com/gpu"))
+    allocatable = node["status"]["allocatable"].items()
+    return sum(int(count) for resource, count in allocatable if resource.endswith(".com/gpu"))
 
 
 def gpus_of_pod(pod: Object) -> int:
@@ -155,8 +155,8 @@ def gpus_of_pod(pod: Object) -> int:
     if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
     limits = (one.get("resources", {}).get("limits", {}) for one in pod["spec"]["containers"])
-    found = (item for limit in limits for item in limit.items())
-    return sum(int(count) for resource, count in found if resource.endswith(".com/gpu"))
+    items = (item for limit in limits for item in limit.items())
+    return sum(int(count) for resource, count in items if resource.endswith(".com/gpu"))
 
 
 def owner_of(pod: Object) -> str | None:
@@ -171,15 +171,15 @@ def _pack(blocks: tuple[Block, ...], left: dict[str, int]) -> bool:
     size, nodes = blocks[0]
     tried = set()
     for name in sorted(nodes, key=lambda name: (left.get(name, 0), name)):
-        room = left.get(name, 0)
-        kind = (room, frozenset(index for index, one in enumerate(blocks) if name in one[1]))
-        if room < size or kind in tried:
+        free = left.get(name, 0)
+        kind = (free, frozenset(index for index, one in enumerate(blocks) if name in one[1]))
+        if free < size or kind in tried:
             continue
         tried.add(kind)
-        left[name] = room - size
+        left[name] = free - size
         if _pack(blocks[1:], left):
             return True
-        left[name] = room
+        left[name] = free
     return False
 
 

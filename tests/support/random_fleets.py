@@ -71,7 +71,7 @@ def random_pools(random: Random, nodes: int) -> tuple[Pool, ...]:
 
 
 def random_request(random: Random, pools: tuple[Pool, ...]) -> Request:
-    """A wish, with and without bounds, of somebody whose replicas may run already."""
+    """A request, with or without bounds, of an object whose replicas may run already."""
     keep = None
     if pools and random.random() < 0.3:
         keep = (random.choice(pools).name, Parallelism(random.choice([1, 2, 4, 8])))

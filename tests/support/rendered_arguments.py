@@ -48,16 +48,19 @@ def quantizations() -> list[str]:
 def rule_settings() -> list[Settings]:
     """The arguments of every compatibility rule, and none."""
     rules = read_data_file("rules.yaml")["rules"]
-    found = [tuple(rule.get("settings", {}).get("args", ())) for rule in rules]
-    return [Settings(), *(Settings(args=arguments) for arguments in found if arguments)]
+    arguments_of_rules = [tuple(rule.get("settings", {}).get("args", ())) for rule in rules]
+    return [
+        Settings(),
+        *(Settings(args=arguments) for arguments in arguments_of_rules if arguments),
+    ]
 
 
 def golden_containers() -> list[dict[str, Any]]:
     """The containers of all golden Deployments."""
     objects = [
-        found
+        document
         for path in sorted(GOLDEN.glob("*.output.yaml"))
-        for found in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
     ]
     return [container_of(each) for each in objects if each["kind"] == "Deployment"]
 

@@ -1,6 +1,6 @@
 """A replica of the operator whose loop does next to nothing: for tests of the process around it.
 
-Each reconcile leaves a ConfigMap `<name>-seen`; the ledger and the pools are only told in the log.
+Each reconcile leaves a ConfigMap `<name>-seen`; the reservations and the pools are only in the log.
 """
 
 import argparse

@@ -21,7 +21,7 @@ from tonnage.throughput.work import token_work
 class ReplicaCapacity:
     """One replica under typical requests of `input_tokens` and `output_tokens`.
 
-    A prompt of `input_tokens` is read beside those that decode; a step takes `batched_tokens` of
+    A prompt of `input_tokens` is read with those that decode; a step takes `batched_tokens` of
     both at most. The KV cache holds `kv_cache_tokens`, the scheduler runs `max_num_seqs` requests.
     """
 
@@ -48,7 +48,7 @@ class ReplicaCapacity:
     @cached_property
     def growth(self) -> float:
         """By how much of its length alone the time between two tokens grows with each request
-        beside, prompts that come between counted in."""
+        in the same batch, prompts that come between counted in."""
         alone, full = self.token_seconds(1), self.token_seconds(self.most_running)
         return (full / alone - 1) / max(1, self.most_running - 1)
 
@@ -62,13 +62,13 @@ class ReplicaCapacity:
         return self.stages * self.step.seconds(max(1, running) / self.stages, 0)
 
     def reading_seconds(self, running: int) -> float:
-        """Seconds that one prompt takes of the replica beside its decoding steps."""
+        """Seconds that one prompt takes of the replica in addition to its decoding steps."""
         decoding = max(1, running) / self.stages
         bare = self.step.seconds(decoding, 0)
         return self.step.seconds(decoding, self.input_tokens) - bare
 
     def prompt_steps(self, running: int) -> float:
-        """Steps that a prompt fills, beside those that decode."""
+        """Steps that a prompt fills, without those that decode."""
         free = max(1.0, self.batched_tokens - running / self.stages)
         return self.input_tokens / free
 

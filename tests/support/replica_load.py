@@ -52,4 +52,6 @@ class ReplicaLoad:
 
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )

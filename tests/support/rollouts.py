@@ -56,28 +56,28 @@ def progress_of(
 ) -> Object:
     """The condition Progressing by now; its message is the template that it speaks of."""
     status, spec = deployment.get("status", {}), deployment["spec"]
-    told: list[Object] = status.get("conditions", [])
-    before = next((one for one in told if one["type"] == "Progressing"), {})
+    conditions: list[Object] = status.get("conditions", [])
+    before = next((one for one in conditions if one["type"] == "Progressing"), {})
     if spec.get("paused"):
-        return _told(api, before, "DeploymentPaused", template)
+        return _progressing(api, before, "DeploymentPaused", template)
     wanted = spec["replicas"]
     if all(counts[name] == wanted for name in ("replicas", "updatedReplicas", "readyReplicas")):
-        return _told(api, before, _COMPLETE, template)
+        return _progressing(api, before, _COMPLETE, template)
     if before.get("message") != template or before["reason"] == "DeploymentPaused":
-        return _told(api, {}, "ReplicaSetUpdated", template)
+        return _progressing(api, {}, "ReplicaSetUpdated", template)
     if before["reason"] == _COMPLETE:
         return before  # what fails later is no rollout
     if any(counts[name] > status.get(name, 0) for name in ("updatedReplicas", "readyReplicas")):
-        return _told(api, {}, "ReplicaSetUpdated", template)
+        return _progressing(api, {}, "ReplicaSetUpdated", template)
     deadline = timedelta(seconds=spec.get("progressDeadlineSeconds", 600))
     if api.now > datetime.fromisoformat(before["lastUpdateTime"]) + deadline:
-        return {**_told(api, before, _OVERDUE, template), "status": "False"}
+        return {**_progressing(api, before, _OVERDUE, template), "status": "False"}
     return before
 
 
-def _told(api: FakeApi, before: Object, reason: str, template: str) -> Object:
+def _progressing(api: FakeApi, before: Object, reason: str, template: str) -> Object:
     if (before.get("reason"), before.get("message")) == (reason, template):
         return before
     at = api.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    told: Object = {"type": "Progressing", "status": "True", "reason": reason}
-    return {**told, "message": template, "lastUpdateTime": at}
+    condition: Object = {"type": "Progressing", "status": "True", "reason": reason}
+    return {**condition, "message": template, "lastUpdateTime": at}

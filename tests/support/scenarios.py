@@ -16,7 +16,7 @@ from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES
 Change = Callable[[Cluster], object]
 
 _LATER_SECONDS: Final = 60.0
-"""Between what is there before and the change: pods are told apart by when they were made."""
+"""Between what is there before and the change: pods are distinguished by when they were created."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ _CHEAPER = {"policy": "WhenCheaperBy", "stabilizationWindow": "10m"}
 
 
 def _price(dollars: str) -> Change:
-    """What an H100 costs an hour; everybody who holds GPUs is told of it."""
+    """Set the price of an H100 an hour; each object that holds GPUs is reconciled."""
 
     def change(cluster: Cluster) -> None:
         spec = {
@@ -101,7 +101,7 @@ def _take_name(cluster: Cluster) -> None:
 
 
 def _free_name(cluster: Cluster) -> None:
-    """Nobody tells of it: objects of others are not watched."""
+    """No event comes: objects of others are not watched."""
     cluster.api.remove(DEPLOYMENTS, NAMESPACE, "llama-mi300x")
 
 
@@ -171,7 +171,7 @@ _FULL = {**MI300X, "gpusPerNode": 2}
 
 SCENARIOS: Final = {
     "create": Scenario((MI300X, H100), (), apply(replicas=2)),
-    "create without room for all": Scenario(
+    "create without capacity for all": Scenario(
         (_FULL,), (), apply(replicas=3), ends="InsufficientGPUs"
     ),
     "re-plan to another pool": Scenario(

@@ -64,7 +64,7 @@ class ScrapedLoad:
             self._scrapes[name].append(sample)
 
     def measured(self) -> MeasuredLoad:
-        """What can be told now; a replica that was scraped once has no rates yet."""
+        """What is known now; a replica that was scraped once has no rates yet."""
         return MeasuredLoad(
             {
                 name: self._load(samples)

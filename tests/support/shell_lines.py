@@ -42,7 +42,7 @@ def typed_commands(text: str, first_line: int, *, prompt: bool) -> Iterator[Comm
 
 
 def _typed(lines: list[tuple[int, str]], *, prompt: bool) -> Iterator[_Typed]:
-    """Whole commands: continued lines joined, here documents beside the line that reads them."""
+    """Whole commands: continued lines joined, here documents next to the line that reads them."""
     rest = iter(lines)
     for number, line in rest:
         if prompt and not line.startswith("$ "):
@@ -50,9 +50,9 @@ def _typed(lines: list[tuple[int, str]], *, prompt: bool) -> Iterator[_Typed]:
         typed = _Typed(number, line.removeprefix("$ ") if prompt else line)
         while typed.text.endswith("\\"):
             typed.text = typed.text[:-1] + next(rest, (0, ""))[1].removeprefix("> ")
-        if found := _HERE_DOCUMENT.search(typed.text):
+        if here_document := _HERE_DOCUMENT.search(typed.text):
             for _, given in rest:
-                if given.removeprefix("> ").strip() == found[1]:
+                if given.removeprefix("> ").strip() == here_document[1]:
                     break
                 typed.given.append(given.removeprefix("> ") if prompt else given)
         yield typed

@@ -11,8 +11,8 @@ class SimulatedService:
     """Requests go evenly to the replicas that are ready.
 
     A replica that is ready no more gets none and ends what it has, as its preStop hook lets it.
-    While nobody is ready requests are held, as an activating gateway does, and come all at once
-    to whoever is ready first.
+    While no replica is ready requests are held, as an activating gateway does, and come all at once
+    to the replica that is ready first.
     """
 
     def __init__(self) -> None:

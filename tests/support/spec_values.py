@@ -27,8 +27,8 @@ _LONGEST: Final = 12
 @cache
 def config_of(model: str) -> dict[str, Any]:
     """The config.json of a published model."""
-    found: dict[str, Any] = json.loads((CONFIGS / f"{model}.json").read_text("utf-8"))
-    return found
+    config: dict[str, Any] = json.loads((CONFIGS / f"{model}.json").read_text("utf-8"))
+    return config
 
 
 _IMAGES: Final = ("registry.local/vllm:other", "registry.local/vllm:v0.32.0")
@@ -69,8 +69,8 @@ def fields(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
 def choices(schema: Schema) -> list[str]:
     """The fields of which exactly one is set, none where there is no such rule."""
     rules = [rule["rule"] for rule in schema.get("x-kubernetes-validations", [])]
-    told = next((rule for rule in rules if "exists_one" in rule), "")
-    return [name for name in schema.get("properties", {}) if f"has(self.{name})" in told]
+    choice_rule = next((rule for rule in rules if "exists_one" in rule), "")
+    return [name for name in schema.get("properties", {}) if f"has(self.{name})" in choice_rule]
 
 
 def good(schema: Schema, path: Path) -> Values:
@@ -141,8 +141,8 @@ def _objects(schema: Schema, path: Path) -> Values:
 def _texts(schema: Schema) -> Values:
     least, most = schema.get("minLength", 0), schema.get("maxLength", 10**6)
     if "pattern" in schema:
-        found = st.from_regex(f"(?a){schema['pattern'].removesuffix('$')}\\Z")
-        return found.filter(lambda text: least <= len(text) <= most)
+        strategy = st.from_regex(f"(?a){schema['pattern'].removesuffix('$')}\\Z")
+        return strategy.filter(lambda text: least <= len(text) <= most)
     return st.text("ab-./ é", min_size=least, max_size=min(most, _LONGEST))
 
 

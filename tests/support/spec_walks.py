@@ -1,4 +1,4 @@
-"""Walks from spec to spec, as users take them: an edit, another wish, a mistake, a way back."""
+"""Walks from spec to spec, as users take them: an edit, another spec, a mistake, a revert."""
 
 import copy
 from collections.abc import Collection
@@ -53,7 +53,7 @@ def walks(draw: Draw, steps: int, schema: Schema) -> Walk:
 
 def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
     """So many walks, always the same ones."""
-    found: list[Walk] = []
+    collected: list[Walk] = []
 
     @settings(
         max_examples=count,
@@ -65,10 +65,10 @@ def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
     )
     @given(walks(steps, schema))
     def keep(walk: Walk) -> None:
-        found.append(walk)
+        collected.append(walk)
 
     keep()
-    return found
+    return collected
 
 
 @st.composite

@@ -17,13 +17,15 @@ def spread(replicas: int | None, policy: str = "WhenShort", **spec: Any) -> Obje
     """A spec whose replicas may be spread; further fields of the placement by `placement`."""
     how = {"policy": policy, **spec.pop("bounds", {})}
     placement = {"spread": how, **spec.pop("placement", {})}
-    found = spec_of(replicas=replicas, placement=placement, **spec)
-    return {key: value for key, value in found.items() if value is not None}
+    whole_spec = spec_of(replicas=replicas, placement=placement, **spec)
+    return {key: value for key, value in whole_spec.items() if value is not None}
 
 
 def by_pool(cluster: Cluster) -> dict[str, int]:
     """Replicas by pool, as status tells them."""
-    return {found["pool"]: found["replicas"] for found in cluster.status()["placements"]}
+    return {
+        placement["pool"]: placement["replicas"] for placement in cluster.status()["placements"]
+    }
 
 
 def running(cluster: Cluster) -> set[str]:

@@ -28,13 +28,13 @@ def conditions(at: str = "2026-01-01T00:00:00Z", **statuses: str) -> list[dict[s
     return [
         {
             "type": kind,
-            "status": told.partition("/")[0],
-            "reason": told.partition("/")[2] or "Valid",
+            "status": value.partition("/")[0],
+            "reason": value.partition("/")[2] or "Valid",
             "message": "",
             "observedGeneration": 1,
             "lastTransitionTime": at,
         }
-        for kind, told in statuses.items()
+        for kind, value in statuses.items()
     ]
 
 

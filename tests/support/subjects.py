@@ -78,8 +78,8 @@ W4A16: Final = compressed({**_INT, "num_bits": 4, "group_size": 128}, None)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A model (fields of config.json beside LLAMA's), on a device, with engine options.
+class Example:
+    """A model (fields of config.json in addition to LLAMA's), on a device, with engine options.
 
     `architecture` is the name of another model class of the same shape.
     """

@@ -56,12 +56,12 @@ def rate_within(capacity: ReplicaCapacity, target_seconds: float, most_over: flo
 def _first_tokens(capacity: ReplicaCapacity, rate: float) -> list[float]:
     """Seconds to the first token under a load that came to rest."""
     replica, chance = SimulatedVllm(capacity), random.Random(_SEED)
-    found: list[float] = []
+    seconds: list[float] = []
     for second in range(_TRIAL_SECONDS):
         served = replica.advance(1.0, poisson(chance, rate))
         if second >= _SETTLED_SECONDS:
-            found += served.first_token_seconds
-    return found
+            seconds += served.first_token_seconds
+    return seconds
 
 
 def fewest_replicas(rate: float, rate_of_one: float) -> int:

@@ -110,12 +110,16 @@ class Played:
     calls: int
 
     def compare(self, true: "Played", spare_writes: float = SPARE_CHILD_WRITES) -> list[str]:
-        """What is wrong, beside what came of a true view."""
-        told = [*compare_ends(self.end, true.end), *self.wrong]
-        told += [f"on old data: {verb} {kind} {name}" for verb, kind, name in self._beyond(true)]
+        """What differs from the end with a true view."""
+        problems = [*compare_ends(self.end, true.end), *self.wrong]
+        problems += [
+            f"on old data: {verb} {kind} {name}" for verb, kind, name in self._beyond(true)
+        ]
         if self.child_writes > true.child_writes + spare_writes:
-            told.append(f"children are written {self.child_writes} times, not {true.child_writes}")
-        return told
+            problems.append(
+                f"children are written {self.child_writes} times, not {true.child_writes}"
+            )
+        return problems
 
     def _beyond(self, true: "Played") -> list[tuple[str, str, str | None]]:
         return sorted(self.children - true.children, key=str)

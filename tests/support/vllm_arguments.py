@@ -38,6 +38,6 @@ def read_arguments(interpreter: Path, lists: Sequence[Sequence[str]]) -> Reading
         env={"PYTHONPATH": str(_SCRIPT.parent), "HOME": "/nonexistent"},
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    found = json.loads(result.stdout)
-    answers = tuple(Answer(**answer) for answer in found["answers"])
-    return Reading(found["help"], frozenset(found["variables"]), answers)
+    reading = json.loads(result.stdout)
+    answers = tuple(Answer(**answer) for answer in reading["answers"])
+    return Reading(reading["help"], frozenset(reading["variables"]), answers)

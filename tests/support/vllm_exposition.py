@@ -44,13 +44,13 @@ def _recorded() -> tuple[_Line, ...]:
 
 
 def _read_line(text: str) -> _Line:
-    found = None if text.startswith("#") else _SAMPLE.fullmatch(text)
-    if found is None:
+    match = None if text.startswith("#") else _SAMPLE.fullmatch(text)
+    if match is None:
         return _Line(text)
-    name, labels = found["name"], found["labels"] or ""
+    name, labels = match["name"], match["labels"] or ""
     by_label = dict(_LABEL.findall(labels))
     apart = next((by_label[one] for one in _APART if one in by_label), None)
-    return _Line(text, name, labels, found["value"], f"{name} {apart}" if apart else name)
+    return _Line(text, name, labels, match["value"], f"{name} {apart}" if apart else name)
 
 
 class _Histogram:
@@ -188,4 +188,4 @@ class VllmExposition:
             "kv_cache_memory_bytes": memory,
             "num_gpu_blocks": blocks,
         }
-        return _LABEL.sub(lambda found: f'{found[1]}="{changed.get(found[1], found[2])}"', labels)
+        return _LABEL.sub(lambda match: f'{match[1]}="{changed.get(match[1], match[2])}"', labels)

@@ -22,12 +22,12 @@ class Flag:
 
 
 def read_help(text: str) -> dict[str, Flag]:
-    found = {}
+    flags = {}
     for line in re.findall(r"^  (-.*?)(?:   .*)?$", text, re.MULTILINE):
         names = NAME.findall(line)
         flag = Flag(tuple(name for name, _ in names), names[0][1] or None)
-        found.update(dict.fromkeys(flag.names, flag))
-    return found
+        flags.update(dict.fromkeys(flag.names, flag))
+    return flags
 
 
 FLAGS = read_help(HELP.read_text(encoding="utf-8"))

@@ -27,14 +27,14 @@ def reading():
     return read_arguments(interpreter(PARSER), [*RENDERED, *REFUSED.values()])
 
 
-def test_the_parser_is_that_of_a_whole_vllm(reading):
+def test_the_parser_equals_that_of_a_full_vllm(reading):
     """The stand-in for torch must not show anywhere: flags, kinds, choices, defaults, groups."""
-    found, want = (
+    actual, want = (
         text.partition("positional arguments:")[2].splitlines()
         for text in (reading.help, RECORDED_HELP.read_text(encoding="utf-8"))
     )
     assert len(want) > 2000
-    assert found == want
+    assert actual == want
 
 
 def test_every_rendered_list_is_read_as_it_was_meant(reading):
@@ -52,7 +52,7 @@ def test_every_variable_of_vllm_that_is_set_is_one_that_it_knows(reading):
 
 
 @pytest.mark.parametrize("mistake", REFUSED)
-def test_a_wrong_list_is_refused(reading, mistake):
+def test_an_invalid_argument_list_is_refused(reading, mistake):
     refusals: Sequence[Answer] = reading.answers[len(RENDERED) :]
     refused = dict(zip(REFUSED, refusals, strict=True))[mistake].refused
     (_, wrong) = REFUSED[mistake]

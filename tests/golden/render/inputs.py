@@ -131,15 +131,15 @@ def make_deployment(
 
 def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
     """The spec of its pods."""
-    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
-    return found
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
 
 
 def container_of(deployment: dict[str, Any]) -> dict[str, Any]:
     """The container that runs vLLM."""
-    (found,) = pod_of(deployment)["containers"]
-    assert isinstance(found, dict)
-    return found
+    (container,) = pod_of(deployment)["containers"]
+    assert isinstance(container, dict)
+    return container
 
 
 def _make_fit(device_bytes: int, parallelism: Parallelism) -> MemoryFit:

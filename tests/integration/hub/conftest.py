@@ -12,7 +12,7 @@ from tonnage.checkpoint.hub.reader import HubSettings
 
 @pytest.fixture(autouse=True)
 def no_account_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Neither a token nor a cache nor an offline switch of whoever runs the tests."""
+    """No token, cache or offline switch of the person who runs the tests."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
     monkeypatch.setenv("HF_TOKEN", "hf_TokenOfThisMachine")

@@ -54,9 +54,7 @@ def test_a_listing_without_sizes_is_enough(hub: HubServer, settings: HubSettings
     assert fetch_checkpoint(source(), None, settings).weights_bytes == 128_256
 
 
-def test_a_server_without_range_requests_is_cut_short(
-    hub: HubServer, settings: HubSettings
-) -> None:
+def test_a_download_without_range_support_is_aborted(hub: HubServer, settings: HubSettings) -> None:
     hub.ranges = False
     test_weights_of_hundreds_of_gigabytes_are_not_downloaded(hub, settings)
 
@@ -96,7 +94,7 @@ def test_without_safetensors_the_size_of_the_files_counts(
     assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, ())
 
 
-def test_a_revision_is_resolved_once_and_all_is_read_at_its_commit(
+def test_a_revision_is_resolved_once_and_all_files_are_read_at_its_commit(
     hub: HubServer, settings: HubSettings
 ) -> None:
     files = {"config.json": CONFIG, "model.safetensors": WEIGHTS}
@@ -107,7 +105,7 @@ def test_a_revision_is_resolved_once_and_all_is_read_at_its_commit(
     assert all(f"/resolve/{commit}/" in line for line in hub.requests[1:])
 
 
-def test_headers_are_read_once_for_a_commit_and_access_is_proved_each_time(
+def test_headers_are_read_once_per_commit_and_access_is_checked_each_time(
     hub: HubServer, settings: HubSettings
 ) -> None:
     hub.add_repo(
@@ -122,7 +120,7 @@ def test_headers_are_read_once_for_a_commit_and_access_is_proved_each_time(
     assert caught.value.reason is Reason.MODEL_ACCESS_DENIED
 
 
-def test_a_new_commit_is_read_anew(hub: HubServer, settings: HubSettings) -> None:
+def test_a_new_commit_is_read_again(hub: HubServer, settings: HubSettings) -> None:
     hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
     first = fetch_checkpoint(source(), None, settings)
     other = safetensors_file({"w": ("U8", [7])})
@@ -132,7 +130,7 @@ def test_a_new_commit_is_read_anew(hub: HubServer, settings: HubSettings) -> Non
 
 
 @pytest.mark.parametrize("damage", ["no JSON", '[["w", "BF99", [1], [], 1]]', "folder"])
-def test_a_damaged_or_unusable_cache_costs_requests_only(
+def test_a_damaged_cache_only_costs_requests(
     hub: HubServer, settings: HubSettings, damage: str
 ) -> None:
     hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})

@@ -42,7 +42,7 @@ def public(hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("place", INWARDS)
-def test_a_hub_of_the_world_does_not_lead_inwards(
+def test_a_public_hub_may_not_redirect_to_a_private_address(
     hub: HubServer, public: HubSettings, place: str
 ) -> None:
     hub.trouble = Answer(302, {"Location": INWARDS[place]})
@@ -52,7 +52,9 @@ def test_a_hub_of_the_world_does_not_lead_inwards(
     assert all(asked.startswith(f"GET {PUBLIC}/") for asked in hub.requests), hub.requests
 
 
-def test_neither_do_its_weights(hub: HubServer, public: HubSettings) -> None:
+def test_weights_of_a_public_hub_may_not_redirect_to_a_private_address(
+    hub: HubServer, public: HubSettings
+) -> None:
     hub.add_repo(REPO, FILES)
     hub.redirects["model.safetensors"] = "http://169.254.169.254/latest/meta-data/"
     with pytest.raises(ModelLookupError, match="narrower network"):
@@ -60,7 +62,9 @@ def test_neither_do_its_weights(hub: HubServer, public: HubSettings) -> None:
     assert not any("169.254" in asked for asked in hub.requests)
 
 
-def test_it_leads_to_another_host_of_the_world(hub: HubServer, public: HubSettings) -> None:
+def test_a_public_hub_may_redirect_to_another_public_host(
+    hub: HubServer, public: HubSettings
+) -> None:
     hub.add_repo(REPO, FILES)
     storage = f"http://151.101.1.1/{REPO}/resolve/main/model.safetensors?signed"
     hub.redirects["model.safetensors"] = storage
@@ -85,20 +89,20 @@ def test_weights_on_another_host_are_read_without_the_token(
     assert hub.authorizations == {f"Bearer {TOKEN}"}
 
 
-def test_a_hub_that_leads_in_circles_is_left(hub: HubServer, settings: HubSettings) -> None:
+def test_a_redirect_loop_is_refused(hub: HubServer, settings: HubSettings) -> None:
     hub.trouble = Answer(302, {"Location": f"{hub.endpoint}/again"})
     with pytest.raises(ModelLookupError, match="cannot be reached"):
         fetch_checkpoint(source(), None, settings)
 
 
-def test_an_answer_that_is_packed_is_refused(hub: HubServer, settings: HubSettings) -> None:
+def test_a_compressed_answer_is_refused(hub: HubServer, settings: HubSettings) -> None:
     hub.trouble = Answer(200, {"Content-Encoding": "gzip"}, b"\x1f\x8b")
     with pytest.raises(ModelLookupError, match="compresses its answer"):
         fetch_checkpoint(source(), None, settings)
 
 
 @pytest.mark.parametrize("status", [200, 302, 500])
-def test_an_answer_without_end_is_cut(
+def test_an_endless_answer_is_aborted(
     hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(hub_session, "MAX_LISTING_BYTES", 100_000)
@@ -107,7 +111,7 @@ def test_an_answer_without_end_is_cut(
         fetch_checkpoint(source(), None, settings)
 
 
-def test_an_answer_that_drips_is_given_up(
+def test_a_slow_answer_times_out(
     hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays, "HUB_ANSWER", -1.0)

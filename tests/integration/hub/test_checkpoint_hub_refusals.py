@@ -1,4 +1,4 @@
-"""Every way in which a Hub can fail to tell what a model is, told apart, with what to do."""
+"""Every way in which a Hub can fail to describe a model gets its own error, with what to do."""
 
 import logging
 import time
@@ -69,7 +69,7 @@ REFUSALS: list[Any] = [
 
 
 @pytest.mark.parametrize(("case", "want_reason", "want_words"), REFUSALS)
-def test_refusals_are_told_apart(
+def test_each_refusal_has_its_own_error(
     hub: HubServer,
     settings: HubSettings,
     case: dict[str, Any],
@@ -177,7 +177,7 @@ def test_a_mirror_that_sends_bare_statuses_is_understood(
         ),
     ],
 )
-def test_trouble_on_the_way_is_no_answer_about_the_model(
+def test_a_network_error_is_no_answer_about_the_model(
     hub: HubServer,
     settings: HubSettings,
     answer: Answer,
@@ -200,7 +200,7 @@ def test_nothing_is_retried_here(hub: HubServer, settings: HubSettings) -> None:
     assert len(hub.requests) == 1
 
 
-def test_a_hub_that_is_gone_is_named(hub: HubServer, settings: HubSettings) -> None:
+def test_an_unreachable_hub_is_named(hub: HubServer, settings: HubSettings) -> None:
     hub.stop()
     error = fetch_error(settings)
     assert error.reason is Reason.MODEL_SOURCE_UNREACHABLE
@@ -208,19 +208,19 @@ def test_a_hub_that_is_gone_is_named(hub: HubServer, settings: HubSettings) -> N
 
 
 @pytest.mark.parametrize("endpoint", ["not a url", "http://[::1", "ftp://hub", ""])
-def test_an_endpoint_that_is_no_url_is_named(settings: HubSettings, endpoint: str) -> None:
+def test_an_endpoint_that_is_not_a_url_is_named(settings: HubSettings, endpoint: str) -> None:
     wrong = replace(settings, endpoint=endpoint or "http://")
     assert fetch_error(wrong).reason is Reason.MODEL_SOURCE_UNREACHABLE
 
 
-def test_a_hub_that_does_not_answer_is_given_up(hub: HubServer, settings: HubSettings) -> None:
+def test_a_silent_hub_times_out(hub: HubServer, settings: HubSettings) -> None:
     hub.stall()
     error = fetch_error(replace(settings, request_timeout_seconds=0.05))
     assert error.reason is Reason.MODEL_SOURCE_UNREACHABLE
     assert "did not answer in time (limit 0.05 s" in error.message
 
 
-def test_a_lookup_as_a_whole_is_given_up(hub: HubServer, settings: HubSettings) -> None:
+def test_a_whole_lookup_has_a_timeout(hub: HubServer, settings: HubSettings) -> None:
     hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
     error = fetch_error(replace(settings, lookup_timeout_seconds=0.0))
     assert "did not answer in time" in error.message

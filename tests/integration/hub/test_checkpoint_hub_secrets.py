@@ -1,4 +1,4 @@
-"""A Hub that repeats what it was told, and an address with a password: neither is told on."""
+"""A Hub that repeats a token, and an address with a password: messages contain neither."""
 
 import base64
 from dataclasses import replace
@@ -21,7 +21,7 @@ def with_password(settings: HubSettings) -> HubSettings:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
-def test_words_of_a_hub_are_told_without_the_token_and_without_passwords(
+def test_messages_of_a_hub_are_reported_without_tokens_and_passwords(
     hub: HubServer, settings: HubSettings, status: int
 ) -> None:
     said = f"{SHAPELESS} or u:{PASSWORD} or http://u:swordfish@cdn/f?X-Amz-Signature=swordfish"
@@ -34,7 +34,7 @@ def test_words_of_a_hub_are_told_without_the_token_and_without_passwords(
     assert str(settings.endpoint) in caught.value.message
 
 
-def test_a_hub_that_is_not_there_is_named_without_its_password(
+def test_an_unreachable_hub_is_named_without_its_password(
     hub: HubServer, settings: HubSettings
 ) -> None:
     hub.stop()

@@ -23,16 +23,14 @@ def refusal_of(hub: HubServer, settings: HubSettings, files: dict[str, HubFile])
     return refused.value.message
 
 
-def test_a_header_that_parsing_would_blow_up_is_not_even_read(
-    hub: HubServer, settings: HubSettings
-) -> None:
+def test_a_header_too_large_to_parse_is_not_read(hub: HubServer, settings: HubSettings) -> None:
     huge = HubFile((25_000_000).to_bytes(8, "little") + b"{", 30_000_000)
-    told = refusal_of(hub, settings, {"model.safetensors": huge})
-    assert "its header has 25000008 bytes, at most 4194304 are read" in told
+    message = refusal_of(hub, settings, {"model.safetensors": huge})
+    assert "its header has 25000008 bytes, at most 4194304 are read" in message
     assert len([asked for asked in hub.requests if "safetensors" in asked]) == 1
 
 
-def test_a_listing_of_very_many_files_is_not_taken(
+def test_a_listing_with_too_many_files_is_refused(
     hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_session, "MAX_LISTING_BYTES", 20_000)
@@ -53,7 +51,7 @@ def test_headers_are_added_up(
     assert fetch_checkpoint(source(), None, settings).weights_bytes == 30_000
 
 
-def test_so_are_tensors_that_have_nothing_in_common(
+def test_tensors_are_added_up_over_all_files(
     hub: HubServer, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_headers, "MAX_TABLE_ROWS", 5999)
@@ -61,15 +59,13 @@ def test_so_are_tensors_that_have_nothing_in_common(
     assert "more than 5999" in refusal_of(hub, settings, files)
 
 
-def test_an_index_of_nothing_but_brackets_is_not_parsed(
-    hub: HubServer, settings: HubSettings
-) -> None:
+def test_an_index_with_too_many_values_is_not_parsed(hub: HubServer, settings: HubSettings) -> None:
     brackets = HubFile.of('{"weight_map": {}, "x": [' + "{}," * 500_000 + "{}]}")
-    told = refusal_of(hub, settings, {"model.safetensors.index.json": brackets})
-    assert "more than 500000 values" in told
+    message = refusal_of(hub, settings, {"model.safetensors.index.json": brackets})
+    assert "more than 500000 values" in message
 
 
-def test_names_that_begin_like_a_layer_again_and_again_take_no_time(
+def test_names_that_repeat_a_layer_prefix_are_parsed_in_linear_time(
     hub: HubServer, settings: HubSettings
 ) -> None:
     config = json.loads(CONFIG.start) | {"quantization_config": {"quant_method": "fp8"}}

@@ -11,9 +11,9 @@ SAVED = "hf_TokenOfThisMachine"
 
 
 @pytest.mark.parametrize(
-    ("is_given", "want"), [(True, f"Bearer {SAVED}"), (False, None)], ids=["given", "told"]
+    ("is_given", "want"), [(True, f"Bearer {SAVED}"), (False, None)], ids=["given", "from the dump"]
 )
-def test_the_saved_token_goes_to_a_hub_that_the_person_named_and_to_none_that_a_dump_tells(
+def test_the_saved_token_is_sent_only_to_a_hub_that_the_user_named(
     hub: HubServer, is_given: bool, want: str | None
 ) -> None:
     hub.tokens.add(SAVED)

@@ -58,12 +58,12 @@ def main() -> None:
     for arguments in json.load(sys.stdin):
         values, said = _run(parser, arguments)
         answers.append({"values": values, "refused": said if values is None else None})
-    found = {
+    result = {
         "help": _run(parser, [_HELP])[1],
         "variables": _list_variables(),
         "answers": answers,
     }
-    json.dump(found, sys.stdout, default=repr)
+    json.dump(result, sys.stdout, default=repr)
 
 
 def _list_variables() -> list[str]:

@@ -72,9 +72,9 @@ class _Module(ModuleType):
             return infer_schema
         if name.startswith("__"):
             raise AttributeError(name)
-        found = _anything(name)
-        setattr(self, name, found)
-        return found
+        attribute = _anything(name)
+        setattr(self, name, attribute)
+        return attribute
 
 
 class _Finder(MetaPathFinder, Loader):

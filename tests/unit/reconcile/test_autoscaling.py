@@ -102,7 +102,7 @@ async def test_replicas_come_and_go_where_the_others_are():
         load.work = work
         await sample(cluster, 600, every=60)
         assert cluster.deployments() == before
-    assert cluster.told.events.count(("Moving", "FellBack")) == 0
+    assert cluster.recorder.events.count(("Moving", "FellBack")) == 0
 
 
 async def test_replicas_without_capacity_wait_on_their_pool():
@@ -390,8 +390,8 @@ async def test_a_step_is_an_event():
     cluster, load = await followed()
     load.work = 3.6
     await sample(cluster)
-    assert cluster.told.events.count(("Scaling", "LoadMeasured")) == 1
-    note = cluster.told.notes[cluster.told.events.index(("Scaling", "LoadMeasured"))]
+    assert cluster.recorder.events.count(("Scaling", "LoadMeasured")) == 1
+    note = cluster.recorder.notes[cluster.recorder.events.index(("Scaling", "LoadMeasured"))]
     assert re.match(r"from 1 to 4 replicas: [0-9.]+ requests in flight", note)
 
 

@@ -29,7 +29,7 @@ async def test_a_pool_declared_for_other_nodes_rolls_nothing() -> None:
     assert cluster.conditions() == SETTLED
 
 
-async def test_a_change_of_the_template_takes_the_pools_labels_of_now() -> None:
+async def test_a_change_of_the_template_uses_the_current_labels_of_the_pool() -> None:
     cluster = await served({**H100, "count": 2}, replicas=1)
     node = cluster.pods()[0]["spec"]["nodeName"]
     (other,) = {"h100-0", "h100-1"} - {node}
@@ -44,7 +44,7 @@ async def test_a_change_of_the_template_takes_the_pools_labels_of_now() -> None:
     assert cluster.conditions() == SETTLED
 
 
-async def test_a_pod_that_finds_no_node_by_the_old_labels_takes_those_of_now() -> None:
+async def test_a_pod_without_a_node_for_its_old_labels_uses_the_current_ones() -> None:
     selector = {"matchLabels": {"tonnage.dev/discovered": "true"}}
     cluster = Cluster({**H100, "count": 2})
     body = pool_of("team", nodeSelector={"kubernetes.io/hostname": "h100-1"})
@@ -101,7 +101,7 @@ def restarted(times: int, message: str, ending: str) -> Behaviour:
     return behave
 
 
-async def test_one_more_restart_is_no_news() -> None:
+async def test_one_more_restart_writes_no_status() -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", spec_of())
     cluster.behaviours["llama"] = restarted(3, "back-off", "CrashLoopBackOff")
@@ -113,17 +113,17 @@ async def test_one_more_restart_is_no_news() -> None:
     assert cluster.status() == before
 
 
-async def test_a_pull_that_is_tried_again_is_no_news() -> None:
+async def test_a_retried_image_pull_writes_no_event() -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", spec_of())
     error = 'failed to pull and unpack image "x:v1": not found'
     cluster.behaviours["llama"] = restarted(0, error, "ErrImagePull")
     await cluster.settle()
     before = cluster.status()
-    events = list(cluster.told.events)
+    events = list(cluster.recorder.events)
     cluster.behaviours["llama"] = restarted(
         0, f'Back-off pulling image "x:v1": ErrImagePull: {error}', "ImagePullBackOff"
     )
     await cluster.settle()
     assert cluster.status() == before
-    assert cluster.told.events == events
+    assert cluster.recorder.events == events

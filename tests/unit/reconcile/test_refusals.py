@@ -202,7 +202,7 @@ async def test_a_missing_right_is_reported_and_what_is_known_stays() -> None:
         ' add to its role: apiGroups ["apps"], resources ["deployments"], verbs ["patch"]'
     )
     assert cluster.status()["candidates"]
-    assert ("Ready", "Forbidden") in cluster.told.events
+    assert ("Ready", "Forbidden") in cluster.recorder.events
     await cluster.wait(60)
     assert cluster.conditions() == SETTLED
 

@@ -58,7 +58,9 @@ PATIENCE = 600
         ),
     ],
 )
-def test_a_failed_start_is_told_by_its_cause(start, asked, want_reason, want_words, want_exit_code):
+def test_a_failed_start_is_reported_with_its_cause(
+    start, asked, want_reason, want_words, want_exit_code
+):
     failing = start(**asked)
     assert failing.wait_ended(PATIENCE) == want_exit_code
     cause = find_cause(failing.log)

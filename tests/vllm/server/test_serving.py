@@ -42,11 +42,11 @@ def samples(server, name):
     return [sample for family in families for sample in family.samples if sample.name == name]
 
 
-def test_while_it_starts_its_port_refuses_connections(server):
+def test_the_port_refuses_connections_during_the_start(server):
     assert server.answers_before == {None}
 
 
-def test_every_metric_that_is_read_is_there(server):
+def test_every_metric_that_the_operator_reads_exists(server):
     sources = [
         path.read_text("utf-8")
         for folder, pattern in (
@@ -59,13 +59,13 @@ def test_every_metric_that_is_read_is_there(server):
     ]
     read = {name for text in sources for name in re.findall(r"vllm:[a-z_]+[a-z]", text)}
     page = server.get("/metrics")[1].decode()
-    told = set(re.findall(r"^vllm:\w+", page, re.MULTILINE))
-    families = {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in told}
+    names = set(re.findall(r"^vllm:\w+", page, re.MULTILINE))
+    families = {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in names}
     assert len(read) >= 5
-    assert read - told - families == set()
+    assert read - names - families == set()
 
 
-def test_the_measured_cache_is_what_its_log_says_and_what_was_predicted(server, tiny_llama, capsys):
+def test_the_measured_cache_equals_the_log_and_the_prediction(server, tiny_llama, capsys):
     measured = read_page(server.get("/metrics")[1])
     (logged,) = re.findall(r"KV cache size: ([\d,]+) tokens", server.log)
     assert measured.kv_cache_tokens == int(logged.replace(",", ""))
@@ -76,7 +76,7 @@ def test_the_measured_cache_is_what_its_log_says_and_what_was_predicted(server, 
     assert measured.kv_cache_tokens * predicted == pytest.approx(2**30, rel=0.001)
 
 
-def test_it_answers_by_the_name_that_is_served_and_counts_it(server):
+def test_it_answers_to_the_served_model_name_and_counts_the_request(server):
     before = sum(sample.value for sample in samples(server, "vllm:generation_tokens_total"))
     events = read_events(server.stream(LONG_ANSWER))
     assert events[-1]["finish_reason"] == "length"

@@ -8,8 +8,7 @@ from tests.support.approving import approve
 from tests.support.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import crashing, loading
 from tests.support.fake_api import Crash
-from tests.support.serving import SETTLED
-from tests.support.told_apart import (
+from tests.support.long_context import (
     ABOVE,
     ALL,
     LONG,
@@ -21,6 +20,7 @@ from tests.support.told_apart import (
     together,
     two_cards,
 )
+from tests.support.serving import SETTLED
 from tonnage.api.inference import InlineSource
 from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE, LABEL_OWNER
 from tonnage.checkpoint.facts import checkpoint_from_inline
@@ -141,7 +141,7 @@ async def test_the_endpoint_has_its_owner_and_no_tracking_metadata_of_other_tool
     ],
     ids=["defaults", "one at once", "both lengths", "output length", "targets"],
 )
-async def test_the_endpoint_is_asked_for_what_is_long(long: Object, want: Object) -> None:
+async def test_the_endpoint_has_the_workload_of_long_requests(long: Object, want: Object) -> None:
     cluster = await served_apart(long={key: value for key, value in long.items() if value})
     if long.get("concurrency", 4) is None:
         spec = apart()
@@ -153,7 +153,7 @@ async def test_the_endpoint_is_asked_for_what_is_long(long: Object, want: Object
     assert want.items() <= workload.items()
 
 
-async def test_all_else_of_the_spec_is_the_owners() -> None:
+async def test_other_fields_of_the_spec_are_those_of_the_owner() -> None:
     extra = {
         "engine": {"vllm": {"maxNumSeqs": 64}},
         "placement": {"spread": {"policy": "WhenShort"}},
@@ -178,7 +178,7 @@ async def test_all_else_of_the_spec_is_the_owners() -> None:
     ],
     ids=["short given", "both given", "long given", "stopped"],
 )
-async def test_replicas_are_those_of_each(
+async def test_each_endpoint_has_its_own_replicas(
     spec: Object, long: Object, want: tuple[int, int]
 ) -> None:
     cluster = two_cards()
@@ -208,7 +208,7 @@ async def test_foreign_changes_of_the_endpoint_are_reverted_and_additions_stay()
     assert cluster.conditions() == SETTLED
 
 
-async def test_a_settled_endpoint_is_written_no_more() -> None:
+async def test_a_converged_endpoint_is_not_written() -> None:
     cluster = await served_apart()
     before = cluster.api.write_count
     await cluster.resync()
@@ -326,7 +326,7 @@ async def test_each_endpoint_waits_for_its_own_approval_and_keeps_it() -> None:
         "longer than the model can",
     ],
 )
-async def test_a_contradiction_is_refused_and_what_runs_goes_on(
+async def test_a_contradiction_is_refused_and_running_replicas_stay(
     long: Object, workload: Object, want: str
 ) -> None:
     cluster = await served_apart()

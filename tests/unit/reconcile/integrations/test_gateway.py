@@ -52,7 +52,7 @@ def count_pool_calls(cluster: Cluster) -> int:
     return sum(call.kind == INFERENCE_POOLS for call in cluster.api.calls)
 
 
-async def test_a_pool_that_was_asked_for_in_a_pause_goes_with_the_request() -> None:
+async def test_a_pool_requested_during_a_pause_is_deleted_with_the_request() -> None:
     cluster = await cluster_with(spec_of())
     paused = {"rollout": {"paused": True}}
     cluster.apply("llama", spec_of(gateway=gateway(), **paused))
@@ -63,7 +63,7 @@ async def test_a_pool_that_was_asked_for_in_a_pause_goes_with_the_request() -> N
     assert pools(cluster) == []
 
 
-async def test_the_pool_has_the_pods_and_the_picker_that_was_asked_for() -> None:
+async def test_the_pool_has_the_pods_and_the_requested_picker() -> None:
     cluster = await cluster_with(asking())
     live = pool(cluster)
     assert live["spec"] == {
@@ -91,7 +91,7 @@ async def test_an_object_without_a_pool_costs_no_request_and_has_no_condition() 
     assert "tonnage.dev/inference-pool" not in service["metadata"]["annotations"]
 
 
-async def test_a_settled_pool_is_written_no_more() -> None:
+async def test_a_converged_pool_is_not_written() -> None:
     cluster = await cluster_with(asking())
     before = len(cluster.api.effective_writes()), cluster.api.write_count
     await cluster.resync()
@@ -213,7 +213,7 @@ async def test_a_lasting_error_is_reported_with_its_remedy() -> None:
     message = cluster.message("InferencePoolApplied")
     assert "no inferencepools.inference.networking.k8s.io of version v1" in message
     assert "install its CRD" in message
-    assert ("InferencePoolApplied", "KindMissing") in cluster.told.events
+    assert ("InferencePoolApplied", "KindMissing") in cluster.recorder.events
 
 
 async def test_a_pool_that_may_not_be_deleted_is_remembered() -> None:

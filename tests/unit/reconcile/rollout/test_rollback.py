@@ -81,7 +81,7 @@ async def test_a_bad_image_is_rolled_back_after_the_deadline(gpus: int) -> None:
     assert (placement["image"], placement["reason"]) == (GOOD, "RolledBack")
     (failed,) = cluster.status()["failedPlans"]
     assert (failed["image"], failed["reason"]) == (BAD, "ImagePullFailed")
-    assert ("Ready", "RolledBack") in cluster.told.events
+    assert ("Ready", "RolledBack") in cluster.recorder.events
 
 
 async def test_a_failed_plan_is_not_tried_again() -> None:

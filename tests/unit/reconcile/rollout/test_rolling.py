@@ -184,7 +184,7 @@ async def test_an_evicted_pod_that_was_replaced_is_no_failure() -> None:
 
 async def test_every_transition_is_recorded_once_as_an_event() -> None:
     cluster = await served(MI300X)
-    assert cluster.told.events == [
+    assert cluster.recorder.events == [
         ("Placed", "PoolChosen"),  # so it was accepted
         ("Ready", "ReplicasReady"),
     ]

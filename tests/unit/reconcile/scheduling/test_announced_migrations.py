@@ -11,7 +11,7 @@ MINUTE = 60.0
 
 def migrations(cluster: Cluster) -> list[tuple[str, str]]:
     """Reason and note of each recorded migration."""
-    events = zip(cluster.told.events, cluster.told.notes, strict=True)
+    events = zip(cluster.recorder.events, cluster.recorder.notes, strict=True)
     return [(reason, note) for (action, reason), note in events if action == "Moving"]
 
 
