@@ -57,9 +57,9 @@ class Sample:
         """The object's name."""
         return str(yaml.safe_load(self.path.read_text("utf-8"))["metadata"]["name"])
 
-    def reached(self, found: Json | None) -> bool:
+    def reached(self, deployment: Json | None) -> bool:
         """Whether the object is in the state it is meant to reach."""
-        status = (found or {}).get("status") or {}
+        status = (deployment or {}).get("status") or {}
         placements = status.get("placements") or [{}]
         ready = _condition(status, "Ready")
         return bool(
@@ -134,9 +134,9 @@ def _watch(console: Console, admin: Admin) -> bool:
     deadline = time.monotonic() + _SETTLE_SECONDS
     with Live(console=console, refresh_per_second=8) as live:
         while True:
-            found = [admin.get("infd", sample.name) for sample in SAMPLES]
-            live.update(_picture(found))
-            reached = all(map(Sample.reached, SAMPLES, found))
+            deployments = [admin.get("infd", sample.name) for sample in SAMPLES]
+            live.update(_picture(deployments))
+            reached = all(map(Sample.reached, SAMPLES, deployments))
             if reached or time.monotonic() > deadline:
                 break
             time.sleep(_REFRESH_SECONDS)
@@ -144,8 +144,8 @@ def _watch(console: Console, admin: Admin) -> bool:
     return reached
 
 
-def _picture(found: list[Json | None]) -> RenderableType:
-    objects = [item for item in found if item is not None]
+def _picture(deployments: list[Json | None]) -> RenderableType:
+    objects = [item for item in deployments if item is not None]
     return Group(_overview(objects), *map(_reasons, objects))
 
 
@@ -222,7 +222,7 @@ def _invite(console: Console, stack: Stack) -> None:
 
 def _condition(status: Json, kind: str) -> Json:
     conditions = status.get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def _interrupt(*_: object) -> None:

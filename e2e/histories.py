@@ -163,11 +163,15 @@ class History:
         self._verdict.scattered += scattered
 
     def _versions(self) -> list[str]:
-        found = [*self._admin.items("infd"), *self._ours("deployments"), *self._ours("pods")]
-        return [f"{one['metadata']['uid']}@{one['metadata']['resourceVersion']}" for one in found]
+        versions = [*self._admin.items("infd"), *self._ours("deployments"), *self._ours("pods")]
+        return [
+            f"{one['metadata']['uid']}@{one['metadata']['resourceVersion']}" for one in versions
+        ]
 
-    def _tell(self, found: Iterable[str]) -> None:
-        self._verdict.double_bookings += [f"moment {self._moment}: {told}" for told in found]
+    def _tell(self, bookings: Iterable[str]) -> None:
+        self._verdict.double_bookings += [
+            f"moment {self._moment}: {booking}" for booking in bookings
+        ]
 
     # What happens
 
@@ -177,8 +181,8 @@ class History:
         self._admin.apply(inference(self._chance.choice(NAMES), **spec, **slow))
 
     def _scale(self) -> None:
-        for found in self._admin.items("infd")[:1]:
-            name = found["metadata"]["name"]
+        for model in self._admin.items("infd")[:1]:
+            name = model["metadata"]["name"]
             self._admin.patch("infd", name, {"spec": {"replicas": self._chance.randint(0, 6)}})
 
     def _delete(self) -> None:
@@ -236,10 +240,10 @@ class History:
                 raise
 
     def _clear(self) -> None:
-        for found in self._admin.items("infd"):
-            self._admin.delete("infd", found["metadata"]["name"], timeout=None)
-        for found in self._admin.items("pods"):
-            self._admin.delete("pods", found["metadata"]["name"], timeout=None)
+        for item in self._admin.items("infd"):
+            self._admin.delete("infd", item["metadata"]["name"], timeout=None)
+        for item in self._admin.items("pods"):
+            self._admin.delete("pods", item["metadata"]["name"], timeout=None)
         self._admin.until(
             "the pods of this history to be gone",
             lambda: not self._admin.items("pods", everywhere=True),

@@ -31,7 +31,7 @@ def inline_source(model: str) -> Json:
 
 
 OWN_IMAGE = "own/vllm:v0.32.0"
-"""An image of a user's own teaches nobody: what a start with it lacked is no lesson for the objects
+"""A custom image never adds a correction: what a start with it lacked says nothing about objects
 of other tests."""
 
 

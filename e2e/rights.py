@@ -27,7 +27,7 @@ class Right(NamedTuple):
 def roles_of(admin: Admin, folder: Path) -> list[Json]:
     """The Roles and ClusterRoles that a kustomization makes."""
     documents = yaml.safe_load_all(admin.kubectl("kustomize", str(folder)))
-    return [found for found in documents if found["kind"] in _ROLES]
+    return [document for document in documents if document["kind"] in _ROLES]
 
 
 def granted(roles: Iterable[Json]) -> set[Right]:

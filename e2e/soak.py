@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from e2e.doubles.fault_proxy import WeatherProxy
+from e2e.doubles.fault_proxy import FaultProxy
 from e2e.harness.admin import Admin
 from e2e.harness.failure import HarnessError, run_cli
 from e2e.harness.operator_process import OperatorProcess, install
@@ -88,7 +88,7 @@ class Churn:
             time.sleep(self._chance.uniform(0, 0.5))  # churn has a rate, and waits for nothing
 
     def lose_much(self) -> None:
-        """What goes while nobody listens."""
+        """Delete objects while watches are muted."""
         for _ in range(3):
             self._delete()
             self._lose_pod()
@@ -108,7 +108,7 @@ class Churn:
             self._admin.delete("infd", name, timeout=None)
 
     def _lose_pod(self) -> None:
-        for pod in self._some([found["metadata"]["name"] for found in self._admin.items("pods")]):
+        for pod in self._some([pod["metadata"]["name"] for pod in self._admin.items("pods")]):
             self._admin.delete("pods", pod, timeout=None)
 
     def _set_fleet(self) -> None:
@@ -124,7 +124,7 @@ class Churn:
         self._admin.apply(inference(name, self._chance.choice(_MODELS), max_model_len=length))
 
     def _names(self) -> list[str]:
-        return [found["metadata"]["name"] for found in self._admin.items("infd")]
+        return [model["metadata"]["name"] for model in self._admin.items("infd")]
 
     def _some(self, names: list[str]) -> list[str]:
         return self._chance.sample(names, min(1, len(names)))
@@ -133,7 +133,7 @@ class Churn:
 class Soak:
     """The whole of it."""
 
-    def __init__(self, admin: Admin, operator: OperatorProcess, proxy: WeatherProxy) -> None:
+    def __init__(self, admin: Admin, operator: OperatorProcess, proxy: FaultProxy) -> None:
         self._admin = admin
         self._operator = operator
         self._proxy = proxy
@@ -155,8 +155,8 @@ class Soak:
 
         def rests() -> Reading | None:
             last[:] = [self._read(minute)]
-            found = last[0]
-            return None if found.ghosts or found.unknown or found.depth else found
+            reading = last[0]
+            return None if reading.ghosts or reading.unknown or reading.depth else reading
 
         return self._admin.until(
             "the operator to know what there is, and nothing else",
@@ -185,15 +185,15 @@ class Soak:
         return {kind: int(series[name, frozenset({("kind", kind)})]) for kind in _KINDS}
 
     def _present(self) -> dict[str, int]:
-        found: dict[str, list[Json]] = {
+        by_kind: dict[str, list[Json]] = {
             kind: self._admin.items(kind, everywhere=True) for kind in _KINDS
         }
-        found["pods"] = [pod for pod in found["pods"] if read_gpu_pod(pod) is not None]
-        return {kind: len(items) for kind, items in found.items()}
+        by_kind["pods"] = [pod for pod in by_kind["pods"] if read_gpu_pod(pod) is not None]
+        return {kind: len(items) for kind, items in by_kind.items()}
 
 
 def _total(series: Series, name: str) -> int:
-    return int(sum(value for (found, _), value in series.items() if found == name))
+    return int(sum(value for (key, _), value in series.items() if key == name))
 
 
 def check_growth(readings: list[Reading]) -> str:
@@ -217,12 +217,12 @@ def _run(minutes: int, console: Console, ends: ExitStack) -> None:
     admin = Admin(stack.kubeconfig, stack.kubectl)
     install(admin)
     ends.enter_context(admin.fresh_namespace("soak"))
-    proxy = ends.enter_context(WeatherProxy(stack.access))
+    proxy = ends.enter_context(FaultProxy(stack.access))
     operator = OperatorProcess(stack, folder / "operator", server=proxy.url)
     ends.callback(operator.close)
     operator.start()
     admin.until("the operator to lead", lambda: operator.leads)
-    seed = random.randrange(2**32)  # noqa: S311 - told, so that a run can be had again
+    seed = random.randrange(2**32)  # noqa: S311 - printed, so that a run can be repeated
     console.print(f"{minutes} minutes, seed {seed}")
     readings: list[Reading] = []
     churn = Churn(admin, stack, random.Random(seed))  # noqa: S311 - no secret

@@ -12,9 +12,7 @@ WHOLE = b'{"verb": "create"}\n'
 
 
 @pytest.mark.parametrize("begun", [b"", b'{"at": "2026-', b'{"at": "' + b"x" * 200_000])
-def test_a_line_that_is_being_written_is_read_once_it_is_whole(
-    tmp_path: Path, begun: bytes
-) -> None:
+def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path: Path, begun: bytes) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.path.write_bytes(WHOLE + begun)
     mark = log.mark()
@@ -24,7 +22,7 @@ def test_a_line_that_is_being_written_is_read_once_it_is_whole(
     assert [list(event) for event in log.events(mark)] == [["at"]]
 
 
-def test_a_log_without_a_whole_line_is_read_from_its_begin(tmp_path: Path) -> None:
+def test_a_log_without_a_complete_line_is_read_from_its_start(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.path.write_bytes(WHOLE[:9])
     assert log.mark() == 0

@@ -71,9 +71,7 @@ def nodes(control_plane: Stack) -> None:
 # Stacks
 
 
-def test_two_stacks_run_side_by_side_and_each_ends_alone(
-    control_plane: Stack, tmp_path: Path
-) -> None:
+def test_two_stacks_run_independently(control_plane: Stack, tmp_path: Path) -> None:
     second = up(tmp_path / "second", owner_pid=os.getpid())
     processes = second.processes
     assert second.server != control_plane.server
@@ -106,7 +104,7 @@ def test_a_second_up_in_the_same_folder_is_refused(control_plane: Stack) -> None
         up(control_plane.root)
 
 
-def test_the_command_line_tells_a_user_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_line_reports_errors(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "e2e.harness.stack", "down", "--dir", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
@@ -140,7 +138,7 @@ def test_plain_kubectl_works(admin: Admin, control_plane: Stack) -> None:
 # Access
 
 
-def test_a_service_account_has_only_the_rights_that_it_was_given(
+def test_a_service_account_has_only_its_granted_permissions(
     admin: Admin, control_plane: Stack, namespace: str, tmp_path: Path
 ) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
@@ -204,7 +202,7 @@ def test_the_mixed_fleet_is_ready_with_its_gpus(control_plane: Stack, admin: Adm
     delete_fleet(control_plane.access, mixed)
 
 
-@pytest.mark.usefixtures("nodes")  # where all nodes are lost, the controller evicts nobody
+@pytest.mark.usefixtures("nodes")  # where all nodes are lost, the controller evicts no pod
 def test_a_node_that_is_not_ready_is_tainted_and_stays_so(
     control_plane: Stack, admin: Admin
 ) -> None:
@@ -235,7 +233,7 @@ def test_the_pods_of_a_node_that_comes_back_are_ready_again(
     delete_fleet(control_plane.access, fleet)
 
 
-def test_a_resource_that_a_fleet_no_longer_has_is_taken_away(
+def test_a_resource_that_a_fleet_no_longer_has_is_removed(
     control_plane: Stack, admin: Admin
 ) -> None:
     group: Json = {"name": "changing", "accelerator": "mi300x"}
@@ -304,7 +302,7 @@ def test_out_of_memory_at_start_crashes_with_the_words_of_vllm(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_fault_is_gone_with_its_label(admin: Admin, namespace: str) -> None:
+def test_a_fault_ends_when_its_label_is_removed(admin: Admin, namespace: str) -> None:
     admin.apply(deployment("vllm", behaviour="crash-loop"))
     only_pod(admin, lambda pod: waiting(pod) == "CrashLoopBackOff", "a crash loop")
     admin.apply(deployment("vllm"))
@@ -327,7 +325,7 @@ def test_a_killed_engine_ends_with_exit_code_zero(admin: Admin, namespace: str) 
 
 
 @pytest.mark.usefixtures("nodes")
-def test_an_image_that_cannot_be_pulled(admin: Admin, namespace: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported(admin: Admin, namespace: str) -> None:
     admin.apply(deployment("vllm", behaviour="image-pull-failure"))
     only_pod(admin, lambda pod: waiting(pod) == "ErrImagePull", "the first error")
     pod = only_pod(admin, lambda pod: waiting(pod) == "ImagePullBackOff", "the back-off")
@@ -340,7 +338,7 @@ def test_an_image_that_cannot_be_pulled(admin: Admin, namespace: str) -> None:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_never_ready_runs_and_slow_start_takes_the_time_it_is_told(
+def test_never_ready_runs_and_slow_start_takes_the_configured_time(
     admin: Admin, namespace: str
 ) -> None:
     admin.apply(deployment("never", behaviour="never-ready"))
@@ -366,7 +364,7 @@ def test_a_deleted_pod_is_removed_within_its_grace_period(admin: Admin, namespac
 
 
 @pytest.mark.usefixtures("nodes")
-def test_the_garbage_collector_removes_what_a_deleted_object_owned(
+def test_the_garbage_collector_removes_children_of_a_deleted_object(
     admin: Admin, namespace: str
 ) -> None:
     owner = admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})[0]
@@ -382,13 +380,13 @@ def test_the_garbage_collector_removes_what_a_deleted_object_owned(
     admin.wait_gone("configmaps", "owned")
 
 
-def test_a_wait_in_vain_shows_the_last_state(admin: Admin, namespace: str) -> None:
+def test_a_wait_that_times_out_shows_the_last_state(admin: Admin, namespace: str) -> None:
     admin.apply(deployment("vllm", nodeSelector={"no": "such-node"}))
     with pytest.raises(HarnessError, match=r"waited 0\.5 s for (?s:.*)replicas: 1"):
         admin.wait_for("deploy", "vllm", condition("Available"), timeout=0.5)
 
 
-def test_a_process_is_known_by_its_start_and_not_by_its_number() -> None:
+def test_a_process_is_identified_by_its_start_time() -> None:
     own = ProcessId.of(os.getpid())
     assert own is not None
     assert own.alive()

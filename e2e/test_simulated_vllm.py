@@ -64,13 +64,13 @@ def scene(control_plane: Stack, admin: Admin, namespace: str, tmp_path: Path) ->
     prometheus = Prometheus(tmp_path / "prometheus")
     with SimulatedPods(admin, "llama", {"h100": CAPACITY}, speed=20) as pods:
         prometheus.start({"scrape_configs": [pods.scrape_config("200ms")]}, {})
-        found = Scene(pods, prometheus)
-        admin.until("both pods to be scraped", lambda: found.total("up") == 2)
-        yield found
+        prepared = Scene(pods, prometheus)
+        admin.until("both pods to be scraped", lambda: prepared.total("up") == 2)
+        yield prepared
         prometheus.close()
 
 
-def test_each_pod_is_a_target_with_the_labels_that_the_shipped_monitor_gives(
+def test_each_pod_is_a_target_with_the_labels_of_the_shipped_monitor(
     scene: Scene, admin: Admin, namespace: str
 ) -> None:
     monitor = yaml.safe_load(
@@ -88,7 +88,7 @@ def test_each_pod_is_a_target_with_the_labels_that_the_shipped_monitor_gives(
         assert labels["endpoint"] == endpoint["port"]
 
 
-def test_load_shows_in_the_metrics_of_all_pods_and_goes_again(scene: Scene, admin: Admin) -> None:
+def test_load_shows_in_the_metrics_of_all_pods_until_it_ends(scene: Scene, admin: Admin) -> None:
     assert scene.total("vllm:num_requests_running") == 0
     scene.pods.load(2 * 1.5 * CAPACITY.most_per_second)
     for metric in (
@@ -105,7 +105,7 @@ def test_load_shows_in_the_metrics_of_all_pods_and_goes_again(scene: Scene, admi
     )
 
 
-def test_a_pod_that_comes_is_scraped_and_one_that_goes_is_not(scene: Scene, admin: Admin) -> None:
+def test_new_pods_are_scraped_and_deleted_pods_are_not(scene: Scene, admin: Admin) -> None:
     admin.apply(deployment(3))
     admin.until("three pods to be scraped", lambda: scene.total("up") == 3)
     admin.apply(deployment(1))

@@ -23,8 +23,8 @@ _CASCADE = "resources-finalizer.argocd.argoproj.io"
 
 def shipped(name: str) -> Json:
     """One of the samples in manifests/argo-cd."""
-    found: Json = yaml.safe_load((FOLDER / name).read_text("utf-8"))
-    return found
+    manifest: Json = yaml.safe_load((FOLDER / name).read_text("utf-8"))
+    return manifest
 
 
 class Delivery:
@@ -48,14 +48,14 @@ class Delivery:
 
     def deploy(self, *, options: Sequence[str] | None = None, **spec: Any) -> None:
         """Apply the shipped Application; `options` are sync options in place of its own."""
-        found = shipped("application.yaml")
-        found["metadata"]["name"] = self.name
-        found["spec"]["source"] |= {"repoURL": self.repository.url, "path": "."}
-        found["spec"]["destination"]["namespace"] = self.namespace
-        found["spec"] |= spec
+        manifest = shipped("application.yaml")
+        manifest["metadata"]["name"] = self.name
+        manifest["spec"]["source"] |= {"repoURL": self.repository.url, "path": "."}
+        manifest["spec"]["destination"]["namespace"] = self.namespace
+        manifest["spec"] |= spec
         if options is not None:
-            found["spec"]["syncPolicy"]["syncOptions"] = list(options)
-        self.admin.apply(found)
+            manifest["spec"]["syncPolicy"]["syncOptions"] = list(options)
+        self.admin.apply(manifest)
 
     def refresh(self) -> None:
         """Make Argo CD compare now."""
@@ -64,26 +64,26 @@ class Delivery:
 
     def application(self) -> Json:
         """The Application as it is now."""
-        found = self.admin.get(KIND, self.name, NAMESPACE)
-        assert found is not None, f"Application {self.name} is gone"
-        return found
+        application = self.admin.get(KIND, self.name, NAMESPACE)
+        assert application is not None, f"Application {self.name} is gone"
+        return application
 
     def wait(self, health: str, *, timeout: float = 60) -> Json:
         """Wait until the last commit is Synced and the Application has this health."""
 
-        def holds(found: Json) -> bool:
-            sync = found.get("status", {}).get("sync", {})
+        def holds(application: Json) -> bool:
+            sync = application.get("status", {}).get("sync", {})
             current = sync.get("status") == "Synced" and sync.get("revision") == self._revision
-            return bool(current and found["status"]["health"]["status"] == health)
+            return bool(current and application["status"]["health"]["status"] == health)
 
         why = f"Application {self.name} to be Synced at {self._revision[:8]} and {health}"
         return self.admin.wait_for(KIND, self.name, holds, NAMESPACE, timeout=timeout, why=why)
 
-    def told(self, name: str) -> Json:
+    def health_of(self, name: str) -> Json:
         """Health and message that Argo CD shows for one of the Application's resources."""
         resources = self.application()["status"]["resources"]
-        (found,) = (entry for entry in resources if entry["name"] == name)
-        return dict(found.get("health") or {})
+        (resource,) = (entry for entry in resources if entry["name"] == name)
+        return dict(resource.get("health") or {})
 
     def sync(self) -> Json:
         """Sync once more, as a person does by the button, and return what it came to."""
@@ -98,10 +98,10 @@ class Delivery:
         }
 
         def done() -> Json | None:
-            found = self.application()
-            if "operation" in found:
+            application = self.application()
+            if "operation" in application:
                 return None
-            state: Json = found["status"].get("operationState") or {}
+            state: Json = application["status"].get("operationState") or {}
             if state.get("operation", {}).get("info") != info:
                 # None is under way, and this is not the last one: it was not asked for yet, or one
                 # of self-heal, which was just ending, has taken it away with its own.
@@ -131,16 +131,16 @@ class Delivery:
             live = yaml.safe_load_all(
                 self.argo_cd.run("app", "manifests", self.name, "--source=live")
             )
-            found = (one["metadata"] for one in live if one and one["metadata"]["name"] == name)
-            return any(one["generation"] >= generation for one in found)
+            metadata = (one["metadata"] for one in live if one and one["metadata"]["name"] == name)
+            return any(one["generation"] >= generation for one in metadata)
 
         self.admin.until(f"Argo CD to see generation {generation} of {name}", seen)
 
     def offered(self, name: str) -> dict[str, bool]:
         """Whether each action is enabled for a model."""
         of = ("--kind=InferenceDeployment", f"--resource-name={name}", "--out=json")
-        found = json.loads(self.argo_cd.run("app", "actions", "list", self.name, *of))
-        return {entry["Action"]: not entry["Disabled"] for entry in found}
+        actions = json.loads(self.argo_cd.run("app", "actions", "list", self.name, *of))
+        return {entry["Action"]: not entry["Disabled"] for entry in actions}
 
     def withdraw(self) -> None:
         """Delete the Application, and with it all that it brought."""

@@ -1,4 +1,4 @@
-"""Argo CD beside the session's control plane, and a team that delivers by it."""
+"""Argo CD next to the session's control plane, and a team that deploys with it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from e2e.nodes.fleet import apply_fleet, load_fleet
 
 @pytest.fixture(scope="session")
 def empty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack beside the session's, with two GPU nodes; who installs something there removes it."""
+    """A second stack with two GPU nodes; a test that installs something there removes it."""
     root = tmp_path_factory.mktemp("empty-stack")
     stack = up(root, owner_pid=os.getpid())
     apply_fleet(stack.access, load_fleet("tiny"))
@@ -35,7 +35,7 @@ def platform(empty_stack: Stack) -> Admin:
 @pytest.fixture(scope="session")
 def operator_namespace(platform: Admin) -> str:
     """The operator's namespace as it is shipped, with Pod Security `restricted` enforced."""
-    (found,) = platform.apply(ROOT / "manifests" / "base" / "namespace.yaml")
-    name = str(found["metadata"]["name"])
+    (namespace,) = platform.apply(ROOT / "manifests" / "base" / "namespace.yaml")
+    name = str(namespace["metadata"]["name"])
     platform.wait_for("serviceaccounts", "default", lambda _: True, name)
     return name

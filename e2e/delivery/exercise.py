@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.delivery.life import TOKENS, learn_twice, live_a_life
-from e2e.doubles.fixed_measurements import ToldMeasurements
+from e2e.doubles.fixed_measurements import FixedMeasurements
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import NAMESPACE, ROOT, OperatorProcess
 from e2e.harness.rest import Json
@@ -16,7 +16,7 @@ from e2e.nodes.fleet import apply_fleet
 from e2e.rights import roles_of
 
 BASE = ROOT / "manifests" / "base"
-NOBODY = "http://127.0.0.1:9"
+CLOSED_PORT = "http://127.0.0.1:9"
 """A Hub that refuses connections."""
 
 OLD_POOL: Json = {"groups": [{"name": "l40s", "count": 1, "accelerator": "l40s", "gpusPerNode": 4}]}
@@ -33,13 +33,13 @@ def exercised(
     control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
 ) -> int:
     """Everything that the operator ever does was done once; the mark in the log before it."""
-    clear(installed)  # what an earlier test left would be asked for beside
+    clear(installed)  # what an earlier test left would be requested too
     mark = installed.audit_mark()
     installed.delete("lease", "tonnage", NAMESPACE)
     apply_fleet(control_plane.access, OLD_POOL, prune=True)
     folder = tmp_path_factory.mktemp("rights")
-    with ToldMeasurements(TOKENS) as measured:
-        environment = {"HF_ENDPOINT": NOBODY, "TONNAGE_PROMETHEUS_URL": measured.url}
+    with FixedMeasurements(TOKENS) as measured:
+        environment = {"HF_ENDPOINT": CLOSED_PORT, "TONNAGE_PROMETHEUS_URL": measured.url}
         process = OperatorProcess(control_plane, folder, environment=environment)
         process.start()
         try:
@@ -59,9 +59,9 @@ def replace_a_discovered_pool(stack: Stack, admin: Admin) -> None:
 
     def names() -> set[str]:
         return {
-            found["spec"].get("accelerator") or found["metadata"]["name"]
-            for found in admin.items("apool", selector=selector)
-            if found.get("status", {}).get("conditions")
+            pool["spec"].get("accelerator") or pool["metadata"]["name"]
+            for pool in admin.items("apool", selector=selector)
+            if pool.get("status", {}).get("conditions")
         }
 
     admin.until("the pool to be made", lambda: len(names()) == 1)

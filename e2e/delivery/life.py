@@ -50,8 +50,10 @@ def tell_apart_and_together(user: User) -> None:
     """Long requests have an endpoint of their own, then another one, and then none."""
     long: Json = {"above": 8192}
     workload: Json = {"maxModelLen": 32768, "concurrency": 4}
-    for told in (long, long | {"replicas": 2}, None):
-        fields: Json = {"workload": workload | ({"longContext": told} if told else {})}
+    for long_context in (long, long | {"replicas": 2}, None):
+        fields: Json = {
+            "workload": workload | ({"longContext": long_context} if long_context else {})
+        }
         user.apply(inference("apart", "llama-3.1-8b", **fields))
         user.wait_ready("apart", timeout=60)
     user.admin.wait_gone("infd", "apart-long")
@@ -100,7 +102,7 @@ def live_a_life(user: User) -> None:
     admin.wait_for(
         "services",
         service["metadata"]["name"],
-        lambda found: found["spec"]["ports"] == service["spec"]["ports"],
+        lambda current: current["spec"]["ports"] == service["spec"]["ports"],
     )
     user.apply(inference("moves", **moves, placement={"accelerators": ["h100-sxm-80gb"]}))
     user.wait("moves", runs_on("nvidia-h100-sxm-80gb"), timeout=60)
@@ -129,5 +131,5 @@ def learn_twice(user: User, operators_namespace: str) -> None:
         )
 
 
-def _speaks_of(accelerator: str, found: Json) -> bool:
-    return any(f"accelerator: {accelerator}\n" in entry for entry in found["data"].values())
+def _speaks_of(accelerator: str, config_map: Json) -> bool:
+    return any(f"accelerator: {accelerator}\n" in entry for entry in config_map["data"].values())

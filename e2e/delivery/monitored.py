@@ -110,12 +110,12 @@ def monitored(stack: Stack, admin: Admin, folder: Path) -> Iterator[Monitored]:
             _led_to(configuration, admin.kubeconfig, vllm.address, addresses),
             {"rules.yaml": _hurried(rules)},
         )
-        found = Monitored(admin, namespace, prometheus, operators, rules)
-        _await_scrapes(found)
+        monitored_models = Monitored(admin, namespace, prometheus, operators, rules)
+        _await_scrapes(monitored_models)
         vllm.answer_requests()
         _look_again(admin)
         _follow_load(admin)
-        yield found
+        yield monitored_models
 
 
 def _start_operators(
@@ -140,8 +140,8 @@ def _start_operators(
 
 def _shipped_deployment(admin: Admin) -> Json:
     documents = yaml.safe_load_all(admin.kubectl("kustomize", str(ROOT / "manifests" / "base")))
-    found: Json = next(one for one in documents if one["kind"] == "Deployment")
-    return found
+    deployment: Json = next(one for one in documents if one["kind"] == "Deployment")
+    return deployment
 
 
 def _pod_in_place_of(name: str, template: Json) -> Json:
@@ -185,15 +185,15 @@ def _models_pods(admin: Admin) -> list[Json]:
     return admin.items("pods", selector="app.kubernetes.io/managed-by=tonnage")
 
 
-def _is_ready_because(reason: str, found: Json) -> bool:
-    conditions = (found.get("status") or {}).get("conditions") or []
+def _is_ready_because(reason: str, model: Json) -> bool:
+    conditions = (model.get("status") or {}).get("conditions") or []
     return any(one["type"] == "Ready" and one["reason"] == reason for one in conditions)
 
 
 def _configure(admin: Admin, folder: Path, ends: ExitStack) -> tuple[Json, Json]:
     """The shipped folder, given to the Prometheus Operator, and what it made of it."""
     ends.enter_context(crds(admin))
-    namespace = ends.enter_context(_namespace_beside(admin))
+    namespace = ends.enter_context(_second_namespace(admin))
     shipped = list(yaml.safe_load_all(admin.kubectl("kustomize", str(FOLDER))))
     admin.apply(shipped)
     for one in shipped:
@@ -208,7 +208,7 @@ def _configure(admin: Admin, folder: Path, ends: ExitStack) -> tuple[Json, Json]
 
 
 @contextmanager
-def _namespace_beside(admin: Admin) -> Iterator[str]:
+def _second_namespace(admin: Admin) -> Iterator[str]:
     """One more namespace, while the admin goes on to work in its own."""
     before = admin.namespace
     with admin.fresh_namespace("monitoring") as name:
@@ -217,7 +217,7 @@ def _namespace_beside(admin: Admin) -> Iterator[str]:
 
 
 def _led_to(configuration: Json, kubeconfig: Path, vllm: str, operators: Mapping[str, str]) -> Json:
-    """The same jobs, told where the API server is and what stands in the place of each pod."""
+    """The same jobs, with the address of the API server and of what replaces each pod."""
     detours = [
         _detour("__meta_kubernetes_pod_ready", "true", vllm),
         _detour("__meta_kubernetes_pod_ready", "false", _REFUSING_ADDRESS),
@@ -227,8 +227,8 @@ def _led_to(configuration: Json, kubeconfig: Path, vllm: str, operators: Mapping
         {
             **job,
             "kubernetes_sd_configs": [
-                {**found, "kubeconfig_file": str(kubeconfig)}
-                for found in job["kubernetes_sd_configs"]
+                {**discovery, "kubeconfig_file": str(kubeconfig)}
+                for discovery in job["kubernetes_sd_configs"]
             ],
             "relabel_configs": [*job["relabel_configs"], *detours],
         }
@@ -258,17 +258,17 @@ def _hurried(rules: Json) -> Json:
     return {"groups": groups}
 
 
-def _await_scrapes(found: Monitored) -> None:
+def _await_scrapes(monitored_models: Monitored) -> None:
     """Until both operators and all ready models were scraped."""
-    wanted = {*found.operators, *_ready_pods(found.admin)}
-    found.admin.until(
+    wanted = {*monitored_models.operators, *_ready_pods(monitored_models.admin)}
+    monitored_models.admin.until(
         f"{', '.join(sorted(wanted))} to be scraped",
-        lambda: wanted <= set(_scraped(found.prometheus)),
-        describe=lambda: str(found.prometheus.targets()),
+        lambda: wanted <= set(_scraped(monitored_models.prometheus)),
+        describe=lambda: str(monitored_models.prometheus.targets()),
     )
-    found.admin.until(
-        "the leader to have compared a list with what its watches told",
-        lambda: found.prometheus.query("tonnage_watch_missed_changes_total"),
+    monitored_models.admin.until(
+        "the leader to have compared a list with what its watches reported",
+        lambda: monitored_models.prometheus.query("tonnage_watch_missed_changes_total"),
         timeout=60,
     )
 

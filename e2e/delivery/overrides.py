@@ -31,7 +31,7 @@ def overrides(
 
 def changed_by(action: str, path: Path) -> str:
     """The object in a file as YAML after one of the shipped actions."""
-    found = overrides("run-action", path, action)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.startswith(_CHANGED)
-    return found.stdout.removeprefix(_CHANGED)
+    result = overrides("run-action", path, action)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(_CHANGED)
+    return result.stdout.removeprefix(_CHANGED)

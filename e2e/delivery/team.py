@@ -46,7 +46,7 @@ class MountedFile:
 
 @dataclass(frozen=True)
 class Team:
-    """A team with two namespaces and an operator, and somebody else's namespace beside them."""
+    """A team with two namespaces and an operator, and a namespace of another team."""
 
     admin: Admin
     account: Account
@@ -65,7 +65,7 @@ class Team:
 def grant_roles(admin: Admin, account: Account, served: list[str]) -> list[Json]:
     """Apply the overlay's Roles in these namespaces, bound to the account; return them."""
     documents = yaml.safe_load_all(admin.kubectl("kustomize", str(_OVERLAY)))
-    shipped = [found for found in documents if found["kind"] in _KINDS]
+    shipped = [document for document in documents if document["kind"] in _KINDS]
     bodies = [_in_place(body, account, namespace) for namespace in served for body in shipped]
     admin.apply(bodies)
     return [body for body in bodies if body["kind"] == "Role"]

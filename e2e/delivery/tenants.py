@@ -36,7 +36,7 @@ class Tenant:
 
 @pytest.fixture
 def tenant(user: User, control_plane: Stack, fleet: UseFleet, tmp_path: Path) -> Tenant:
-    """In a namespace of their own, beside a small fleet."""
+    """In its own namespace, with a small fleet."""
     fleet("tiny")
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": TENANT}}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
@@ -77,8 +77,8 @@ def llama(name: str, **spec: Any) -> Json:
 def pod_of(tenant: Tenant, name: str) -> Json:
     """The pod's spec as it was rendered."""
     tenant.user.wait(name, has("Placed"))
-    (found,) = tenant.user.children("deployments", name)
-    spec: Json = found["spec"]["template"]["spec"]
+    (deployment,) = tenant.user.children("deployments", name)
+    spec: Json = deployment["spec"]["template"]["spec"]
     return spec
 
 

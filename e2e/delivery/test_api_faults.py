@@ -1,6 +1,6 @@
-"""An API server that refuses, is slow or silent: nothing hangs, nothing storms, all is as without.
+"""The operator converges when the API server refuses requests, is slow or does not answer.
 
-Each weather comes over an object that is changed and one that is created. What they end as, and how
+Each fault affects an object that is changed and one that is created. Their final state, and how
 often was written for it, is compared with the same on a calm day. What takes a minute to pass
 begins before all that, with an operator and a cluster of its own, and is looked at last.
 """
@@ -23,11 +23,11 @@ from rich.console import Console
 from e2e.doubles.fault_proxy import (
     Call,
     Effect,
-    Storm,
-    WeatherProxy,
+    Fault,
+    FaultProxy,
     Where,
-    but_the_lease,
-    everywhere,
+    all_but_the_lease,
+    all_calls,
     in_turn,
     late,
     refused,
@@ -67,8 +67,8 @@ LIST_REVOKED = (
 
 
 @pytest.fixture(scope="module")
-def weather(control_plane: Stack) -> Iterator[WeatherProxy]:
-    with WeatherProxy(control_plane.access) as proxy:
+def proxy(control_plane: Stack) -> Iterator[FaultProxy]:
+    with FaultProxy(control_plane.access) as proxy:
         yield proxy
 
 
@@ -76,22 +76,22 @@ def weather(control_plane: Stack) -> Iterator[WeatherProxy]:
 def shared_operator(
     control_plane: Stack,
     installed: Admin,
-    weather: WeatherProxy,
+    proxy: FaultProxy,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[OperatorProcess]:
-    process = impatient(control_plane, tmp_path_factory.mktemp("operator"), weather)
+    process = impatient(control_plane, tmp_path_factory.mktemp("operator"), proxy)
     process.start()
     yield process
     process.close()
 
 
-def impatient(stack: Stack, folder: Path, weather: WeatherProxy) -> OperatorProcess:
-    """An operator that reaches the API server through the weather only."""
+def impatient(stack: Stack, folder: Path, proxy: FaultProxy) -> OperatorProcess:
+    """An operator that reaches the API server through the proxy only."""
     environment = {
         "TONNAGE_RECONCILE_DEADLINE_SECONDS": f"{DEADLINE:g}",
         "TONNAGE_DRAIN_SECONDS": "2",
     }
-    return OperatorProcess(stack, folder, environment=environment, server=weather.url)
+    return OperatorProcess(stack, folder, environment=environment, server=proxy.url)
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ def served(fleet: UseFleet, user: User, operator: OperatorProcess) -> User:
 
 @pytest.fixture
 def begun(served: User) -> User:
-    """The same, and all is told of it: writes can be counted from now on."""
+    """The same, with all Events written: writes can be counted from now on."""
     served.await_quiet()
     return served
 
 
 def act(user: User) -> None:
-    """What a user does whatever the weather."""
+    """What a user does whatever the proxy."""
     user.apply(inference("created", "llama-3.3-70b"))
     user.apply(inference("changed", "llama-3.1-8b", max_model_len=8192))
 
@@ -139,7 +139,7 @@ def outcome(user: User, since: int) -> Outcome:
 
 
 def writes_of_objects(user: User, since: int) -> list[str]:
-    """What reached the API server of the user's own: events are told beside, pools are others'."""
+    """Writes to the user's objects and their children at the API server, without Events."""
     written = user.operator_writes(since)
     return [write for write in written if user.namespace in write and "/events" not in write]
 
@@ -152,7 +152,7 @@ def calm_days() -> list[Outcome]:
 
 @pytest.fixture
 def calm(calm_days: list[Outcome], begun: User) -> Outcome:
-    """The same without weather."""
+    """The same without proxy."""
     if not calm_days:
         since = begun.admin.audit_mark()
         act(begun)
@@ -164,7 +164,7 @@ def calm(calm_days: list[Outcome], begun: User) -> Outcome:
         for kind in ("deployments", "services"):
             for child in begun.admin.items(kind):
                 begun.admin.delete(kind, child["metadata"]["name"])
-        begun.admin.wait_items("pods", lambda found: not found, timeout=60)
+        begun.admin.wait_items("pods", lambda pods: not pods, timeout=60)
         begun.apply(inference("changed", "llama-3.1-8b"))
         begun.wait_ready("changed")
         begun.await_quiet()
@@ -173,8 +173,8 @@ def calm(calm_days: list[Outcome], begun: User) -> Outcome:
 
 def value(operator: OperatorProcess, name: str, **labels: str) -> float:
     queue = {"name": "inferencedeployment", "controller": "inferencedeployment"}
-    found = read_series(operator.metrics())
-    return found.get((name, frozenset((labels or queue).items())), 0.0)
+    series = read_series(operator.metrics())
+    return series.get((name, frozenset((labels or queue).items())), 0.0)
 
 
 def assert_alive(operator: OperatorProcess) -> None:
@@ -185,9 +185,9 @@ def assert_alive(operator: OperatorProcess) -> None:
         assert answer.status == 200
 
 
-def names_met(user: User, storm: Storm) -> set[str]:
-    """Whose requests met the weather."""
-    paths = [call.path for call in storm.met if f"/{user.namespace}/" in call.path]
+def names_hit(user: User, fault: Fault) -> set[str]:
+    """Whose requests met the proxy."""
+    paths = [call.path for call in fault.calls if f"/{user.namespace}/" in call.path]
     return {name for name in NAMES if any(f"/{name}" in path for path in paths)}
 
 
@@ -195,12 +195,12 @@ def names_met(user: User, storm: Storm) -> set[str]:
 class Troubled:
     """Objects whose trouble is over, of which the operator learns a minute later.
 
-    `told` are the statuses that they had in it, `since` is when it was over, in seconds since 1970.
+    `statuses` are those that they had in it, `since` is when it was over, in seconds since 1970.
     """
 
     user: User
     operator: OperatorProcess
-    told: dict[str, Json]
+    statuses: dict[str, Json]
     since: float
 
 
@@ -211,18 +211,18 @@ def troubled(
     operator_namespace: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Future[Troubled]]:
-    """They get into it in another cluster, so that the other tests go on beside."""
+    """They run in another cluster, in parallel with the other tests."""
     with ExitStack() as ends:
         ends.callback(uninstall, platform)
         user = User(platform, ends.enter_context(platform.fresh_namespace("chat")))
-        weather = ends.enter_context(WeatherProxy(empty_stack.access))
-        operator = impatient(empty_stack, tmp_path_factory.mktemp("troubled"), weather)
+        proxy = ends.enter_context(FaultProxy(empty_stack.access))
+        operator = impatient(empty_stack, tmp_path_factory.mktemp("troubled"), proxy)
         ends.callback(operator.close)
-        beside = ends.enter_context(ThreadPoolExecutor(1))
-        yield beside.submit(get_into_trouble, user, operator, weather)
+        executor = ends.enter_context(ThreadPoolExecutor(1))
+        yield executor.submit(get_into_trouble, user, operator, proxy)
 
 
-def get_into_trouble(user: User, operator: OperatorProcess, weather: WeatherProxy) -> Troubled:
+def get_into_trouble(user: User, operator: OperatorProcess, proxy: FaultProxy) -> Troubled:
     """A quota and a role are asked again after 60 s, a silent watch is given up after 70: all at
     once, so that they cost one minute."""
     install(user.admin)
@@ -236,38 +236,38 @@ def get_into_trouble(user: User, operator: OperatorProcess, weather: WeatherProx
     user.admin.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": none_more}
     )
-    user.admin.wait_for("resourcequotas", "none-more", lambda found: found.get("status"))
+    user.admin.wait_for("resourcequotas", "none-more", lambda quota: quota.get("status"))
 
     def patches_denied(call: Call) -> bool:
         return call.is_write and f"/{user.namespace}/deployments/denied" in call.path
 
-    with weather.storm(patches_denied, refused(403, "Forbidden", ROLE_REVOKED)):
+    with proxy.inject(patches_denied, refused(403, "Forbidden", ROLE_REVOKED)):
         user.apply(inference("denied", "llama-3.1-8b", max_model_len=8192))
         user.apply(inference("beyond-quota", "llama-3.1-8b"))
-        told = {
+        statuses = {
             "denied": user.wait("denied", has("Ready", "False", "Forbidden")),
             "beyond-quota": user.wait("beyond-quota", has("Accepted", "False", "ChildRefused")),
         }
-    assert weather.mute_watches() > 0
+    assert proxy.mute_watches() > 0
     user.admin.delete("resourcequotas", "none-more")
     user.apply(inference("concerned", "llama-3.1-8b", max_model_len=8192))
-    return Troubled(user, operator, told, time.time())
+    return Troubled(user, operator, statuses, time.time())
 
 
-WEATHERS: dict[str, tuple[Where, Effect]] = {
+FAULTS: dict[str, tuple[Where, Effect]] = {
     "429 with Retry-After": (
-        but_the_lease,
+        all_but_the_lease,
         refused(429, "TooManyRequests", "too many requests, please try again later", 1),
     ),
     "500 and 504 in turn": (
-        but_the_lease,
+        all_but_the_lease,
         in_turn(
             refused(500, "InternalError", "etcdserver: leader changed"),
             refused(504, "Timeout", "the server was unable to return a response in time"),
         ),
     ),
     "409": (writes, refused(409, "Conflict", "the object has been modified; please apply again")),
-    "half-open connections": (but_the_lease, silent()),
+    "half-open connections": (all_but_the_lease, silent()),
     "writes that are answered 30 s late": (writes, late(30)),
 }
 
@@ -276,44 +276,44 @@ PAUSES = {"429 with Retry-After": 0.9}
 """Seconds that go by at least before the same is asked again: that the server wished for 1."""
 
 
-def shortest_pause(storm: Storm) -> float:
+def shortest_pause(fault: Fault) -> float:
     """Between two times at which one of the objects was asked for."""
-    asked = {name: [call.at for call in storm.met if f"/{name}" in call.path] for name in NAMES}
+    asked = {name: [call.at for call in fault.calls if f"/{name}" in call.path] for name in NAMES}
     return min(later - at for times in asked.values() for at, later in pairwise(times))
 
 
 @pytest.mark.usefixtures("troubled")  # what needs a minute begins now, and is looked at last
-@pytest.mark.parametrize("name", WEATHERS)
-def test_in_this_weather_nothing_hangs_and_afterwards_all_is_as_without(
-    name: str, calm: Outcome, begun: User, operator: OperatorProcess, weather: WeatherProxy
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_operator_retries_during_a_fault_and_converges_after_it(
+    name: str, calm: Outcome, begun: User, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
-    where, effect = WEATHERS[name]
+    where, effect = FAULTS[name]
     retries = value(operator, "workqueue_retries_total")
     since = begun.admin.audit_mark()
 
     def both_were_retried() -> bool:
         assert_alive(operator)
         again = value(operator, "workqueue_retries_total") - retries
-        return again >= 4 and names_met(begun, storm) == set(NAMES)
+        return again >= 4 and names_hit(begun, fault) == set(NAMES)
 
-    with weather.storm(where, effect) as storm:
+    with proxy.inject(where, effect) as fault:
         act(begun)
         begun.admin.until(
             "both to be retried", both_were_retried, timeout=60, describe=lambda: str(operator)
         )
-    found = outcome(begun, since)
+    result = outcome(begun, since)
     assert_alive(operator)
-    figures = f"{len(storm.met)} calls met it, {found.writes} writes ({calm.writes} in calm)"
+    figures = f"{len(fault.calls)} calls met it, {result.writes} writes ({calm.writes} in calm)"
     Console().print(f"\n{name}: {figures}")
-    assert (found.children, found.summary) == (calm.children, calm.summary)
-    assert len(storm.met) < 100
-    assert name not in PAUSES or shortest_pause(storm) > PAUSES[name]
-    # How many turns of a status are told depends on when it is looked at, also on a calm day.
-    assert found.writes <= 2 * calm.writes + len([call for call in storm.met if call.is_write])
+    assert (result.children, result.summary) == (calm.children, calm.summary)
+    assert len(fault.calls) < 100
+    assert name not in PAUSES or shortest_pause(fault) > PAUSES[name]
+    # How many transitions of a status get an Event depends on timing, also without faults.
+    assert result.writes <= 2 * calm.writes + len([call for call in fault.calls if call.is_write])
 
 
-def test_what_was_deleted_while_no_watch_listened_is_put_right(
-    fleet: UseFleet, user: User, operator: OperatorProcess, weather: WeatherProxy
+def test_a_child_deleted_without_a_watch_event_is_recreated(
+    fleet: UseFleet, user: User, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     fleet("tiny")
     for name in ("stays", "goes"):
@@ -321,14 +321,16 @@ def test_what_was_deleted_while_no_watch_listened_is_put_right(
         user.wait_ready(name)
     user.await_quiet()
     (lost,) = user.children("deployments", "stays")
-    assert weather.mute_watches() > 0
+    assert proxy.mute_watches() > 0
     user.admin.delete("deployments", lost["metadata"]["name"])
     user.admin.delete("infd", "goes")
     user.forget("goes")
-    assert weather.end_watches(410) > 0
+    assert proxy.end_watches(410) > 0
     user.admin.wait_items(
         "deployments",
-        lambda found: [each["metadata"]["name"] for each in found] == [lost["metadata"]["name"]],
+        lambda services: (
+            [each["metadata"]["name"] for each in services] == [lost["metadata"]["name"]]
+        ),
     )
     user.wait_ready("stays")
     known = {"kind": "inferencedeployments"}
@@ -338,17 +340,17 @@ def test_what_was_deleted_while_no_watch_listened_is_put_right(
     )
 
 
-def test_a_lease_that_cannot_be_renewed_ends_the_process_and_the_next_one_goes_on(
-    served: User, operator: OperatorProcess, weather: WeatherProxy
+def test_a_process_that_cannot_renew_its_lease_exits_and_the_next_one_continues(
+    served: User, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
-    with weather.storm(everywhere, silent()):
+    with proxy.inject(all_calls, silent()):
         act(served)
         await_end(served, operator)
     goes_on(served, operator)
 
 
-def test_what_may_not_be_listed_any_more_is_neither_ready_nor_unready(
-    begun: User, operator: OperatorProcess, weather: WeatherProxy
+def test_objects_whose_pods_cannot_be_listed_have_unknown_readiness(
+    begun: User, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     """The watch of the pods is lost, and the list that it asks for is denied."""
     before = begun.pods("changed")
@@ -356,8 +358,8 @@ def test_what_may_not_be_listed_any_more_is_neither_ready_nor_unready(
     def lists_pods(call: Call) -> bool:
         return call.method == "GET" and call.path == "/api/v1/pods"
 
-    with weather.storm(lists_pods, refused(403, "Forbidden", LIST_REVOKED)):
-        assert weather.end_watches(410) > 0
+    with proxy.inject(lists_pods, refused(403, "Forbidden", LIST_REVOKED)):
+        assert proxy.end_watches(410) > 0
         status = begun.wait("changed", has("Ready", "Unknown", "Forbidden"))
         assert condition(status, "Available")["status"] == "True"
         assert status["placements"]
@@ -366,17 +368,17 @@ def test_what_may_not_be_listed_any_more_is_neither_ready_nor_unready(
     assert_alive(operator)
 
 
-def test_a_watch_that_fails_for_another_cause_than_its_age_ends_the_process(
-    served: User, operator: OperatorProcess, weather: WeatherProxy
+def test_a_watch_error_other_than_410_ends_the_process(
+    served: User, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
-    assert weather.end_watches(500) > 0
+    assert proxy.end_watches(500) > 0
     act(served)
     await_end(served, operator)
     goes_on(served, operator)
 
 
 def await_end(user: User, operator: OperatorProcess) -> None:
-    """It ends by itself, soon, and as a failure that whoever started it sees."""
+    """The process exits soon, with a non-zero exit code."""
     began = time.monotonic()
     user.admin.until("its end", lambda: not operator.running, timeout=40)
     Console().print(f"\nended after {time.monotonic() - began:.1f} s")
@@ -389,17 +391,20 @@ def goes_on(user: User, operator: OperatorProcess) -> None:
         user.wait_ready(name, timeout=60)
 
 
-def test_what_needs_a_minute_is_told_at_once_and_has_recovered_after_it(
+def test_errors_with_a_long_retry_are_reported_at_once_and_recover(
     troubled: Future[Troubled],
 ) -> None:
-    found = troubled.result()
-    assert "exceeded quota" in condition(found.told["beyond-quota"], "Accepted")["message"]
-    assert "may not patch deployments.apps" in condition(found.told["denied"], "Ready")["message"]
+    trouble = troubled.result()
+    assert "exceeded quota" in condition(trouble.statuses["beyond-quota"], "Accepted")["message"]
+    assert (
+        "may not patch deployments.apps"
+        in condition(trouble.statuses["denied"], "Ready")["message"]
+    )
     for name in ("concerned", "denied", "beyond-quota"):
-        status = found.user.wait_ready(name, timeout=MINUTE)
+        status = trouble.user.wait_ready(name, timeout=MINUTE)
         ready = datetime.fromisoformat(condition(status, "Ready")["lastTransitionTime"])
-        seconds = ready.timestamp() - found.since
+        seconds = ready.timestamp() - trouble.since
         Console().print(f"\n{name}: ready {seconds:.0f} s after its trouble was over")
         assert seconds < MINUTE
-    assert_alive(found.operator)
-    found.user.assert_untouched()
+    assert_alive(trouble.operator)
+    trouble.user.assert_untouched()

@@ -28,12 +28,12 @@ def models(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[J
     """The shipped ApplicationSet on this test's repository, with two teams in it."""
     for team in ("team-chat", "team-code"):
         repository.commit({f"teams/{team}/llama.yaml": inference("llama", "llama-3.1-8b")})
-    found = shipped("applicationset.yaml")
-    found["spec"]["generators"][0]["git"]["repoURL"] = repository.url
-    found["spec"]["template"]["spec"]["source"]["repoURL"] = repository.url
-    user.admin.apply(found)
-    yield found
-    user.admin.delete(SETS, found["metadata"]["name"], NAMESPACE, timeout=None)
+    manifest = shipped("applicationset.yaml")
+    manifest["spec"]["generators"][0]["git"]["repoURL"] = repository.url
+    manifest["spec"]["template"]["spec"]["source"]["repoURL"] = repository.url
+    user.admin.apply(manifest)
+    yield manifest
+    user.admin.delete(SETS, manifest["metadata"]["name"], NAMESPACE, timeout=None)
     user.admin.until(
         "the Applications to be gone",
         lambda: not applications(user.admin),
@@ -45,14 +45,14 @@ def models(argo_cd: ArgoCd, user: User, repository: GitRepository) -> Iterator[J
 
 def applications(admin: Admin) -> dict[str, str]:
     """Health by Application."""
-    found = admin.items(KIND, NAMESPACE)
+    items = admin.items(KIND, NAMESPACE)
     return {
         item["metadata"]["name"]: item.get("status", {}).get("health", {}).get("status", "")
-        for item in found
+        for item in items
     }
 
 
-def test_each_team_gets_what_is_in_its_folder(
+def test_an_application_set_deploys_each_teams_folder(
     fleet: UseFleet, user: User, models: Json, repository: GitRepository
 ) -> None:
     fleet("tiny")

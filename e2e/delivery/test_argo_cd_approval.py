@@ -30,20 +30,20 @@ def waiting(user: User) -> str:
     return str(status["proposedPlan"]["hash"])
 
 
-def test_a_plan_that_waits_is_suspended_until_git_approves_it(
+def test_a_pending_plan_is_suspended_until_a_commit_approves_it(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
     delivery.commit({FILE: llama()})
     delivery.deploy()
     delivery.wait("Suspended")
-    assert "waits for approval" in delivery.told("llama")["message"]
+    assert "waits for approval" in delivery.health_of("llama")["message"]
     assert user.children("deployments", "llama") == []
     delivery.commit({FILE: llama(approvedPlan=waiting(user))})
     delivery.wait("Healthy")
 
 
-def test_a_failure_is_told_also_while_the_plan_that_mends_it_waits(
+def test_a_failure_is_degraded_while_the_plan_that_fixes_it_is_pending(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
@@ -58,11 +58,11 @@ def test_a_failure_is_told_also_while_the_plan_that_mends_it_waits(
     delivery.wait("Degraded")
     user.admin.until(
         "Argo CD to tell of the failure, not of the wait",
-        lambda: delivery.told("llama")["message"].startswith("OutOfMemory: "),
+        lambda: delivery.health_of("llama")["message"].startswith("OutOfMemory: "),
     )
 
 
-def test_the_action_approves_and_self_heal_lets_it_be(
+def test_self_heal_keeps_the_approval_of_the_action(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
@@ -81,7 +81,7 @@ def test_the_action_approves_and_self_heal_lets_it_be(
 @pytest.mark.parametrize(
     ("ignored", "want"), [([], "Manual"), ([PINNED], "Automatic")], ids=["named", "ignored"]
 )
-def test_git_decides_whether_a_person_is_asked_unless_the_fields_are_ignored(
+def test_git_sets_the_approval_mode_unless_argo_cd_ignores_the_fields(
     fleet: UseFleet,
     user: User,
     delivery: Delivery,

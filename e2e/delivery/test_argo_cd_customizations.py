@@ -1,4 +1,4 @@
-"""Health and actions of our kinds: the cases beside the Lua, judged by the real Argo CD."""
+"""Health and actions of our kinds: the cases next to the Lua, evaluated by the real Argo CD."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def cases(path: str, part: str) -> list[Any]:
     ]
 
 
-def test_the_shipped_settings_are_made_from_the_lua_files() -> None:
+def test_the_shipped_settings_are_generated_from_the_lua_files() -> None:
     assert SETTINGS.read_text("utf-8") == render_settings(), "run `make argo-cd`"
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
 def test_health(folder: Path, case: Json) -> None:
     want = case["healthStatus"]
-    found = overrides("health", folder / case["inputPath"])
-    assert found.stdout == f"STATUS: {want['status']}\nMESSAGE: {want['message']}\n", found.stderr
+    result = overrides("health", folder / case["inputPath"])
+    assert result.stdout == f"STATUS: {want['status']}\nMESSAGE: {want['message']}\n", result.stderr
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize(("minutes", "want"), [(20, "Progressing"), (40, "Degraded")])
-def test_gpus_are_awaited_for_half_an_hour_in_every_time_zone(
+def test_waiting_for_gpus_is_progressing_for_half_an_hour_in_every_time_zone(
     tmp_path: Path, zone: str, minutes: int, want: str
 ) -> None:
     sample = KINDS / "InferenceDeployment" / "testdata" / "progressing_waiting_for_gpus.yaml"
@@ -54,7 +54,7 @@ def test_gpus_are_awaited_for_half_an_hour_in_every_time_zone(
     assert f"STATUS: {want}" in overrides("health", path, zone=zone).stdout
 
 
-def test_every_input_is_in_a_case() -> None:
+def test_every_input_file_has_a_case() -> None:
     for folder in (path.parent for path in KINDS.rglob("testdata")):
         (tests,) = folder.glob("*_test.yaml")
         text = tests.read_text("utf-8")
@@ -63,10 +63,10 @@ def test_every_input_is_in_a_case() -> None:
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("action_test.yaml", "discoveryTests"))
-def test_which_actions_are_offered(folder: Path, case: Json) -> None:
-    found = overrides("list-actions", folder / case["inputPath"])
-    rows = [line.split() for line in found.stdout.splitlines()]
-    assert rows[0] == ["NAME", "DISABLED"], found.stderr
+def test_available_actions(folder: Path, case: Json) -> None:
+    result = overrides("list-actions", folder / case["inputPath"])
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["NAME", "DISABLED"], result.stderr
     want = {action["name"]: str(action["disabled"]).lower() for action in case["result"]}
     assert dict(rows[1:]) == want
 
@@ -75,9 +75,9 @@ def test_which_actions_are_offered(folder: Path, case: Json) -> None:
 def test_action(folder: Path, case: Json) -> None:
     path = folder / case["inputPath"]
     if "expectedErrorMessage" in case:
-        found = overrides("run-action", path, case["action"])
-        assert found.returncode != 0
-        assert case["expectedErrorMessage"] in found.stderr
+        result = overrides("run-action", path, case["action"])
+        assert result.returncode != 0
+        assert case["expectedErrorMessage"] in result.stderr
         return
     changed = A_TIME.sub(ANY_TIME, changed_by(case["action"], path))
     want = yaml.safe_load((folder / case["expectedOutputPath"]).read_text("utf-8"))

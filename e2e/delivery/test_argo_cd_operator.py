@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.delivery.applications import KIND, shipped
-from e2e.doubles.watch_recorder import Witness
+from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import Admin, condition
 from e2e.harness.binaries import program_path
 from e2e.harness.operator_process import ROOT
@@ -31,21 +31,21 @@ def application(
     repository = GitRepository(tmp_path / "repository")
     shutil.copytree(ROOT / "charts", repository.folder / "charts")
     repository.commit({})
-    found = shipped("operator.yaml")
-    for source in found["spec"]["sources"]:
+    manifest = shipped("operator.yaml")
+    for source in manifest["spec"]["sources"]:
         source["repoURL"] = repository.url
     argo.install(platform, tmp_path)
     monkeypatch.setenv("PATH", str(program_path("helm").parent), prepend=":")
     processes = ArgoCd(empty_stack, tmp_path / "argo-cd")
     processes.start()
-    yield found
+    yield manifest
     processes.close()
     for plural in ("inferencedeployments", "acceleratorpools"):
         platform.delete("crd", f"{plural}.tonnage.dev")
 
 
-def synced(found: Json) -> bool:
-    status = found.get("status", {})
+def synced(application: Json) -> bool:
+    status = application.get("status", {})
     return bool(
         status.get("sync", {}).get("status") == "Synced"
         and status.get("health", {}).get("status") == "Healthy"
@@ -53,20 +53,20 @@ def synced(found: Json) -> bool:
     )
 
 
-def test_the_operator_is_installed_stays_as_git_has_it_and_leaves_the_kinds_behind(
+def test_argo_cd_installs_the_operator_without_drift_and_keeps_the_crds(
     platform: Admin, application: Json
 ) -> None:
     platform.apply(application)
     platform.wait_for(KIND, TONNAGE, synced, NAMESPACE, timeout=90)
     platform.wait_for("deployments", TONNAGE, condition("Available"), WHERE)
-    with Witness(platform, KIND, TONNAGE, NAMESPACE) as witness:
+    with WatchRecorder(platform, KIND, TONNAGE, NAMESPACE) as recorder:
         change = {"metadata": {"annotations": {"argocd.argoproj.io/refresh": "hard"}}}
         platform.patch(KIND, TONNAGE, change, NAMESPACE)
         platform.until(
             "Argo CD to have compared anew",
-            lambda: len(witness.versions) > 1 and not is_asked(witness.versions[-1]),
+            lambda: len(recorder.versions) > 1 and not is_asked(recorder.versions[-1]),
         )
-    assert {found["status"]["sync"]["status"] for found in witness.versions} == {"Synced"}
+    assert {version["status"]["sync"]["status"] for version in recorder.versions} == {"Synced"}
 
     (model,) = platform.apply(ROOT / "manifests" / "samples" / "qwen3-8b-inline.yaml")
     cascade = {"metadata": {"finalizers": ["resources-finalizer.argocd.argoproj.io"]}}
@@ -77,5 +77,5 @@ def test_the_operator_is_installed_stays_as_git_has_it_and_leaves_the_kinds_behi
     assert platform.get("infd", name, namespace) is not None
 
 
-def is_asked(found: Json) -> bool:
-    return "argocd.argoproj.io/refresh" in (found["metadata"].get("annotations") or {})
+def is_asked(current: Json) -> bool:
+    return "argocd.argoproj.io/refresh" in (current["metadata"].get("annotations") or {})

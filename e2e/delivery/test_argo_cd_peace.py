@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.delivery.applications import KIND, Delivery
-from e2e.doubles.watch_recorder import Witness
+from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import WRITES
 from e2e.harness.operator_process import USER as OPERATOR
 from e2e.harness.rest import Json
@@ -40,23 +40,23 @@ def counted(user: User, delivery: Delivery) -> Iterator[list[Peace]]:
     """Count from here to the end of the block; the list has the result afterwards."""
     result: list[Peace] = []
     mark = user.admin.audit_mark()
-    application = Witness(user.admin, KIND, delivery.name, NAMESPACE)
-    model = Witness(user.admin, "infd", "llama", user.namespace)
+    application = WatchRecorder(user.admin, KIND, delivery.name, NAMESPACE)
+    model = WatchRecorder(user.admin, "infd", "llama", user.namespace)
     with application, model:
         yield result
-    syncs = [found["status"]["sync"]["status"] for found in application.versions]
+    syncs = [version["status"]["sync"]["status"] for version in application.versions]
     result.append(
         Peace(
             out_of_sync=sum(status != "Synced" for status in syncs),
-            healed=sum(is_own_operation(found) for found in application.versions),
-            generations=len({found["metadata"]["generation"] for found in model.versions}),
+            healed=sum(is_own_operation(version) for version in application.versions),
+            generations=len({version["metadata"]["generation"] for version in model.versions}),
             written_by_the_operator=len(writes_beyond_status(user, mark)),
         )
     )
 
 
 def is_own_operation(application: Json) -> bool:
-    """Whether Argo CD is about to do something that nobody asked it for."""
+    """Whether the operation is one that Argo CD started by itself."""
     return bool(application.get("operation", {}).get("initiatedBy", {}).get("automated"))
 
 
@@ -84,7 +84,7 @@ def llama(**spec: Any) -> Json:
     [(SERVER_SIDE, 100), (CLIENT_SIDE, 20), (REPLACE, 20)],
     ids=["server-side", "client-side", "replace"],
 )
-def test_syncs_find_nothing_that_the_operator_made(
+def test_syncs_find_no_drift_by_the_operator(
     fleet: UseFleet, user: User, delivery: Delivery, options: tuple[str, ...], times: int
 ) -> None:
     fleet("tiny")
@@ -102,22 +102,20 @@ def test_syncs_find_nothing_that_the_operator_made(
     assert result == [Peace(out_of_sync=0, healed=0, generations=1, written_by_the_operator=0)]
 
 
-def test_what_somebody_changes_by_hand_is_counted_and_set_back(
-    fleet: UseFleet, user: User, delivery: Delivery
-) -> None:
+def test_self_heal_reverts_a_manual_change(fleet: UseFleet, user: User, delivery: Delivery) -> None:
     fleet("tiny")
     delivery.commit({"llama.yaml": llama()})
     delivery.deploy()
     delivery.wait("Healthy")
     with counted(user, delivery) as result:
         user.admin.patch("infd", "llama", {"spec": {"replicas": 2}})
-        user.admin.wait_for("infd", "llama", lambda found: found["spec"]["replicas"] == 1)
+        user.admin.wait_for("infd", "llama", lambda model: model["spec"]["replicas"] == 1)
         delivery.wait("Healthy")
-    (found,) = result
-    assert found.out_of_sync > 0
-    assert found.healed > 0
-    assert found.generations > 1
-    assert found.written_by_the_operator == 0
+    (counts,) = result
+    assert counts.out_of_sync > 0
+    assert counts.healed > 0
+    assert counts.generations > 1
+    assert counts.written_by_the_operator == 0
 
 
 def restarted(user: User, at: str) -> Json:
@@ -126,7 +124,7 @@ def restarted(user: User, at: str) -> Json:
 
 
 @pytest.mark.parametrize("options", [SERVER_SIDE, CLIENT_SIDE], ids=["server-side", "client-side"])
-def test_a_field_that_git_does_not_name_is_left_to_people(
+def test_self_heal_keeps_fields_that_git_does_not_set(
     fleet: UseFleet, user: User, delivery: Delivery, options: tuple[str, ...]
 ) -> None:
     fleet("tiny")
@@ -142,7 +140,7 @@ def test_a_field_that_git_does_not_name_is_left_to_people(
     assert user.get("llama")["spec"]["rollout"]["restartedAt"] == moment
 
 
-def test_replacing_takes_away_what_git_does_not_name(
+def test_replace_removes_fields_that_git_does_not_set(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
@@ -154,7 +152,7 @@ def test_replacing_takes_away_what_git_does_not_name(
     assert "restartedAt" not in user.get("llama")["spec"].get("rollout", {})
 
 
-def test_an_autoscaler_needs_its_field_ignored_where_git_names_it(
+def test_an_autoscaler_needs_ignore_differences_if_git_sets_replicas(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
@@ -162,7 +160,7 @@ def test_an_autoscaler_needs_its_field_ignored_where_git_names_it(
     delivery.deploy()
     delivery.wait("Healthy")
     scale(user, 2)
-    user.admin.wait_for("infd", "llama", lambda found: found["spec"]["replicas"] == 1)
+    user.admin.wait_for("infd", "llama", lambda model: model["spec"]["replicas"] == 1)
 
     respected = (*SERVER_SIDE, "RespectIgnoreDifferences=true")
     delivery.deploy(options=respected, ignoreDifferences=[SCALED])
@@ -174,11 +172,11 @@ def test_an_autoscaler_needs_its_field_ignored_where_git_names_it(
     assert result[0].out_of_sync == result[0].healed == 0
     delivery.commit({"llama.yaml": llama(max_model_len=16384)})
     delivery.wait("Healthy")
-    found = user.get("llama")["spec"]
-    assert (found["replicas"], found["workload"]["maxModelLen"]) == (2, 16384)
+    spec = user.get("llama")["spec"]
+    assert (spec["replicas"], spec["workload"]["maxModelLen"]) == (2, 16384)
 
 
-def test_an_autoscaler_needs_nothing_where_git_does_not_name_its_field(
+def test_an_autoscaler_needs_no_setting_if_git_does_not_set_replicas(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")

@@ -27,14 +27,14 @@ def test_a_sample_has_only_fields_that_argo_cd_knows(with_argo_cd: Admin, path: 
     assert stored["metadata"]["name"] == sample["metadata"]["name"]
 
 
-def test_the_settings_are_added_to_an_argo_cd_that_has_settings(with_argo_cd: Admin) -> None:
+def test_the_settings_merge_into_existing_ones(with_argo_cd: Admin) -> None:
     theirs = {"timeout.reconciliation": "60s"}
     with_argo_cd.patch("configmaps", "argocd-cm", {"data": theirs}, NAMESPACE)
     with_argo_cd.kubectl(
         *("-n", NAMESPACE, "patch", "configmap", "argocd-cm"), f"--patch-file={SETTINGS}"
     )
-    found = with_argo_cd.get("configmaps", "argocd-cm", NAMESPACE)
-    assert found is not None
+    config_map = with_argo_cd.get("configmaps", "argocd-cm", NAMESPACE)
+    assert config_map is not None
     ours = yaml.safe_load(SETTINGS.read_text("utf-8"))["data"]
-    assert found["data"].items() >= (ours | theirs).items()
+    assert config_map["data"].items() >= (ours | theirs).items()
     with_argo_cd.patch("configmaps", "argocd-cm", {"data": dict.fromkeys(theirs)}, NAMESPACE)

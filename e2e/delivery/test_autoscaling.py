@@ -78,16 +78,16 @@ def counts(status: Json) -> tuple[int, int, int]:
 
 def serves(want: int) -> Predicate:
     """A predicate on a status: so many replicas are wanted, exist and are ready."""
-    return lambda found: counts(found) == (want, want, want) and has("Ready")(found)
+    return lambda status: counts(status) == (want, want, want) and has("Ready")(status)
 
 
 def sees(want: int) -> Predicate:
     """A predicate on an autoscaler: it counts so many replicas."""
-    return lambda found: found["status"].get("currentReplicas") == want
+    return lambda autoscaler: autoscaler["status"].get("currentReplicas") == want
 
 
 def wrote_to_the_object(admin: Admin, mark: int) -> list[str]:
-    """What the operator wrote of an InferenceDeployment beside its status."""
+    """Writes of the operator to InferenceDeployments, without those to the status."""
     writes = admin.requests(USER, verbs=("create", "update", "patch", "delete"), since=mark)
     return [
         event["requestURI"]
@@ -117,7 +117,7 @@ def test_a_queue_scales_from_one_to_three_and_back(
     assert wrote_to_the_object(admin, mark) == []
 
 
-def test_more_than_there_is_room_for_is_no_fight(
+def test_a_hpa_target_above_the_capacity_causes_no_writes(
     fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
 ) -> None:
     fleet({"groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 3}]})
@@ -126,7 +126,7 @@ def test_more_than_there_is_room_for_is_no_fight(
     user.forget("llama")
     metrics.external[QUEUE] = 50
     admin.apply(autoscaler(queue_length(10)))
-    status = user.wait("llama", lambda found: counts(found) == (5, 3, 3), timeout=90)
+    status = user.wait("llama", lambda status: counts(status) == (5, 3, 3), timeout=90)
     assert condition(status, "Placed")["reason"] == "InsufficientGPUs"
     assert condition(status, "Ready")["status"] == "False"
     before = user.get("llama")["metadata"]
@@ -141,7 +141,7 @@ def test_more_than_there_is_room_for_is_no_fight(
     user.wait("llama", serves(2))
 
 
-def test_metrics_of_pods_are_those_of_the_objects_own_pods(
+def test_pod_metrics_select_the_pods_of_the_object(
     fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
 ) -> None:
     fleet("tiny")
@@ -158,7 +158,7 @@ def test_metrics_of_pods_are_those_of_the_objects_own_pods(
     assert metrics.selectors == {SELECTOR}
 
 
-def test_without_replicas_in_the_spec_the_autoscaler_says_so_and_waits(
+def test_without_spec_replicas_the_autoscaler_reports_the_missing_field(
     fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
 ) -> None:
     fleet("tiny")
@@ -168,10 +168,10 @@ def test_without_replicas_in_the_spec_the_autoscaler_says_so_and_waits(
     user.wait_ready("llama")
     metrics.external[QUEUE] = 20
     admin.apply(autoscaler(queue_length(10)))
-    found = admin.wait_for(HPA, "llama", holds("AbleToScale", "False"), timeout=90)
-    told = condition(found["status"], "AbleToScale")
-    assert told["reason"] == "FailedGetScale"
-    assert 'the spec replicas field ".spec.replicas" does not exist' in told["message"]
+    hpa = admin.wait_for(HPA, "llama", holds("AbleToScale", "False"), timeout=90)
+    able_to_scale = condition(hpa["status"], "AbleToScale")
+    assert able_to_scale["reason"] == "FailedGetScale"
+    assert 'the spec replicas field ".spec.replicas" does not exist' in able_to_scale["message"]
     user.apply(llama())
     user.forget("llama")
     user.wait("llama", serves(2), timeout=90)

@@ -53,24 +53,24 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def kustomize(folder: Path) -> list[Json]:
     command = [str(program_path("kubectl")), "kustomize", str(folder)]
     text = subprocess.check_output(command, text=True)
-    return [found for found in yaml.safe_load_all(text) if found]
+    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def by_name(objects: list[Json]) -> dict[tuple[str, ...], Json]:
     """Objects by kind, namespace (where they have one) and name."""
     named = {
         (
-            found["kind"],
-            *filter(None, [found["metadata"].get("namespace"), found["metadata"]["name"]]),
-        ): found
-        for found in objects
+            manifest["kind"],
+            *filter(None, [manifest["metadata"].get("namespace"), manifest["metadata"]["name"]]),
+        ): manifest
+        for manifest in objects
     }
     assert len(named) == len(objects)
     return named
 
 
-def without_helms_labels(found: Json) -> Json:
-    stripped = deepcopy(found)
+def without_helms_labels(manifest: Json) -> Json:
+    stripped = deepcopy(manifest)
     labels = stripped["metadata"]["labels"]
     assert labels.keys() >= HELMS_OWN_LABELS
     stripped["metadata"]["labels"] = {
@@ -83,46 +83,46 @@ def without_helms_labels(found: Json) -> Json:
 def test_chart_and_kustomize_render_the_same_objects(helm: Helm, overlay: str) -> None:
     namespace = OF_A_SHARD if overlay == "overlays/shard" else NAMESPACE
     released = helm.render(OPERATOR_CHART, *PAIRS[overlay], namespace=namespace)
-    theirs = by_name([without_helms_labels(found) for found in released])
+    theirs = by_name([without_helms_labels(manifest) for manifest in released])
     ours = by_name(kustomize(MANIFESTS / overlay))
     assert theirs.keys() == {name for name in ours if name[0] != MADE_BY_KUSTOMIZE_ALONE}
-    for name, found in theirs.items():
-        assert found == ours[name]
+    for name, manifest in theirs.items():
+        assert manifest == ours[name]
 
 
-def test_every_overlay_and_every_example_is_compared() -> None:
+def test_every_overlay_and_example_is_compared() -> None:
     overlays = {f"overlays/{path.name}" for path in (MANIFESTS / "overlays").iterdir()}
     assert overlays == PAIRS.keys() - {"base"}
     used = {option for options in PAIRS.values() for option in options}
     assert set(EXAMPLES.iterdir()) <= used
 
 
-def test_the_chart_of_the_kinds_has_them_as_they_are_generated(helm: Helm) -> None:
+def test_the_crd_chart_has_the_generated_crds(helm: Helm) -> None:
     rendered = by_name(helm.render(CRD_CHART, namespace=NAMESPACE))
     files = [yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "crds").glob("*.yaml")]
     generated = by_name(files)
-    assert {name: found["spec"] for name, found in rendered.items()} == {
-        name: found["spec"] for name, found in generated.items()
+    assert {name: manifest["spec"] for name, manifest in rendered.items()} == {
+        name: manifest["spec"] for name, manifest in generated.items()
     }
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_the_kinds_are_kept_by_an_uninstall_unless_it_is_said(helm: Helm, keep: bool) -> None:
+def test_an_uninstall_keeps_the_crds_by_default(helm: Helm, keep: bool) -> None:
     rendered = helm.render(CRD_CHART, f"--set=keep={str(keep).lower()}", namespace=NAMESPACE)
     kept = [
-        (found["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep"
-        for found in rendered
+        (manifest["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep"
+        for manifest in rendered
     ]
     assert kept == [keep, keep]
 
 
 @pytest.mark.parametrize("overlay", ["base", "overlays/high-availability"])
 def test_all_objects_of_the_operator_have_the_recommended_labels(overlay: str) -> None:
-    for found in kustomize(MANIFESTS / overlay):
-        labels = found["metadata"]["labels"]
+    for manifest in kustomize(MANIFESTS / overlay):
+        labels = manifest["metadata"]["labels"]
         assert {key.removeprefix("app.kubernetes.io/") for key in labels} >= {
             *("name", "component", "part-of", "version"),
-        }, found["metadata"]["name"]
+        }, manifest["metadata"]["name"]
 
 
 @pytest.mark.parametrize("chart", [OPERATOR_CHART, CRD_CHART], ids=lambda path: path.name)
@@ -173,7 +173,7 @@ REFUSED_VALUES = {
 
 
 @pytest.mark.parametrize("case", REFUSED_VALUES)
-def test_a_wrong_value_is_refused_by_its_path(helm: Helm, tmp_path: Path, case: str) -> None:
+def test_an_invalid_value_is_refused_with_its_path(helm: Helm, tmp_path: Path, case: str) -> None:
     values, want = REFUSED_VALUES[case]
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values), "utf-8")
@@ -182,7 +182,7 @@ def test_a_wrong_value_is_refused_by_its_path(helm: Helm, tmp_path: Path, case: 
     assert want in str(error.value)
 
 
-def test_a_wrong_value_of_the_kinds_is_refused_too(helm: Helm) -> None:
+def test_an_invalid_value_of_the_crd_chart_is_refused(helm: Helm) -> None:
     with pytest.raises(HarnessError, match="at '/keep': got string, want boolean"):
         helm.render(CRD_CHART, "--set-string=keep=yes", namespace=NAMESPACE)
 
@@ -193,7 +193,7 @@ def deployment(helm: Helm, *arguments: str | Path) -> dict[str, Any]:
     return template
 
 
-def test_settings_reach_the_operator_as_its_variables(helm: Helm) -> None:
+def test_settings_become_environment_variables(helm: Helm) -> None:
     settings = {"logLevel": "debug", "workers": 12, "kubeApiQps": 2.5, "kubeApiBurst": 10000}
     template = deployment(helm, "--set-json", f"settings={json.dumps(settings)}")
     (container,) = template["spec"]["containers"]
@@ -204,13 +204,13 @@ def test_settings_reach_the_operator_as_its_variables(helm: Helm) -> None:
     assert given["TONNAGE_KUBE_API_BURST"] == "10000"
 
 
-def test_token_and_ca_of_prometheus_are_mounted_where_the_operator_looks(helm: Helm) -> None:
+def test_the_token_and_ca_of_prometheus_are_mounted_at_the_configured_paths(helm: Helm) -> None:
     values = {"bearerTokenSecret": "metrics-token", "caConfigMap": "metrics-ca"}
     template = deployment(helm, "--set-json", f"prometheus={json.dumps(values)}")
     (container,) = template["spec"]["containers"]
     given = {entry["name"]: entry.get("value") for entry in container["env"]}
-    mounts = {found["name"]: found["mountPath"] for found in container["volumeMounts"]}
-    volumes = {found["name"]: found for found in template["spec"]["volumes"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
     assert volumes["prometheus-token"]["secret"] == {"secretName": "metrics-token"}
     assert volumes["prometheus-ca"]["configMap"] == {"name": "metrics-ca"}
     token, ca = mounts["prometheus-token"], mounts["prometheus-ca"]
@@ -229,21 +229,21 @@ DIGEST = f"sha256:{'0' * 64}"
         ({"digest": DIGEST}, f"tonnage:{__version__}@{DIGEST}"),
     ],
 )
-def test_the_image_is_named_by_tag_or_digest(helm: Helm, image: dict[str, str], want: str) -> None:
+def test_the_image_has_a_tag_or_a_digest(helm: Helm, image: dict[str, str], want: str) -> None:
     template = deployment(helm, f"--set-json=image={json.dumps(image)}")
     assert template["spec"]["containers"][0]["image"] == want
 
 
-def test_objects_of_monitoring_have_the_labels_by_which_they_are_selected(helm: Helm) -> None:
+def test_monitoring_objects_have_the_labels_that_select_them(helm: Helm) -> None:
     rendered = helm.render(
         OPERATOR_CHART,
         *("-f", EXAMPLES / "with-monitoring.yaml", "--set=monitoring.labels.release=prometheus"),
         namespace=NAMESPACE,
     )
     selected = [
-        found["kind"]
-        for found in rendered
-        if found["metadata"]["labels"].get("release") == "prometheus"
+        manifest["kind"]
+        for manifest in rendered
+        if manifest["metadata"]["labels"].get("release") == "prometheus"
     ]
     assert sorted(selected) == ["ConfigMap", "PodMonitor", "PodMonitor", "PrometheusRule"]
 
@@ -255,15 +255,15 @@ def test_the_grace_period_outlasts_the_drain(helm: Helm, drain_seconds: float, w
 
 
 @pytest.mark.parametrize(
-    ("component", "wish"),
+    ("component", "value"),
     [
         ("inference-pool", "gateway.inferencePool=true"),
         ("without-secrets", "rbac.readSecrets=false"),
     ],
 )
 @pytest.mark.parametrize("overlay", ["base", "overlays/namespace-scoped"])
-def test_a_value_gives_or_takes_the_rights_that_its_component_does(
-    helm: Helm, tmp_path: Path, overlay: str, component: str, wish: str
+def test_a_value_grants_the_same_rules_as_its_kustomize_component(
+    helm: Helm, tmp_path: Path, overlay: str, component: str, value: str
 ) -> None:
     folders = {"resources": overlay, "components": f"components/{component}"}
     kustomization = {
@@ -271,29 +271,37 @@ def test_a_value_gives_or_takes_the_rights_that_its_component_does(
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
     plain = helm.render(OPERATOR_CHART, *PAIRS[overlay], namespace=NAMESPACE)
-    wished = helm.render(OPERATOR_CHART, *PAIRS[overlay], f"--set={wish}", namespace=NAMESPACE)
-    assert rules(wished) == rules(kustomize(tmp_path))
-    assert rules(wished) != rules(plain)
+    with_value = helm.render(OPERATOR_CHART, *PAIRS[overlay], f"--set={value}", namespace=NAMESPACE)
+    assert rules(with_value) == rules(kustomize(tmp_path))
+    assert rules(with_value) != rules(plain)
 
 
 def rules(objects: list[Json]) -> dict[tuple[str, ...], list[Json]]:
-    return {name: found["rules"] for name, found in by_name(objects).items() if "rules" in found}
+    return {
+        name: manifest["rules"]
+        for name, manifest in by_name(objects).items()
+        if "rules" in manifest
+    }
 
 
-def test_each_namespace_gets_its_role_and_the_cluster_none(helm: Helm) -> None:
+def test_each_namespace_gets_a_role_and_there_is_no_cluster_role(helm: Helm) -> None:
     rendered = helm.render(
         OPERATOR_CHART,
         *("-f", EXAMPLES / "namespace-scoped.yaml", "--set=namespaces={chat,search}"),
         namespace="ml-team",
     )
-    assert all("namespace" in found["metadata"] for found in rendered)
-    bindings = [found for found in rendered if found["kind"] == "RoleBinding"]
-    assert {found["metadata"]["namespace"] for found in bindings} == {"ml-team", "chat", "search"}
-    subjects = [subject for found in bindings for subject in found["subjects"]]
+    assert all("namespace" in manifest["metadata"] for manifest in rendered)
+    bindings = [manifest for manifest in rendered if manifest["kind"] == "RoleBinding"]
+    assert {binding["metadata"]["namespace"] for binding in bindings} == {
+        "ml-team",
+        "chat",
+        "search",
+    }
+    subjects = [subject for binding in bindings for subject in binding["subjects"]]
     assert {subject["namespace"] for subject in subjects} == {"ml-team"}
 
 
-def test_it_can_be_a_part_of_another_chart(helm: Helm, tmp_path: Path) -> None:
+def test_it_can_be_a_subchart(helm: Helm, tmp_path: Path) -> None:
     parent = tmp_path / "platform"
     (parent / "charts").mkdir(parents=True)
     (parent / "Chart.yaml").write_text("apiVersion: v2\nname: platform\nversion: 1.0.0\n", "utf-8")

@@ -36,10 +36,10 @@ MODELS: dict[str, tuple[type[ApiModel], type[ApiModel]]] = {
 
 def old_schemas() -> dict[str, Json]:
     """The schemas of the older version by kind."""
-    found = [yaml.safe_load(path.read_text("utf-8")) for path in (DATA / "crds" / OLD).iterdir()]
+    crds = [yaml.safe_load(path.read_text("utf-8")) for path in (DATA / "crds" / OLD).iterdir()]
     return {
         crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        for crd in found
+        for crd in crds
     }
 
 
@@ -74,25 +74,25 @@ def stored(older_kinds: None, platform: Admin) -> Iterator[list[Json]]:
     """Every object with every field of its status, as the API server stores it."""
     schemas = old_schemas()
     with platform.fresh_namespace("stored"):
-        found = []
+        objects = []
         for manifest in old_objects():
             platform.apply(manifest)
             status = {"status": example(schemas[manifest["kind"]]["properties"]["status"])}
             name = manifest["metadata"]["name"]
-            found.append(platform.patch(manifest["kind"], name, status, subresource="status"))
-        yield found
+            objects.append(platform.patch(manifest["kind"], name, status, subresource="status"))
+        yield objects
 
 
-def test_the_objects_have_every_field_of_a_spec() -> None:
+def test_the_stored_objects_set_every_field_of_the_spec() -> None:
     for kind, schema in old_schemas().items():
         spec = schema["properties"]["spec"]
-        objects = [found["spec"] for found in old_objects() if found["kind"] == kind]
-        present = {path for found in objects for path in paths_in(found, spec)}
+        objects = [manifest["spec"] for manifest in old_objects() if manifest["kind"] == kind]
+        present = {path for spec_values in objects for path in paths_in(spec_values, spec)}
         assert set(field_paths(spec)) - present == set()
 
 
-def current(platform: Admin, found: Json) -> Json:
-    now = platform.get(found["kind"], found["metadata"]["name"])
+def current(platform: Admin, before: Json) -> Json:
+    now = platform.get(before["kind"], before["metadata"]["name"])
     assert now is not None
     return now
 
@@ -101,20 +101,20 @@ def lost(before: Any, after: Any, path: str = "") -> list[str]:
     """Paths at which `after` lacks what `before` has, or has something else."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
-            found
+            path_below
             for name, value in before.items()
-            for found in lost(value, after.get(name), f"{path}.{name}")
+            for path_below in lost(value, after.get(name), f"{path}.{name}")
         ]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return [
-            found
+            path_below
             for one, other in zip(before, after, strict=True)
-            for found in lost(one, other, f"{path}[]")
+            for path_below in lost(one, other, f"{path}[]")
         ]
     return [] if before == after else [path]
 
 
-def test_stored_objects_are_whole_and_can_be_changed_after_an_upgrade_of_the_kinds(
+def test_stored_objects_lose_no_field_by_a_crd_upgrade_and_can_be_updated(
     stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
@@ -136,7 +136,7 @@ def test_stored_objects_are_whole_and_can_be_changed_after_an_upgrade_of_the_kin
         assert lost(before["spec"], replaced["spec"]) == []
 
 
-def test_a_status_whose_fields_had_an_owner_each_loses_what_is_reported_no_more(
+def test_an_upgrade_removes_status_fields_that_are_no_longer_reported(
     older_kinds: None, helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     status = old_schemas()["InferenceDeployment"]["properties"]["status"]["properties"]
@@ -162,11 +162,11 @@ def test_a_status_whose_fields_had_an_owner_each_loses_what_is_reported_no_more(
         platform.delete("infd", "llama")
 
 
-def report(platform: Admin, found: Json, status: Json) -> Json:
+def report(platform: Admin, target: Json, status: Json) -> Json:
     """Apply a status as the operator does."""
-    metadata = {key: found["metadata"][key] for key in ("name", "namespace")}
-    body = {key: found[key] for key in ("apiVersion", "kind")}
-    path = platform.resource(found["kind"]).path(metadata["namespace"], metadata["name"], "status")
+    metadata = {key: target["metadata"][key] for key in ("name", "namespace")}
+    body = {key: target[key] for key in ("apiVersion", "kind")}
+    path = platform.resource(target["kind"]).path(metadata["namespace"], metadata["name"], "status")
     return platform.rest.request(
         "PATCH",
         path,
@@ -176,16 +176,16 @@ def report(platform: Admin, found: Json, status: Json) -> Json:
     )
 
 
-def owned(found: Json, field: str) -> Json | None:
+def owned(target: Json, field: str) -> Json | None:
     """What of a field of the status the operator owns."""
-    for entry in found["metadata"]["managedFields"]:
+    for entry in target["metadata"]["managedFields"]:
         if entry["manager"] == STATUS_FIELD_MANAGER:
             answer: Json | None = entry["fieldsV1"]["f:status"].get(field)
             return answer
     return None
 
 
-def test_a_rollback_of_the_kinds_loses_new_fields_alone(
+def test_a_crd_rollback_prunes_only_new_fields(
     stored: list[Json], helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
@@ -194,14 +194,14 @@ def test_a_rollback_of_the_kinds_loses_new_fields_alone(
     helm.run("rollback", CRD_CHART.name, "1", f"--namespace={operator_namespace}", "--wait")
     wait_withdrawn(platform, NEW_FIELD)
     # What is published may be ahead of what is served.
-    platform.wait_for("infd", "inline", lambda found: "approval" not in found["spec"])
+    platform.wait_for("infd", "inline", lambda deployment: "approval" not in deployment["spec"])
     for before in stored:
         now = current(platform, before)
         assert lost(before["spec"], now["spec"]) == []
         assert "approval" not in now["spec"]
 
 
-def test_an_operator_that_is_newer_than_the_kinds_places_all_the_same_and_says_what_to_do(
+def test_an_operator_newer_than_the_crds_places_objects_and_reports_what_to_do(
     older_kinds: None,
     helm: Helm,
     platform: Admin,
@@ -215,7 +215,7 @@ def test_an_operator_that_is_newer_than_the_kinds_places_all_the_same_and_says_w
     operator.start()
     with platform.fresh_namespace("chat"):
         platform.apply(inference("llama", "llama-3.1-8b"))
-        platform.wait_items("deploy", lambda found: len(found) == 1)
+        platform.wait_items("deploy", lambda deployments: len(deployments) == 1)
         platform.until(
             "the log to say what to do",
             lambda: "the CRD is older than this operator" in operator.log.read_text("utf-8"),
@@ -254,8 +254,8 @@ def wait_withdrawn(platform: Admin, field: str) -> None:
     platform.until(f"a schema without {field}", withdrawn)
 
 
-def replace_strictly(platform: Admin, found: Json) -> Json:
+def replace_strictly(platform: Admin, manifest: Json) -> Json:
     """What `kubectl replace` does: the whole object, and no field that is not known."""
-    metadata = found["metadata"]
-    path = platform.resource(found["kind"]).path(metadata.get("namespace", ""), metadata["name"])
-    return platform.rest.request("PUT", path, found, query={"fieldValidation": "Strict"})
+    metadata = manifest["metadata"]
+    path = platform.resource(manifest["kind"]).path(metadata.get("namespace", ""), metadata["name"])
+    return platform.rest.request("PUT", path, manifest, query={"fieldValidation": "Strict"})

@@ -83,7 +83,7 @@ def llama() -> Json:
     return manifest
 
 
-def test_a_day_is_followed_up_and_down(
+def test_replicas_follow_the_load_of_a_day(
     fleet: UseFleet,
     user: User,
     admin: Admin,
@@ -96,7 +96,7 @@ def test_a_day_is_followed_up_and_down(
     with SimulatedPods(admin, "llama", {ON: CAPACITY}, speed=SPEED) as pods:
         pods.load(DAY.rate(0))
         prometheus.start({"scrape_configs": [pods.hurried_scrape_config(SCRAPE_INTERVAL)]}, {})
-        user.wait("llama", lambda found: found["readyReplicas"] == 2, timeout=60)
+        user.wait("llama", lambda status: status["readyReplicas"] == 2, timeout=60)
         pods.load(DAY.rate)
         seconds = DAY_SECONDS / SPEED
         admin.until("the day to end", lambda: pods.elapsed >= DAY_SECONDS, timeout=2 * seconds)
@@ -104,7 +104,7 @@ def test_a_day_is_followed_up_and_down(
         spent, most = pods.replica_hours, max(one.replicas for one in pods.moments)
         passed = range(round(pods.elapsed))
     must = oracle_replica_hours(DAY, rate_within(CAPACITY, TARGET_SECONDS, 0.1), passed)
-    told = f"{spent:.1f} replica hours, the oracle {must:.1f}; {late:.1%} late; {most} at most"
-    record_testsuite_property("day of load", told)
-    assert most >= 6, told
-    assert user.status("llama")["desiredReplicas"] < most, told
+    summary = f"{spent:.1f} replica hours, the oracle {must:.1f}; {late:.1%} late; {most} at most"
+    record_testsuite_property("day of load", summary)
+    assert most >= 6, summary
+    assert user.status("llama")["desiredReplicas"] < most, summary

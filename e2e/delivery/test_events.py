@@ -35,9 +35,9 @@ def shared_operator(
 
 
 def events(user: User, name: str) -> list[Json]:
-    """What the operator told of an object."""
-    told = (found for found in user.admin.items("events") if _reporter(found) == OPERATOR)
-    return [found for found in told if _subject(found)["name"] == name]
+    """The Events that the operator wrote for an object."""
+    of_operator = (event for event in user.admin.items("events") if _reporter(event) == OPERATOR)
+    return [event for event in of_operator if _subject(event)["name"] == name]
 
 
 def _reporter(event: Json) -> str | None:
@@ -47,17 +47,17 @@ def _reporter(event: Json) -> str | None:
 
 def _subject(event: Json) -> Json:
     """The object that it speaks of."""
-    found: Json = event.get("involvedObject") or event["regarding"]
-    return found
+    reference: Json = event.get("involvedObject") or event["regarding"]
+    return reference
 
 
-def summary(found: list[Json]) -> dict[tuple[str, str], int]:
-    """How often each thing was told: by action and reason."""
+def summary(recorded: list[Json]) -> dict[tuple[str, str], int]:
+    """The count of each Event by action and reason."""
     counts: dict[tuple[str, str], int] = {}
-    for event in found:
-        told = (event["action"], event["reason"])
-        assert told not in counts, f"{told} is told by more than one event"
-        counts[told] = (event.get("series") or {}).get("count", 1)
+    for event in recorded:
+        key = (event["action"], event["reason"])
+        assert key not in counts, f"{key} has more than one Event"
+        counts[key] = (event.get("series") or {}).get("count", 1)
     return counts
 
 
@@ -69,7 +69,7 @@ def reconciles(operator: OperatorProcess) -> float:
     )
 
 
-def test_a_thousand_reconciles_of_an_unchanged_object_tell_nothing(
+def test_a_thousand_reconciles_of_an_unchanged_object_write_no_event(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -93,7 +93,7 @@ def test_a_thousand_reconciles_of_an_unchanged_object_tell_nothing(
     assert user.get("settled")["status"] == version
 
 
-def test_an_object_that_flaps_is_told_by_one_event_a_turn_with_a_count(
+def test_a_flapping_object_has_one_event_per_transition_with_a_count(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet({"groups": [{"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 8}]})
@@ -106,15 +106,15 @@ def test_an_object_that_flaps_is_told_by_one_event_a_turn_with_a_count(
         user.wait_ready("flaps")
     ready = ("Ready", "ReplicasReady")
     user.admin.until(
-        "the last turn to be told",
+        "the Event of the last transition",
         lambda: summary(events(user, "flaps")).get(ready) == FLAPS + 1,
         describe=lambda: str(summary(events(user, "flaps"))),
     )
-    told = summary(events(user, "flaps"))
-    assert max(count for (_, reason), count in told.items() if reason != "ReplicasReady") >= FLAPS
+    counts = summary(events(user, "flaps"))
+    assert max(count for (_, reason), count in counts.items() if reason != "ReplicasReady") >= FLAPS
 
 
-def test_a_move_is_told_with_from_to_and_why(
+def test_a_migration_event_has_both_pools_and_the_reason(
     fleet: UseFleet, user: User, declare: Declare, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -126,7 +126,7 @@ def test_a_move_is_told_with_from_to_and_why(
     silence(user.admin, ["h100-0"])
     user.wait("moves", runs_on("amd"))
     move = user.admin.until(
-        "the move to be told",
+        "the Event of the migration",
         lambda: next((one for one in events(user, "moves") if one["action"] == "Moving"), None),
     )
     note = str(move.get("message", move.get("note")))

@@ -61,7 +61,7 @@ def cluster_roles(admin: Admin, folder: Path, base: Path, *components: Path) -> 
     kustomization = {"resources": relative[:1], "components": relative[1:]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
     documents = yaml.safe_load_all(admin.kubectl("kustomize", str(folder)))
-    return [found for found in documents if found["kind"] == "ClusterRole"]
+    return [document for document in documents if document["kind"] == "ClusterRole"]
 
 
 def llama(**picker: Any) -> Json:
@@ -89,7 +89,7 @@ def asked_of_the_group(admin: Admin, mark: int, *verbs: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("kind")
-def test_a_pool_is_made_kept_and_taken_away(
+def test_an_inference_pool_is_created_repaired_and_deleted(
     fleet: UseFleet, user: User, admin: Admin, right: Json
 ) -> None:
     fleet("tiny")
@@ -112,22 +112,26 @@ def test_a_pool_is_made_kept_and_taken_away(
     admin.wait_for(
         POOLS,
         "llama",
-        lambda found: found["spec"]["endpointPickerRef"]["failureMode"] == "FailOpen",
+        lambda pool: pool["spec"]["endpointPickerRef"]["failureMode"] == "FailOpen",
     )
     user.apply(plain())
     admin.wait_gone(POOLS, "llama")
-    user.wait("llama", lambda found: has("Ready")(found) and not condition(found, APPLIED))
+    user.wait("llama", lambda status: has("Ready")(status) and not condition(status, APPLIED))
     admin.wait_for(
         "services",
         "llama",
-        lambda found: "tonnage.dev/inference-pool" not in found["metadata"]["annotations"],
+        lambda deployment: (
+            "tonnage.dev/inference-pool" not in deployment["metadata"]["annotations"]
+        ),
     )
     of_the_group = {each for each in granted([right]) if each.group == GROUP}
     assert of_the_group == of_the_group & used(admin.requests(USER, since=mark), [right])
 
 
 @pytest.mark.usefixtures("kind", "right")
-def test_the_pool_goes_with_its_owner(fleet: UseFleet, user: User, admin: Admin) -> None:
+def test_the_pool_is_garbage_collected_with_its_owner(
+    fleet: UseFleet, user: User, admin: Admin
+) -> None:
     fleet("tiny")
     user.apply(llama())
     user.wait("llama", has(APPLIED))
@@ -137,7 +141,7 @@ def test_the_pool_goes_with_its_owner(fleet: UseFleet, user: User, admin: Admin)
 
 
 @pytest.mark.usefixtures("kind", "right")
-def test_a_settled_pool_is_not_written_again(
+def test_a_converged_pool_is_not_written(
     fleet: UseFleet, user: User, admin: Admin, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -161,7 +165,7 @@ def test_a_settled_pool_is_not_written_again(
 
 
 @pytest.mark.usefixtures("kind", "right")
-def test_a_pool_of_somebody_else_is_left_alone(fleet: UseFleet, user: User, admin: Admin) -> None:
+def test_a_foreign_pool_is_left_alone(fleet: UseFleet, user: User, admin: Admin) -> None:
     fleet("tiny")
     theirs: Json = {
         "apiVersion": f"{GROUP}/v1",
@@ -181,7 +185,7 @@ def test_a_pool_of_somebody_else_is_left_alone(fleet: UseFleet, user: User, admi
 
 
 @pytest.mark.usefixtures("right")
-def test_without_the_kind_the_object_serves_and_says_what_is_missing(
+def test_without_the_crd_the_object_is_ready_and_reports_the_missing_kind(
     fleet: UseFleet, user: User, admin: Admin
 ) -> None:
     fleet("tiny")
@@ -199,20 +203,20 @@ def test_without_the_kind_the_object_serves_and_says_what_is_missing(
 
 
 @pytest.mark.usefixtures("kind")
-def test_without_the_right_the_object_serves_and_says_which_rule_is_missing(
+def test_without_the_permission_the_object_is_ready_and_reports_the_missing_rule(
     fleet: UseFleet, user: User, admin: Admin
 ) -> None:
     fleet("tiny")
     user.apply(llama())
     status = user.wait("llama", has(APPLIED, "False", "Forbidden"))
-    told = condition(status, APPLIED)["message"]
-    assert 'resources ["inferencepools"]' in told
+    message = condition(status, APPLIED)["message"]
+    assert 'resources ["inferencepools"]' in message
     user.wait_ready("llama")
     assert admin.get(POOLS, "llama") is None
 
 
 @pytest.mark.usefixtures("kind", "right")
-def test_who_asks_for_none_costs_no_request(
+def test_an_object_without_a_pool_costs_no_request(
     fleet: UseFleet, user: User, admin: Admin, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -235,7 +239,7 @@ def test_who_asks_for_none_costs_no_request(
         ({"name": ""}, "spec.gateway.inferencePool.endpointPickerRef.name"),
     ],
 )
-def test_a_wrong_request_is_refused_at_once(
+def test_an_invalid_pool_reference_is_refused(
     installed: Admin, namespace: str, picker: Json, want: str
 ) -> None:
     with pytest.raises(HarnessError, match=want):

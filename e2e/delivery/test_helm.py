@@ -62,12 +62,12 @@ def upgrade_operator(helm: Helm, namespace: str, chart: Path, *options: str) -> 
 
 
 def deployment(platform: Admin, namespace: str) -> Json:
-    found = platform.get("deploy", "tonnage", namespace)
-    assert found is not None
-    return found
+    stored = platform.get("deploy", "tonnage", namespace)
+    assert stored is not None
+    return stored
 
 
-def test_an_install_runs_two_ready_replicas_and_tells_what_to_do_next(
+def test_an_install_runs_two_ready_replicas_and_prints_the_next_steps(
     kinds: str, release: str, platform: Admin, operator_namespace: str
 ) -> None:
     status = deployment(platform, operator_namespace)["status"]
@@ -81,7 +81,7 @@ def test_an_install_runs_two_ready_replicas_and_tells_what_to_do_next(
         assert command in release
 
 
-def test_changed_values_roll_the_pods_and_a_rollback_brings_back_what_was(
+def test_changed_values_roll_the_pods_and_a_rollback_restores_them(
     release: str, helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     before = deployment(platform, operator_namespace)["spec"]
@@ -98,7 +98,7 @@ def test_changed_values_roll_the_pods_and_a_rollback_brings_back_what_was(
     assert [revision["status"] for revision in history] == ["superseded", "superseded", "deployed"]
 
 
-def test_a_chart_of_the_next_version_replaces_the_pods_and_nothing_else(
+def test_an_upgrade_of_the_chart_replaces_only_the_pods(
     release: str, helm: Helm, platform: Admin, operator_namespace: str, tmp_path: Path
 ) -> None:
     before = deployment(platform, operator_namespace)
@@ -116,7 +116,7 @@ def test_a_chart_of_the_next_version_replaces_the_pods_and_nothing_else(
     assert after["status"]["readyReplicas"] == 2
 
 
-def test_an_upgrade_that_cannot_start_leaves_the_old_pods_at_work_and_goes_back(
+def test_an_upgrade_that_cannot_start_keeps_the_old_pods_and_is_rolled_back(
     release: str, helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     broken = '--set-json=podLabels={"e2e.tonnage.dev/behaviour": "image-pull-failure"}'
@@ -132,7 +132,7 @@ def test_an_upgrade_that_cannot_start_leaves_the_old_pods_at_work_and_goes_back(
     assert helm.history(OPERATOR_CHART.name, operator_namespace)[-1]["status"] == "deployed"
 
 
-def test_an_upgrade_with_a_wrong_value_changes_nothing(
+def test_an_upgrade_with_an_invalid_value_changes_nothing(
     release: str, helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     before = deployment(platform, operator_namespace)["metadata"]["resourceVersion"]
@@ -150,7 +150,7 @@ def test_a_second_release_for_the_same_cluster_is_refused(
         install_operator(helm, second)
 
 
-def test_two_teams_have_operators_side_by_side_without_any_right_on_the_cluster(
+def test_two_teams_run_operators_without_cluster_roles(
     kinds: str, helm: Helm, platform: Admin
 ) -> None:
     with platform.fresh_namespace("team-a") as first, platform.fresh_namespace("team-b") as second:
@@ -170,7 +170,7 @@ def test_two_teams_have_operators_side_by_side_without_any_right_on_the_cluster(
         assert platform.get("clusterrole", "tonnage") is None
 
 
-def test_models_serve_on_when_the_operator_is_uninstalled_and_are_taken_up_again(
+def test_models_stay_ready_during_an_uninstall_and_are_adopted_by_the_next_install(
     release: str,
     helm: Helm,
     platform: Admin,
@@ -211,18 +211,18 @@ def test_models_serve_on_when_the_operator_is_uninstalled_and_are_taken_up_again
 def owned(platform: Admin) -> dict[tuple[str, str], str]:
     """The uids of the children in the namespace of the moment."""
     return {
-        (kind, found["metadata"]["name"]): found["metadata"]["uid"]
+        (kind, manifest["metadata"]["name"]): manifest["metadata"]["uid"]
         for kind in ("deploy", "svc")
-        for found in platform.items(kind, selector="app.kubernetes.io/managed-by=tonnage")
+        for manifest in platform.items(kind, selector="app.kubernetes.io/managed-by=tonnage")
     }
 
 
 def served_by(replicas: int) -> Callable[[Json], bool]:
     """Whether so many replicas are ready."""
-    return lambda found: bool(found["status"].get("readyReplicas") == replicas)
+    return lambda target: bool(target["status"].get("readyReplicas") == replicas)
 
 
-def test_kinds_that_kubectl_applied_are_taken_over_when_it_is_said(
+def test_helm_adopts_crds_of_kubectl_with_take_ownership(
     helm: Helm, platform: Admin, operator_namespace: str
 ) -> None:
     platform.kubectl("apply", "-f", str(ROOT / "crds"))
@@ -236,11 +236,11 @@ def test_kinds_that_kubectl_applied_are_taken_over_when_it_is_said(
             platform.delete("crd", name)
 
 
-def test_an_operator_that_kustomize_installed_is_taken_over_without_a_restart(
+def test_helm_adopts_an_operator_of_kustomize_without_a_restart(
     helm: Helm, kinds: str, platform: Admin, operator_namespace: str
 ) -> None:
     # Pods of a release before this one are collected later than it goes.
-    platform.wait_items("pods", lambda found: not found, operator_namespace, timeout=60)
+    platform.wait_items("pods", lambda pods: not pods, operator_namespace, timeout=60)
     platform.kubectl("apply", "-k", str(ROOT / "manifests" / "base"))
     before = platform.wait_for("deploy", "tonnage", condition("Available"), operator_namespace)
     pods = names(platform, operator_namespace)

@@ -32,24 +32,24 @@ def applied(nodes: None, platform: Admin, operator_namespace: str) -> Iterator[s
     later, and would be taken for replicas of the next one: before and after it there are none."""
     platform.until("no other replicas", lambda: not pods(platform, operator_namespace), timeout=60)
     rendered = yaml.safe_load_all(platform.kubectl("kustomize", str(OVERLAY)))
-    objects = [found for found in rendered if found["kind"] != "Namespace"]
-    platform.apply(sorted(objects, key=lambda found: str(found["kind"]) != "PriorityClass"))
+    objects = [manifest for manifest in rendered if manifest["kind"] != "Namespace"]
+    platform.apply(sorted(objects, key=lambda manifest: str(manifest["kind"]) != "PriorityClass"))
     yield operator_namespace
-    for found in objects:
-        platform.delete(found["kind"], found["metadata"]["name"], operator_namespace)
+    for manifest in objects:
+        platform.delete(manifest["kind"], manifest["metadata"]["name"], operator_namespace)
     platform.wait_items(
-        "pods", lambda found: not found, operator_namespace, selector=SELECTOR, timeout=60
+        "pods", lambda pods: not pods, operator_namespace, selector=SELECTOR, timeout=60
     )
 
 
 def pods(platform: Admin, namespace: str) -> list[Json]:
-    found = platform.items("pods", namespace, selector=SELECTOR)
-    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    listed = platform.items("pods", namespace, selector=SELECTOR)
+    return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
 
 def waits_for_another_node(pod: Json) -> bool:
     conditions = pod["status"].get("conditions") or []
-    return any("topology spread" in found.get("message", "") for found in conditions)
+    return any("topology spread" in condition.get("message", "") for condition in conditions)
 
 
 def test_two_replicas_never_share_a_node_and_roll_on_two_nodes(
@@ -72,11 +72,11 @@ def test_two_replicas_never_share_a_node_and_roll_on_two_nodes(
     assert len({pod["spec"]["nodeName"] for pod in pods(platform, applied)}) == 2
 
 
-def both_ready(found: Json) -> bool:
-    return bool(found["status"].get("readyReplicas") == 2)
+def both_ready(target: Json) -> bool:
+    return bool(target["status"].get("readyReplicas") == 2)
 
 
-def test_a_drain_takes_one_replica_at_a_time(
+def test_a_drain_evicts_one_replica_at_a_time(
     applied: str, platform: Admin, empty_stack: Stack
 ) -> None:
     apply_fleet(empty_stack.access, {"groups": [{"name": "cpu", "count": 2}]})

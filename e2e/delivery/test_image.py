@@ -72,7 +72,7 @@ def operator(
     process.close()
 
 
-def test_it_becomes_ready_places_a_model_and_stops_gracefully_having_written_nothing(
+def test_it_becomes_ready_places_a_model_and_stops_gracefully_without_writing_a_file(
     operator: ContainedOperator, container: Container, fleet: UseFleet, user: User
 ) -> None:
     fleet("mixed")
@@ -85,27 +85,27 @@ def test_it_becomes_ready_places_a_model_and_stops_gracefully_having_written_not
     assert written <= {"huggingface"}
 
 
-def test_it_runs_as_a_stranger_without_capabilities_and_writes_nowhere_but_to_tmp(
+def test_it_runs_as_an_unknown_user_without_capabilities_and_writes_only_to_tmp(
     container: Container,
 ) -> None:
-    found = json.loads(container.run("python", "-P", "-c", LOOK_AROUND).stdout)
+    facts = json.loads(container.run("python", "-P", "-c", LOOK_AROUND).stdout)
     user, _, group = stages()[1].texts("USER")[0].partition(":")
-    assert (found["user"], found["group"]) == (int(user), int(group))
-    assert re.search(r"^CapEff:\s0+$", found["status"], re.MULTILINE)
-    assert re.search(r"^NoNewPrivs:\s1$", found["status"], re.MULTILINE)
-    assert {"/", "/usr", INSTALLED, sys.base_prefix} <= set(found["folders"])
-    assert found["writable"] == ["/tmp"]
-    assert set(found["environment"]) - {"LC_CTYPE"} == set(stages()[1].environment)
+    assert (facts["user"], facts["group"]) == (int(user), int(group))
+    assert re.search(r"^CapEff:\s0+$", facts["status"], re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s1$", facts["status"], re.MULTILINE)
+    assert {"/", "/usr", INSTALLED, sys.base_prefix} <= set(facts["folders"])
+    assert facts["writable"] == ["/tmp"]
+    assert set(facts["environment"]) - {"LC_CTYPE"} == set(stages()[1].environment)
 
 
-def test_it_has_the_packages_of_the_lock_and_none_that_installs_others(
+def test_it_has_exactly_the_locked_packages_and_no_installer(
     container: Container,
 ) -> None:
-    found = container.run("python", "-P", "-c", LIST_PACKAGES).stdout.split()
+    packages = container.run("python", "-P", "-c", LIST_PACKAGES).stdout.split()
     lock = (ROOT / "requirements" / "run.lock").read_text()
     locked = map(Requirement, re.findall(r"^([a-z0-9][^\\\n]*)", lock, re.MULTILINE))
     wanted = {one.name for one in locked if one.marker is None or one.marker.evaluate()}
-    assert {canonicalize_name(name) for name in found} == wanted | {"tonnage"}
+    assert {canonicalize_name(name) for name in packages} == wanted | {"tonnage"}
     assert "pip" not in {path.name for path in (container.tree / "bin").iterdir()}
 
 

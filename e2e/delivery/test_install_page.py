@@ -19,17 +19,17 @@ PAGE = ROOT / "docs" / "install.md"
 def roles(installed: Admin) -> Iterator[Admin]:
     """The page's roles for people, until the end of the test."""
     documents = [
-        found
+        document
         for block in read_page(PAGE).blocks
         if block.language == "yaml"
-        for found in yaml.safe_load_all(block.text)
+        for document in yaml.safe_load_all(block.text)
     ]
-    shown = [found for found in documents if found["kind"] == "ClusterRole"]
+    shown = [document for document in documents if document["kind"] == "ClusterRole"]
     assert len(shown) == 2
     installed.apply(shown)
     yield installed
-    for found in shown:
-        installed.delete("clusterrole", found["metadata"]["name"])
+    for role in shown:
+        installed.delete("clusterrole", role["metadata"]["name"])
 
 
 def binding(role: str, namespace: str) -> dict[str, object]:

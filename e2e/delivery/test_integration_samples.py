@@ -14,9 +14,9 @@ from e2e.harness.rest import ApiError, Json
 from e2e.integrations import http_route_crd, inference_pool_crd, scaled_object_crd
 
 SAMPLES = {
-    f"{path.stem}/{found['kind']}": found
+    f"{path.stem}/{manifest['kind']}": manifest
     for path in sorted((ROOT / "manifests" / "integrations").glob("*.yaml"))
-    for found in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8"))
 }
 
 
@@ -42,7 +42,9 @@ def dry_run(admin: Admin, body: Json) -> Json:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_is_taken_whole(integrations: Admin, namespace: str, name: str) -> None:
+def test_the_api_server_accepts_every_field_of_a_sample(
+    integrations: Admin, namespace: str, name: str
+) -> None:
     stored = dry_run(integrations, SAMPLES[name])
     assert stored["metadata"]["namespace"] == namespace
 

@@ -1,11 +1,11 @@
-"""Flux waits by kstatus, people by `kubectl wait`: both are told the truth at each moment."""
+"""`kstatus`, which Flux uses, and `kubectl wait` are right about every version of a status."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import Any
 
-from e2e.doubles.watch_recorder import Witness
+from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
@@ -22,23 +22,23 @@ def llama(**spec: Any) -> Json:
 
 def verdicts(versions: list[Json]) -> list[str]:
     """What kstatus said in turn, without repetitions."""
-    return [str(verdict) for verdict, _ in groupby(judge(found) for found in versions)]
+    return [str(verdict) for verdict, _ in groupby(judge(version) for version in versions)]
 
 
-def serves_all(found: Json) -> bool:
-    status = found.get("status") or {}
+def serves_all(version: Json) -> bool:
+    status = version.get("status") or {}
     return bool(
-        status.get("observedGeneration") == found["metadata"]["generation"]
+        status.get("observedGeneration") == version["metadata"]["generation"]
         and condition(status, "Ready").get("status") == "True"
         and status.get("readyReplicas", 0) == status.get("desiredReplicas", 0)
     )
 
 
-def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_serve(
+def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_are_ready(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
-    with Witness(user.admin, "infd", NAME, user.namespace) as witness:
+    with WatchRecorder(user.admin, "infd", NAME, user.namespace) as recorder:
         user.apply(llama())
         user.wait_ready(NAME)
         user.apply(llama(behaviour="out-of-memory"))
@@ -48,18 +48,18 @@ def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_serve(
         user.wait_ready(NAME, timeout=60)
         user.admin.delete("infd", NAME)
         user.forget(NAME)
-    seen = witness.versions
-    wrong = [found for found in seen if (judge(found) is Verdict.CURRENT) != serves_all(found)]
+    seen = recorder.versions
+    wrong = [
+        version for version in seen if (judge(version) is Verdict.CURRENT) != serves_all(version)
+    ]
     assert wrong == []
-    told = verdicts(seen)
-    assert told[0] == Verdict.IN_PROGRESS
-    assert Verdict.FAILED in told
-    assert told[-1] in (Verdict.CURRENT, Verdict.TERMINATING)
+    statuses = verdicts(seen)
+    assert statuses[0] == Verdict.IN_PROGRESS
+    assert Verdict.FAILED in statuses
+    assert statuses[-1] in (Verdict.CURRENT, Verdict.TERMINATING)
 
 
-def test_nobody_takes_an_object_for_current_that_no_operator_has_seen(
-    installed: Admin, namespace: str
-) -> None:
+def test_an_unobserved_object_is_not_current(installed: Admin, namespace: str) -> None:
     """With the operator down, as at the moment between the creation and the first report."""
     (stored,) = installed.apply(llama())
     assert judge(stored) is Verdict.IN_PROGRESS
@@ -75,7 +75,7 @@ def test_nobody_takes_an_object_for_current_that_no_operator_has_seen(
     assert judge(pool) is Verdict.IN_PROGRESS
 
 
-def test_kubectl_wait_returns_when_it_serves_and_not_before(fleet: UseFleet, user: User) -> None:
+def test_kubectl_wait_returns_when_it_is_ready_and_not_before(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.apply(llama(behaviour="slow-start"))
     user.admin.kubectl(

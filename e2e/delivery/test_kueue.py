@@ -30,8 +30,8 @@ def llama(queue: str | None, **spec: object) -> Json:
 
 def queues(user: User) -> set[str | None]:
     """The queues that the Deployment and its pods are of."""
-    found = [*user.children("deployments", "llama"), *user.children("pods", "llama")]
-    return {each["metadata"]["labels"].get(QUEUE) for each in found}
+    children = [*user.children("deployments", "llama"), *user.children("pods", "llama")]
+    return {each["metadata"]["labels"].get(QUEUE) for each in children}
 
 
 @pytest.fixture
@@ -66,27 +66,29 @@ def one_queue_while_ready(admin: Admin) -> Iterator[None]:
     admin.delete("validatingadmissionpolicies", name)
 
 
-def test_the_objects_queue_is_that_of_its_pods(fleet: UseFleet, user: User) -> None:
+def test_pods_have_the_queue_of_the_object(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
     user.wait_ready("llama")
     assert queues(user) == {"gold"}
 
 
-def test_the_templates_queue_goes_before_that_of_the_object(fleet: UseFleet, user: User) -> None:
+def test_the_queue_of_the_template_overrides_that_of_the_object(
+    fleet: UseFleet, user: User
+) -> None:
     fleet("tiny")
     user.apply(llama("gold", template={"metadata": {"labels": {QUEUE: "silver"}}}))
     user.wait_ready("llama")
     assert queues(user) == {"silver"}
 
 
-def test_what_kueue_writes_stays(fleet: UseFleet, user: User, admin: Admin) -> None:
+def test_fields_that_kueue_writes_are_kept(fleet: UseFleet, user: User, admin: Admin) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
     user.wait_ready("llama")
     theirs = {"spec": {"template": {"metadata": {"annotations": {PARENT: "deployment"}}}}}
     admin.patch("deployments", "llama-mi300x", theirs)
-    user.wait("llama", lambda found: has("Ready")(found) and annotated(user))
+    user.wait("llama", lambda status: has("Ready")(status) and annotated(user))
     user.apply(llama("gold", engine={"vllm": {"maxNumSeqs": 77}}))
     user.wait_ready("llama")
     (deployment,) = user.children("deployments", "llama")
@@ -110,7 +112,7 @@ def test_another_queue_rolls_the_pods(fleet: UseFleet, user: User) -> None:
 
 
 @pytest.mark.usefixtures("one_queue_while_ready")
-def test_a_refused_change_of_the_queue_is_told_and_the_replicas_serve(
+def test_a_refused_change_of_the_queue_is_reported_and_replicas_stay_ready(
     fleet: UseFleet, user: User, admin: Admin
 ) -> None:
     fleet("tiny")

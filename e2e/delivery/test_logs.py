@@ -39,10 +39,10 @@ def reconciled_keys(log: str) -> list[str]:
     keys = []
     for line in log.splitlines():
         if line.startswith("{"):
-            told = json.loads(line)
-            keys += [told["key"]] if told["message"] == "reconciled" else []
-        elif found := READABLE.fullmatch(line):
-            keys.append(found["key"])
+            entry = json.loads(line)
+            keys += [entry["key"]] if entry["message"] == "reconciled" else []
+        elif match := READABLE.fullmatch(line):
+            keys.append(match["key"])
     return keys
 
 

@@ -14,8 +14,8 @@ from tests.support.exposition import read_series
 from tests.support.metric_names import LABELS
 
 ONLY_AFTER = {
-    "tonnage_kv_cache_tokens": "a Prometheus has told what vLLM measured",
-    "tonnage_kv_cache_prediction_worst_ratio": "a Prometheus has told what vLLM measured",
+    "tonnage_kv_cache_tokens": "a Prometheus has reported what vLLM measured",
+    "tonnage_kv_cache_prediction_worst_ratio": "a Prometheus has reported what vLLM measured",
     "tonnage_watch_missed_changes_total": "events had half a minute to come",
     "tonnage_rejected_candidates": "a pool was rejected",
     "tonnage_prometheus_questions_total": "a Prometheus was asked",
@@ -46,18 +46,18 @@ def test_metrics_are_complete_and_valid_while_objects_run_and_wait(
     user.admin.until("the resync", lambda: value(operator, "tonnage_last_resync_timestamp_seconds"))
     text = operator.metrics()
     promtool = program_path("promtool")
-    told = subprocess.run(
+    result = subprocess.run(
         [str(promtool), "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
-    labels = {name: {label for label, _ in found} for name, found in read_series(text)}
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    labels = {name: {label for label, _ in samples} for name, samples in read_series(text)}
     assert {name for name in LABELS if name not in labels} <= set(ONLY_AFTER)
-    assert {name: found for name, found in labels.items() if name in LABELS} == {
+    assert {name: names for name, names in labels.items() if name in LABELS} == {
         name: set(LABELS[name]) for name in labels if name in LABELS
     }
 
 
-def test_metrics_follow_the_objects_and_forget_them(
+def test_metrics_of_deleted_objects_are_removed(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet(TWO_POOLS)
@@ -82,7 +82,7 @@ def test_metrics_follow_the_objects_and_forget_them(
     assert value(operator, "tonnage_pool_free_gpus", **pool) == total - held
     assert value(operator, "tonnage_pool_reserved_gpus", **pool) == 0.0
     waits = user.status("waits")
-    (placed,) = (found for found in waits["conditions"] if found["type"] == "Placed")
+    (placed,) = (condition for condition in waits["conditions"] if condition["type"] == "Placed")
     named = {"namespace": user.namespace, "name": "waits", "reason": placed["reason"]}
     assert value(operator, "tonnage_unplaced_since_timestamp_seconds", **named)
     for name in ("runs", "waits"):
@@ -98,7 +98,7 @@ def test_metrics_follow_the_objects_and_forget_them(
     assert value(operator, "tonnage_unplaced_since_timestamp_seconds", **named) is None
 
 
-def test_a_leader_knows_all_objects_before_it_has_looked_at_any(
+def test_a_new_leader_exports_all_objects_before_it_has_reconciled_any(
     control_plane: Stack, fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet(TWO_POOLS)

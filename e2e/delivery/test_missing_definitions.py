@@ -46,8 +46,8 @@ def await_unready(admin: Admin, operator: OperatorProcess, *names: str) -> str:
     """Wait until readiness names all of these, and return what it says."""
 
     def probe() -> str | None:
-        code, told = operator.readiness()
-        return told if code == 503 and all(name in told for name in names) else None
+        code, message = operator.readiness()
+        return message if code == 503 and all(name in message for name in names) else None
 
     return admin.until("readiness to name what is missing", probe, describe=lambda: str(operator))
 
@@ -59,16 +59,16 @@ def await_ready(admin: Admin, operator: OperatorProcess) -> None:
 @pytest.mark.parametrize(
     "missing", [[name] for name in KINDS] + [list(KINDS)], ids=lambda names: " and ".join(names)
 )
-def test_what_is_missing_is_named_and_it_begins_by_itself_when_it_comes(
+def test_readiness_names_missing_crds_and_the_operator_starts_when_they_exist(
     operator: OperatorProcess, installed: Admin, missing: list[str]
 ) -> None:
     for name in missing:
         installed.delete("crd", name)
     process = operator.launch()
-    told = await_unready(installed, operator, *missing)
+    message = await_unready(installed, operator, *missing)
     there = set(KINDS) - set(missing)
-    assert not [name for name in there if name in told]
-    assert "tonnage crds | kubectl apply --server-side -f -" in told
+    assert not [name for name in there if name in message]
+    assert "tonnage crds | kubectl apply --server-side -f -" in message
     waits = [line for line in operator.log_lines() if line["message"].startswith("waiting for ")]
     assert all(KINDS[name] in waits[-1]["error"] for name in missing)
     define(installed, *missing)
@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_and_it_begins_by_itself_when_it_comes(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_definition_that_goes_ends_the_process_and_the_next_one_waits_for_it(
+def test_a_deleted_crd_ends_the_process_and_the_next_one_waits_for_it(
     operator: OperatorProcess, installed: Admin, name: str
 ) -> None:
     operator.start()
@@ -89,7 +89,7 @@ def test_a_definition_that_goes_ends_the_process_and_the_next_one_waits_for_it(
     await_ready(installed, operator)
 
 
-def test_it_serves_what_is_declared_after_the_definitions_came(
+def test_it_reconciles_objects_created_after_the_crds(
     operator: OperatorProcess, installed: Admin, fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")

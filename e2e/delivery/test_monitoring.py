@@ -39,8 +39,8 @@ def at_work(
     control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
     """Operators, models and a Prometheus that scrapes them, for the tests of this module."""
-    with monitored(control_plane, installed, tmp_path_factory.mktemp("monitored")) as found:
-        yield found
+    with monitored(control_plane, installed, tmp_path_factory.mktemp("monitored")) as environment:
+        yield environment
 
 
 def vector(at_work: Monitored, query: str) -> list[Json]:
@@ -50,33 +50,33 @@ def vector(at_work: Monitored, query: str) -> list[Json]:
     )
 
 
-def test_the_monitors_find_the_operators_and_the_models_pods(at_work: Monitored) -> None:
-    targets = [found["labels"] for found in at_work.prometheus.targets()]
-    operators = {found["pod"]: found for found in targets if found["job"] == "tonnage"}
+def test_the_monitors_select_the_pods_of_operator_and_models(at_work: Monitored) -> None:
+    targets = [target["labels"] for target in at_work.prometheus.targets()]
+    operators = {target["pod"]: target for target in targets if target["job"] == "tonnage"}
     assert set(operators) == {LEADER, STANDBY}
     assert operators[LEADER]["namespace"] == "tonnage-system"
     models = {
-        (found["namespace"], found["inferencedeployment"], found["placement"])
-        for found in targets
-        if found["job"] == "vllm"
+        (target["namespace"], target["inferencedeployment"], target["placement"])
+        for target in targets
+        if target["job"] == "vllm"
     }
     assert (at_work.namespace, "llama-70b", "mi300x") in models
     assert (at_work.namespace, "llama-8b", "l40s") in models
-    assert {found["job"] for found in targets} == {"tonnage", "vllm"}
+    assert {target["job"] for target in targets} == {"tonnage", "vllm"}
 
 
-def test_an_unplaced_object_is_told_with_its_own_namespace(at_work: Monitored) -> None:
-    found = vector(at_work, 'tonnage_unplaced_since_timestamp_seconds{name="too-large"}')
-    assert {one["metric"]["namespace"] for one in found} == {at_work.namespace}
+def test_the_unplaced_metric_keeps_the_namespace_of_the_object(at_work: Monitored) -> None:
+    samples = vector(at_work, 'tonnage_unplaced_since_timestamp_seconds{name="too-large"}')
+    assert {one["metric"]["namespace"] for one in samples} == {at_work.namespace}
 
 
-def test_the_operator_learns_from_it_what_vllm_measured(at_work: Monitored) -> None:
-    placement = at_work.admin.wait_for("infd", "llama-70b", lambda found: measured(found))
+def test_the_operator_reads_the_measured_kv_cache_from_prometheus(at_work: Monitored) -> None:
+    placement = at_work.admin.wait_for("infd", "llama-70b", lambda model: measured(model))
     assert measured(placement) == KV_CACHE_TOKENS
 
 
-def measured(found: Json) -> Any:
-    return found["status"]["placements"][0].get("measuredKvCacheTokens")
+def measured(model: Json) -> Any:
+    return model["status"]["placements"][0].get("measuredKvCacheTokens")
 
 
 def test_prometheus_evaluates_every_rule(at_work: Monitored) -> None:
@@ -91,9 +91,11 @@ def test_prometheus_evaluates_every_rule(at_work: Monitored) -> None:
     assert sorted(rule["name"] for rule in at_work.prometheus.rules()) == sorted(shipped)
 
 
-def test_grafanas_sidecar_finds_the_dashboard(at_work: Monitored) -> None:
-    (found,) = at_work.admin.items("configmaps", "tonnage-system", selector="grafana_dashboard=1")
-    assert json.loads(found["data"]["tonnage.json"]) == DASHBOARD
+def test_the_dashboard_has_the_label_of_grafanas_sidecar(at_work: Monitored) -> None:
+    (config_map,) = at_work.admin.items(
+        "configmaps", "tonnage-system", selector="grafana_dashboard=1"
+    )
+    assert json.loads(config_map["data"]["tonnage.json"]) == DASHBOARD
 
 
 EMPTY_IN_HEALTH = {
@@ -142,21 +144,21 @@ ABOUT_MODELS = {
 }
 
 
-def test_what_is_wrong_with_models_is_told_in_whole_sentences(at_work: Monitored) -> None:
+def test_alerts_about_models_have_complete_texts(at_work: Monitored) -> None:
     def firing() -> dict[str, Json]:
         alerts = at_work.prometheus.alerts()
         return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
 
     alerts = at_work.admin.until(
         "the alerts to fire",
-        lambda: found if (found := firing()).keys() >= ABOUT_MODELS else None,
+        lambda: alerts if (alerts := firing()).keys() >= ABOUT_MODELS else None,
         describe=lambda: str(sorted(firing())),
     )
     for name in ABOUT_MODELS:
         alert = alerts[name]
-        told = " ".join(alert["annotations"].values())
+        text = " ".join(alert["annotations"].values())
         assert re.search(r"\d", alert["annotations"]["description"]), f"{name} has no number"
-        assert not re.search(r"<error|no value|  | \.|%!", told), told
+        assert not re.search(r"<error|no value|  | \.|%!", text), text
 
 
 @pytest.mark.parametrize(
@@ -169,23 +171,23 @@ def test_what_is_wrong_with_models_is_told_in_whole_sentences(at_work: Monitored
         "TonnageReconcilePanics",
     ],
 )
-def test_an_operator_that_is_well_has_no_cause_for_an_alert(at_work: Monitored, alert: str) -> None:
+def test_a_healthy_operator_fires_no_alert(at_work: Monitored, alert: str) -> None:
     rules = [rule for group in RULES["groups"] for rule in group["rules"]]
     (expression,) = [rule["expr"] for rule in rules if rule["alert"] == alert]
     assert at_work.prometheus.query(expression) == []
 
 
-def test_an_alert_is_pending_then_fires_then_ends(at_work: Monitored) -> None:
+def test_an_alert_is_pending_then_firing_then_resolved(at_work: Monitored) -> None:
     admin, seen = at_work.admin, []
 
     def state() -> str:
-        (found,) = [
+        (current,) = [
             alert["state"]
             for alert in at_work.prometheus.alerts()
             if alert["labels"]["alertname"] == "TonnageOutOfMemory"
         ] or [""]
-        seen.append(found)
-        return str(found)
+        seen.append(current)
+        return str(current)
 
     admin.apply(inference("out-of-memory", "llama-3.1-8b"))
     admin.wait_for("infd", "out-of-memory", condition("Ready"), timeout=60)
@@ -194,7 +196,7 @@ def test_an_alert_is_pending_then_fires_then_ends(at_work: Monitored) -> None:
     admin.delete("infd", "out-of-memory")  # or it would go back to what served before
     # Its child bears the name that the next one's will have.
     mine = "tonnage.dev/inferencedeployment=out-of-memory"
-    admin.wait_items("deployments", lambda found: not found, selector=mine, timeout=60)
+    admin.wait_items("deployments", lambda deployments: not deployments, selector=mine, timeout=60)
     admin.apply(OUT_OF_MEMORY)
     admin.until("the alert to fire", lambda: state() == "firing", timeout=60)
-    assert [found for found in dict.fromkeys(seen) if found] == ["pending", "firing"]
+    assert [entry for entry in dict.fromkeys(seen) if entry] == ["pending", "firing"]

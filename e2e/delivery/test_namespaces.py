@@ -16,7 +16,7 @@ from e2e.delivery.team import (
     grant_roles,
     withdraw_from_cluster,
 )
-from e2e.doubles.fixed_measurements import ToldMeasurements
+from e2e.doubles.fixed_measurements import FixedMeasurements
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json
@@ -81,7 +81,7 @@ def start(control_plane: Stack, installed: Admin, tmp_path: Path) -> Iterator[St
 
 
 def apply_elsewhere(user: User, manifest: Json) -> None:
-    """Apply it in a namespace in which nobody serves it."""
+    """Apply it in a namespace that no operator watches."""
     metadata = {**manifest["metadata"], "namespace": user.namespace}
     user.admin.apply({**manifest, "metadata": metadata})
 
@@ -92,10 +92,10 @@ def work_in(user: User) -> User:
     return user
 
 
-def test_with_roles_only_all_works_in_its_namespaces_and_no_other_is_asked_for(
+def test_with_roles_only_the_operator_works_in_its_namespaces_and_requests_no_other(
     start: Start, fleet_file: MountedFile
 ) -> None:
-    with ToldMeasurements(TOKENS) as measured:
+    with FixedMeasurements(TOKENS) as measured:
         team = start({FILE: str(fleet_file.path), "TONNAGE_PROMETHEUS_URL": measured.url})
         apply_elsewhere(team.stranger, inference("llama", "llama-3.1-8b"))
         live_a_life(work_in(team.chat))
@@ -108,19 +108,19 @@ def test_with_roles_only_all_works_in_its_namespaces_and_no_other_is_asked_for(
     assert denied(events) == []
     assert granted(team.roles) == used(events, team.roles)
     asked = [event["objectRef"] for event in events if "objectRef" in event]
-    assert not {found["resource"] for found in asked} & CLUSTER_SCOPED
+    assert not {reference["resource"] for reference in asked} & CLUSTER_SCOPED
     namespaces = {team.account.namespace, team.chat.namespace, team.search.namespace}
-    assert {found.get("namespace") for found in asked} == namespaces
+    assert {reference.get("namespace") for reference in asked} == namespaces
 
 
 def status_of(admin: Admin, namespace: str) -> Json:
     """The status of the object in a namespace."""
-    found = admin.get("infd", "llama", namespace)
-    assert found is not None
-    return dict(found.get("status") or {})
+    model = admin.get("infd", "llama", namespace)
+    assert model is not None
+    return dict(model.get("status") or {})
 
 
-def test_the_fleet_is_what_the_file_says_and_a_bad_file_changes_nothing(
+def test_the_fleet_comes_from_the_file_and_an_invalid_file_changes_nothing(
     start: Start, fleet_file: MountedFile, installed: Admin
 ) -> None:
     nodes = installed.items("nodes")
@@ -133,9 +133,9 @@ def test_the_fleet_is_what_the_file_says_and_a_bad_file_changes_nothing(
     fleet_file.put_nodes(nodes)
     user.wait("llama", runs_on(H100))
     fleet_file.put("kind: Node\nmetadata: [\n")
-    installed.until("the bad file to be told", lambda: valid(team) == 0.0)
-    (told,) = [line for line in team.operator.log_lines() if "fleet file is invalid" in str(line)]
-    assert "line 3" in told["message"]
+    installed.until("the bad file to be reported", lambda: valid(team) == 0.0)
+    (entry,) = [line for line in team.operator.log_lines() if "fleet file is invalid" in str(line)]
+    assert "line 3" in entry["message"]
     user.apply(inference("later", "llama-3.1-8b", **on_h100))
     user.wait("later", runs_on(H100))
     fleet_file.put_nodes(nodes)
@@ -150,18 +150,18 @@ def valid(team: Team) -> float | None:
     )
 
 
-def test_a_file_that_cannot_be_used_at_the_start_is_waited_for_and_readiness_says_why(
+def test_readiness_reports_an_unusable_fleet_file_until_it_is_valid(
     start: Start, fleet_file: MountedFile, installed: Admin
 ) -> None:
     team = start({FILE: str(fleet_file.path)})
     assert team.operator.stop() == 0
     fleet_file.put("{}")
     team.operator.launch()
-    code, told = installed.until(
+    code, message = installed.until(
         "readiness to say why", lambda: named(team.operator.readiness(), "fleet.yaml")
     )
     assert code == 503
-    assert "holds no Node" in told
+    assert "holds no Node" in message
     fleet_file.put_nodes(installed.items("nodes"))
     installed.until("it to be ready", lambda: team.operator.readiness()[0] == 200)
     assert team.operator.running
@@ -171,7 +171,7 @@ def named(readiness: tuple[int, str], word: str) -> tuple[int, str] | None:
     return readiness if word in readiness[1] else None
 
 
-def test_namespaces_go_with_nodes_and_pools_of_the_cluster_too(
+def test_namespaces_can_be_combined_with_nodes_and_pools_of_the_cluster(
     start: Start, fleet: UseFleet, installed: Admin
 ) -> None:
     fleet("tiny")
@@ -193,8 +193,8 @@ def test_namespaces_go_with_nodes_and_pools_of_the_cluster_too(
     assert denied(team.events()) == []
 
 
-def has_conditions(found: Json) -> bool:
-    return bool(found.get("status", {}).get("conditions"))
+def has_conditions(pool: Json) -> bool:
+    return bool(pool.get("status", {}).get("conditions"))
 
 
 ON_CLUSTER = {"nodes", "acceleratorpools", "acceleratorpools/status", "priorityclasses"}

@@ -27,7 +27,7 @@ def made_by_others(platform: Admin) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_an_overlay_is_taken_by_a_real_api_server(
+def test_the_api_server_accepts_each_overlay(
     folder: str, platform: Admin, operator_namespace: str, made_by_others: None
 ) -> None:
     said = platform.kubectl(

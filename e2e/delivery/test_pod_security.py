@@ -49,9 +49,9 @@ def operators_template(overlay: str) -> Json:
     """The operator's pod, less what the namespace it is tried in does not have."""
     command = [str(program_path("kubectl")), "kustomize", str(ROOT / "manifests" / overlay)]
     objects = yaml.safe_load_all(subprocess.check_output(command, text=True))
-    template: Json = next(found for found in objects if found["kind"] == "Deployment")["spec"][
-        "template"
-    ]
+    template: Json = next(manifest for manifest in objects if manifest["kind"] == "Deployment")[
+        "spec"
+    ]["template"]
     template["spec"] |= {"serviceAccountName": "default"}
     template["spec"].pop("priorityClassName", None)
     return template
@@ -77,7 +77,7 @@ LOOSENED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", LOOSENED)
-def test_an_operator_that_was_loosened_is_not_admitted(
+def test_an_operator_with_a_weaker_security_context_is_not_admitted(
     admin: Admin, enforced: dict[str, str], case: str
 ) -> None:
     of_the_pod, of_the_container, want = LOOSENED[case]
@@ -101,7 +101,7 @@ def models_template(case: str) -> Json:
 
 
 @pytest.mark.parametrize("case", STANDARDS)
-def test_models_are_admitted_under_their_vendors_standard(
+def test_models_are_admitted_under_the_standard_of_their_vendor(
     admin: Admin, enforced: dict[str, str], case: str
 ) -> None:
     try_pod(admin, enforced[STANDARDS[case]], models_template(case))

@@ -1,4 +1,4 @@
-"""A Prometheus in trouble hurts nobody: what runs stays, and what was measured stays known."""
+"""While Prometheus fails, replicas stay and measured values stay in the status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEN_MEGABYTES = b'{"status": "success", "data": {"result": [' + b" " * 10_000_00
 
 
 class Scraped(PageServer):
-    """In the place of a Prometheus that scraped every pod; until it is told to be in trouble."""
+    """A double of a Prometheus that scraped every pod; a test can make it fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,12 +93,12 @@ TROUBLES: dict[str, Trouble] = {
 
 def known_tokens(user: User, name: str) -> int | None:
     (placement,) = user.status(name)["placements"]
-    found: int | None = placement.get("measuredKvCacheTokens")
-    return found
+    tokens: int | None = placement.get("measuredKvCacheTokens")
+    return tokens
 
 
 @pytest.mark.parametrize("outcome", TROUBLES)
-def test_a_prometheus_in_trouble_changes_nothing(
+def test_a_failing_prometheus_changes_nothing(
     operator: OperatorProcess,
     scraped: Scraped,
     fleet: UseFleet,
@@ -132,5 +132,5 @@ def test_a_prometheus_in_trouble_changes_nothing(
     assert (user.pods("measured"), user.status("measured")) == (pods, status)
     assert known_tokens(user, "measured") == MEASURED_TOKENS
     assert operator.readiness()[0] == 200
-    told = [line["outcome"] for line in operator.log_lines() if "outcome" in line]
-    assert told == ([outcome] if outcome != "too_large" else [])
+    outcomes = [line["outcome"] for line in operator.log_lines() if "outcome" in line]
+    assert outcomes == ([outcome] if outcome != "too_large" else [])

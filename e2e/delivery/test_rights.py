@@ -8,7 +8,7 @@ from e2e.harness.rest import Json
 from e2e.rights import denied, granted, used
 
 
-def test_every_right_that_is_granted_is_used_and_nothing_is_denied(
+def test_every_granted_permission_is_used_and_no_request_is_denied(
     exercised: int, installed: Admin, roles: list[Json]
 ) -> None:
     events = installed.requests(USER, since=exercised)
@@ -16,20 +16,18 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_denied(
     assert granted(roles) - used(events, roles) == set()
 
 
-def test_secrets_and_config_maps_are_asked_for_by_their_names(
-    exercised: int, installed: Admin
-) -> None:
+def test_secrets_and_config_maps_are_requested_by_name(exercised: int, installed: Admin) -> None:
     asked = [
         event["objectRef"]
         for event in installed.requests(USER, since=exercised)
         if event.get("objectRef", {}).get("resource") in ("secrets", "configmaps")
     ]
-    assert {found["resource"] for found in asked} == {"secrets", "configmaps"}
+    assert {reference["resource"] for reference in asked} == {"secrets", "configmaps"}
     # A request that makes an object names none.
-    named = {found["name"] for found in asked if "name" in found}
+    named = {reference["name"] for reference in asked if "name" in reference}
     assert named <= {"facts", "hf", CORRECTIONS}
 
 
-def test_no_rule_says_everything(roles: list[Json]) -> None:
+def test_no_rule_has_a_wildcard(roles: list[Json]) -> None:
     assert not {right for right in granted(roles) if "*" in "".join(right)}
     assert {right.verb for right in granted(roles) if right.resource == "secrets"} == {"get"}

@@ -1,4 +1,4 @@
-"""A right is taken from the running operator: who is concerned is told, and the rest goes on."""
+"""When a permission is revoked, affected objects report it and all others are reconciled."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def await_missing(
 ) -> None:
     labels = f'resource="{resource}",verb="{verb}"'
     user.admin.until(
-        f"{verb} {resource} to be told as {value:g}",
+        f"{verb} {resource} to be reported as {value:g}",
         lambda: missing(operator).get(labels) == value,
         timeout=RETRY,
         describe=lambda: str(missing(operator)),
@@ -128,7 +128,7 @@ def await_missing(
 PATCH = Right("apps", "deployments", "patch")
 
 
-def test_who_needs_a_revoked_right_is_told_and_all_others_go_on(
+def test_objects_that_need_a_revoked_permission_report_it_and_others_are_reconciled(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
 ) -> None:
     fleet("mixed")
@@ -139,14 +139,14 @@ def test_who_needs_a_revoked_right_is_told_and_all_others_go_on(
     rights.revoke(PATCH)
     user.apply(inference("concerned", "llama-3.1-8b", max_model_len=8192))
     status = user.wait("concerned", has("Ready", "False", "Forbidden"))
-    told = condition(status, "Ready")["message"]
-    assert "may not patch deployments.apps in namespace" in told
-    assert 'resources ["deployments"], verbs ["patch"]' in told
+    message = condition(status, "Ready")["message"]
+    assert "may not patch deployments.apps in namespace" in message
+    assert 'resources ["deployments"], verbs ["patch"]' in message
     assert condition(status, "Stalled")["reason"] == "Forbidden"
     assert condition(status, "Placed")["status"] == "True"
     assert condition(status, "Available")["status"] == "True"
     await_missing(user, operator, "patch", "deployments", 1)
-    # Whoever needs nothing of it is served on: a pod that goes comes again, and is told.
+    # Objects that do not need it are reconciled: a deleted pod is replaced and reported.
     (pod,) = user.children("pods", "other")
     user.admin.delete("pods", pod["metadata"]["name"])
     user.wait_ready("other")
@@ -155,7 +155,7 @@ def test_who_needs_a_revoked_right_is_told_and_all_others_go_on(
     await_missing(user, operator, "patch", "deployments", 0)
 
 
-def test_a_quota_is_not_taken_for_a_missing_right(
+def test_a_quota_is_not_reported_as_a_missing_permission(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -164,14 +164,14 @@ def test_a_quota_is_not_taken_for_a_missing_right(
     user.admin.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": quota}
     )
-    user.admin.wait_for("resourcequotas", "none", lambda found: found.get("status"))
+    user.admin.wait_for("resourcequotas", "none", lambda quota: quota.get("status"))
     user.apply(inference("llama", "llama-3.1-8b"))
     status = user.wait("llama", has("Accepted", "False", "ChildRefused"))
     assert "exceeded quota" in condition(status, "Accepted")["message"]
     assert 1.0 not in missing(operator).values()
 
 
-def test_pods_that_may_not_be_listed_any_more_are_known_while_their_watch_lives(
+def test_pods_stay_known_by_their_watch_when_list_is_revoked(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
 ) -> None:
     fleet("tiny")
@@ -186,7 +186,7 @@ def test_pods_that_may_not_be_listed_any_more_are_known_while_their_watch_lives(
     user.forget("llama")
 
 
-def test_without_the_right_to_report_replicas_start_and_the_metric_tells(
+def test_without_status_permission_replicas_start_and_a_metric_reports_it(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
 ) -> None:
     fleet("tiny")
@@ -194,11 +194,11 @@ def test_without_the_right_to_report_replicas_start_and_the_metric_tells(
     user.apply(inference("llama", "llama-3.1-8b"))
     user.admin.wait_items(
         "deployments",
-        lambda found: [each["status"].get("readyReplicas") for each in found] == [1],
+        lambda deployments: [each["status"].get("readyReplicas") for each in deployments] == [1],
     )
     await_missing(user, operator, "patch", "inferencedeployments/status", 1)
-    told = [line["message"] for line in operator.log_lines()]
-    assert any("may not patch inferencedeployments/status.tonnage.dev" in line for line in told)
+    messages = [line["message"] for line in operator.log_lines()]
+    assert any("may not patch inferencedeployments/status.tonnage.dev" in line for line in messages)
     rights.restore()
     user.apply(inference("llama", "llama-3.1-8b"))
     user.admin.patch("infd", "llama", {"metadata": {"labels": {"look": "again"}}})
@@ -206,7 +206,7 @@ def test_without_the_right_to_report_replicas_start_and_the_metric_tells(
     user.forget("llama")
 
 
-def test_without_a_watch_it_lives_on_lists_and_the_metric_tells(
+def test_without_watch_permission_the_operator_lists_and_a_metric_reports_it(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights, account: Account
 ) -> None:
     fleet("tiny")

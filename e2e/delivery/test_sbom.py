@@ -39,7 +39,7 @@ def test_it_has_the_locked_packages_with_their_hashes_and_no_other(tmp_path: Pat
     assert all(licences.values())
 
 
-def test_a_package_without_a_licence_of_spdx_is_no_bill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_an_spdx_licence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bill_of_materials, "licence_of", lambda _: "as is")
     bill = {
         "metadata": {"component": {"bom-ref": "tonnage"}},

@@ -106,12 +106,12 @@ def llama(placement: Json | None = None, **scaling: Any) -> Json:
 
 def serves(want: int) -> Predicate:
     """A predicate on a status: so many replicas are wanted and ready."""
-    return lambda found: found["desiredReplicas"] == want == found["readyReplicas"]
+    return lambda status: status["desiredReplicas"] == want == status["readyReplicas"]
 
 
 def follows(reason: str) -> Predicate:
     """A predicate on a status: ScalingActive has this reason."""
-    return lambda found: condition(found, "ScalingActive").get("reason") == reason
+    return lambda status: condition(status, "ScalingActive").get("reason") == reason
 
 
 def wanted_metric(operator: OperatorProcess, namespace: str) -> float:
@@ -121,7 +121,7 @@ def wanted_metric(operator: OperatorProcess, namespace: str) -> float:
     return float(line.removeprefix(series))
 
 
-def test_replicas_follow_the_load_up_and_after_the_window_down(
+def test_replicas_scale_up_at_once_and_down_after_the_window(
     fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -130,7 +130,7 @@ def test_replicas_follow_the_load_up_and_after_the_window_down(
     with scraped(prometheus, admin, CAPACITY) as pods:
         user.wait("llama", follows("LoadMeasured"), timeout=SLOW)
         pods.load(3.5 * CAPACITY.most_per_second)
-        user.wait("llama", lambda found: found["readyReplicas"] >= 4, timeout=SLOW)
+        user.wait("llama", lambda status: status["readyReplicas"] >= 4, timeout=SLOW)
         # What queued meanwhile may ask for more of them for a time.
         user.wait("llama", serves(4), timeout=SLOW)
         assert wanted_metric(operator, user.namespace) == 4
@@ -142,7 +142,7 @@ def test_replicas_follow_the_load_up_and_after_the_window_down(
     assert condition(user.status("llama"), "Ready")["status"] == "True"
 
 
-def test_whoever_has_no_answer_changes_nothing(
+def test_without_telemetry_replicas_do_not_change(
     fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus
 ) -> None:
     fleet("tiny")
@@ -161,7 +161,7 @@ def test_whoever_has_no_answer_changes_nothing(
         user.wait("llama", serves(1), timeout=SLOW, why="the load to be followed again")
 
 
-def test_the_last_replica_goes_when_nobody_asks_and_comes_when_somebody_waits(
+def test_an_idle_object_scales_to_zero_and_a_queued_request_scales_it_up(
     fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus
 ) -> None:
     fleet("tiny")
@@ -176,7 +176,7 @@ def test_the_last_replica_goes_when_nobody_asks_and_comes_when_somebody_waits(
         admin.until("a request to be answered", lambda: pods.first_token_seconds)
 
 
-def test_load_takes_the_cheaper_pool_then_the_other_and_gives_back_in_the_reverse_order(
+def test_load_fills_the_cheaper_pool_first_and_releases_it_last(
     fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus
 ) -> None:
     """Two MI300X are cheaper. An H100 does 1.09 of what one of them does, and holds three quarters
@@ -193,9 +193,9 @@ def test_load_takes_the_cheaper_pool_then_the_other_and_gives_back_in_the_revers
         first = user.pods("llama")
         status = await_split(user, pods, 4.0 * one, {MI300X_POOL: 2, H100_POOL: 3})
         assert first < user.pods("llama")
-        own, (beside,) = status["scaling"]["replica"], status["scaling"]["beside"]
-        assert (status["scaling"]["placement"], beside["placement"]) == ("mi300x", ON)
-        worth = beside["replica"]["tokensPerSecond"] / own["tokensPerSecond"]
+        own, (secondary,) = status["scaling"]["replica"], status["scaling"]["beside"]
+        assert (status["scaling"]["placement"], secondary["placement"]) == ("mi300x", ON)
+        worth = secondary["replica"]["tokensPerSecond"] / own["tokensPerSecond"]
         assert worth == pytest.approx(CAPACITY.most_per_second / one, rel=0.05)
         await_split(user, pods, 2.5 * one, {MI300X_POOL: 2, H100_POOL: 2})
         assert cheaper < user.pods("llama")
@@ -213,7 +213,7 @@ def await_split(
     pods.load(requests_per_second)
 
     def holds(status: Json) -> bool:
-        split = {found["pool"]: found["replicas"] for found in status["placements"]}
+        split = {placement["pool"]: placement["replicas"] for placement in status["placements"]}
         return bool(split == want and has("Ready")(status))
 
     status = user.wait("llama", holds, timeout=SLOW, why=f"{want}")
@@ -236,7 +236,7 @@ class SignIn(PageServer):
 
 
 @pytest.mark.parametrize(("share", "accurate"), [(1.0, "True"), (0.5, "False")])
-def test_what_vllm_measured_of_its_cache_stands_beside_the_prediction(
+def test_status_has_the_measured_next_to_the_predicted_kv_cache(
     fleet: UseFleet, user: User, admin: Admin, prometheus: Prometheus, share: float, accurate: str
 ) -> None:
     fleet("tiny")

@@ -1,4 +1,4 @@
-"""Nothing that the operator ever writes has a secret in it, whoever told it one.
+"""Nothing that the operator writes contains a secret, whatever the source of the secret.
 
 Secrets are planted wherever the operator meets any: in Secrets, in the addresses that it is given,
 in a spec, and in the words of servers. Then everything that it wrote is searched for them.
@@ -107,12 +107,12 @@ def fail_with_words(user: User) -> str:
     started = {"name": "vllm", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
     change = {"status": {"containerStatuses": [{**started, "state": {"waiting": waiting}}]}}
 
-    def told() -> str | None:
+    def failure_message() -> str | None:
         user.admin.patch("pods", pod, change, subresource="status")
         message = str(condition(user.status("fails"), "Ready").get("message"))
         return message if "CreateContainerError" in message else None
 
-    return user.admin.until("the kubelet's words in the status", told)
+    return user.admin.until("the kubelet's words in the status", failure_message)
 
 
 def refuse_at_admission(user: User) -> str:
@@ -176,15 +176,17 @@ def everything_written(user: User, operator: OperatorProcess) -> dict[str, str]:
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             # What the user wrote into the spec is the user's own, and has to reach the pod.
             container["env"] = [
-                found for found in container.get("env", []) if found["name"] != "MIRROR_TOKEN"
+                variable
+                for variable in container.get("env", [])
+                if variable["name"] != "MIRROR_TOKEN"
             ]
-    statuses = [found.get("status") for found in user.admin.items("infd")]
+    statuses = [model.get("status") for model in user.admin.items("infd")]
     return {
         "log": operator.log.read_text("utf-8"),
         "statuses": json.dumps(statuses),
         "arguments": " ".join(operator.command()),
         **pages,
-        **{kind: json.dumps(found) for kind, found in objects.items()},
+        **{kind: json.dumps(items) for kind, items in objects.items()},
     }
 
 

@@ -101,29 +101,29 @@ def shards(
 
 
 def grant(admin: Admin, account: Account, objects: list[Json]) -> None:
-    """What an installation needs but the Deployment, which runs beside the cluster here."""
+    """All objects of an installation but the Deployment: the operator runs as a process here."""
     name = account.namespace
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    admin.apply([found for found in objects if found["kind"] in GRANTED])
+    admin.apply([manifest for manifest in objects if manifest["kind"] in GRANTED])
     admin.wait_for("serviceaccounts", account.name, lambda _: True, name)
 
 
 def environment_of(objects: list[Json]) -> dict[str, str]:
     """The settings of the Deployment that the overlay or the chart makes."""
-    (deployment,) = (found for found in objects if found["kind"] == "Deployment")
+    (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return {
-        found["name"]: found["value"]
-        for found in container["env"]
-        if found["name"].startswith("TONNAGE_") and "CACHE" not in found["name"]
+        variable["name"]: variable["value"]
+        for variable in container["env"]
+        if variable["name"].startswith("TONNAGE_") and "CACHE" not in variable["name"]
     }
 
 
 def flow_control(accounts: list[Account]) -> list[Json]:
     """The component with these operators as its subjects, as its comment says."""
     objects = list(yaml.safe_load_all(FLOW_CONTROL.read_text("utf-8")))
-    for found in objects:
-        for rule in found["spec"].get("rules", []):
+    for schema in objects:
+        for rule in schema["spec"].get("rules", []):
             (shipped,) = rule["subjects"]
             rule["subjects"] = []
             for account in accounts:
@@ -168,29 +168,29 @@ def nodes_of(user: User, name: str) -> set[str]:
     }
 
 
-def test_each_serves_its_own_on_its_own_nodes_and_no_other(user: User, shards: Shards) -> None:
+def test_each_shard_reconciles_its_own_objects_on_its_own_nodes(user: User, shards: Shards) -> None:
     admin, mark = user.admin, user.admin.audit_mark()
     eight_and_more = inference("many", "llama-3.1-8b", replicas=10)
     user.apply(of(EAST, eight_and_more))
     user.apply(of(WEST, inference("one", "llama-3.1-8b")))
-    user.apply(of(None, inference("nobodys", "llama-3.1-8b")))
+    user.apply(of(None, inference("unlabelled", "llama-3.1-8b")))
     user.wait("one", runs_on(f"{WEST}-{H100}"))
     short = has("Ready", "False", "InsufficientGPUs")
     user.wait("many", lambda status: short(status) and status["readyReplicas"] == 8, timeout=60)
     assert nodes_of(user, "many") <= {f"{EAST}-0", ""}, "those that wait have no node"
     assert nodes_of(user, "one") == {f"{WEST}-0"}
-    assert "conditions" not in user.status("nobodys")
+    assert "conditions" not in user.status("unlabelled")
     assert shards.touched(EAST, mark) == {"many", "many-h100-sxm-80gb"}
     assert shards.touched(WEST, mark) == {"one", "one-h100-sxm-80gb"}
     for shard in (EAST, WEST):
-        pool = admin.wait_for("apool", f"{shard}-{H100}", lambda found: found.get("status"))
+        pool = admin.wait_for("apool", f"{shard}-{H100}", lambda candidate: candidate.get("status"))
         assert (pool["status"]["nodes"], pool["status"]["gpus"]["total"]) == (1, 8)
         lease = admin.get("leases", f"tonnage-{shard}", account_of(shard).namespace)
         assert lease is not None
         assert denied(admin.requests(account_of(shard).user)) == []
 
 
-def test_what_is_shown_to_each_is_selected_by_the_server(user: User, shards: Shards) -> None:
+def test_the_api_server_selects_the_objects_of_each_shard(user: User, shards: Shards) -> None:
     kinds = {"inferencedeployments", "nodes", "acceleratorpools", "deployments", "services"}
     for shard in (EAST, WEST):
         asked = [
@@ -203,9 +203,7 @@ def test_what_is_shown_to_each_is_selected_by_the_server(user: User, shards: Sha
         assert [uri for kind, uri in asked if kind in kinds and selector not in uri] == []
 
 
-def test_an_object_that_is_relabelled_moves_over_with_what_it_has(
-    user: User, shards: Shards
-) -> None:
+def test_a_relabelled_object_changes_shards_with_its_children(user: User, shards: Shards) -> None:
     admin = user.admin
     user.apply(of(EAST, inference("llama", "llama-3.1-8b")))
     user.wait("llama", runs_on(f"{EAST}-{H100}"))
@@ -228,9 +226,7 @@ def test_an_object_that_is_relabelled_moves_over_with_what_it_has(
     assert len(admin.items("deployments", user.namespace)) == 1
 
 
-def test_one_that_is_killed_is_not_replaced_by_the_other_which_goes_on(
-    user: User, shards: Shards
-) -> None:
+def test_a_killed_shard_is_not_taken_over_by_another(user: User, shards: Shards) -> None:
     mark = user.admin.audit_mark()
     shards.operators[EAST].kill()
     user.apply(of(EAST, inference("left", "llama-3.1-8b")))
@@ -243,7 +239,7 @@ def test_one_that_is_killed_is_not_replaced_by_the_other_which_goes_on(
     assert "left" not in shards.touched(WEST, mark)
 
 
-def test_requests_are_in_flows_of_their_own(
+def test_requests_have_flow_schemas_of_the_operator(
     user: User, shards: Shards, control_plane: Stack
 ) -> None:
     lines = Rest(control_plane.access).raw("GET", "/metrics").decode().splitlines()

@@ -65,7 +65,7 @@ def assert_others_are_served(tenant: Tenant, operator: OperatorProcess, name: st
     tenant.user.wait_ready(f"{name}-again")
 
 
-def test_an_object_nested_as_deep_as_an_api_server_reads_stops_nobody(
+def test_an_object_with_the_deepest_nesting_affects_no_other(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     body = llama("deep")
@@ -73,12 +73,12 @@ def test_an_object_nested_as_deep_as_an_api_server_reads_stops_nobody(
     text = json.dumps(body).replace('"here"', "[" * 9_000 + "]" * 9_000)
     tenant.user.admin.kubectl("create", "--raw", tenant.path, "-f", "-", text=text)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return b"nested deeper than 100 levels" in tenant.rest.raw("GET", f"{tenant.path}/deep")
 
     try:
-        tenant.user.admin.until("the status to tell of it", told)
-        assert_others_are_served(tenant, operator, "beside")
+        tenant.user.admin.until("the status to report it", is_reported)
+        assert_others_are_served(tenant, operator, "next-to-deep")
     finally:
         tenant.rest.raw("DELETE", f"{tenant.path}/deep")
 
@@ -118,17 +118,17 @@ def forged_deployment(number: int, owner: Json, text: str) -> Json:
     }
 
 
-def test_annotations_forged_on_deployments_stop_nobody(
+def test_forged_annotations_on_deployments_affect_no_other_object(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     owner = tenant.create(llama("owner", replicas=0))["metadata"]
     tenant.user.admin.apply(
         forged_deployment(number, owner, text) for number, text in enumerate(FORGED.values())
     )
-    assert_others_are_served(tenant, operator, "beside")
+    assert_others_are_served(tenant, operator, "next-to-forged")
 
 
-def test_secrets_of_other_namespaces_are_not_even_asked_for(
+def test_secrets_of_other_namespaces_are_never_requested(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     admin = tenant.user.admin
@@ -156,7 +156,7 @@ def test_secrets_of_other_namespaces_are_not_even_asked_for(
     admin.delete("secrets", "victim", "default")
 
 
-def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_cluster(
+def test_neither_a_hub_nor_a_redirect_makes_the_operator_send_requests_into_the_cluster(
     tenant: Tenant, operator: OperatorProcess, hub: HubServer
 ) -> None:
     hub.trouble = Answer(302, {"Location": METADATA})
@@ -171,10 +171,8 @@ def test_no_hub_of_a_users_and_no_redirect_has_the_operator_ask_inside_the_clust
     assert f"GET {HUB}/api/models/acme/inwards/revision/{quoted}?blobs=true" in hub.requests
 
 
-def test_a_deployment_of_somebody_elses_is_not_taken_over(
-    tenant: Tenant, operator: OperatorProcess
-) -> None:
-    """It has the name and the labels, and a reference to another object as its controller. Whoever
+def test_a_foreign_deployment_is_not_adopted(tenant: Tenant, operator: OperatorProcess) -> None:
+    """It has the name and the labels, and another object as its controller. A user who
     cannot have the name holds no GPUs for it."""
     victim = tenant.create(llama("victim", replicas=0))["metadata"]
     (made,) = tenant.user.admin.apply(
@@ -194,22 +192,22 @@ def test_a_deployment_of_somebody_elses_is_not_taken_over(
     tenant.user.admin.until(
         "the GPUs to be given back", lambda: not tenant.user.children("deployments", "thief")
     )
-    found = tenant.user.admin.get("services", "thief")
-    assert found is not None
-    assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    service = tenant.user.admin.get("services", "thief")
+    assert service is not None
+    assert service["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
 def place_of(status: Json) -> tuple[str, int, float | None]:
-    """Where the replicas are, how they are split, and what had been learnt of that."""
-    (found,) = status["placements"]
-    learnt = found["memory"].get("correctionGiB")
-    return found["accelerator"], found["tensorParallelSize"], learnt
+    """Accelerator, tensor parallel size and memory correction of the placement."""
+    (placement,) = status["placements"]
+    correction = placement["memory"].get("correctionGiB")
+    return placement["accelerator"], placement["tensorParallelSize"], correction
 
 
-def test_what_a_tenant_teaches_counts_in_no_other_namespace(
+def test_a_memory_correction_of_a_tenant_counts_in_no_other_namespace(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
-    """A start on the stock image that says what it lacked, as whoever may start one can have it."""
+    """A failed start with the default image that names the missing memory."""
     admin, mine = tenant.user.admin, tenant.user.namespace
     tenant.create(llama("before"))
     want = place_of(tenant.user.wait_ready("before"))
@@ -220,7 +218,9 @@ def test_what_a_tenant_teaches_counts_in_no_other_namespace(
     admin.wait_for(
         "configmaps",
         CORRECTIONS,
-        lambda found: any(correction in entry for entry in (found.get("data") or {}).values()),
+        lambda config_map: any(
+            correction in entry for entry in (config_map.get("data") or {}).values()
+        ),
         NAMESPACE,
     )
     tenant.create(llama("believer"))
@@ -228,14 +228,14 @@ def test_what_a_tenant_teaches_counts_in_no_other_namespace(
     victim = llama("victim")
     victim["metadata"]["namespace"] = "default"
     admin.apply(victim)
-    found = admin.wait_for(
-        "infd", "victim", lambda found: has("Ready")(found.get("status") or {}), "default"
+    current = admin.wait_for(
+        "infd", "victim", lambda model: has("Ready")(model.get("status") or {}), "default"
     )
-    assert place_of(found["status"]) == want
+    assert place_of(current["status"]) == want
     admin.delete("infd", "victim", "default")
 
 
-def test_the_operator_has_no_right_that_a_tenant_could_borrow(admin: Admin) -> None:
+def test_the_operator_has_no_permission_that_a_tenant_could_use(admin: Admin) -> None:
     """What it may do for a tenant is bounded by these: it can neither bind roles nor run pods."""
     never = [
         ("create", "pods"),

@@ -41,7 +41,7 @@ ESCAPES: Json = {
 FIELDS_OF_THE_CONTAINER = ("command", "securityContext", "lifecycle", "volumeDevices", "envFrom")
 
 
-def test_fields_of_a_pod_that_lead_out_of_it_are_not_taken(
+def test_pod_fields_that_break_isolation_are_dropped(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     tenant.create(llama("plain"))
@@ -84,7 +84,7 @@ SOURCES: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_sources_of_volumes_and_variables_beyond_the_namespace_are_refused(
+def test_volume_and_variable_sources_outside_the_namespace_are_refused(
     tenant: Tenant, source: str
 ) -> None:
     with pytest.raises(ApiError, match=r"xactly one|Required value") as refused:
@@ -105,7 +105,7 @@ REFUSED: dict[str, Json] = {
 }
 
 
-def test_variables_and_annotations_that_reach_beyond_the_pod_are_refused(
+def test_variables_and_annotations_that_affect_the_node_are_refused(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     for number, given in enumerate(REFUSED.values()):
@@ -118,7 +118,7 @@ def test_variables_and_annotations_that_reach_beyond_the_pod_are_refused(
 EVERYTHING: Json = {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}
 
 
-def test_who_tolerates_everything_stays_on_the_nodes_of_the_pool(
+def test_a_pod_that_tolerates_everything_stays_on_the_nodes_of_the_pool(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     """By the affinity that Tonnage renders; it can neither be widened nor taken away."""
@@ -147,7 +147,7 @@ BEYOND_THE_BOUNDS: dict[str, tuple[Json, Json]] = {
 }
 
 
-def test_tenants_are_held_to_the_bounds_that_a_platform_team_sets(
+def test_limits_of_the_platform_team_apply_to_tenants(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     admin, mine = tenant.user.admin, tenant.user.namespace
@@ -180,15 +180,15 @@ EVIL = ["--seed=1; reboot", "$(reboot)", "`reboot`", "--api-key=a\nb --port=1", 
 NAME = "--trust-remote-code $(HF_TOKEN) `id` ;\n$HOME \x1b[2J"
 
 
-def test_what_a_user_writes_is_one_argument_each_and_meets_no_shell(
+def test_each_user_value_is_one_argument_and_no_shell_reads_it(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     body = llama("arguments", engine={"vllm": {"extraArgs": EVIL}})
     body["spec"]["model"] |= {"name": NAME}
     tenant.create(body)
-    found = container_of(pod_of(tenant, "arguments"))
-    assert found["args"][-len(EVIL) :] == EVIL
+    container = container_of(pod_of(tenant, "arguments"))
+    assert container["args"][-len(EVIL) :] == EVIL
     literal = NAME.replace("$(", "$$(")  # Kubernetes would put in the value of a variable
-    assert f"--served-model-name={literal}" in found["args"]
-    assert found.get("command", []) in ([], ["vllm", "serve"])
+    assert f"--served-model-name={literal}" in container["args"]
+    assert container.get("command", []) in ([], ["vllm", "serve"])
     assert b"\x1b" not in operator.log.read_bytes()

@@ -11,7 +11,7 @@ from datetime import datetime
 import pytest
 from rich.console import Console
 
-from e2e.doubles.fault_proxy import Call, Held, WeatherProxy
+from e2e.doubles.fault_proxy import Call, FaultProxy, Held
 from e2e.harness.admin import WRITES, Admin
 from e2e.harness.operator_process import NAMESPACE, USER, OperatorProcess
 from e2e.harness.rest import Json
@@ -30,11 +30,11 @@ SLACK = 5.0
 class Replicas:
     """Two operators, each with a way of its own to the API server, on which all it asks is seen."""
 
-    def __init__(self, operators: list[OperatorProcess], proxies: list[WeatherProxy]) -> None:
+    def __init__(self, operators: list[OperatorProcess], proxies: list[FaultProxy]) -> None:
         self._proxies = dict(zip(operators, proxies, strict=True))
 
-    def leader(self, admin: Admin) -> tuple[OperatorProcess, WeatherProxy]:
-        """Whoever holds the lease, once both live."""
+    def leader(self, admin: Admin) -> tuple[OperatorProcess, FaultProxy]:
+        """The operator that holds the Lease, once both run."""
         for operator in self._proxies:
             if not operator.running:
                 operator.start()
@@ -42,7 +42,7 @@ class Replicas:
         return next(pair for pair in self._proxies.items() if pair[0].leads)
 
     def other(self, operator: OperatorProcess) -> OperatorProcess:
-        """The one beside it."""
+        """The other operator."""
         return next(each for each in self._proxies if each is not operator)
 
 
@@ -53,7 +53,7 @@ def replicas(
     with ExitStack() as ends:
         operators, proxies = [], []
         for name in ("first", "second"):
-            proxy = ends.enter_context(WeatherProxy(control_plane.access))
+            proxy = ends.enter_context(FaultProxy(control_plane.access))
             folder = tmp_path_factory.mktemp(name)
             operator = OperatorProcess(control_plane, folder, server=proxy.url)
             ends.callback(operator.close)
@@ -70,9 +70,9 @@ def operator(replicas: Replicas, installed: Admin) -> OperatorProcess:
 
 
 def lease(admin: Admin) -> Json:
-    found = admin.get("leases", "tonnage", NAMESPACE)
-    assert found is not None
-    return dict(found["spec"])
+    stored = admin.get("leases", "tonnage", NAMESPACE)
+    assert stored is not None
+    return dict(stored["spec"])
 
 
 def moment(text: str) -> float:
@@ -80,11 +80,11 @@ def moment(text: str) -> float:
 
 
 def max_model_len(user: User) -> str:
-    (found,) = user.children("deployments", "llama")
-    return argument(found, "--max-model-len")
+    (deployment,) = user.children("deployments", "llama")
+    return argument(deployment, "--max-model-len")
 
 
-def test_a_frozen_leader_is_replaced_in_time_and_writes_nothing_when_it_thaws(
+def test_a_frozen_leader_is_replaced_and_writes_nothing_when_it_resumes(
     fleet: UseFleet, user: User, replicas: Replicas
 ) -> None:
     """It froze amid a reconcile: the last of what it reads is under way, a write comes next."""
@@ -104,9 +104,9 @@ def test_a_frozen_leader_is_replaced_in_time_and_writes_nothing_when_it_thaws(
     def reads_the_facts(call: Call) -> bool:
         return call.path == f"/api/v1/namespaces/{user.namespace}/configmaps/facts"
 
-    with way.storm(reads_the_facts, last_read) as storm:
+    with way.inject(reads_the_facts, last_read) as fault:
         user.apply(inference("llama", max_model_len=8192, model=model))
-        user.admin.until("it to be about to write", lambda: storm.met)
+        user.admin.until("it to be about to write", lambda: fault.calls)
         frozen.freeze()
         began = time.monotonic()
         before = lease(user.admin)
@@ -144,7 +144,7 @@ def test_a_frozen_leader_is_replaced_in_time_and_writes_nothing_when_it_thaws(
     assert written == ["llama-l40s"], "its Deployment was written once"
 
 
-def test_a_write_that_was_under_way_arrives_late_and_is_put_right(
+def test_a_late_write_of_the_former_leader_is_reverted(
     fleet: UseFleet, user: User, replicas: Replicas
 ) -> None:
     fleet("mixed")
@@ -155,9 +155,9 @@ def test_a_write_that_was_under_way_arrives_late_and_is_put_right(
     def deployment(call: Call) -> bool:
         return call.is_write and f"/{user.namespace}/deployments/llama" in call.path
 
-    with way.storm(deployment, held) as storm:
+    with way.inject(deployment, held) as fault:
         user.apply(inference("llama", "llama-3.1-8b", max_model_len=4096))
-        user.admin.until("the write to be under way", lambda: storm.met)
+        user.admin.until("the write to be under way", lambda: fault.calls)
         frozen.freeze()
         user.admin.until("the standby to lead", lambda: standby.leads, timeout=60)
         lost_at = time.monotonic()
@@ -183,9 +183,7 @@ def test_a_write_that_was_under_way_arrives_late_and_is_put_right(
     }
 
 
-def test_what_a_wrong_clock_writes_into_the_lease_moves_nobody(
-    user: User, replicas: Replicas
-) -> None:
+def test_wrong_times_in_the_lease_do_not_change_the_leader(user: User, replicas: Replicas) -> None:
     replicas.leader(user.admin)
     before = lease(user.admin)
     for wrong in ("1970-01-01T00:00:00.000000Z", "2099-12-31T23:59:59.000000Z"):

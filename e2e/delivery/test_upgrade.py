@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.doubles.watch_recorder import Witness
+from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import WRITES, Admin
 from e2e.harness.operator_process import USER, OperatorProcess
 from e2e.harness.rest import Json
@@ -90,7 +90,7 @@ def written(admin: Admin, mark: int) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(
+def test_an_upgrade_of_a_recorded_cluster_rolls_no_pod(
     restored: Admin, fresh_stack: Stack, tmp_path: Path
 ) -> None:
     admin = restored
@@ -103,7 +103,8 @@ def test_the_operator_takes_over_a_recorded_cluster_and_rolls_no_pod(
     mark = admin.audit_mark()
     with ExitStack() as watches:
         recorders = {
-            kind: watches.enter_context(Witness(admin, kind, None, NAMESPACE)) for kind in WATCHED
+            kind: watches.enter_context(WatchRecorder(admin, kind, None, NAMESPACE))
+            for kind in WATCHED
         }
         watches.callback(operator.close)
         operator.start()

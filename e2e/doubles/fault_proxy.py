@@ -1,4 +1,4 @@
-"""The weather between one operator and the API server: a proxy that refuses, delays, stays silent.
+"""A proxy between an operator and the API server that injects faults: errors, delays, silence.
 
 It stands where a load balancer does, speaks plain HTTP like `kubectl proxy`, and streams watches
 through. What is asked is kept in `calls`, also what never reached the API server.
@@ -56,12 +56,12 @@ class Call:
 Where = Callable[[Call], bool]
 
 
-def everywhere(_: Call) -> bool:
+def all_calls(_: Call) -> bool:
     """Each call."""
     return True
 
 
-def but_the_lease(call: Call) -> bool:
+def all_but_the_lease(call: Call) -> bool:
     """Each call but those that keep the operator leading."""
     return not call.is_lease
 
@@ -72,12 +72,12 @@ def writes(call: Call) -> bool:
 
 
 @dataclass(slots=True)
-class Storm:
-    """Weather while it lasts; `met` are the calls that it was the fate of."""
+class Fault:
+    """A fault while it is injected; `calls` are the calls that it affected."""
 
     where: Where
     effect: Effect
-    met: list[Call] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
 
 def refused(code: int, reason: str, message: str, retry_after: int | None = None) -> Effect:
@@ -99,7 +99,7 @@ def silent() -> Effect:
 
     async def answer(_: Forward) -> web.StreamResponse:
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("the event is never set")
 
     return answer
 
@@ -126,7 +126,7 @@ def in_turn(*effects: Effect) -> Effect:
 
 
 class Held:
-    """Calls on their way that arrive when they are let go, whoever has given them up meanwhile."""
+    """Calls that are held until they are released, also when the client has given up."""
 
     def __init__(self) -> None:
         self._free = asyncio.Event()
@@ -156,21 +156,21 @@ class _Watch:
     muted: bool = False
 
 
-class WeatherProxy:
-    """Listens while it is entered; the weather is fair until a `storm`."""
+class FaultProxy:
+    """Listens while it is entered; forwards all calls until a fault is injected."""
 
     def __init__(self, access: Access) -> None:
         self.calls: list[Call] = []
         self.url = ""
         self._access = access
-        self._storms: list[Storm] = []
+        self._faults: list[Fault] = []
         self._watches: set[_Watch] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._session: ClientSession | None = None
         self._runner: web.ServerRunner | None = None
 
-    def __enter__(self) -> WeatherProxy:
+    def __enter__(self) -> FaultProxy:
         self._thread.start()
         self._do(self._open())
         return self
@@ -186,14 +186,14 @@ class WeatherProxy:
         self._thread.join(_START_TIMEOUT)
 
     @contextmanager
-    def storm(self, where: Where, effect: Effect) -> Iterator[Storm]:
-        """Weather for new calls while the block runs; of several the first that fits."""
-        storm = Storm(where, effect)
-        self._storms = [*self._storms, storm]
+    def inject(self, where: Where, effect: Effect) -> Iterator[Fault]:
+        """Affect new calls while the block runs; of several faults the first that matches."""
+        fault = Fault(where, effect)
+        self._faults = [*self._faults, fault]
         try:
-            yield storm
+            yield fault
         finally:
-            self._storms = [other for other in self._storms if other is not storm]
+            self._faults = [other for other in self._faults if other is not fault]
 
     def mute_watches(self) -> int:
         """From now on nothing comes by the watches that are open; returns how many they are."""
@@ -202,7 +202,7 @@ class WeatherProxy:
     def end_watches(self, code: int) -> int:
         """The last word of all open watches is this error; returns how many they were."""
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-        event = {"type": "ERROR", "object": status | {"message": "by the weather"}}
+        event = {"type": "ERROR", "object": status | {"message": "by the fault proxy"}}
         return self._do(self._end(json.dumps(event).encode() + b"\n"))
 
     def cut_watches(self) -> int:
@@ -242,10 +242,10 @@ class WeatherProxy:
         return len(self._watches)
 
     async def _end(self, last_words: bytes) -> int:
-        told = [watch for watch in self._watches if not watch.last_words.done()]
-        for watch in told:
+        ended = [watch for watch in self._watches if not watch.last_words.done()]
+        for watch in ended:
             watch.last_words.set_result(last_words)
-        return len(told)
+        return len(ended)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         call = Call(time.monotonic(), request.method, request.path, "watch" in request.query)
@@ -255,11 +255,11 @@ class WeatherProxy:
         async def forward() -> web.StreamResponse:
             return await self._forward(request, call, body)
 
-        storm = next((storm for storm in self._storms if storm.where(call)), None)
-        if storm is None:
+        fault = next((fault for fault in self._faults if fault.where(call)), None)
+        if fault is None:
             return await forward()
-        storm.met.append(call)
-        return await storm.effect(forward)
+        fault.calls.append(call)
+        return await fault.effect(forward)
 
     async def _forward(
         self, request: web.BaseRequest, call: Call, body: bytes
@@ -270,23 +270,29 @@ class WeatherProxy:
         try:
             async with self._session.request(
                 call.method, url, data=body or None, headers=kept
-            ) as found:
-                headers = [(name, it) for name, it in found.headers.items() if _is_end_to_end(name)]
-                if call.is_watch and found.status == 200:
+            ) as upstream:
+                headers = [
+                    (name, it) for name, it in upstream.headers.items() if _is_end_to_end(name)
+                ]
+                if call.is_watch and upstream.status == 200:
                     stream = web.StreamResponse(headers=headers)
                     await stream.prepare(request)
-                    await self._stream(call, found, stream)
+                    await self._stream(call, upstream, stream)
                     return stream
-                return web.Response(status=found.status, body=await found.read(), headers=headers)
+                return web.Response(
+                    status=upstream.status, body=await upstream.read(), headers=headers
+                )
         except (ClientError, ConnectionError) as error:
             return web.Response(status=502, text=f"the API server: {error}")
 
-    async def _stream(self, call: Call, found: ClientResponse, stream: web.StreamResponse) -> None:
-        """Hand on whole lines until either side ends it, or last words are to be told."""
+    async def _stream(
+        self, call: Call, upstream: ClientResponse, stream: web.StreamResponse
+    ) -> None:
+        """Forward whole lines until either side ends the stream, or last words are to be sent."""
         watch = _Watch(call.path, self._loop.create_future())
         self._watches.add(watch)
         try:
-            handing_on = asyncio.create_task(_hand_on(found, stream, watch))
+            handing_on = asyncio.create_task(_hand_on(upstream, stream, watch))
             ends: set[asyncio.Future[Any]] = {handing_on, watch.last_words}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not handing_on.done():
@@ -297,14 +303,14 @@ class WeatherProxy:
             handing_on.cancel()
 
 
-async def _hand_on(found: ClientResponse, stream: web.StreamResponse, watch: _Watch) -> None:
+async def _hand_on(upstream: ClientResponse, stream: web.StreamResponse, watch: _Watch) -> None:
     rest = b""
-    async for chunk in found.content.iter_any():
+    async for chunk in upstream.content.iter_any():
         rest += chunk
         lines, _, rest = rest.rpartition(b"\n")
         if lines and not watch.muted:
             await stream.write(lines + b"\n")
-    if watch.muted:  # its end is not told either
+    if watch.muted:  # its end is not forwarded either
         await asyncio.Event().wait()
 
 

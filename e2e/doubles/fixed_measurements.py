@@ -13,7 +13,7 @@ from e2e.harness.rest import Json
 _SELECTED = re.compile(r'pod=~"([^"]*)"')
 
 
-class ToldMeasurements(PageServer):
+class FixedMeasurements(PageServer):
     """The server; it answers instant queries alone."""
 
     def __init__(self, tokens: int) -> None:
@@ -27,8 +27,8 @@ class ToldMeasurements(PageServer):
 
     def _measured(self, query: str) -> Json:
         """A series for each pod that the question names, where it is about the cache."""
-        found = _SELECTED.search(query) if "vllm:cache_config_info" in query else None
-        pods = found[1].split("|") if found else []
+        match = _SELECTED.search(query) if "vllm:cache_config_info" in query else None
+        pods = match[1].split("|") if match else []
         now = time.time()
         result = [
             {

@@ -34,7 +34,7 @@ GATEWAY_METRIC = "gateway_queued_requests"
 
 _TICK = 0.1
 _SEED = 7
-_TEXT = "text/plain; version=1.0.0"  # as vLLM sends it, whoever asks
+_TEXT = "text/plain; version=1.0.0"  # as vLLM sends it to every client
 _LOADING = Page(b"", _TEXT, 503)  # as good as the refused connection of a vLLM that loads
 _OWNER = "tonnage.dev/inferencedeployment"
 _PLACEMENT = "tonnage.dev/placement"

@@ -11,7 +11,7 @@ from pathlib import Path
 from e2e.doubles.page_server import Page, PageServer
 
 _RECORDED = Path(__file__).parents[2] / "tests" / "data" / "vllm-metrics"
-_CONTENT_TYPE = "text/plain; version=1.0.0"  # as vLLM sends it, whoever asks
+_CONTENT_TYPE = "text/plain; version=1.0.0"  # as vLLM sends it to every client
 
 
 class VllmMetrics(PageServer):

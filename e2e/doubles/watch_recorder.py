@@ -14,7 +14,7 @@ from e2e.harness.rest import ApiError, Json, Rest
 _LOOK_SECONDS = 1  # after so long a watch begins anew, so that its end is noticed
 
 
-class Witness:
+class WatchRecorder:
     """Watches while the `with` block runs; `versions` has the object as it was, oldest first.
 
     Without a name it watches all objects of the kind in the namespace. `events` has each version
@@ -38,7 +38,7 @@ class Witness:
         """Every version, oldest first."""
         return [version for _, version in self.events]
 
-    def __enter__(self) -> Witness:
+    def __enter__(self) -> WatchRecorder:
         self._thread.start()
         return self
 

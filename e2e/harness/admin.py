@@ -132,8 +132,8 @@ class Admin:
         """Return the objects of a kind in a namespace, or in all of them."""
         path = self.resource(kind).path("" if everywhere else self._in(namespace))
         query = {"labelSelector": selector} if selector else None
-        found: list[Json] = self.rest.request("GET", path, query=query)["items"]
-        return found
+        items: list[Json] = self.rest.request("GET", path, query=query)["items"]
+        return items
 
     def patch(
         self,
@@ -224,8 +224,8 @@ class Admin:
         """Wait until an object exists and `predicate` holds for it, and return it."""
 
         def probe() -> Json | None:
-            found = self.get(kind, name, namespace)
-            return found if found is not None and predicate(found) else None
+            current = self.get(kind, name, namespace)
+            return current if current is not None and predicate(current) else None
 
         what = why or f"{kind} {self._in(namespace)}/{name} to satisfy the predicate"
         return self.until(
@@ -267,11 +267,11 @@ class Admin:
 
     def describe(self, kind: str, name: str, namespace: str | None = None) -> str:
         """Return an object's spec and status, its events, and the pods of its namespace."""
-        found = self.get(kind, name, namespace)
+        current = self.get(kind, name, namespace)
         where = self._in(namespace)
-        if found is None:
+        if current is None:
             return f"{kind} {where}/{name} does not exist"
-        shown = {key: found.get(key) for key in ("spec", "status") if key in found}
+        shown = {key: current.get(key) for key in ("spec", "status") if key in current}
         text = yaml.safe_dump(shown, sort_keys=False)[-_SHOWN_BYTES:]
         events = [
             f"  {event.get('count') or 1}x {event['reason']}: {event.get('message', '')}"

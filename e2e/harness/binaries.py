@@ -2,7 +2,7 @@
 
 Order: the folder that KUBEBUILDER_ASSETS names, PATH, the cache, and at last `go build`. A program
 on PATH counts only in the pinned minor version, since an old kubectl that happens to be installed
-must not decide what a test sees; KUBEBUILDER_ASSETS is somebody's explicit wish and is believed.
+must not decide what a test sees; KUBEBUILDER_ASSETS is an explicit choice and is used.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def reported_version(program: str, path: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"v?(\d+\.\d+\.\d+)", answer.stdout)
-    return found[1] if found else ""
+    match = re.search(r"v?(\d+\.\d+\.\d+)", answer.stdout)
+    return match[1] if match else ""
 
 
 @dataclass
@@ -92,9 +92,9 @@ class Binaries:
         announce: Callable[[str], None] = lambda _: None,
     ) -> dict[str, Path]:
         """Return the path of every program of `tools`, building those of which one is missing."""
-        found = {program: self.find(program) for tool in tools for program in tool.programs}
+        binaries = {program: self.find(program) for tool in tools for program in tool.programs}
         missing = [
-            tool for tool in tools if any(found[program] is None for program in tool.programs)
+            tool for tool in tools if any(binaries[program] is None for program in tool.programs)
         ]
         if missing:
             check_go(self.env, missing)
@@ -102,7 +102,7 @@ class Binaries:
             build(tool, self.cached(tool), self.env, announce)
         return {
             program: binary.path if binary else self.cached(PROGRAMS[program]) / program
-            for program, binary in found.items()
+            for program, binary in binaries.items()
         }
 
 
@@ -125,8 +125,8 @@ def check_go(env: Mapping[str, str], tools: Sequence[Tool]) -> None:
     version = subprocess.run(
         [go, "env", "GOVERSION"], env=go_env(env), capture_output=True, text=True, check=False
     ).stdout.strip()
-    found = re.match(r"go(\d+)\.(\d+)", version)
-    if not found or (int(found[1]), int(found[2])) < _MINIMUM_GO:
+    match = re.match(r"go(\d+)\.(\d+)", version)
+    if not match or (int(match[1]), int(match[2])) < _MINIMUM_GO:
         raise HarnessError(
             f"{go} is {version or 'not a Go'}, expected go{wanted} or newer: {remedy}"
         )

@@ -34,8 +34,8 @@ def module_folder(name: str, module: str) -> Path:
         )
     except FileNotFoundError:
         raise HarnessError(f"no `go` on PATH, which downloads {module} for {folder}") from None
-    found = json.loads(result.stdout) if result.stdout else {}
-    if "Dir" not in found:
-        told = found.get("Error") or result.stderr.strip()
-        raise HarnessError(f"go mod download of {module} in {folder}: {told}")
-    return Path(found["Dir"])
+    described = json.loads(result.stdout) if result.stdout else {}
+    if "Dir" not in described:
+        reason = described.get("Error") or result.stderr.strip()
+        raise HarnessError(f"go mod download of {module} in {folder}: {reason}")
+    return Path(described["Dir"])

@@ -33,7 +33,7 @@ _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
 _POLL_INTERVAL = 0.05
 _SHOWN_BYTES = 4_000
-# All that an installation needs but the operator's own Deployment: it runs beside the cluster here.
+# All objects of an installation but the Deployment: the operator runs as a process here.
 _INSTALLED_KINDS = {
     "Namespace",
     "ServiceAccount",
@@ -48,7 +48,9 @@ def install(admin: Admin) -> None:
     """Apply the CRDs and the shipped ServiceAccount and RBAC, as a platform team would."""
     for path in sorted((ROOT / "crds").glob("tonnage.dev_*.yaml")):
         admin.apply(path)
-    admin.apply(sorted(_installed(admin), key=lambda found: str(found["kind"]) != "Namespace"))
+    admin.apply(
+        sorted(_installed(admin), key=lambda manifest: str(manifest["kind"]) != "Namespace")
+    )
     admin.wait_for("serviceaccounts", SERVICE_ACCOUNT, lambda _: True, NAMESPACE)
 
 
@@ -56,15 +58,15 @@ def uninstall(admin: Admin) -> None:
     """Take away what `install` made, but for the namespace, and all objects of the CRDs."""
     for path in (ROOT / "crds").glob("tonnage.dev_*.yaml"):
         admin.delete("crd", yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"])
-    for found in _installed(admin):
-        if found["kind"] != "Namespace":
-            metadata = found["metadata"]
-            admin.delete(found["kind"], metadata["name"], metadata.get("namespace"))
+    for manifest in _installed(admin):
+        if manifest["kind"] != "Namespace":
+            metadata = manifest["metadata"]
+            admin.delete(manifest["kind"], metadata["name"], metadata.get("namespace"))
 
 
 def _installed(admin: Admin) -> list[dict[str, Any]]:
     documents = yaml.safe_load_all(admin.kubectl("kustomize", str(ROOT / "manifests" / "base")))
-    return [found for found in documents if found["kind"] in _INSTALLED_KINDS]
+    return [manifest for manifest in documents if manifest["kind"] in _INSTALLED_KINDS]
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ SHIPPED = Account(NAMESPACE, SERVICE_ACCOUNT)
 
 
 class OperatorProcess:
-    """`tonnage run` beside a stack; started, stopped and killed by its own process id.
+    """`tonnage run` for a stack; started, stopped and killed by its own process id.
 
-    What operators of other tests have learnt is forgotten before it begins, and what it has learnt
+    Corrections of operators of other tests are deleted before it begins, and its own corrections
     when it is closed. `server` is an address on the way to the API server, in place of its own.
     """
 
@@ -164,7 +166,7 @@ class OperatorProcess:
         return self._process
 
     def readiness(self) -> tuple[int, str]:
-        """The status and the text of /readyz; 0 while nobody answers."""
+        """The status and the text of /readyz; 0 without an answer."""
         try:
             with urllib.request.urlopen(f"http://{self.address}/readyz", timeout=2) as answer:
                 return answer.status, str(answer.read().decode())

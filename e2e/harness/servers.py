@@ -170,7 +170,7 @@ def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
         f"--config={layout.root / 'kwok.yaml'}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
-        # For tests of networks (RFC 2544): whoever asks such a pod asks nobody.
+        # For tests of networks (RFC 2544): no request to such an address is answered.
         "--cidr=198.18.0.1/16",
         "--node-ip=127.0.0.1",
         f"--node-port={ports['kubelet']}",

@@ -205,9 +205,9 @@ def check_ours(access: Access, stack_id: str | None = None) -> None:
         )
     except HarnessError as error:
         raise HarnessError(f"{what} is not a stack of this harness ({error}); {remedy}") from None
-    found = marker["data"].get("id")
-    if stack_id is not None and found != stack_id:
-        raise HarnessError(f"{what} is stack {found}, expected {stack_id}; {remedy}")
+    actual_id = marker["data"].get("id")
+    if stack_id is not None and actual_id != stack_id:
+        raise HarnessError(f"{what} is stack {actual_id}, expected {stack_id}; {remedy}")
 
 
 def status(root: Path) -> str:

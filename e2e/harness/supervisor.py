@@ -1,6 +1,6 @@
 """The one process that owns all servers of a stack, and ends them all.
 
-It ends when it is told to (SIGTERM), when its owner is gone, when a server dies, or after a
+It ends on SIGTERM, when its owner is gone, when a server dies, or after a
 lifetime; and the kernel ends the servers should it be killed itself. So nothing is left behind.
 """
 
@@ -87,7 +87,7 @@ class Watcher:
             return
         meaning = self.descriptors[ready[0][0]]
         if meaning == "signal":
-            raise EndedError("told to stop")
+            raise EndedError("stopped by a signal")
         if meaning == "owner":
             raise EndedError("the owner is gone")
         raise HarnessError(f"{meaning} ended by itself")

@@ -38,12 +38,12 @@ class Tool:
     def version(self) -> str:
         """The pinned version, read from go.mod so that it stands in one place."""
         text = (self.folder / "go.mod").read_text(encoding="utf-8")
-        found = re.search(
+        match = re.search(
             rf"^\s*(?:require\s+)?{re.escape(self.module)} (v\S+)", text, re.MULTILINE
         )
-        if not found:
+        if not match:
             raise HarnessError(f"{self.folder / 'go.mod'}: no version of {self.module} is pinned")
-        return found[1]
+        return match[1]
 
     @property
     def build(self) -> str:

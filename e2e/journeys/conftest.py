@@ -124,8 +124,8 @@ def clear(admin: Admin) -> None:
     """
     for kind, selector in (("infd", ""), ("deployments", "app.kubernetes.io/managed-by=tonnage")):
         # A cluster whose CRDs are new collects no garbage of theirs for half a minute.
-        for found in admin.items(kind, everywhere=True, selector=selector):
-            metadata = found["metadata"]
+        for item in admin.items(kind, everywhere=True, selector=selector):
+            metadata = item["metadata"]
             admin.delete(kind, metadata["name"], metadata["namespace"], timeout=None)
     admin.until(
         "the pods of this journey to be gone",

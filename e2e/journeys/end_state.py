@@ -10,7 +10,7 @@ from e2e.journeys.user import User, condition
 
 def everything(admin: Admin, namespace: str) -> dict[str, list[str]]:
     """The names of all children in a namespace; pods are counted, their names are random."""
-    found = {
+    by_name = {
         kind: sorted(item["metadata"]["name"] for item in admin.items(kind, namespace))
         for kind in ("deployments", "services")
     }
@@ -18,17 +18,17 @@ def everything(admin: Admin, namespace: str) -> dict[str, list[str]]:
         item["metadata"]["labels"]["tonnage.dev/inferencedeployment"]
         for item in admin.items("pods", namespace)
     ]
-    return {**found, "pods": sorted(owners)}
+    return {**by_name, "pods": sorted(owners)}
 
 
 def summary(user: User, names: Iterable[str]) -> dict[str, object]:
     """Where each object ended up."""
-    found: dict[str, object] = {}
+    by_name: dict[str, object] = {}
     for name in names:
         status = user.status(name)
         placements = [
             (entry["accelerator"], entry["tensorParallelSize"], entry["replicas"])
             for entry in status["placements"]
         ]
-        found[name] = (placements, condition(status, "Ready")["status"])
-    return found
+        by_name[name] = (placements, condition(status, "Ready")["status"])
+    return by_name

@@ -27,15 +27,15 @@ def declared(name: str, node_selector: dict[str, str], **spec: Any) -> Json:
 
 def shown(admin: Admin, name: str) -> Json:
     """What the cluster shows of a pool, empty while there is none of that name."""
-    found = admin.get("apool", name) or {}
-    status: Json = found.get("status") or {}
+    pool = admin.get("apool", name) or {}
+    status: Json = pool.get("status") or {}
     return status
 
 
 def discovered(admin: Admin) -> dict[str, Json]:
-    """The status of each pool that nobody declared, by name."""
-    found = admin.items("apool", selector="tonnage.dev/discovered=true")
-    return {pool["metadata"]["name"]: pool.get("status") or {} for pool in found}
+    """The status of each discovered pool, by name."""
+    pools = admin.items("apool", selector="tonnage.dev/discovered=true")
+    return {pool["metadata"]["name"]: pool.get("status") or {} for pool in pools}
 
 
 def unusable(admin: Admin) -> dict[str, str]:

@@ -47,7 +47,7 @@ def approved(fleet: UseFleet, user: User, plugin: Plugin) -> Json:
     return user.wait_ready("llama")
 
 
-def test_a_plan_waits_until_a_person_approves_it(
+def test_a_plan_is_pending_until_it_is_approved(
     fleet: UseFleet, user: User, plugin: Plugin
 ) -> None:
     fleet("tiny")
@@ -62,8 +62,8 @@ def test_a_plan_waits_until_a_person_approves_it(
     plugin.run("approve", "llama", "--plan", "0123456789abcdef", exit_code=2)
     assert "approvedPlan" not in user.get("llama")["spec"]
     user.forget("llama")
-    told = plugin.run("approve", "llama", "--plan", waiting["hash"])
-    assert waiting["pool"] in told
+    output = plugin.run("approve", "llama", "--plan", waiting["hash"])
+    assert waiting["pool"] in output
     status = user.wait_ready("llama")
     (placement,) = status["placements"]
     same = ("pool", "accelerator", "tensorParallelSize", "image", "costPerHour")
@@ -73,7 +73,7 @@ def test_a_plan_waits_until_a_person_approves_it(
     plugin.run("approve", "llama", exit_code=2)
 
 
-def test_another_image_waits_while_the_old_one_serves_and_scales(
+def test_a_new_image_is_pending_while_the_old_one_serves_and_scales(
     approved: Json, user: User, plugin: Plugin
 ) -> None:
     pods = user.pods("llama")
@@ -89,12 +89,12 @@ def test_another_image_waits_while_the_old_one_serves_and_scales(
     user.forget("llama")
     plugin.run("approve", "infd/llama")
     user.wait_ready("llama")
-    (found,) = user.children("deployments", "llama")
-    assert container(found)["image"] == OTHER_IMAGE["vllm"]["image"]
+    (deployment,) = user.children("deployments", "llama")
+    assert container(deployment)["image"] == OTHER_IMAGE["vllm"]["image"]
     assert not pods & user.pods("llama")
 
 
-def test_a_plan_is_approved_from_git_and_one_that_has_changed_since_is_not(
+def test_an_approval_in_the_spec_applies_only_to_an_unchanged_plan(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
@@ -121,13 +121,13 @@ def test_a_restart_rolls_all_replicas_and_needs_no_approval(
     )
     status = user.wait_ready("llama")
     assert status["plan"] == approved["plan"]
-    (found,) = user.children("deployments", "llama")
-    annotations = found["spec"]["template"]["metadata"]["annotations"]
+    (deployment,) = user.children("deployments", "llama")
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
     at = user.get("llama")["spec"]["rollout"]["restartedAt"]
     assert annotations == {"tonnage.dev/restarted-at": at}
 
 
-def test_unpinned_an_object_does_at_once_what_waited(
+def test_automatic_approval_carries_out_the_pending_plan(
     approved: Json, user: User, plugin: Plugin
 ) -> None:
     change(user, engine=OTHER_IMAGE)

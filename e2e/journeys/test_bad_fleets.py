@@ -47,23 +47,23 @@ BAD_NODES: dict[str, tuple[Json, tuple[str, ...]]] = {
 """Nodes that contradict themselves, each with words that its reason has to have."""
 
 
-def test_nodes_that_contradict_themselves_are_no_capacity_and_stop_nobody(
+def test_contradictory_nodes_are_no_capacity_and_affect_no_object(
     control_plane: Stack, fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
     apply_nodes(control_plane.access, [node for node, _ in BAD_NODES.values()])
 
     def silent_on() -> dict[str, str]:
-        """The bad nodes of which too little is told, with what is told of them."""
-        told = unusable(user.admin)
+        """The bad nodes whose reason lacks a word, with the reason."""
+        reasons = unusable(user.admin)
         return {
-            name: told.get(name, "")
+            name: reasons.get(name, "")
             for name, (_, words) in BAD_NODES.items()
-            if not all(word in told.get(name, "") for word in words)
+            if not all(word in reasons.get(name, "") for word in words)
         }
 
     user.admin.until(
-        "each bad node to be told with the labels that are wrong",
+        "each bad node to be reported with its wrong labels",
         lambda: not silent_on(),
         describe=lambda: str(silent_on()),
     )
@@ -73,7 +73,7 @@ def test_nodes_that_contradict_themselves_are_no_capacity_and_stop_nobody(
     assert used == {"mi300x-0"}
 
 
-def test_of_pools_that_overlap_the_first_by_name_has_the_nodes_and_both_say_so(
+def test_the_first_of_overlapping_pools_by_name_owns_the_nodes_and_both_report_it(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     groups = [
@@ -91,7 +91,7 @@ def test_of_pools_that_overlap_the_first_by_name_has_the_nodes_and_both_say_so(
     assert user.wait_ready("llama")["placements"][0]["pool"] == "amd"
 
 
-def test_a_pool_of_an_unknown_accelerator_is_told_the_nearest_known_one(
+def test_a_pool_with_an_unknown_accelerator_reports_the_nearest_known_one(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     fleet("tiny")
@@ -117,7 +117,7 @@ REFUSED_POOLS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED_POOLS)
-def test_the_api_server_refuses_a_bad_pool_and_names_the_field(installed: Admin, case: str) -> None:
+def test_the_api_server_refuses_an_invalid_pool_with_the_field(installed: Admin, case: str) -> None:
     changes, field = REFUSED_POOLS[case]
     pool = declared("bad", MI300X)
     pool["spec"] |= changes
@@ -136,7 +136,7 @@ UNKNOWN_NAMES: dict[str, tuple[Json, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN_NAMES)
-def test_a_name_that_nobody_knows_is_refused_with_the_nearest_known_one(
+def test_an_unknown_accelerator_is_refused_with_the_nearest_known_one(
     fleet: UseFleet, user: User, case: str
 ) -> None:
     placement, words = UNKNOWN_NAMES[case]

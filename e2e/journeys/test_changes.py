@@ -11,7 +11,7 @@ from e2e.journeys.user import User, argument, condition, container, has
 from e2e.models import inference, inline_source
 
 
-def test_more_memory_plans_anew_and_rolls(fleet: UseFleet, user: User) -> None:
+def test_a_longer_context_is_planned_again_and_rolled_out(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     spec = {"accelerators": ["mi300x"]}
     user.apply(inference("llama-70b", max_model_len=8192, placement=spec))
@@ -19,12 +19,12 @@ def test_more_memory_plans_anew_and_rolls(fleet: UseFleet, user: User) -> None:
     first = user.pods("llama-70b")
     user.apply(inference("llama-70b", max_model_len=131072, placement=spec))
     assert user.wait_ready("llama-70b")["placements"][0]["tensorParallelSize"] == 2
-    (found,) = user.children("deployments", "llama-70b")
-    assert argument(found, "--max-model-len") == "131072"
+    (deployment,) = user.children("deployments", "llama-70b")
+    assert argument(deployment, "--max-model-len") == "131072"
     assert not first & user.pods("llama-70b")
 
 
-def test_a_change_that_needs_no_restart_restarts_nothing(fleet: UseFleet, user: User) -> None:
+def test_a_change_that_needs_no_restart_restarts_no_pod(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     user.apply(inference("llama-70b"))
     user.wait_ready("llama-70b")
@@ -33,13 +33,11 @@ def test_a_change_that_needs_no_restart_restarts_nothing(fleet: UseFleet, user: 
     user.apply(inference("llama-70b", workload=workload, rollout={"strategy": "Recreate"}))
     user.wait_ready("llama-70b")
     assert user.pods("llama-70b") == first
-    (found,) = user.children("deployments", "llama-70b")
-    assert found["metadata"]["generation"] == 1
+    (deployment,) = user.children("deployments", "llama-70b")
+    assert deployment["metadata"]["generation"] == 1
 
 
-def test_a_rollout_on_a_full_pool_does_not_wait_for_a_gpu_that_never_comes(
-    fleet: UseFleet, user: User
-) -> None:
+def test_a_rollout_on_a_full_pool_does_not_surge(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     spec: Json = {"placement": {"accelerators": ["mi300x"]}, "replicas": 2}
     user.apply(inference("llama-405b", "llama-3.1-405b-fp8", **spec))
@@ -87,14 +85,14 @@ def broken_config(**changes: object) -> Json:
 
 
 REFUSED_BY_THE_OPERATOR: dict[str, tuple[Json, str]] = {
-    "an accelerator nobody makes": ({"placement": {"accelerators": ["mi3000"]}}, "InvalidSpec"),
+    "an unknown accelerator": ({"placement": {"accelerators": ["mi3000"]}}, "InvalidSpec"),
     "longer than the model": ({"workload": {"maxModelLen": 999999}}, "InvalidSpec"),
     "a flag that the operator sets": (
         {"engine": {"vllm": {"extraArgs": ["--tensor-parallel-size=2"]}}},
         "InvalidSpec",
     ),
     "a config without layers": (broken_config(num_hidden_layers=-3), "InvalidModel"),
-    "a dtype nobody knows": (broken_config(torch_dtype="float13", dtype="float13"), "InvalidModel"),
+    "an unknown dtype": (broken_config(torch_dtype="float13", dtype="float13"), "InvalidModel"),
     "not a decoder": (
         broken_config(architectures=["BertModel"], model_type="bert"),
         "UnsupportedArchitecture",
@@ -107,7 +105,7 @@ REFUSED_BY_THE_OPERATOR: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED_BY_THE_OPERATOR)
-def test_the_operator_says_what_is_wrong_leaves_children_alone_and_recovers(
+def test_an_invalid_spec_is_reported_keeps_children_and_recovers(
     fleet: UseFleet, user: User, case: str
 ) -> None:
     fleet("tiny")
@@ -129,15 +127,15 @@ def test_a_child_that_was_edited_scaled_or_deleted_is_repaired(fleet: UseFleet, 
     fleet("tiny")
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
-    (found,) = user.children("deployments", "llama")
-    name, image = found["metadata"]["name"], container(found)["image"]
+    (deployment,) = user.children("deployments", "llama")
+    name, image = deployment["metadata"]["name"], container(deployment)["image"]
 
     user.admin.kubectl("-n", user.namespace, "set", "image", f"deploy/{name}", "vllm=nginx")
     user.admin.wait_for("deployments", name, lambda one: container(one)["image"] == image)
     user.admin.kubectl("-n", user.namespace, "scale", f"deploy/{name}", "--replicas=3")
     user.admin.wait_for("deployments", name, lambda one: one["spec"]["replicas"] == 1)
     user.admin.delete("deployments", name, timeout=None)
-    uid = found["metadata"]["uid"]
+    uid = deployment["metadata"]["uid"]
     user.admin.wait_for("deployments", name, lambda one: one["metadata"]["uid"] != uid)
     user.admin.delete("services", "llama", timeout=None)
     user.admin.wait_for("services", "llama", lambda one: "deletionTimestamp" not in one["metadata"])
@@ -150,8 +148,8 @@ def test_a_foreign_object_of_the_same_name_is_left_alone_and_reported(
     fleet("tiny")
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
-    (found,) = user.children("deployments", "llama")
-    name = found["metadata"]["name"]
+    (deployment,) = user.children("deployments", "llama")
+    name = deployment["metadata"]["name"]
     user.admin.delete("infd", "llama")
     user.forget("llama")
     user.admin.wait_gone("deployments", name)
@@ -178,7 +176,9 @@ def test_a_foreign_object_of_the_same_name_is_left_alone_and_reported(
     user.wait_ready("llama", timeout=60)
 
 
-def test_ten_megabytes_of_yaml_are_refused_and_stop_nothing(fleet: UseFleet, user: User) -> None:
+def test_ten_megabytes_of_yaml_are_refused_and_affect_no_object(
+    fleet: UseFleet, user: User
+) -> None:
     fleet("tiny")
     source = inline_source("llama-3.1-8b")
     source["inline"]["config"]["padding"] = "x" * 10_000_000

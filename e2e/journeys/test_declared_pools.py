@@ -15,7 +15,7 @@ from e2e.nodes.fleet import apply_fleet
 RESERVED: Json = {"key": "team", "value": "chat", "effect": "NoSchedule"}
 
 
-def test_a_declared_pool_comes_first_and_gives_its_pods_what_it_says(
+def test_a_declared_pool_owns_its_nodes_and_configures_its_pods(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     fleet(
@@ -53,12 +53,12 @@ def test_a_declared_pool_comes_first_and_gives_its_pods_what_it_says(
     await_pool(
         user.admin,
         "amd-mi300x",
-        lambda found: counts(found) == (16, 16, 16, 8),
+        lambda status: counts(status) == (16, 16, 16, 8),
         why="the discovered pool to hold the other two nodes only",
     )
 
 
-def test_of_pools_that_cost_the_same_the_heavier_is_taken(
+def test_the_pool_with_the_higher_weight_wins_at_equal_cost(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     groups = [
@@ -75,7 +75,7 @@ def test_of_pools_that_cost_the_same_the_heavier_is_taken(
 
 
 @pytest.mark.parametrize("nodes", [1, 0], ids=["full", "empty"])
-def test_a_pool_that_may_grow_is_waited_for_and_serves_on_the_node_that_joins(
+def test_an_object_waits_for_a_pool_that_may_grow_and_runs_on_the_new_node(
     control_plane: Stack, fleet: UseFleet, declare: Declare, user: User, nodes: int
 ) -> None:
     group: Json = {"name": "chat", "accelerator": "mi300x", "labels": {"team": "chat"}}
@@ -90,9 +90,9 @@ def test_a_pool_that_may_grow_is_waited_for_and_serves_on_the_node_that_joins(
     # That a node is gone may be seen a moment after the object.
     status = user.wait(
         "llama",
-        lambda found: any(
+        lambda status: any(
             "waits for the node autoscaler" in str(one.get("message"))
-            for one in found.get("conditions", [])
+            for one in status.get("conditions", [])
         ),
     )
     assert [one["pool"] for one in status["placements"]] == ["chat"]
@@ -100,7 +100,7 @@ def test_a_pool_that_may_grow_is_waited_for_and_serves_on_the_node_that_joins(
     # The autoscaler adds nodes for pods that the scheduler finds no place for.
     (pod,) = user.admin.wait_items(
         "pods",
-        lambda found: found and condition(found[0]["status"], "PodScheduled"),
+        lambda pods: pods and condition(pods[0]["status"], "PodScheduled"),
         selector="tonnage.dev/inferencedeployment=llama",
     )
     assert condition(pod["status"], "PodScheduled")["reason"] == "Unschedulable"
@@ -112,7 +112,7 @@ def test_a_pool_that_may_grow_is_waited_for_and_serves_on_the_node_that_joins(
     assert container(deployment)["resources"]["limits"]["amd.com/gpu"] == "4"
 
 
-def test_a_full_pool_is_not_waited_for_where_another_has_room(
+def test_no_object_waits_for_a_full_pool_while_another_has_free_gpus(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     fleet("tiny")

@@ -167,7 +167,7 @@ class ReadinessEvents:
         self._admin.rest.request("PATCH", path, change, content_type=_STRATEGIC)
 
 
-def test_a_tenant_that_patches_nine_objects_holds_back_no_event_of_another(
+def test_a_tenant_that_patches_nine_objects_does_not_delay_events_of_another(
     fleet: UseFleet, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet("mixed")

@@ -53,7 +53,7 @@ def two_vendors(fleet: UseFleet, declare: Declare) -> None:
     ("lose", "regain"), [(lose_contact, regain_contact), (vanish, join_again)],
     ids=["silent", "vanished"],
 )  # fmt: skip
-def test_when_h100_is_lost_mi300x_takes_over_and_only_who_asked_for_it_returns(
+def test_replicas_fall_back_from_h100_to_mi300x_and_return_only_with_the_policy(
     control_plane: Stack, two_vendors: None, user: User, lose: Change, regain: Change
 ) -> None:
     for name in ("stays", "returns"):
@@ -95,7 +95,7 @@ def look_at_again(user: User, name: str, output_tokens: int) -> Json:
     return user.wait(name, lambda status: True, why=f"{name} to be looked at")
 
 
-def test_a_pool_that_comes_and_goes_faster_than_the_wait_moves_nothing(
+def test_a_pool_that_flaps_faster_than_the_fallback_delay_migrates_no_replica(
     two_vendors: None, user: User
 ) -> None:
     after_seconds = 10
@@ -112,7 +112,7 @@ def test_a_pool_that_comes_and_goes_faster_than_the_wait_moves_nothing(
     assert [name for name in written if name.endswith("mi300x")] == []
 
 
-def test_a_cheaper_pool_is_moved_to_one_object_at_a_time_by_those_who_asked_for_it(
+def test_objects_with_the_policy_migrate_to_a_cheaper_pool_one_at_a_time(
     control_plane: Stack, fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     h100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
@@ -162,7 +162,7 @@ def most_moving_at_once(admin: Admin, mark: int) -> int:
     return most
 
 
-def test_between_pools_of_the_same_cards_replicas_move_without_a_break(
+def test_migration_between_pools_of_the_same_accelerator_keeps_replicas_ready(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     racks = [
@@ -178,7 +178,7 @@ def test_between_pools_of_the_same_cards_replicas_move_without_a_break(
     declare(declared("b", {"rack": "b"}, costPerGPUHour="1.00"))
 
     def moved(status: Json) -> bool:
-        assert status["readyReplicas"] > 0, "nobody answered for a moment"
+        assert status["readyReplicas"] > 0, "no replica was ready for a moment"
         return bool(runs_on("b")(status)) and not there & user.pods("llama")
 
     user.wait("llama", moved, why="the replicas to run in the other rack")

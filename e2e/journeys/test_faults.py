@@ -15,7 +15,7 @@ from e2e.journeys.user import User, condition, has
 from e2e.models import inference
 
 
-def test_deleting_with_the_operator_down_removes_all_children(
+def test_deleting_an_object_without_an_operator_removes_all_children(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -36,7 +36,7 @@ def has_none(user: User, kind: str) -> bool:
     return not user.children(kind, "llama")
 
 
-def test_killed_at_random_moments_it_ends_in_the_same_state_with_nothing_twice(
+def test_an_operator_killed_at_random_times_converges_without_duplicates(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet("mixed")
@@ -74,7 +74,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
-def test_a_server_that_does_not_serve_is_told_in_its_own_words_and_recovers(
+def test_a_failing_server_is_reported_with_its_log_and_recovers(
     fleet: UseFleet, user: User, behaviour: str
 ) -> None:
     reason, words = FAILURES[behaviour]
@@ -88,7 +88,7 @@ def test_a_server_that_does_not_serve_is_told_in_its_own_words_and_recovers(
     user.wait_ready("llama", timeout=60)
 
 
-def test_a_server_that_never_gets_ready_is_not_ready_and_not_stalled(
+def test_a_server_that_never_becomes_ready_is_not_ready_and_not_stalled(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")

@@ -16,7 +16,7 @@ from e2e.nodes.labels import known_accelerators
 from tests.support.exposition import read_series
 
 
-def test_every_accelerator_is_shown_in_a_pool_of_its_own_and_none_is_guessed(
+def test_every_accelerator_has_its_own_pool_and_none_is_guessed(
     fleet: UseFleet, operator: OperatorProcess, installed: Admin
 ) -> None:
     groups = [{"name": name, "accelerator": name, "count": 2} for name in known_accelerators()]
@@ -51,14 +51,14 @@ def _gpus(node: Json) -> int:
     return sum(int(count) for name, count in allocatable.items() if "/gpu" in name)
 
 
-def test_a_discovered_pool_lasts_as_long_as_one_of_its_nodes(
+def test_a_discovered_pool_exists_as_long_as_one_of_its_nodes(
     fleet: UseFleet, operator: OperatorProcess, installed: Admin
 ) -> None:
     fleet("mixed")
     pool = "nvidia-l40s"
-    await_pool(installed, pool, lambda found: found["nodes"] == 2, why="both nodes in the pool")
+    await_pool(installed, pool, lambda status: status["nodes"] == 2, why="both nodes in the pool")
     installed.delete("nodes", "l40s-0")
-    await_pool(installed, pool, lambda found: found["nodes"] == 1, why="one node in the pool")
+    await_pool(installed, pool, lambda status: status["nodes"] == 1, why="one node in the pool")
     installed.delete("nodes", "l40s-1")
     installed.wait_gone("apool", pool)
     assert "nvidia-h100-sxm-80gb" in discovered(installed)
@@ -102,7 +102,7 @@ LOSSES: dict[str, tuple[Callable[[Admin, str], None], str]] = {
 }
 
 
-def test_a_node_that_is_no_capacity_is_named_with_the_reason_and_gets_nothing(
+def test_an_unusable_node_is_reported_with_the_reason_and_gets_no_pod(
     fleet: UseFleet, user: User
 ) -> None:
     count = len(LOSSES) + 1
@@ -112,11 +112,13 @@ def test_a_node_that_is_no_capacity_is_named_with_the_reason_and_gets_nothing(
     status = await_pool(
         user.admin,
         "amd-mi300x",
-        lambda found: len(found.get("unusableNodes", [])) == len(LOSSES),
-        why="all lost nodes to be told",
+        lambda status: len(status.get("unusableNodes", [])) == len(LOSSES),
+        why="all lost nodes to be reported",
     )
-    told = unusable(user.admin)
-    assert [node for node, (_, words) in LOSSES.items() if words not in told[node]] == [], told
+    reasons = unusable(user.admin)
+    assert [node for node, (_, words) in LOSSES.items() if words not in reasons[node]] == [], (
+        reasons
+    )
     assert counts(status) == (8 * count, 8, 8, 8)
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
@@ -124,7 +126,7 @@ def test_a_node_that_is_no_capacity_is_named_with_the_reason_and_gets_nothing(
     assert pod["spec"]["nodeName"] == f"mi300x-{count - 1}"
 
 
-def test_a_lost_node_is_told_to_who_ran_there_and_to_nobody_else(
+def test_only_objects_with_replicas_on_a_lost_node_report_it(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     mi300x = {"name": "mi300x", "accelerator": "mi300x", "count": 2, "gpusPerNode": 4}
@@ -144,7 +146,7 @@ def test_a_lost_node_is_told_to_who_ran_there_and_to_nobody_else(
     user.admin.delete("nodes", pod["spec"]["nodeName"])
     one = f"{user.namespace}/one"
     user.admin.until("who ran there to be looked at", lambda: one in looked_at())
-    await_pool(user.admin, "amd-mi300x", lambda found: found["nodes"] == 1, why="one node less")
+    await_pool(user.admin, "amd-mi300x", lambda status: status["nodes"] == 1, why="one node less")
     if last_resync(operator) == resynced:  # else everybody was looked at
         assert looked_at() == {one}
     force = ("--all", "--force", "--grace-period=0", "--wait=false")
@@ -156,13 +158,11 @@ def last_resync(operator: OperatorProcess) -> float:
     return read_series(operator.metrics())[name, frozenset()]
 
 
-def test_gpus_of_a_strangers_pod_are_taken_until_the_pod_is_gone(
-    fleet: UseFleet, user: User
-) -> None:
+def test_gpus_of_a_foreign_pod_are_used_until_the_pod_is_gone(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.admin.apply(_pod("batch", gpus=3))
     await_pool(
-        user.admin, "amd-mi300x", lambda found: counts(found) == (8, 8, 5, 5), why="3 of 8 taken"
+        user.admin, "amd-mi300x", lambda status: counts(status) == (8, 8, 5, 5), why="3 of 8 taken"
     )
     user.admin.delete("pods", "batch", timeout=None)
     free = counts(shown(user.admin, "amd-mi300x"))[2]
@@ -170,7 +170,7 @@ def test_gpus_of_a_strangers_pod_are_taken_until_the_pod_is_gone(
         assert free == 5
         free = counts(shown(user.admin, "amd-mi300x"))[2]
     await_pool(
-        user.admin, "amd-mi300x", lambda found: counts(found) == (8, 8, 8, 8), why="all 8 free"
+        user.admin, "amd-mi300x", lambda status: counts(status) == (8, 8, 8, 8), why="all 8 free"
     )
 
 

@@ -1,4 +1,4 @@
-"""A journey on a fleet that is too small: a hundred objects at once, and room for sixty."""
+"""A hundred objects at once on a fleet with capacity for sixty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIXTY = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "count": 12, "gp
 """GPUs of which each object takes one."""
 
 
-def test_of_a_hundred_objects_sixty_run_and_the_others_follow_in_their_turn(
+def test_sixty_of_a_hundred_objects_run_and_the_others_follow_in_order(
     fleet: UseFleet, user: User
 ) -> None:
     fleet(SIXTY)
@@ -30,24 +30,24 @@ def test_of_a_hundred_objects_sixty_run_and_the_others_follow_in_their_turn(
     manifests = [inference(f"llama-{number:02}", "llama-3.1-8b") for number in range(100)]
     create_at_once(user, manifests)
     user.admin.wait_items("infd", sixty_run, timeout=180, why="sixty of a hundred to run")
-    running = {found["metadata"]["name"] for found in objects(user) if runs(found)}
+    running = {model["metadata"]["name"] for model in objects(user) if runs(model)}
     check_no_gpu_is_held_twice(user)
 
     urgent: Json = {"spec": {"priorityClassName": "customers"}}
     user.apply(inference("urgent", "llama-3.1-8b", template=urgent))
     user.wait("urgent", has("Placed", "False", "InsufficientGPUs"))
     waiting = sorted(
-        (found for found in objects(user) if not runs(found)),
-        key=lambda found: (found["metadata"]["creationTimestamp"], found["metadata"]["name"]),
+        (model for model in objects(user) if not runs(model)),
+        key=lambda model: (model["metadata"]["creationTimestamp"], model["metadata"]["name"]),
     )
-    elders = [name for found in waiting if (name := found["metadata"]["name"]) != "urgent"]
+    elders = [name for model in waiting if (name := model["metadata"]["name"]) != "urgent"]
     gone = sorted(running)[:4]
     for name in gone:
         user.admin.delete("infd", name, timeout=None)
     expected = {"urgent", *elders[:3]}
-    user.admin.wait_items("infd", sixty_run, timeout=120, why="the room to be taken again")
+    user.admin.wait_items("infd", sixty_run, timeout=120, why="the free GPUs to be used again")
     assert {
-        found["metadata"]["name"] for found in objects(user) if runs(found)
+        model["metadata"]["name"] for model in objects(user) if runs(model)
     } - running == expected
     check_no_gpu_is_held_twice(user)
 
@@ -62,19 +62,19 @@ def objects(user: User) -> list[Json]:
     return user.admin.items("infd")
 
 
-def runs(found: Json) -> bool:
-    return bool(has("Ready")(found.get("status") or {}))
+def runs(model: Json) -> bool:
+    return bool(has("Ready")(model.get("status") or {}))
 
 
-def sixty_run(found: list[Json]) -> bool:
+def sixty_run(models: list[Json]) -> bool:
     """And all others say that GPUs are lacking."""
     placed = Counter(
-        (told.get("status"), told.get("reason"))
-        for one in found
-        for told in [condition(one.get("status") or {}, "Placed")]
+        (placed.get("status"), placed.get("reason"))
+        for one in models
+        for placed in [condition(one.get("status") or {}, "Placed")]
     )
     lacking = placed["False", "InsufficientGPUs"]
-    return sum(map(runs, found)) == 60 and lacking == len(found) - 60
+    return sum(map(runs, models)) == 60 and lacking == len(models) - 60
 
 
 def check_no_gpu_is_held_twice(user: User) -> None:

@@ -20,7 +20,7 @@ def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None
     user.admin.kubectl(*inside, "wait", ready, "infd/llama", "--timeout=60s")
     user.forget("llama")
     user.admin.kubectl(*inside, "scale", "infd/llama", "--replicas=2")
-    status = user.wait("llama", lambda found: has("Ready")(found) and found["replicas"] == 2)
+    status = user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 2)
     assert status["readyReplicas"] == 2
     assert len(user.children("pods", "llama")) == 2
 
@@ -37,7 +37,9 @@ def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None
     assert "mi300x" in user.admin.kubectl("get", "apool")
 
 
-def test_the_first_child_of_a_new_object_comes_before_any_look(fleet: UseFleet, user: User) -> None:
+def test_a_new_object_gets_its_first_child_without_waiting_for_a_resync(
+    fleet: UseFleet, user: User
+) -> None:
     fleet("tiny")
     user.apply(inference("before", "llama-3.1-8b"))
     user.wait_ready("before")
@@ -56,7 +58,7 @@ def test_the_first_child_of_a_new_object_comes_before_any_look(fleet: UseFleet, 
     assert managers == {("tonnage", "Apply"), ("kube-controller-manager", "Update")}
 
 
-def test_scaling_to_zero_serves_nothing_and_comes_back(fleet: UseFleet, user: User) -> None:
+def test_scaling_to_zero_and_back(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
@@ -67,7 +69,7 @@ def test_scaling_to_zero_serves_nothing_and_comes_back(fleet: UseFleet, user: Us
     user.wait_ready("llama")
 
 
-def test_nothing_to_do_means_no_write(fleet: UseFleet, user: User) -> None:
+def test_a_converged_object_is_not_written(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     names = [f"llama-{number:03}" for number in range(60)] + [f"none-{n:03}" for n in range(40)]
     for name in names:

@@ -29,13 +29,13 @@ LONG: Json = {
 def llama(long: Json | None = None, approval: str = "Automatic") -> Json:
     """A model whose replicas follow from its workload."""
     workload = WORKLOAD | ({"longContext": long} if long else {})
-    found = inference("llama", "llama-3.1-8b", workload=workload, approval=approval)
-    del found["spec"]["replicas"]
-    return found
+    manifest = inference("llama", "llama-3.1-8b", workload=workload, approval=approval)
+    del manifest["spec"]["replicas"]
+    return manifest
 
 
 def accelerators(status: Json) -> list[str]:
-    return [found["accelerator"] for found in status["placements"]]
+    return [placement["accelerator"] for placement in status["placements"]]
 
 
 def has_endpoints(user: User, service: str, pods: set[str]) -> bool:
@@ -43,8 +43,8 @@ def has_endpoints(user: User, service: str, pods: set[str]) -> bool:
     slices = user.admin.items("endpointslices", selector=f"kubernetes.io/service-name={service}")
     return pods == {
         endpoint["targetRef"]["name"]
-        for found in slices
-        for endpoint in found["endpoints"] or []
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice["endpoints"] or []
         if endpoint["conditions"]["ready"]
     }
 
@@ -54,7 +54,7 @@ def has_gone(user: User, kind: str) -> bool:
     return not user.children(kind, "llama-long")
 
 
-def test_short_and_long_requests_are_served_on_different_devices_and_found_by_a_label(
+def test_short_and_long_endpoints_run_on_different_accelerators_and_have_a_label(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("mixed")
@@ -87,18 +87,16 @@ def test_short_and_long_requests_are_served_on_different_devices_and_found_by_a_
     user.admin.wait_gone("infd", "llama-long")
     for kind in ("services", "deployments", "pods"):
         user.admin.until(f"the {kind} of the endpoint to go", partial(has_gone, user, kind))
-    told = "the endpoints to be listed no more"
-    user.wait("llama", lambda status: "endpoints" not in status, why=told)
+    why = "the endpoints to be listed no more"
+    user.wait("llama", lambda status: "endpoints" not in status, why=why)
 
 
-def test_each_endpoint_waits_for_its_own_approval_which_stands_beside_what_is_applied(
-    fleet: UseFleet, user: User
-) -> None:
+def test_each_endpoint_waits_for_its_own_approval(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     user.apply(llama(LONG, approval="Manual"))
     waits = has("Placed", "False", "AwaitingApproval")
     for name in ("llama", "llama-long"):
-        user.admin.wait_for("infd", name, lambda found: waits(found.get("status") or {}))
+        user.admin.wait_for("infd", name, lambda model: waits(model.get("status") or {}))
         plan = user.status(name)["proposedPlan"]["hash"]
         user.admin.patch("infd", name, {"spec": {"approvedPlan": plan}})
         user.forget(name)

@@ -17,7 +17,7 @@ _KINDS = {"mi300x": (80, 8), "h100-sxm-80gb": (60, 8), "l4": (60, 1)}
 _MAX_STATUS_BYTES = 64 * 1024
 
 
-def test_of_two_hundred_pools_each_is_judged_and_status_stays_small(
+def test_two_hundred_pools_are_judged_and_the_status_stays_small(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     groups: list[Json] = [
@@ -41,7 +41,7 @@ def test_of_two_hundred_pools_each_is_judged_and_status_stays_small(
     user.apply(inference("llama"))
     status = user.wait(
         "llama",
-        lambda found: has("Ready")(found) and judged(found) == len(pools),
+        lambda status: has("Ready")(status) and judged(status) == len(pools),
         why="a verdict on each pool",
         timeout=60,
     )

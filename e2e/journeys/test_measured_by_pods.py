@@ -1,5 +1,5 @@
-"""Without a Prometheus the pods themselves are asked what vLLM measured; what differs is learnt,
-and nobody who runs is moved."""
+"""Without a Prometheus the operator asks the pods what vLLM measured; a difference is recorded,
+and no running replica is moved."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def vllm() -> Iterator[str]:
 
 @pytest.fixture
 def learner(operator: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The operator of all journeys, which has learnt nothing yet, and is to have forgotten all when
+    """The operator of all journeys, which has no corrections yet, and has none again when
     the next one begins."""
     operator.close()
     operator.start()
@@ -57,7 +57,7 @@ def learner(operator: OperatorProcess) -> Iterator[OperatorProcess]:
     operator.close()
 
 
-def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
+def test_a_measurement_is_reported_and_stored_as_a_correction_and_moves_no_replica(
     fleet: UseFleet, user: User, learner: OperatorProcess, vllm: str
 ) -> None:
     fleet(ONE_POOL)
@@ -65,15 +65,15 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
     user.wait_ready("llama")
     before = user.pods("llama")
     _answer_at(user, before, vllm)
-    told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
-    (placement,) = told["placements"]
+    status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    (placement,) = status["placements"]
     assert placement["measured"]["kvCacheTokens"] == TOKENS
     assert placement["measured"]["blocks"] == 4096
     mine = f"learntOf: {user.namespace}/llama\n"
     user.admin.wait_for(
         "configmaps",
         CORRECTIONS,
-        lambda found: any(mine in entry for entry in found["data"].values()),
+        lambda config_map: any(mine in entry for entry in config_map["data"].values()),
         NAMESPACE,
     )
 
@@ -86,7 +86,7 @@ def test_what_pods_measured_is_told_and_learnt_and_moves_nobody(
     assert "tonnage_corrections 0.0" not in learner.metrics()
 
 
-def test_while_spread_each_placement_stands_beside_its_own_prediction(
+def test_while_spread_each_placement_has_its_own_measurement_and_prediction(
     fleet: UseFleet, user: User, learner: OperatorProcess
 ) -> None:
     """MI300X is as predicted, H100 has half."""
@@ -100,16 +100,16 @@ def test_while_spread_each_placement_stands_beside_its_own_prediction(
         _answer_at(user, {pod for pod in before if "mi300x" in pod}, amd.host)
         user.wait("llama", has("PredictionAccurate", "True", "AsPredicted"))
         _answer_at(user, {pod for pod in before if "h100" in pod}, nvidia.host)
-        told = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
-    measured = _tokens(told, "measuredKvCacheTokens")
+        status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    measured = _tokens(status, "measuredKvCacheTokens")
     assert measured == {"mi300x": predicted["mi300x"], "h100-sxm-80gb": half}
-    assert [found["measured"]["kvCacheTokens"] for found in told["placements"]] == [
+    assert [placement["measured"]["kvCacheTokens"] for placement in status["placements"]] == [
         *measured.values()
     ]
-    message = condition(told, "PredictionAccurate")["message"]
+    message = condition(status, "PredictionAccurate")["message"]
     assert message.startswith("on nvidia-h100-sxm-80gb (placement h100-sxm-80gb) a replica holds ")
-    found = user.admin.wait_for("configmaps", CORRECTIONS, lambda one: one["data"], NAMESPACE)
-    (entry,) = found["data"].values()
+    config_map = user.admin.wait_for("configmaps", CORRECTIONS, lambda one: one["data"], NAMESPACE)
+    (entry,) = config_map["data"].values()
     assert "accelerator: h100-sxm-80gb\n" in entry
     assert f"learntOf: {user.namespace}/llama\n" in entry
     assert user.pods("llama") == before
@@ -125,4 +125,4 @@ def _answer_at(user: User, pods: set[str], host: str) -> None:
 
 def _tokens(status: Json, field: str) -> dict[str, int]:
     """That field of the placements, by accelerator."""
-    return {found["accelerator"]: found[field] for found in status["placements"]}
+    return {placement["accelerator"]: placement[field] for placement in status["placements"]}

@@ -1,7 +1,7 @@
-"""A journey at midday: the H100 pool is drained, MI300X takes over, and the way back is by policy.
+"""A drain under load: the H100 pool is drained, MI300X takes over, and replicas return by policy.
 
 The user has a PodDisruptionBudget, as for anything that shall survive a drain. Its status, which
-the control plane counts and not the operator, is the witness that somebody always answered.
+the control plane counts and not the operator, proves that a replica was always ready.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.doubles.watch_recorder import Witness
+from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
@@ -33,26 +33,24 @@ def two_pools(fleet: UseFleet, declare: Declare, admin: Admin) -> Iterator[None]
     admin.kubectl("uncordon", *H100_NODES)
 
 
-def test_a_drain_of_the_pool_and_the_way_back_leave_no_moment_without_an_answer(
-    two_pools: None, user: User
-) -> None:
+def test_a_drain_and_the_return_always_leave_a_ready_replica(two_pools: None, user: User) -> None:
     placement = {
         "fallback": {"after": "2s", "back": "WhenPossible"},
         "rebalance": {"stabilizationWindow": "2s"},
     }
     user.apply(inference("llama", "llama-3.1-8b", replicas=2, placement=placement))
     selector = user.wait("llama", runs_on("nvidia"))["selector"]
-    with Witness(user.admin, "poddisruptionbudgets", "llama", user.namespace) as witness:
+    with WatchRecorder(user.admin, "poddisruptionbudgets", "llama", user.namespace) as recorder:
         user.admin.apply(budget("llama", selector))
         await_disruptions_allowed(user)
         user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
         user.wait("llama", runs_on("amd"), why="the other vendor to take over", timeout=60)
         assert moves(user) == {"llama-mi300x": ("FellBack", "nvidia")}
-        at_rest = len(witness.versions)
+        at_rest = len(recorder.versions)
         user.admin.kubectl("uncordon", *H100_NODES)
-        user.wait("llama", runs_on("nvidia"), why="the way back", timeout=60)
+        user.wait("llama", runs_on("nvidia"), why="the replicas to return", timeout=60)
         assert moves(user) == {"llama-h100-sxm-80gb": ("Returned", "amd")}
-    drained, returned = healthy(witness.versions[:at_rest]), healthy(witness.versions[at_rest:])
+    drained, returned = healthy(recorder.versions[:at_rest]), healthy(recorder.versions[at_rest:])
     assert min(drained) >= 1, drained
     assert min(returned) >= 2, f"nothing was drained then: {returned}"
 
@@ -78,15 +76,15 @@ def await_disruptions_allowed(user: User) -> None:
     user.admin.wait_for(
         "poddisruptionbudgets",
         "llama",
-        lambda found: found.get("status", {}).get("disruptionsAllowed") == 1,
+        lambda pdb: pdb.get("status", {}).get("disruptionsAllowed") == 1,
     )
 
 
 def moves(user: User) -> dict[str, tuple[str, str]]:
     """Why the replicas of each Deployment came there, and from which pool."""
-    found = {}
+    by_name = {}
     for deployment in user.children("deployments", "llama"):
         metadata = deployment["metadata"]
         move = json.loads(metadata["annotations"]["tonnage.dev/moved"])
-        found[metadata["name"]] = (move["reason"], move["from"])
-    return found
+        by_name[metadata["name"]] = (move["reason"], move["from"])
+    return by_name

@@ -21,26 +21,24 @@ NOT_USABLE = {
 
 @pytest.fixture
 def awkward(fleet: UseFleet, installed: Admin) -> None:
-    """The fleet of odd nodes, as far as it is told."""
+    """The fleet of odd nodes, once the operator has reported it."""
     fleet("awkward")
     installed.until(
-        "the unusable nodes to be told, and none that is usable",
+        "exactly the unusable nodes to be reported",
         lambda: unusable(installed).keys() == NOT_USABLE.keys(),
         timeout=60,
         describe=lambda: str(unusable(installed)),
     )
 
 
-def test_a_node_that_is_no_capacity_says_what_it_is_instead(
-    awkward: None, installed: Admin
-) -> None:
+def test_an_unusable_node_reports_what_it_is(awkward: None, installed: Admin) -> None:
     def as_they_are() -> bool:
-        told = unusable(installed)
-        return all(words in told.get(name, "") for name, words in NOT_USABLE.items())
+        reasons = unusable(installed)
+        return all(words in reasons.get(name, "") for name, words in NOT_USABLE.items())
 
     # A node that has just come has not said yet that it is ready.
     installed.until(
-        "each node to be told as what it is",
+        "each node to be reported with its reason",
         as_they_are,
         describe=lambda: str(unusable(installed)),
     )
@@ -53,7 +51,7 @@ def test_a_node_that_is_no_capacity_says_what_it_is_instead(
         ("h100-sxm-80gb", {"mig-mixed-0": "nvidia.com/mig-3g.40gb"}),
     ],
 )
-def test_a_small_model_runs_on_a_part_of_a_gpu_and_asks_for_that_part(
+def test_a_small_model_runs_on_a_gpu_partition_and_requests_its_resource(
     awkward: None, user: User, accelerator: str, devices: dict[str, str]
 ) -> None:
     allowed = {"accelerators": [accelerator]}
@@ -70,7 +68,7 @@ def test_a_small_model_runs_on_a_part_of_a_gpu_and_asks_for_that_part(
     }
 
 
-def test_a_large_model_is_never_split_over_parts_of_gpus(awkward: None, user: User) -> None:
+def test_a_large_model_never_runs_on_several_partitions(awkward: None, user: User) -> None:
     user.apply(inference("large", placement={"accelerators": ["mi300x"]}))
     status = user.wait_ready("large")
     assert status["placements"][0]["memory"]["deviceGiB"] == pytest.approx(192, abs=0.5)
@@ -83,11 +81,11 @@ def test_a_large_model_is_never_split_over_parts_of_gpus(awkward: None, user: Us
 def _pool_of(admin: Admin, devices: int) -> str:
     """The first pool with so many devices."""
     return next(
-        name for name, found in sorted(discovered(admin).items()) if counts(found)[0] == devices
+        name for name, status in sorted(discovered(admin).items()) if counts(status)[0] == devices
     )
 
 
-def test_nodes_without_labels_are_used_once_a_pool_says_what_they_carry(
+def test_nodes_without_labels_are_used_once_a_pool_declares_their_accelerator(
     awkward: None, declare: Declare, user: User
 ) -> None:
     only = {"accelerators": ["h200-sxm-141gb"]}

@@ -1,4 +1,4 @@
-"""A journey on a full fleet: who is next when room appears."""
+"""The order in which waiting objects get GPUs that become free."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FOUR_OF_EIGHT = "llama-3.1-405b-fp8"
 
 
 def apply_in_a_second_of_its_own(user: User, manifest: Json) -> None:
-    """Apply, and wait until the next object will be younger: ages are told in whole seconds."""
+    """Apply, and wait until the next object will be younger: ages are recorded in whole seconds."""
     stored = user.apply(manifest)["metadata"]["creationTimestamp"]
     user.admin.until(
         "the next second", lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > stored, timeout=5
     )
 
 
-def test_when_room_appears_priority_beats_age_and_age_decides_among_equals(
+def test_freed_gpus_go_to_the_highest_priority_and_then_to_the_oldest_object(
     fleet: UseFleet, user: User
 ) -> None:
     fleet({"groups": [{"name": "mi300x", "accelerator": "mi300x"}]})
@@ -44,16 +44,16 @@ def test_when_room_appears_priority_beats_age_and_age_decides_among_equals(
     for name in ("b-older", "a-younger", "z-urgent"):
         user.wait(name, has("Placed", "False", "InsufficientGPUs"))
 
-    make_room(user, "first")
+    free_capacity(user, "first")
     user.wait_ready("z-urgent")
     assert waits(user, "b-older")
     assert waits(user, "a-younger")
-    make_room(user, "second")
+    free_capacity(user, "second")
     user.wait_ready("b-older")
     assert waits(user, "a-younger")
 
 
-def make_room(user: User, name: str) -> None:
+def free_capacity(user: User, name: str) -> None:
     user.admin.delete("infd", name, timeout=None)
     user.forget(name)
 

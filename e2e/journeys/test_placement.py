@@ -16,11 +16,11 @@ from e2e.nodes.fleet import apply_fleet
 
 
 def deployment(user: User, name: str) -> Json:
-    (found,) = user.children("deployments", name)
-    return found
+    (child,) = user.children("deployments", name)
+    return child
 
 
-def test_a_70b_model_runs_whole_on_one_mi300x_and_status_says_why_not_on_h100(
+def test_a_70b_model_runs_on_one_mi300x_and_status_has_the_reason_against_h100(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("mixed")
@@ -29,10 +29,10 @@ def test_a_70b_model_runs_whole_on_one_mi300x_and_status_says_why_not_on_h100(
     (placement,) = status["placements"]
     assert placement["accelerator"] == "mi300x"
     assert placement["tensorParallelSize"] == 1
-    found = deployment(user, "llama-70b")
-    assert "rocm" in container(found)["image"]
-    assert container(found)["resources"]["limits"]["amd.com/gpu"] == "1"
-    assert argument(found, "--tensor-parallel-size") == "1"
+    child = deployment(user, "llama-70b")
+    assert "rocm" in container(child)["image"]
+    assert container(child)["resources"]["limits"]["amd.com/gpu"] == "1"
+    assert argument(child, "--tensor-parallel-size") == "1"
     h100 = candidate(status, "h100-sxm-80gb")
     assert h100["verdict"] == "Feasible"
     assert h100["tensorParallelSize"] == 4
@@ -70,8 +70,8 @@ def not_ready(admin: Admin, names: list[str]) -> None:
             "nodes",
             name,
             lambda node: any(
-                found["type"] == "Ready" and found["status"] != "True"
-                for found in node["status"]["conditions"]
+                condition["type"] == "Ready" and condition["status"] != "True"
+                for condition in node["status"]["conditions"]
             ),
             timeout=60,
         )
@@ -84,15 +84,15 @@ def test_without_amd_nodes_a_70b_model_runs_on_four_h100(
     fleet("mixed")
     # Two H200 would cost less than four H100; here the choice is between AMD and H100.
     allowed = {"accelerators": ["mi300x", "mi355x", "h100-sxm-80gb"]}
-    nodes = [found["metadata"] for found in user.admin.items("nodes")]
+    nodes = [node["metadata"] for node in user.admin.items("nodes")]
     loss(user.admin, [node["name"] for node in nodes if "amd.com/gpu.device-id" in node["labels"]])
     user.apply(inference("llama-70b", placement=allowed))
     status = user.wait_ready("llama-70b")
     (placement,) = status["placements"]
     assert (placement["accelerator"], placement["tensorParallelSize"]) == ("h100-sxm-80gb", 4)
-    found = deployment(user, "llama-70b")
-    assert container(found)["resources"]["limits"]["nvidia.com/gpu"] == "4"
-    assert "rocm" not in container(found)["image"]
+    child = deployment(user, "llama-70b")
+    assert container(child)["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert "rocm" not in container(child)["image"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_policy_decides_between_money_and_gpus(fleet: UseFleet, user: User) 
         assert placement["reason"] == policy
 
 
-def test_deepseek_v3_never_lands_on_eight_h100(fleet: UseFleet, user: User) -> None:
+def test_deepseek_v3_never_runs_on_eight_h100(fleet: UseFleet, user: User) -> None:
     fleet("mixed")
     user.apply(inference("deepseek", "deepseek-v3", max_model_len=16384))
     status = user.wait_ready("deepseek")
@@ -129,7 +129,9 @@ def test_deepseek_v3_never_lands_on_eight_h100(fleet: UseFleet, user: User) -> N
     assert (h100["verdict"], h100["reason"]) == ("Rejected", "WeightsDoNotFit")
 
 
-def test_a_model_that_fits_nowhere_says_what_each_pool_lacks(fleet: UseFleet, user: User) -> None:
+def test_a_model_that_fits_nowhere_reports_the_shortage_of_each_pool(
+    fleet: UseFleet, user: User
+) -> None:
     fleet("nvidia-only")
     spec = {"accelerators": ["h100-sxm-80gb", "l40s"]}
     user.apply(inference("deepseek", "deepseek-v3", max_model_len=16384, placement=spec))
@@ -142,7 +144,7 @@ def test_a_model_that_fits_nowhere_says_what_each_pool_lacks(fleet: UseFleet, us
     assert user.children("deployments", "deepseek") == []
 
 
-def test_without_free_gpus_it_waits_and_runs_within_ten_seconds_of_nodes_joining(
+def test_a_pending_object_runs_within_ten_seconds_of_a_node_joining(
     control_plane: Stack, fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")

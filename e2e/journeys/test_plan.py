@@ -107,14 +107,14 @@ def await_all(user: User) -> None:
 
 def decided(status: Json) -> Json:
     """What was decided, without the progress that pods have made since."""
-    conditions = {found["type"]: found for found in status["conditions"]}
+    conditions = {condition["type"]: condition for condition in status["conditions"]}
     return {
         "model": status.get("model"),
         "desiredReplicas": status["desiredReplicas"],
         "candidates": status["candidates"],
         "placements": [
-            {key: value for key, value in found.items() if key != "readyReplicas"}
-            for found in status.get("placements", [])
+            {key: value for key, value in placement.items() if key != "readyReplicas"}
+            for placement in status.get("placements", [])
         ],
         **{
             kind: [conditions[kind][key] for key in ("status", "reason", "message")]
@@ -151,7 +151,7 @@ def assert_children(user: User, item: Json) -> None:
         assert lacks(named | live, manifest, manifest["kind"]) == []
 
 
-def test_the_plan_of_new_objects_is_what_the_operator_then_writes(
+def test_the_plan_of_new_objects_equals_what_the_operator_writes(
     fleet: UseFleet, declare: Declare, user: User, operator: OperatorProcess, desk: Desk
 ) -> None:
     fleet("mixed")
@@ -176,7 +176,7 @@ def test_the_plan_of_new_objects_is_what_the_operator_then_writes(
     assert pools == {"llama-70b": ["team"], "llama-8b": ["team"]}, "the declared price decided"
 
 
-def test_the_plan_of_running_objects_is_the_status_that_they_have(
+def test_the_plan_of_running_objects_equals_their_status(
     fleet: UseFleet, declare: Declare, user: User, operator: OperatorProcess, desk: Desk
 ) -> None:
     fleet("mixed")
@@ -195,7 +195,7 @@ def test_the_plan_of_running_objects_is_the_status_that_they_have(
         "three dumps": desk.plan(*objects, *parts),
         "one dump": desk.plan(*objects, "--nodes", desk.dump(WHOLE_DUMP, "whole")),
         "the cluster": desk.plan(*objects),
-        "git beside one dump": desk.plan(
+        "git and one dump": desk.plan(
             *("-f", desk.write("git.yaml", manifests())), "--nodes", str(desk.folder / "whole.yaml")
         ),
     }
@@ -207,9 +207,7 @@ def test_the_plan_of_running_objects_is_the_status_that_they_have(
     assert (nothing.returncode, nothing.stdout) == (3, ""), "deepseek still fits nowhere"
 
 
-def test_a_diff_shows_what_a_change_would_change_and_nothing_else(
-    fleet: UseFleet, user: User, desk: Desk
-) -> None:
+def test_a_diff_shows_exactly_the_changed_fields(fleet: UseFleet, user: User, desk: Desk) -> None:
     fleet("tiny")
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
@@ -230,7 +228,7 @@ def test_a_diff_shows_what_a_change_would_change_and_nothing_else(
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
 
 
-def test_kubectl_runs_it_as_a_plugin(
+def test_it_runs_as_a_kubectl_plugin(
     fleet: UseFleet,
     user: User,
     desk: Desk,
@@ -251,8 +249,8 @@ def test_kubectl_runs_it_as_a_plugin(
     assert kubectl("explain", "--help").startswith("usage: kubectl tonnage explain")
     assert "mi300x-0" in kubectl("pools")
     (pod,) = user.children("pods", "llama")
-    told = kubectl("explain", f"pod/{pod['metadata']['name']}", "-n", user.namespace)
+    output = kubectl("explain", f"pod/{pod['metadata']['name']}", "-n", user.namespace)
     for section in ("Model", "Fleet", "Pools judged", "Runs", "Measured by vLLM", "Next"):
-        assert f"\n{section}\n" in told
-    assert "Ready=True" in told
-    assert "nothing is left to do" in told
+        assert f"\n{section}\n" in output
+    assert "Ready=True" in output
+    assert "nothing is left to do" in output

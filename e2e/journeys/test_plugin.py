@@ -12,7 +12,7 @@ from e2e.journeys.user import User, condition
 from e2e.models import inference
 
 
-def test_it_shows_the_fleet_that_the_operator_shows(
+def test_it_shows_the_same_fleet_as_the_operator(
     fleet: UseFleet, user: User, plugin: Plugin
 ) -> None:
     fleet("mixed")
@@ -22,17 +22,17 @@ def test_it_shows_the_fleet_that_the_operator_shows(
         user.admin, "amd-mi300x", lambda pool: counts(pool) == (32, 32, 31, 8), why="one GPU taken"
     )
     items = json.loads(plugin.run("pools", "-o", "json"))["items"]
-    told = {item["name"]: item for item in items}
+    pools = {item["name"]: item for item in items}
     names = {pool["metadata"]["name"] for pool in user.admin.items("apool")}
-    assert set(told) == names
+    assert set(pools) == names
     for name in names:
-        assert counts(told[name]) == counts(shown(user.admin, name))
+        assert counts(pools[name]) == counts(shown(user.admin, name))
     table = plugin.run("pools")
     assert "amd-mi300x" in table
     assert "h100-0" in table
 
 
-def test_it_tells_the_road_of_one_object(fleet: UseFleet, user: User, plugin: Plugin) -> None:
+def test_it_explains_one_object(fleet: UseFleet, user: User, plugin: Plugin) -> None:
     fleet("mixed")
     user.apply(inference("llama"))
     status = user.wait_ready("llama")
@@ -41,12 +41,14 @@ def test_it_tells_the_road_of_one_object(fleet: UseFleet, user: User, plugin: Pl
         assert words in story
     (pod,) = user.pods("llama")
     assert "amd-mi300x" in plugin.run("explain", f"pod/{pod}")
-    told = json.loads(plugin.run("explain", "llama", "-o", "json"))
-    assert told["status"]["candidates"] == status["candidates"]
-    plugin.run("explain", "nobody", exit_code=2)
+    explained = json.loads(plugin.run("explain", "llama", "-o", "json"))
+    assert explained["status"]["candidates"] == status["candidates"]
+    plugin.run("explain", "missing", exit_code=2)
 
 
-def test_it_plans_what_then_comes_about(fleet: UseFleet, user: User, plugin: Plugin) -> None:
+def test_its_plan_equals_what_the_operator_does(
+    fleet: UseFleet, user: User, plugin: Plugin
+) -> None:
     fleet("tiny")
     manifest = inference("llama", "llama-3.1-8b")
     (planned,) = plan(plugin, manifest)

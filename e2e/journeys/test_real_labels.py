@@ -14,10 +14,10 @@ from tests.support.node_fixtures import NodeFixture, node_fixtures
 UNKNOWN = "unknown"
 
 
-def test_every_machine_is_counted_for_its_own_accelerator_or_for_none(
+def test_every_node_counts_for_its_own_accelerator_or_for_none(
     control_plane: Stack, operator: OperatorProcess, installed: Admin
 ) -> None:
-    # What makes a node unfit beside its labels is another journey's.
+    # Other causes that make a node unusable are tested elsewhere.
     fixtures = [one for one in node_fixtures() if "node" not in one.expect]
     nodes = [as_played(one.body, f"{_as_name(one.file)}-{one.name}") for one in fixtures]
     apply_nodes(control_plane.access, nodes, prune=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.doubles.watch_recorder import Witness, version_of
+from e2e.doubles.watch_recorder import WatchRecorder, version_of
 from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
@@ -42,13 +42,13 @@ def ready_replicas(body: Json) -> int:
     return int(body.get("status", {}).get("readyReplicas", 0))
 
 
-def test_a_new_image_on_a_full_pool_leaves_no_moment_without_a_ready_replica(
+def test_a_rollout_on_a_full_pool_always_leaves_a_ready_replica(
     fleet: UseFleet, user: User
 ) -> None:
     fleet(FULL)
     user.apply(model(GOOD))
     user.wait_ready("llama")
-    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
+    with WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
         user.apply(model(BETTER))
         user.wait_ready("llama", timeout=90)
     assert images(user) == {BETTER}
@@ -56,30 +56,30 @@ def test_a_new_image_on_a_full_pool_leaves_no_moment_without_a_ready_replica(
     assert min(map(ready_replicas, seen.versions)) == 1
 
 
-def test_a_bad_image_goes_back_by_itself_is_not_tried_again_and_a_mended_one_rolls_forward(
+def test_a_bad_image_is_rolled_back_once_and_a_fixed_one_rolls_out(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet(FULL)
     user.apply(model(GOOD, rollout=SOON))
     user.wait_ready("llama")
-    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
+    with WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
         user.apply(model(BAD, rollout=SOON, behaviour="image-pull-failure"))
         status = user.wait("llama", has("Stalled", "True", "RolledBack"), timeout=90)
     assert min(map(ready_replicas, seen.versions)) == 1
-    told = condition(status, "Degraded")
-    assert told["status"] == "True"
-    assert "failed to resolve reference" in told["message"]
-    assert BAD in told["message"]
+    degraded = condition(status, "Degraded")
+    assert degraded["status"] == "True"
+    assert "failed to resolve reference" in degraded["message"]
+    assert BAD in degraded["message"]
     assert condition(status, "Available")["status"] == "True"
     assert status["placements"][0]["image"] == GOOD
     assert images(user) == {GOOD}
     user.await_quiet()
-    with Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as later:
+    with WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as later:
         operator.close()
         operator.start()
         user.apply(model(BAD, replicas=1, rollout=SOON, behaviour="image-pull-failure"))
         user.admin.wait_for(
-            "deployments", "llama-mi300x", lambda found: found["spec"]["replicas"] == 1
+            "deployments", "llama-mi300x", lambda deployment: deployment["spec"]["replicas"] == 1
         )
         user.await_quiet()
     assert {container(version)["image"] for version in later.versions} == {GOOD}
@@ -91,15 +91,15 @@ def test_a_bad_image_goes_back_by_itself_is_not_tried_again_and_a_mended_one_rol
     assert "failedPlans" not in status
 
 
-def test_replicas_cross_to_another_vendor_one_by_one_and_as_many_serve_as_before(
+def test_replicas_migrate_to_another_vendor_one_by_one_without_losing_capacity(
     fleet: UseFleet, user: User
 ) -> None:
     fleet(TWO_POOLS)
     user.apply(model(GOOD, placement={"accelerators": ["mi300x"]}))
     user.wait_ready("llama")
     with (
-        Witness(user.admin, "deployments", "llama-mi300x", user.namespace) as old,
-        Witness(user.admin, "deployments", "llama-h100-sxm-80gb", user.namespace) as new,
+        WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as old,
+        WatchRecorder(user.admin, "deployments", "llama-h100-sxm-80gb", user.namespace) as new,
     ):
         user.apply(model(GOOD, placement={"accelerators": ["h100-sxm-80gb"]}))
         user.wait_ready("llama", timeout=90)
@@ -110,7 +110,9 @@ def test_replicas_cross_to_another_vendor_one_by_one_and_as_many_serve_as_before
         assert sum(serving.values()) >= 2, f"fewer serve than before: {serving}"
 
 
-def test_a_pause_holds_a_rollout_and_its_end_lets_it_go_on(fleet: UseFleet, user: User) -> None:
+def test_a_paused_rollout_stops_and_continues_when_it_is_resumed(
+    fleet: UseFleet, user: User
+) -> None:
     fleet(FULL)
     user.apply(model(GOOD))
     user.wait_ready("llama")
@@ -120,9 +122,9 @@ def test_a_pause_holds_a_rollout_and_its_end_lets_it_go_on(fleet: UseFleet, user
     assert condition(status, "Ready")["reason"] == "RolloutPaused"
     user.await_quiet()
     assert user.pods("llama") == before
-    found = user.admin.get("deployments", "llama-mi300x")
-    assert found is not None
-    assert found["spec"]["paused"] is True
+    deployment = user.admin.get("deployments", "llama-mi300x")
+    assert deployment is not None
+    assert deployment["spec"]["paused"] is True
     user.apply(model(BETTER))
     user.wait_ready("llama", timeout=90)
     assert images(user) == {BETTER}

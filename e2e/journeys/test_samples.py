@@ -35,7 +35,7 @@ def gated_llama(user: User, hub: HubServer) -> None:
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_a_sample_is_placed_or_says_why_not(
+def test_a_sample_is_placed_or_reports_why_not(
     path: Path, fleet: UseFleet, user: User, gated_llama: None
 ) -> None:
     fleet("mixed")
@@ -49,16 +49,16 @@ def test_a_sample_is_placed_or_says_why_not(
         user.wait_ready(name)
 
 
-def test_the_sample_of_a_pool_takes_the_nodes_that_it_names(
+def test_the_sample_pool_owns_the_nodes_that_it_selects(
     fleet: UseFleet, user: User, declare: Declare
 ) -> None:
     group = {"name": "reserved", "accelerator": "mi300x", "count": 1, "gpusPerNode": 8}
     fleet({"groups": [{**group, "labels": {"example.com/nodepool": "mi300x-reserved"}}]})
     (path,) = set(SAMPLES) - set(MODELS)
     declared = declare(yaml.safe_load(path.read_text("utf-8")))
-    found = user.admin.wait_for(
+    pool = user.admin.wait_for(
         "apool",
         declared["metadata"]["name"],
         lambda pool: (pool.get("status") or {}).get("gpus", {}).get("free") == 8,
     )
-    assert found["status"]["accelerator"] == "mi300x"
+    assert pool["status"]["accelerator"] == "mi300x"

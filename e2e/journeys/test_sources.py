@@ -21,7 +21,7 @@ def from_hub(repo: str, **more: object) -> Json:
     return {"model": {"source": {"huggingFace": {"repo": repo, **more}}}, "workload": TINY}
 
 
-def test_a_model_of_the_hub_runs_and_status_names_its_commit(
+def test_a_model_from_the_hub_runs_and_status_has_its_commit(
     fleet: UseFleet, user: User, hub: HubServer
 ) -> None:
     fleet("tiny")
@@ -34,7 +34,7 @@ def test_a_model_of_the_hub_runs_and_status_names_its_commit(
     assert container(deployment)["args"][0] == "acme/tiny"
 
 
-def test_a_gated_model_needs_a_token_and_nobody_sees_it(
+def test_a_gated_model_needs_a_token_which_is_never_exposed(
     fleet: UseFleet, user: User, hub: HubServer, operator: OperatorProcess
 ) -> None:
     fleet("tiny")
@@ -47,14 +47,16 @@ def test_a_gated_model_needs_a_token_and_nobody_sees_it(
     user.apply(inference("gated", **from_hub("acme/gated", tokenSecretRef={"name": "hf"})))
     user.wait_ready("gated")
     (deployment,) = user.children("deployments", "gated")
-    (variable,) = (found for found in container(deployment)["env"] if found["name"] == "HF_TOKEN")
+    (variable,) = (
+        variable for variable in container(deployment)["env"] if variable["name"] == "HF_TOKEN"
+    )
     assert variable["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "token"}
     seen = json.dumps([user.get("gated"), deployment, user.admin.items("events")])
     assert TOKEN not in seen
     assert TOKEN not in operator.log.read_text("utf-8")
 
 
-def test_a_model_that_nobody_has_is_told_apart_from_one_behind_a_gate(
+def test_a_missing_model_and_a_gated_model_have_different_errors(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
@@ -64,7 +66,7 @@ def test_a_model_that_nobody_has_is_told_apart_from_one_behind_a_gate(
     assert "acme/no-such-model" in condition(status, "Accepted")["message"]
 
 
-def test_a_config_map_may_come_after_the_object_that_names_it(fleet: UseFleet, user: User) -> None:
+def test_a_config_map_may_be_created_after_the_object(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     source = {"configMap": {"name": "facts", "loadFrom": "acme/tiny"}}
     user.apply(inference("later", model={"source": source}, workload=TINY))
@@ -103,7 +105,7 @@ def bound_claim(user: User, name: str) -> list[Json]:
     ]
 
 
-def test_weights_on_a_volume_are_mounted_and_a_job_is_printed_that_gathers_their_facts(
+def test_weights_on_a_volume_are_mounted_and_inspect_prints_a_job_for_their_facts(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
@@ -127,6 +129,6 @@ def test_weights_on_a_volume_are_mounted_and_a_job_is_printed_that_gathers_their
     user.wait_ready("volume")
     (deployment,) = user.children("deployments", "volume")
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
-    claims = [found.get("persistentVolumeClaim", {}).get("claimName") for found in volumes]
+    claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in volumes]
     assert "models" in claims
     assert container(deployment)["args"][0].endswith("/llama")

@@ -41,7 +41,7 @@ _NOT_HERE: Final = (
     ("template", "spec", "serviceAccountName"),
     ("template", "spec", "volumes"),
     ("template", "spec", "volumeMounts"),
-    # Nobody is here to approve, and nobody measures a load.
+    # No user approves plans here, and no load is measured.
     ("approval",),
     ("approvedPlan",),
     ("scaling", "targets"),
@@ -55,10 +55,10 @@ _NOT_HERE: Final = (
 _JSON_PATCH: Final = "application/json-patch+json"
 _OF_OTHERS: Final = frozenset({"candidates", "conditions", "lastReadyPlan"})
 _FEW: Final = {("replicas",): 3, ("scaling", "minReplicas"): 3, ("scaling", "maxReplicas"): 3}
-"""So that all objects find room."""
+"""So that all objects can be placed."""
 
 
-def test_a_hundred_changes_come_to_what_they_come_to_in_memory(fleet: UseFleet, user: User) -> None:
+def test_a_hundred_changes_end_as_in_the_simulated_cluster(fleet: UseFleet, user: User) -> None:
     fleet({"groups": ROOMY})
     user.admin.apply({**FACTS, "metadata": {"name": "facts", "namespace": user.namespace}})
     walks = fixed_walks(OBJECTS, STEPS, _schema())
@@ -122,8 +122,8 @@ class Tried:
 
     def differences(self, state: Json) -> Iterable[str]:
         """What is not as it is in memory, path by path."""
-        found = self._view(state, self.name)
-        return (f"{self.name}{told}" for told in _lacking(self._wanted, found))
+        actual = self._view(state, self.name)
+        return (f"{self.name}{difference}" for difference in _lacking(self._wanted, actual))
 
     def check_restarts(self) -> None:
         """Pods of a template that has not changed run on."""
@@ -133,8 +133,8 @@ class Tried:
             assert kept == min(len(self._pods), len(pods)), f"{self.name}: {self._pods} -> {pods}"
 
     def _read_templates(self) -> list[Json]:
-        found = self._user.children("deployments", self.name)
-        return [body["spec"]["template"] for body in found]
+        deployments = self._user.children("deployments", self.name)
+        return [body["spec"]["template"] for body in deployments]
 
 
 def _schema() -> Schema:
@@ -154,24 +154,24 @@ async def _run_alone(name: str, spec: Spec) -> Cluster:
 
 
 def _differences(user: User, objects: Iterable[Tried]) -> list[str]:
-    found = {
+    by_kind = {
         INFERENCE_DEPLOYMENTS: user.admin.items("infd"),
         DEPLOYMENTS: user.admin.items("deployments"),
         SERVICES: user.admin.items("services"),
     }
     unseen = [
         f"{body['metadata']['name']}: the status is not of this spec"
-        for body in found[INFERENCE_DEPLOYMENTS]
+        for body in by_kind[INFERENCE_DEPLOYMENTS]
         if body.get("status", {}).get("observedGeneration") != body["metadata"]["generation"]
     ]
-    state = end_state_of(found)
-    return unseen or [told for tried in objects for told in tried.differences(state)]
+    state = end_state_of(by_kind)
+    return unseen or [difference for tried in objects for difference in tried.differences(state)]
 
 
 def _conditions(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:
     """Status and reason by type."""
-    found = state[f"InferenceDeployment/{name}"].get("status", {}).get("conditions", [])
-    return {one["type"]: (one["status"], one["reason"]) for one in found}
+    conditions = state[f"InferenceDeployment/{name}"].get("status", {}).get("conditions", [])
+    return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
 
 def _is_placed(state: Mapping[str, Any], name: str) -> bool:
@@ -179,16 +179,16 @@ def _is_placed(state: Mapping[str, Any], name: str) -> bool:
 
 
 def _judgement(state: Mapping[str, Any], name: str) -> Json:
-    """What is told of a spec that changes nothing of what runs."""
+    """The conditions of a spec that does not change the children."""
     conditions = _conditions(state, name)
     return {kind: conditions.get(kind) for kind in ("Accepted", "Placed")}
 
 
 def _children_and_status(state: Mapping[str, Any], name: str) -> Json:
-    """What runs and what is told of it, but for what the rest of the cluster or the changes before
-    have a say in: the other pools' room, what served last, the strategy of the last change."""
+    """Children and status, without what depends on the rest of the cluster or on earlier
+    changes: the capacity of other pools, what served last, the strategy of the last change."""
     status = state[f"InferenceDeployment/{name}"].get("status", {})
-    told = {key: value for key, value in status.items() if key not in _OF_OTHERS}
+    kept = {key: value for key, value in status.items() if key not in _OF_OTHERS}
     owned = {
         key: {"spec": body["spec"], "labels": body["metadata"]["labels"]}
         for key, body in state.items()
@@ -201,19 +201,19 @@ def _children_and_status(state: Mapping[str, Any], name: str) -> Json:
         "conditions": _conditions(state, name),
         "children": sorted(owned),
         **owned,
-        "status": told,
+        "status": kept,
     }
 
 
-def _lacking(wanted: Any, found: Any, path: str = "") -> Iterable[str]:
+def _lacking(wanted: Any, actual: Any, path: str = "") -> Iterable[str]:
     """Paths of what is wanted and not found so. What else is found may be: defaults of the API
     server, and variables that the settings of this operator give to all pods."""
-    wanted, found = _by_name(wanted), _by_name(found)
-    if isinstance(wanted, dict) and isinstance(found, dict):
+    wanted, actual = _by_name(wanted), _by_name(actual)
+    if isinstance(wanted, dict) and isinstance(actual, dict):
         for key, value in wanted.items():
-            yield from _lacking(value, found.get(key), f"{path}.{key}")
-    elif wanted != found:
-        yield f"{path}: {wanted!r} in memory, {found!r} here"
+            yield from _lacking(value, actual.get(key), f"{path}.{key}")
+    elif wanted != actual:
+        yield f"{path}: {wanted!r} in memory, {actual!r} here"
 
 
 def _by_name(value: Any) -> Any:

@@ -33,7 +33,9 @@ def spread(replicas: int) -> Json:
 
 
 def by_pool(status: Json) -> dict[str, int]:
-    return {found["pool"]: found["replicas"] for found in status.get("placements") or []}
+    return {
+        placement["pool"]: placement["replicas"] for placement in status.get("placements") or []
+    }
 
 
 def on(status: Json) -> dict[str, int]:
@@ -54,16 +56,18 @@ def endpoints(user: User, service: str) -> set[str]:
     selector = f"kubernetes.io/service-name={service}"
     slices = user.admin.items("endpointslices", selector=selector)
     return {
-        endpoint["targetRef"]["name"] for found in slices for endpoint in found["endpoints"] or []
+        endpoint["targetRef"]["name"]
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice["endpoints"] or []
     }
 
 
-def test_two_vendors_serve_one_object_and_the_dearer_one_is_given_back_first(
+def test_one_object_runs_on_two_vendors_and_releases_the_more_expensive_first(
     control_plane: Stack, two_vendors: None, user: User
 ) -> None:
     user.apply(spread(4))
     status = await_split(user, {MI300X_POOL: 2, H100_POOL: 2}, "both pools to carry it")
-    assert [found["weight"] for found in status["placements"]] == [50, 50]
+    assert [placement["weight"] for placement in status["placements"]] == [50, 50]
     everything = user.pods("llama")
     user.admin.until("one Service over all", lambda: endpoints(user, "llama") == everything)
     amd = pods_of(user, "mi300x")
@@ -80,11 +84,11 @@ def test_two_vendors_serve_one_object_and_the_dearer_one_is_given_back_first(
     user.apply(spread(2))
     await_split(user, {MI300X_POOL: 2}, "H100 to be given back")
     assert user.pods("llama") == amd
-    services = {found["metadata"]["name"] for found in user.children("services", "llama")}
+    services = {service["metadata"]["name"] for service in user.children("services", "llama")}
     assert services == {"llama"}
 
 
-def test_a_lost_share_is_told_and_goes_elsewhere_as_soon_as_there_is_room(
+def test_a_lost_placement_is_reported_and_replaced_once_gpus_are_free(
     control_plane: Stack, two_vendors: None, user: User
 ) -> None:
     user.apply(spread(4))
@@ -95,7 +99,7 @@ def test_a_lost_share_is_told_and_goes_elsewhere_as_soon_as_there_is_room(
     for name in pods_of(user, "h100"):
         user.admin.kubectl("delete", "pod", name, *force, "-n", user.namespace)
     status = user.wait(
-        "llama", has("Placed", "False", "InsufficientGPUs"), why="the loss to be told"
+        "llama", has("Placed", "False", "InsufficientGPUs"), why="the loss to be reported"
     )
     assert "capacity for 2 of 4 replicas" in str(status["conditions"])
     assert has("Available")(status)

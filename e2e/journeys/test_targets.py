@@ -17,7 +17,7 @@ def workload(**more: object) -> Json:
     return {"workload": {"maxModelLen": 8192, "concurrency": 4, **more}}
 
 
-def test_a_latency_target_rules_out_the_cheap_pool_that_is_too_slow(
+def test_a_latency_target_rejects_a_cheap_slow_pool(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     groups = [
@@ -38,7 +38,7 @@ def test_a_latency_target_rules_out_the_cheap_pool_that_is_too_slow(
     assert float(estimated) > float(target) == 20
 
 
-def test_a_target_that_no_pool_keeps_to_is_told_with_each_pool_s_estimate(
+def test_a_target_that_no_pool_meets_is_reported_with_each_pools_estimate(
     fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
@@ -51,7 +51,7 @@ def test_a_target_that_no_pool_keeps_to_is_told_with_each_pool_s_estimate(
     assert user.children("deployments", "llama") == []
 
 
-def test_a_bound_on_cost_rules_out_pools_with_both_amounts(
+def test_a_cost_limit_rejects_pools_with_both_amounts(
     fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     fleet("tiny")

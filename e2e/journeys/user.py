@@ -36,9 +36,9 @@ class User:
 
     def get(self, name: str) -> Json:
         """The object as it is now."""
-        found = self.admin.get("infd", name)
-        assert found is not None, f"InferenceDeployment {name} is gone"
-        return found
+        model = self.admin.get("infd", name)
+        assert model is not None, f"InferenceDeployment {name} is gone"
+        return model
 
     def status(self, name: str) -> Json:
         """Its status, empty before the first report."""
@@ -48,13 +48,13 @@ class User:
     def wait(self, name: str, predicate: Predicate, *, timeout: float = 30, why: str = "") -> Json:
         """Wait until the status is of the current spec and satisfies `predicate`; return it."""
 
-        def holds(found: Json) -> bool:
-            status = found.get("status") or {}
-            current = status.get("observedGeneration") == found["metadata"]["generation"]
+        def holds(model: Json) -> bool:
+            status = model.get("status") or {}
+            current = status.get("observedGeneration") == model["metadata"]["generation"]
             return bool(current and predicate(status))
 
-        found = self.admin.wait_for("infd", name, holds, timeout=timeout, why=why)
-        status: Json = found["status"]
+        model = self.admin.wait_for("infd", name, holds, timeout=timeout, why=why)
+        status: Json = model["status"]
         return status
 
     def wait_ready(self, name: str, *, timeout: float = 30) -> Json:
@@ -67,8 +67,8 @@ class User:
 
     def pods(self, name: str) -> set[str]:
         """The pods that are to stay; one that is on its way out may still be listed."""
-        found = [pod["metadata"] for pod in self.children("pods", name)]
-        return {metadata["name"] for metadata in found if "deletionTimestamp" not in metadata}
+        listed = [pod["metadata"] for pod in self.children("pods", name)]
+        return {metadata["name"] for metadata in listed if "deletionTimestamp" not in metadata}
 
     def operator_writes(self, since: int) -> list[str]:
         """What the operator wrote since a mark of the audit log, but for its Lease."""
@@ -93,16 +93,16 @@ class User:
     def assert_untouched(self) -> None:
         """Spec, labels, annotations and finalizers are byte for byte what the user applied."""
         for name, before in self._applied.items():
-            found = self.admin.get("infd", name)
-            if found is not None:
-                assert _users_part(found) == before, f"the operator changed {name}"
+            model = self.admin.get("infd", name)
+            if model is not None:
+                assert _users_part(model) == before, f"the operator changed {name}"
 
 
 def has(kind: str, status: str = "True", reason: str | None = None) -> Predicate:
     """A predicate on a status: its condition has this status and, where given, this reason."""
 
-    def holds(found: Json) -> bool:
-        actual = condition(found, kind)
+    def holds(object_status: Json) -> bool:
+        actual = condition(object_status, kind)
         return actual.get("status") == status and reason in (None, actual.get("reason"))
 
     return holds
@@ -111,51 +111,51 @@ def has(kind: str, status: str = "True", reason: str | None = None) -> Predicate
 def condition(status: Json, kind: str) -> Json:
     """A condition of a status, empty where there is none."""
     conditions = status.get("conditions") or []
-    return next((found for found in conditions if found["type"] == kind), {})
+    return next((entry for entry in conditions if entry["type"] == kind), {})
 
 
 def candidate(status: Json, accelerator: str) -> Json:
     """What status says of the pool with this accelerator."""
-    found = [entry for entry in status["candidates"] if entry.get("accelerator") == accelerator]
-    assert len(found) == 1, f"{accelerator}: {len(found)} candidates in {status['candidates']}"
-    return dict(found[0])
+    matches = [entry for entry in status["candidates"] if entry.get("accelerator") == accelerator]
+    assert len(matches) == 1, f"{accelerator}: {len(matches)} candidates in {status['candidates']}"
+    return dict(matches[0])
 
 
 def verdict(status: Json, pool: str) -> Json:
     """What status says of the pool of this name."""
-    (found,) = (entry for entry in status["candidates"] if entry["pool"] == pool)
-    return dict(found)
+    (match,) = (entry for entry in status["candidates"] if entry["pool"] == pool)
+    return dict(match)
 
 
 def runs_on(pool: str) -> Predicate:
     """A predicate on a status: Ready, with all replicas on this pool and on no other."""
 
-    def holds(found: Json) -> bool:
-        pools = [placement["pool"] for placement in found.get("placements") or []]
-        return bool(has("Ready")(found) and pools == [pool])
+    def holds(status: Json) -> bool:
+        pools = [placement["pool"] for placement in status.get("placements") or []]
+        return bool(has("Ready")(status) and pools == [pool])
 
     return holds
 
 
 def container(deployment: Json) -> Json:
     """The vLLM container of a Deployment."""
-    (found,) = deployment["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    (only_container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(only_container)
 
 
 def argument(deployment: Json, flag: str) -> str:
     """The value of one of vLLM's flags."""
-    (found,) = (
+    (value,) = (
         given.removeprefix(f"{flag}=")
         for given in container(deployment)["args"]
         if given.startswith(f"{flag}=")
     )
-    return str(found)
+    return str(value)
 
 
-def _users_part(found: Json) -> Json:
-    metadata = found["metadata"]
+def _users_part(model: Json) -> Json:
+    metadata = model["metadata"]
     kept: dict[str, Any] = {
         key: metadata.get(key) for key in ("labels", "annotations", "finalizers")
     }
-    return deepcopy({"spec": found["spec"], **kept})
+    return deepcopy({"spec": model["spec"], **kept})

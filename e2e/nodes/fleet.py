@@ -59,7 +59,7 @@ def load_fleet(name: str | Path) -> Any:
 
 
 def apply_fleet(access: Access, description: Any, *, wait: bool = True, prune: bool = False) -> int:
-    """Make the nodes be as described and, unless told otherwise, wait until they are Ready."""
+    """Make the nodes match the description and, with `wait`, wait until they are Ready."""
     return apply_nodes(access, render_nodes(description), wait=wait, prune=prune)
 
 
@@ -112,21 +112,23 @@ def _replace_node(rest: Rest, node: Json) -> None:
     """
     path = f"/api/v1/nodes/{node['metadata']['name']}"
     while True:
-        found = rest.request("GET", path)
+        current = rest.request("GET", path)
         system = [
             taint
-            for taint in found["spec"].get("taints") or []
+            for taint in current["spec"].get("taints") or []
             if taint["key"].startswith("node.kubernetes.io/")
         ]
-        annotations = (found["metadata"].get("annotations") or {}) | node["metadata"]["annotations"]
+        annotations = (current["metadata"].get("annotations") or {}) | node["metadata"][
+            "annotations"
+        ]
         wanted = {
-            **found,
+            **current,
             "metadata": {
-                **found["metadata"],
+                **current["metadata"],
                 "labels": node["metadata"]["labels"],
                 "annotations": annotations,
             },
-            "spec": {**found["spec"], **node["spec"], "taints": node["spec"]["taints"] + system},
+            "spec": {**current["spec"], **node["spec"], "taints": node["spec"]["taints"] + system},
         }
         try:
             rest.request("PUT", path, wanted)

@@ -1,4 +1,4 @@
-"""Argo CD beside a stack: its real controllers, repo server and redis as plain processes.
+"""Argo CD for a stack: its real controllers, repo server and redis as plain processes.
 
 One program plays all its roles. Its own manifests are installed, with what is shipped for it in
 `manifests/argo-cd`, and its controllers act as their own ServiceAccounts.
@@ -36,7 +36,7 @@ REPO_SERVER = "argocd-repo-server"
 REDIS = "redis-server"
 USER = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER}"
 
-# What a real installation has, but for the Deployments: the programs run beside the cluster here.
+# All objects of an installation but the Deployments: the programs run as processes here.
 _INSTALLED = (
     "manifests/base/config",
     "manifests/base/application-controller-roles",
@@ -67,9 +67,11 @@ def install(admin: Admin, folder: Path) -> None:
         admin.apply(path)
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     objects = [
-        found
-        for found in yaml.safe_load_all(admin.kubectl("kustomize", str(_overlay(module, folder))))
-        if found["kind"] not in _NOT_INSTALLED
+        manifest
+        for manifest in yaml.safe_load_all(
+            admin.kubectl("kustomize", str(_overlay(module, folder)))
+        )
+        if manifest["kind"] not in _NOT_INSTALLED
     ]
     admin.apply(objects)
 
@@ -78,14 +80,14 @@ def _overlay(module: Path, folder: Path) -> Path:
     """Write a kustomization as a platform team has one: Argo CD, and our component on it."""
     overlay = folder / "kustomization"
     overlay.mkdir(parents=True, exist_ok=True)
-    found = {
+    kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": NAMESPACE,
         "resources": [os.path.relpath(module / part, overlay) for part in _INSTALLED],
         "components": [os.path.relpath(SHIPPED, overlay)],
     }
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(found), encoding="utf-8")
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
     return overlay
 
 
@@ -230,10 +232,10 @@ class ArgoCd:
         while not _answers(port, path):
             ended = self._processes[name].poll()
             if ended is not None or time.monotonic() > deadline:
-                told = f"ended with {ended}" if ended is not None else "does not answer"
+                problem = f"ended with {ended}" if ended is not None else "does not answer"
                 words = self.log(name).read_text("utf-8", errors="replace")[-_SHOWN_BYTES:]
                 self.close()
-                raise HarnessError(f"{name} {told}; its log {self.log(name)} ends\n{words}")
+                raise HarnessError(f"{name} {problem}; its log {self.log(name)} ends\n{words}")
             time.sleep(_POLL_INTERVAL)
 
 

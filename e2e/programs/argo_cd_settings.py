@@ -64,23 +64,23 @@ def _actions(folder: Path) -> _Script:
         {"name": script.parent.name, "action.lua": _read(script)}
         for script in sorted(folder.glob("*/action.lua"))
     ]
-    found = {"discovery.lua": _read(folder / "discovery.lua"), "definitions": definitions}
-    return _Script(_dump(found))
+    actions = {"discovery.lua": _read(folder / "discovery.lua"), "definitions": definitions}
+    return _Script(_dump(actions))
 
 
 def _read(path: Path) -> _Script:
     return _Script(path.read_text(encoding="utf-8"))
 
 
-def _dump(found: object) -> str:
-    return yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=1_000)
+def _dump(value: object) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1_000)
 
 
 def main() -> int:
     """Write the ConfigMap."""
     parser = argparse.ArgumentParser(
         prog="python -m e2e.programs.argo_cd_settings",
-        description="Write manifests/argo-cd/argocd-cm.yaml from the Lua files beside it.",
+        description="Write manifests/argo-cd/argocd-cm.yaml from the Lua files next to it.",
     )
     parser.add_argument("--output", type=Path, default=SETTINGS, help="default: %(default)s")
     parser.parse_args().output.write_text(render_settings(), encoding="utf-8")

@@ -34,9 +34,9 @@ def shipped(lock: Path = LOCK) -> Iterator[Requirement]:
     """The packages of the lock that are installed here, as they are in the image."""
     for line in lock.read_text("utf-8").splitlines():
         if line and not line.startswith((" ", "#", "-")):
-            found = Requirement(line.removesuffix("\\"))
-            if found.marker is None or found.marker.evaluate():
-                yield found
+            requirement = Requirement(line.removesuffix("\\"))
+            if requirement.marker is None or requirement.marker.evaluate():
+                yield requirement
 
 
 def licence_of(package: str) -> str:
@@ -46,14 +46,14 @@ def licence_of(package: str) -> str:
     words = next((said[field] for field in fields if said[field]), "")
     if words:
         return _IN_OTHER_WORDS.get(words, words)
-    kinds = [found.rpartition(" :: ")[2] for found in said.get_all("Classifier") or []]
+    kinds = [classifier.rpartition(" :: ")[2] for classifier in said.get_all("Classifier") or []]
     return next((_CLASSIFIERS[kind] for kind in kinds if kind in _CLASSIFIERS), "none")
 
 
 def with_licences(bill: Json) -> Json:
     """The bill of what is shipped, each component with its licence. Raises HarnessError for one
     that names none of SPDX."""
-    names = {found.name for found in shipped()}
+    names = {requirement.name for requirement in shipped()}
     components = [one for one in bill["components"] if one["name"] in names]
     kept = {one["bom-ref"] for one in components} | {bill["metadata"]["component"]["bom-ref"]}
     return {

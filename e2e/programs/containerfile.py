@@ -28,7 +28,7 @@ class Stage:
 
     def texts(self, name: str) -> list[str]:
         """The arguments of all instructions of this name."""
-        return [text for found, text in self.instructions if found == name]
+        return [text for instruction, text in self.instructions if instruction == name]
 
     def words(self, name: str) -> list[str]:
         """The words of the only instruction of this name, in its JSON form."""
@@ -38,9 +38,11 @@ class Stage:
     @property
     def copies(self) -> list[Copy]:
         """What is copied from the work tree, not from another stage."""
-        found = [text.split() for text in self.texts("COPY")]
+        arguments = [text.split() for text in self.texts("COPY")]
         return [
-            Copy(tuple(words[:-1]), words[-1]) for words in found if not words[0].startswith("--")
+            Copy(tuple(words[:-1]), words[-1])
+            for words in arguments
+            if not words[0].startswith("--")
         ]
 
     @property

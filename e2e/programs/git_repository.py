@@ -13,7 +13,7 @@ from e2e.harness.failure import HarnessError
 from e2e.harness.rest import Json
 
 _BRANCH = "main"
-# Nobody's own settings, hooks or signatures may decide what a test commits.
+# No user's own settings, hooks or signatures may change what a test commits.
 _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",

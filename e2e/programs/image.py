@@ -53,17 +53,17 @@ def build_image(folder: Path) -> Path:
     return tree
 
 
-def _copy(found: Path, target: Path) -> None:
+def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    if found.is_dir():
-        shutil.copytree(found, target, ignore=shutil.ignore_patterns("__pycache__"))
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
-        shutil.copy2(found, target)
+        shutil.copy2(source, target)
 
 
 def _run_in(folder: Path, command: str) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    found = subprocess.run(
+    result = subprocess.run(
         ["sh", "-eu", "-c", command],
         cwd=folder,
         env={**os.environ, "PATH": path},
@@ -72,8 +72,8 @@ def _run_in(folder: Path, command: str) -> None:
         timeout=_BUILD_TIMEOUT,
         check=False,
     )
-    if found.returncode:
-        raise HarnessError(f"{command} ended with {found.returncode}:\n{found.stderr[-4000:]}")
+    if result.returncode:
+        raise HarnessError(f"{command} ended with {result.returncode}:\n{result.stderr[-4000:]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class Prometheus:
             time.sleep(_POLL_INTERVAL)
 
     def stop(self) -> None:
-        """End it; its address stays ours, and nobody answers there."""
+        """End it; its address stays reserved, and no process answers there."""
         if self._process is not None:
             end(self._process, _STOP_TIMEOUT)
 
@@ -101,24 +101,24 @@ class Prometheus:
 
     def query(self, expression: str) -> list[Json]:
         """The vector of an instant query. Raises HarnessError for one that it refuses."""
-        found = self._get("query", query=expression)
-        result: list[Json] = found["result"]
+        data = self._get("query", query=expression)
+        result: list[Json] = data["result"]
         return result
 
     def values_of(self, label: str, selector: str) -> list[str]:
         """The values of a label among the series of a selector, as a dashboard's variable asks."""
-        found: list[str] = self._get(f"label/{label}/values", **{"match[]": selector})
-        return found
+        values: list[str] = self._get(f"label/{label}/values", **{"match[]": selector})
+        return values
 
     def targets(self) -> list[Json]:
         """What it scrapes, with labels and health."""
-        found: list[Json] = self._get("targets", state="active")["activeTargets"]
-        return found
+        targets: list[Json] = self._get("targets", state="active")["activeTargets"]
+        return targets
 
     def alerts(self) -> list[Json]:
         """Pending and firing alerts."""
-        found: list[Json] = self._get("alerts")["alerts"]
-        return found
+        alerts: list[Json] = self._get("alerts")["alerts"]
+        return alerts
 
     def rules(self) -> list[Json]:
         """All rules, with the health of their last evaluation."""

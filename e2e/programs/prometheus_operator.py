@@ -1,6 +1,6 @@
 """The real Prometheus Operator: it makes a Prometheus' configuration of PodMonitors and rules.
 
-It runs beside the cluster as a process. The Prometheus that it would run in a pod is started by
+It runs as a process outside the cluster. The Prometheus that it would run in a pod is started by
 the tests, with the very configuration that it wrote.
 """
 
@@ -30,7 +30,7 @@ _KINDS = ("podmonitors", "probes", "prometheuses", "prometheusrules", "servicemo
 _PROMETHEUS = "tests"
 _STOP_TIMEOUT = 20.0
 _SHOWN_BYTES = 4_000
-# What the reloader beside Prometheus, and the StatefulSet, put in a pod's place.
+# What the reloader next to Prometheus, and the StatefulSet, put in a pod's place.
 _VARIABLES = {"$(POD_NAME)": "prometheus-tests-0", "$(SHARD)": "0"}
 
 
@@ -101,8 +101,8 @@ class PrometheusOperator:
         text = gzip.decompress(base64.b64decode(secret["data"]["prometheus.yaml.gz"])).decode()
         for variable, value in _VARIABLES.items():
             text = text.replace(variable, value)
-        found: Json = yaml.safe_load(text)
-        return found if len(found.get("scrape_configs") or ()) == jobs else None
+        config: Json = yaml.safe_load(text)
+        return config if len(config.get("scrape_configs") or ()) == jobs else None
 
     def rules(self) -> Json:
         """The file that it made of the PrometheusRule, all groups in it."""

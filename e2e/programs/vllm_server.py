@@ -1,7 +1,7 @@
 """A real vLLM, run as the container that Tonnage renders would run it, but on a CPU.
 
 It gets the rendered command, arguments and variables, is the first process of a PID namespace, and
-no process of it outlives whoever started it. What a node would add is added here: a port of its
+no process of it outlives its test. What a node would add is added here: a port of its
 own after the rendered one, since loopback is shared, and a folder in the place of the cache volume.
 """
 
@@ -145,8 +145,8 @@ def _environment(container: Mapping[str, Any], interpreter: Path, cache: Path) -
 
 def _children(pid: int) -> Sequence[ProcessId]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    found = (ProcessId.of(int(child)) for child in listed)
-    return [child for child in found if child is not None]
+    processes = (ProcessId.of(int(child)) for child in listed)
+    return [child for child in processes if child is not None]
 
 
 def _title(process: ProcessId) -> str:
