@@ -31,23 +31,23 @@ BEFORE_THE_FIRST_RELEASE = {
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES)
 def test_a_schema_only_grows(version, file):
-    found = set(incompatibilities(load(OLDER / version / file), load(ROOT / "crds" / file)))
-    assert found - BEFORE_THE_FIRST_RELEASE == set()
+    problems = set(incompatibilities(load(OLDER / version / file), load(ROOT / "crds" / file)))
+    assert problems - BEFORE_THE_FIRST_RELEASE == set()
 
 
-def test_no_exception_is_kept_that_is_not_needed():
-    found = {
+def test_every_exception_is_still_needed():
+    problems = {
         sentence
         for file in FILES
         for sentence in incompatibilities(
             load(OLDER / "0.1.0-first" / file), load(ROOT / "crds" / file)
         )
     }
-    assert found == BEFORE_THE_FIRST_RELEASE
+    assert problems == BEFORE_THE_FIRST_RELEASE
 
 
 def crd(**schema: Any) -> dict[str, Any]:
-    """A CRD whose spec has one field `it` of this schema beside a field `other`."""
+    """A CRD whose spec has one field `it` of this schema next to a field `other`."""
     spec = {
         "type": "object",
         "required": ["other"],
@@ -156,15 +156,15 @@ def test_growth_is_compatible(case):
 
 
 @pytest.mark.parametrize("case", INCOMPATIBLE)
-def test_what_is_narrower_is_told(case):
+def test_a_narrower_schema_is_reported(case):
     old, new, want = INCOMPATIBLE[case]
     (sentence,) = incompatibilities(crd(**old), crd(**new))
     assert want in sentence
 
 
-def without(found, *path):
+def without(schema, *path):
     """A copy without the entry at `path`."""
-    copy = deepcopy(found)
+    copy = deepcopy(schema)
     *outer, last = path
     inner = copy
     for key in outer:
@@ -173,7 +173,7 @@ def without(found, *path):
     return copy
 
 
-def test_a_kind_that_changes_is_told():
+def test_a_changed_kind_is_reported():
     before, after = crd(**TEXT), crd(**TEXT)
     after["spec"]["scope"] = "Cluster"
     after["spec"]["names"] |= {"plural": "thingies", "shortNames": []}
@@ -184,7 +184,7 @@ def test_a_kind_that_changes_is_told():
     ]
 
 
-def test_a_version_or_a_subresource_less_is_told():
+def test_a_missing_version_or_subresource_is_reported():
     before = crd(**TEXT)
     assert incompatibilities(
         before, without(before, "spec", "versions", 0, "subresources", "status")

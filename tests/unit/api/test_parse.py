@@ -179,7 +179,7 @@ def test_the_error_of_an_invalid_spec_has_the_field_and_its_value(
 
 
 @pytest.mark.parametrize("raw", [None, 5, "spec", [], {"model": "llama"}])
-def test_a_value_that_is_no_spec_is_refused(raw: object) -> None:
+def test_a_value_that_is_not_a_spec_is_refused(raw: object) -> None:
     with pytest.raises(InvalidSpecError, match=r"^spec"):
         parse_spec(raw)
 

@@ -69,7 +69,7 @@ def test_units_are_bytes_and_operations_a_second() -> None:
     assert h100.pair_bandwidth == h100.link_bandwidth, "a switch gives one peer everything"
 
 
-def test_only_fnuz_devices_have_the_fnuz_dialect() -> None:
+def test_only_fnuz_devices_have_fnuz_numbers() -> None:
     for accelerator in CATALOG.accelerators.values():
         assert (accelerator.fp8_encoding == "e4m3fnuz") == (accelerator.arch == "gfx942")
 

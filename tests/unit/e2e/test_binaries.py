@@ -41,8 +41,8 @@ def everywhere(tmp_path: Path) -> dict[str, str]:
 
 
 def origin(env: dict[str, str], version: str = "1.35.9") -> str | None:
-    found = Binaries(env, says(version)).find(APISERVER)
-    return found.origin if found else None
+    binary = Binaries(env, says(version)).find(APISERVER)
+    return binary.origin if binary else None
 
 
 def test_the_order_is_assets_then_path_then_cache_then_build(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_order_is_assets_then_path_then_cache_then_build(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("version", ["1.32.4", "1.36.0", "1.3.5", "1.350.0", ""])
-def test_a_program_on_path_of_another_minor_version_is_passed_over(
+def test_a_program_on_path_with_another_minor_version_is_skipped(
     tmp_path: Path, version: str
 ) -> None:
     env = everywhere(tmp_path)
@@ -65,11 +65,11 @@ def test_a_program_on_path_of_another_minor_version_is_passed_over(
     assert origin(env, version) == "cache"
 
 
-def test_assets_are_believed_whatever_version_they_are(tmp_path: Path) -> None:
+def test_assets_of_any_version_are_used(tmp_path: Path) -> None:
     assert origin(everywhere(tmp_path), "1.30.0") == "assets"
 
 
-def test_assets_without_a_program_fall_through(tmp_path: Path) -> None:
+def test_assets_without_a_program_are_skipped(tmp_path: Path) -> None:
     env = everywhere(tmp_path)
     (tmp_path / "assets" / APISERVER).unlink()
     assert origin(env) == "path"
@@ -83,7 +83,7 @@ def test_assets_without_a_program_fall_through(tmp_path: Path) -> None:
         ({"HOME": "/c"}, "/c/.cache/tonnage"),
     ],
 )
-def test_the_cache_is_where_the_environment_says(env: dict[str, str], want: str) -> None:
+def test_the_environment_sets_the_cache_folder(env: dict[str, str], want: str) -> None:
     assert cache_folder(env) == Path(want)
 
 
@@ -109,7 +109,7 @@ def test_the_kubernetes_servers_name_their_version() -> None:
     assert "gitMajor=1" in flags
 
 
-def test_a_module_that_numbers_releases_otherwise_is_known_by_its_release() -> None:
+def test_a_module_with_other_version_numbers_is_identified_by_its_release() -> None:
     prometheus = PROGRAMS["promtool"]
     assert prometheus.version.startswith("v0.3")
     assert prometheus.release.startswith("v3.")
@@ -123,19 +123,19 @@ def go(folder: Path, answer: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["go1.25.9", "devel"])
-def test_a_go_that_is_too_old_is_refused_with_what_to_install(tmp_path: Path, version: str) -> None:
+def test_an_old_go_is_refused_with_the_version_to_install(tmp_path: Path, version: str) -> None:
     go(tmp_path, f"echo {version}")
     with pytest.raises(HarnessError, match=rf"{version}.*expected go1\.26.*install Go 1\.26"):
         check_go({"PATH": str(tmp_path)}, TOOLS)
 
 
 @pytest.mark.parametrize("version", ["go1.26.0", "go1.26.8", "go1.30", "go2.0"])
-def test_a_newer_go_will_do(tmp_path: Path, version: str) -> None:
+def test_a_newer_go_is_accepted(tmp_path: Path, version: str) -> None:
     go(tmp_path, f"echo {version}")
     check_go({"PATH": str(tmp_path)}, TOOLS)
 
 
-def test_without_go_the_error_says_what_else_helps(tmp_path: Path) -> None:
+def test_without_go_the_error_names_the_alternatives(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match=r"no `go` on PATH.*KUBEBUILDER_ASSETS.*etcd"):
         check_go({"PATH": str(tmp_path)}, TOOLS)
 
@@ -145,7 +145,7 @@ def built(tool: Tool, cache: Path) -> None:
         program(Binaries({"TONNAGE_CACHE": str(cache)}).cached(tool), name)
 
 
-def test_a_stack_asks_for_no_tool_of_delivery(tmp_path: Path) -> None:
+def test_a_stack_needs_no_delivery_tool(tmp_path: Path) -> None:
     for tool in CONTROL_PLANE:
         built(tool, tmp_path)
     without_go = Binaries({"TONNAGE_CACHE": str(tmp_path), "PATH": str(tmp_path)})
@@ -170,9 +170,9 @@ def test_the_command_line_names_a_tool_or_a_group(
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setattr("sys.argv", ["binaries", "--find", name])
     assert main() == 1
-    told = capsys.readouterr().out
-    assert all(f" {program} " in told for program in want)
-    assert not any(f" {program} " in told for program in never)
+    output = capsys.readouterr().out
+    assert all(f" {program} " in output for program in want)
+    assert not any(f" {program} " in output for program in never)
 
 
 ETCD = next(tool for tool in TOOLS if tool.name == "etcd")
@@ -190,7 +190,7 @@ def run_build(tmp_path: Path, script: str) -> Path:
 _BUILDS = 'while [ $# -gt 2 ]; do shift; done; touch "$1/server"; chmod +x "$1/server"'
 
 
-def test_a_build_appears_whole_and_under_the_names_that_people_use(tmp_path: Path) -> None:
+def test_a_build_is_installed_atomically_under_the_usual_names(tmp_path: Path) -> None:
     stale = tmp_path / "cache" / "bin" / ".build-etcd-interrupted"
     stale.mkdir(parents=True)
     target = run_build(tmp_path, _BUILDS)
@@ -198,14 +198,14 @@ def test_a_build_appears_whole_and_under_the_names_that_people_use(tmp_path: Pat
     assert not list(target.parent.glob(".build-*"))
 
 
-def test_a_build_that_fails_leaves_nothing_and_tells_why(tmp_path: Path) -> None:
+def test_a_failed_build_leaves_no_file_and_reports_the_error(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="no space left"):
         run_build(tmp_path, "echo no space left >&2; exit 1")
     folder = tmp_path / "cache" / "bin"
     assert [path.name for path in folder.iterdir()] == [".etcd.lock"]
 
 
-def test_what_is_built_already_is_not_built_again(tmp_path: Path) -> None:
+def test_an_existing_build_is_not_repeated(tmp_path: Path) -> None:
     run_build(tmp_path, _BUILDS)
     run_build(tmp_path, "exit 1")
 

@@ -12,7 +12,7 @@ from tonnage.cli.main import main
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.file)
-def test_a_sample_of_the_demo_goes_where_it_belongs(
+def test_each_sample_of_the_demo_has_the_expected_pool(
     sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes = tmp_path / "nodes.json"

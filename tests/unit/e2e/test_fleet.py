@@ -25,7 +25,7 @@ def devices(**group: Any) -> dict[str, str]:
     return {name: number for name, number in allocatable.items() if "/" in name}
 
 
-def test_mixed_has_the_machines_that_it_promises() -> None:
+def test_the_mixed_fleet_has_its_documented_nodes() -> None:
     groups: dict[str, int] = {}
     for node in render_nodes(load_fleet("mixed")):
         group = node["metadata"]["annotations"]["e2e.tonnage.dev/group"]
@@ -40,7 +40,7 @@ def test_each_shipped_fleet_renders_nodes_of_distinct_names(name: str) -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_issue_asks_for_these_fleets() -> None:
+def test_the_required_fleets_exist() -> None:
     assert {"mixed", "amd-only", "nvidia-only", "tiny"} <= set(shipped_fleets())
 
 
@@ -56,14 +56,14 @@ def test_the_issue_asks_for_these_fleets() -> None:
         ("mi355x", "75a3", "288G"),
     ],
 )
-def test_an_amd_node_is_labelled_as_rocm_s_node_labeller_does(
+def test_an_amd_node_has_the_labels_of_rocms_node_labeller(
     accelerator: str, device_id: str, vram: str
 ) -> None:
-    found = labels(accelerator=accelerator)
-    assert found["amd.com/gpu.device-id"] == device_id
-    assert found["amd.com/gpu.vram"] == vram
-    assert found["beta.amd.com/gpu.device-id"] == device_id
-    assert found[f"beta.amd.com/gpu.device-id.{device_id}"] == "8"
+    node_labels = labels(accelerator=accelerator)
+    assert node_labels["amd.com/gpu.device-id"] == device_id
+    assert node_labels["amd.com/gpu.vram"] == vram
+    assert node_labels["beta.amd.com/gpu.device-id"] == device_id
+    assert node_labels[f"beta.amd.com/gpu.device-id.{device_id}"] == "8"
     assert devices(accelerator=accelerator) == {"amd.com/gpu": "8"}
 
 
@@ -82,17 +82,17 @@ def test_an_amd_node_is_labelled_as_rocm_s_node_labeller_does(
         ("l40s", "NVIDIA-L40S", "46068", "ada-lovelace"),
     ],
 )
-def test_an_nvidia_node_is_labelled_as_gpu_feature_discovery_does(
+def test_an_nvidia_node_has_the_labels_of_gpu_feature_discovery(
     accelerator: str, product: str, memory: str, family: str
 ) -> None:
-    found = labels(accelerator=accelerator, gpusPerNode=8)
-    assert found["nvidia.com/gpu.product"] == product
-    assert found["nvidia.com/gpu.memory"] == memory
-    assert found["nvidia.com/gpu.family"] == family
-    assert found["nvidia.com/gpu.count"] == "8"
-    assert found["nvidia.com/gpu.sharing-strategy"] == "none"
-    assert found["nvidia.com/cuda.driver-version.major"] == "580"
-    assert found["nvidia.com/cuda.runtime-version.full"] == "13.0"
+    node_labels = labels(accelerator=accelerator, gpusPerNode=8)
+    assert node_labels["nvidia.com/gpu.product"] == product
+    assert node_labels["nvidia.com/gpu.memory"] == memory
+    assert node_labels["nvidia.com/gpu.family"] == family
+    assert node_labels["nvidia.com/gpu.count"] == "8"
+    assert node_labels["nvidia.com/gpu.sharing-strategy"] == "none"
+    assert node_labels["nvidia.com/cuda.driver-version.major"] == "580"
+    assert node_labels["nvidia.com/cuda.runtime-version.full"] == "13.0"
     assert devices(accelerator=accelerator, gpusPerNode=8) == {"nvidia.com/gpu": "8"}
 
 
@@ -106,14 +106,14 @@ def test_a_gb200_node_is_arm() -> None:
 def test_a_partitioned_node_offers_eighths() -> None:
     group = {"accelerator": "mi300x", "partition": {"compute": "cpx", "memory": "nps4"}}
     assert devices(**group) == {"amd.com/gpu": "64"}
-    found = labels(**group)
-    assert found["amd.com/gpu.compute-memory-partition"] == "cpx_nps4"
-    assert (found["amd.com/gpu.vram"], found["amd.com/gpu.cu-count"]) == ("24G", "38")
+    node_labels = labels(**group)
+    assert node_labels["amd.com/gpu.compute-memory-partition"] == "cpx_nps4"
+    assert (node_labels["amd.com/gpu.vram"], node_labels["amd.com/gpu.cu-count"]) == ("24G", "38")
     group["partition"] = {"compute": "cpx", "memory": "nps4", "strategy": "mixed"}
     assert devices(**group) == {"amd.com/cpx_nps4": "64"}
 
 
-def test_mig_renames_the_product_or_the_resource() -> None:
+def test_mig_changes_the_product_or_the_resource() -> None:
     single = {"accelerator": "a100-sxm-80gb", "mig": {"strategy": "single", "profile": "1g.10gb"}}
     assert devices(**single) == {"nvidia.com/gpu": "56"}
     assert labels(**single)["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
@@ -123,18 +123,18 @@ def test_mig_renames_the_product_or_the_resource() -> None:
     assert labels(**mixed)["nvidia.com/mig.strategy"] == "mixed"
 
 
-def test_shared_gpus_are_counted_by_replica_and_say_so() -> None:
+def test_shared_gpus_are_counted_by_replica_and_labelled() -> None:
     sharing: dict[str, Any] = {"strategy": "time-slicing", "replicas": 4}
     assert devices(accelerator="l4", sharing=sharing) == {"nvidia.com/gpu": "32"}
-    found = labels(accelerator="l4", sharing=sharing)
-    assert found["nvidia.com/gpu.product"] == "NVIDIA-L4-SHARED"
-    assert found["nvidia.com/gpu.replicas"] == "4"
-    assert found["nvidia.com/gpu.sharing-strategy"] == "time-slicing"
+    node_labels = labels(accelerator="l4", sharing=sharing)
+    assert node_labels["nvidia.com/gpu.product"] == "NVIDIA-L4-SHARED"
+    assert node_labels["nvidia.com/gpu.replicas"] == "4"
+    assert node_labels["nvidia.com/gpu.sharing-strategy"] == "time-slicing"
     renamed = devices(accelerator="l4", sharing={**sharing, "renameByDefault": True})
     assert renamed == {"nvidia.com/gpu.shared": "32"}
 
 
-def test_a_labeller_can_be_missing_or_weaker() -> None:
+def test_a_labeller_can_be_missing_or_incomplete() -> None:
     bare = labels(accelerator="h100-sxm-80gb", labeller="none")
     assert not [key for key in bare if "nvidia" in key]
     weak = labels(accelerator="mi300x", labeller="nfd")
@@ -149,7 +149,7 @@ def test_a_node_without_accelerator_has_a_processor_and_memory_only() -> None:
     assert devices(name="cpu") == {}
 
 
-def test_what_a_group_says_of_its_nodes_is_passed_on() -> None:
+def test_fields_of_a_group_are_set_on_its_nodes() -> None:
     taint = {"key": "amd.com/gpu", "value": "present", "effect": "NoSchedule"}
     node = one(
         name="odd",
@@ -169,7 +169,7 @@ def test_a_node_can_be_silent() -> None:
     assert labels(name="cpu", ready="unknown")["e2e.tonnage.dev/ready"] == "unknown"
 
 
-def test_only_lost_nodes_carry_a_label_of_the_harness() -> None:
+def test_only_lost_nodes_have_a_label_of_the_harness() -> None:
     assert not [key for key in labels(accelerator="mi300x") if "tonnage" in key]
 
 
@@ -198,13 +198,13 @@ def test_only_lost_nodes_carry_a_label_of_the_harness() -> None:
         ({"accelerator": "mi300x", "ready": "no"}, "ready is 'no', expected true or false"),
     ],
 )
-def test_a_mistake_in_a_group_is_named(group: dict[str, Any], words: str) -> None:
+def test_an_error_in_a_group_is_named(group: dict[str, Any], words: str) -> None:
     with pytest.raises(HarnessError, match=words):
         render_nodes({"groups": [group]})
 
 
 @pytest.mark.parametrize("description", [None, [], {}, {"groups": []}, "mixed"])
-def test_a_file_that_is_no_fleet_is_refused(description: Any) -> None:
+def test_a_file_that_is_not_a_fleet_is_refused(description: Any) -> None:
     with pytest.raises(HarnessError, match="a fleet needs `groups`"):
         render_nodes(description)
 

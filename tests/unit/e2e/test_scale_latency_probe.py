@@ -111,7 +111,7 @@ async def test_waiting_for_changes_refuses_one_that_made_no_new_generation():
     assert await probe.wait(["a"], 0.01)
 
 
-def test_what_an_object_does_not_have_is_not_invented():
+def test_a_missing_stage_has_no_time():
     assert controller_of({"name": "a"}) is None
     assert controller_of({"ownerReferences": [{"name": "x"}]}) is None
     assert not has_status({"name": "a"})

@@ -17,13 +17,13 @@ def readings(*figures: tuple[float, int]) -> list[Reading]:
     ]
 
 
-def test_what_stays_near_the_first_ten_minutes_is_no_leak() -> None:
-    told = check_growth(readings((109.9, 125), (90.0, 40)))
-    assert told == "at most 110.0 MiB and 125 tasks in 12 minutes"
+def test_a_value_near_the_first_ten_minutes_is_no_leak() -> None:
+    verdict = check_growth(readings((109.9, 125), (90.0, 40)))
+    assert verdict == "at most 110.0 MiB and 125 tasks in 12 minutes"
 
 
 @pytest.mark.parametrize("figures", [(110.1, 100), (100.0, 126)], ids=["memory", "tasks"])
-def test_what_grows_beyond_them_is_named_with_its_minute(figures: tuple[float, int]) -> None:
+def test_growth_beyond_them_is_reported_with_its_minute(figures: tuple[float, int]) -> None:
     with pytest.raises(HarnessError, match=r"minute  11.*at most 110\.0 MiB and 125 tasks"):
         check_growth(readings(figures))
 

@@ -10,8 +10,8 @@ from tonnage.fleet.nodes.node import read_node
 
 CATALOG = load_catalog()
 H100_POOL, MI300X_POOL = "nvidia-h100-sxm-80gb", "amd-mi300x"
-HERE, NEIGHBOUR, AWAITED, ELSEWHERE = (
-    ("chat", name) for name in ("here", "neighbour", "awaited", "far")
+HERE, SAME_POOL, AWAITED, ELSEWHERE = (
+    ("chat", name) for name in ("here", "same-pool", "awaited", "far")
 )
 
 
@@ -23,7 +23,7 @@ def fleet() -> Fleet:
         fleet.put_node(read_node(node))
     for owner, node, pool in (
         (HERE, "a", H100_POOL),
-        (NEIGHBOUR, "b", H100_POOL),
+        (SAME_POOL, "b", H100_POOL),
         (AWAITED, None, H100_POOL),
         (ELSEWHERE, "m", MI300X_POOL),
     ):
@@ -61,7 +61,7 @@ def test_lost_capacity_concerns_replicas_on_the_node_and_unscheduled_ones(
 def test_a_removed_node_concerns_its_replicas_and_unscheduled_ones(fleet: Fleet) -> None:
     assert fleet.remove_node("a") == {HERE, AWAITED}
     fleet.pools()  # counts the replica that ran there as unscheduled, too
-    assert fleet.remove_node("b") == {HERE, NEIGHBOUR, AWAITED}
+    assert fleet.remove_node("b") == {HERE, SAME_POOL, AWAITED}
 
 
 def test_the_last_node_of_a_pool_takes_the_pool_with_it(fleet: Fleet) -> None:

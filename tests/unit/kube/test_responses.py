@@ -29,7 +29,7 @@ def error_message(message):
 def test_the_error_for_a_field_that_an_older_crd_lacks_says_what_to_do(kind, want):
     server_message = (
         f"failed to create typed patch object (chat/llama; {kind}): errors:\n"
-        "  .status.candidates[0].room: field not declared in schema"
+        "  .status.candidates[0].capacity: field not declared in schema"
     )
     message = error_message(server_message)
     assert want in message

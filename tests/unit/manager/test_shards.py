@@ -47,7 +47,7 @@ def body(name: str, shard: object, namespace: str | None = "chat") -> Object:
         (body("x", 7), UNNAMED_SHARD),
     ],
 )
-def test_everything_is_of_exactly_one_shard(obj: Object, want: Shard) -> None:
+def test_every_object_belongs_to_exactly_one_shard(obj: Object, want: Shard) -> None:
     assert shard_of(obj) == want
     assert [shard for shard in (EAST, WEST, UNNAMED_SHARD) if shard.has(obj)] == [want]
 
@@ -63,7 +63,7 @@ async def listed(api: FakeApi, kind: Kind, shard: Shard) -> list[str]:
     names: list[str] = []
     for selection in Scope(shard=shard).selections([kind]):
         await api.list_pages(
-            selection, ObjectParts.METADATA, lambda found: names.append(found["metadata"]["name"])
+            selection, ObjectParts.METADATA, lambda body: names.append(body["metadata"]["name"])
         )
     return names
 
@@ -76,13 +76,13 @@ def of_every_shard(kind: Kind) -> FakeApi:
 
 
 @pytest.mark.parametrize("kind", SHARDED, ids=lambda kind: kind.plural)
-async def test_every_object_is_shown_to_one_operator(kind: Kind) -> None:
+async def test_every_object_is_selected_by_one_operator(kind: Kind) -> None:
     api = of_every_shard(kind)
     for shard in (EAST, WEST, UNNAMED_SHARD):
         assert await listed(api, kind, shard) == [f"of-{shard.name}"]
 
 
-async def test_pods_of_every_shard_are_shown_to_all_operators() -> None:
+async def test_pods_of_every_shard_are_selected_by_all_operators() -> None:
     api = of_every_shard(PODS)
     for shard in (EAST, WEST, UNNAMED_SHARD):
         assert len(await listed(api, PODS, shard)) == 3
@@ -117,17 +117,19 @@ def pool_of(shard: Shard) -> Pool:
 def expressions(pool: Pool) -> list[Object]:
     node_affinity = render_affinity(pool, WORLD.catalog)["nodeAffinity"]
     (term,) = node_affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    return [found for found in term["matchExpressions"] if found["key"] == LABEL_SHARD]
+    return [
+        expression for expression in term["matchExpressions"] if expression["key"] == LABEL_SHARD
+    ]
 
 
-def test_pods_keep_to_the_nodes_of_their_shard_and_those_of_none_to_the_others() -> None:
+def test_pods_run_only_on_the_nodes_of_their_shard() -> None:
     assert expressions(pool_of(EAST)) == [
         {"key": LABEL_SHARD, "operator": "In", "values": ["east"]}
     ]
     assert expressions(pool_of(UNNAMED_SHARD)) == [{"key": LABEL_SHARD, "operator": "DoesNotExist"}]
 
 
-def test_a_pool_that_nobody_declared_is_named_after_its_shard() -> None:
+def test_a_discovered_pool_is_named_after_its_shard() -> None:
     assert pool_of(UNNAMED_SHARD).name == "amd-mi300x"
     assert pool_of(EAST).name == "east-amd-mi300x"
     assert len(pool_of(Shard("e" * 63)).name) <= 63
@@ -169,12 +171,12 @@ def declare(cluster: Cluster, shard: Shard, **spec: object) -> None:
 
 
 def label(cluster: Cluster, shard: Shard) -> None:
-    found = cluster.inference_deployment()
-    found["metadata"]["labels"] = shard.own_labels
-    cluster.api.put(INFERENCE_DEPLOYMENTS, found)
+    model = cluster.inference_deployment()
+    model["metadata"]["labels"] = shard.own_labels
+    cluster.api.put(INFERENCE_DEPLOYMENTS, model)
 
 
-async def test_what_another_shard_serves_is_left_alone() -> None:
+async def test_objects_of_another_shard_are_left_alone() -> None:
     east, west = side_by_side()
     declare(east, EAST)
     await east.settle()
@@ -185,7 +187,7 @@ async def test_what_another_shard_serves_is_left_alone() -> None:
     assert east.api.write_count == before
 
 
-async def test_the_gpus_of_another_shard_are_none_to_be_had() -> None:
+async def test_gpus_of_another_shard_are_not_available() -> None:
     east, _ = side_by_side()
     declare(east, EAST, replicas=9)
     await east.settle()
@@ -193,7 +195,7 @@ async def test_the_gpus_of_another_shard_are_none_to_be_had() -> None:
     assert {pod["spec"].get("nodeName") for pod in east.pods()} <= {"east-0", None}
 
 
-async def test_an_object_that_changes_its_shard_takes_its_children_along() -> None:
+async def test_an_object_that_changes_its_shard_keeps_its_children() -> None:
     east, west = side_by_side()
     declare(east, EAST)
     await east.settle()
@@ -214,7 +216,7 @@ async def test_an_object_that_changes_its_shard_takes_its_children_along() -> No
     ]
 
 
-async def test_an_object_that_comes_back_to_its_shard_is_served_there_again() -> None:
+async def test_an_object_that_returns_to_its_shard_is_reconciled_there_again() -> None:
     east, west = side_by_side()
     declare(east, EAST)
     await east.settle()
@@ -227,7 +229,7 @@ async def test_an_object_that_comes_back_to_its_shard_is_served_there_again() ->
     assert west.fleet.known_keys() == set()
 
 
-async def test_a_late_write_of_the_former_shard_is_put_right() -> None:
+async def test_a_late_write_of_the_former_shard_is_reverted() -> None:
     east, west = side_by_side()
     declare(east, EAST)
     await east.settle()
@@ -241,7 +243,7 @@ async def test_a_late_write_of_the_former_shard_is_put_right() -> None:
     assert [pod["spec"]["nodeName"] for pod in west.pods()] == ["west-0"]
 
 
-async def test_pools_of_both_stand_side_by_side_and_none_takes_the_name_of_another() -> None:
+async def test_pools_of_two_shards_coexist_under_different_names() -> None:
     east, west = side_by_side()
     taken = body("west-nvidia-h100-sxm-80gb", "north", None) | {
         "spec": {"nodeSelector": {"a": "b"}}
@@ -251,8 +253,8 @@ async def test_pools_of_both_stand_side_by_side_and_none_takes_the_name_of_anoth
         cluster.watch()
         reporter = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
         await reporter.report()
-    found = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
-    assert set(found) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}
-    assert found["east-nvidia-h100-sxm-80gb"]["status"]["gpus"]["total"] == 8
-    assert found["east-nvidia-h100-sxm-80gb"]["metadata"]["labels"][LABEL_SHARD] == "east"
-    assert found["west-nvidia-h100-sxm-80gb"]["spec"] == taken["spec"]
+    pools = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
+    assert set(pools) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}
+    assert pools["east-nvidia-h100-sxm-80gb"]["status"]["gpus"]["total"] == 8
+    assert pools["east-nvidia-h100-sxm-80gb"]["metadata"]["labels"][LABEL_SHARD] == "east"
+    assert pools["west-nvidia-h100-sxm-80gb"]["spec"] == taken["spec"]

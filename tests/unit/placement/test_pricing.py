@@ -42,8 +42,8 @@ PRICES: dict[str, tuple[Pool, tuple[Decimal | None, PriceSource]]] = {
         MI300X,
         (Decimal("1.99"), PriceSource("List", "list price of 2026-05-18", "2026-05-18")),
     ),
-    "nobody's": (unpriced(MI300X), (None, PriceSource("GPUCount", "no price known"))),
-    "nobody's, of devices that are not recognised": (
+    "unpriced": (unpriced(MI300X), (None, PriceSource("GPUCount", "no price known"))),
+    "unpriced, of devices that are not recognised": (
         replace(MI300X, accelerator=None),
         (None, PriceSource("GPUCount", "no price known")),
     ),

@@ -12,7 +12,7 @@ from accuracy.startup_errors import verdicts
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_no_figure_is_worse_than_it_has_been(figure: Figure) -> None:
+def test_no_figure_is_worse_than_its_floor(figure: Figure) -> None:
     floor, value = read_floors()[figure.name], figure.measure()
     assert figure.holds(value, floor), f"{figure.what}: {value} is worse than {floor}"
 
@@ -35,11 +35,11 @@ def test_floors_only_rise(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     assert error.holds(0.0123456, read_floors()[error.name]), "the value itself holds"
 
 
-def test_a_figure_without_records_holds_nothing() -> None:
+def test_a_figure_without_records_meets_no_floor() -> None:
     assert not FIGURES[0].holds(None, math.inf)
 
 
-def test_every_record_can_be_read_and_is_asked_once() -> None:
+def test_every_record_is_read_and_estimated_once() -> None:
     for records in ([r.case.id for r in startups()], [r.case.id for r in layouts()],
                     [r.id for r in builds()]):  # fmt: skip
         assert len(records) == len(set(records)) > 50
@@ -48,7 +48,7 @@ def test_every_record_can_be_read_and_is_asked_once() -> None:
 ERRORS = [Error(str(number), number / 100) for number in range(11)]
 
 
-def test_errors_are_condensed() -> None:
+def test_errors_are_summarized() -> None:
     assert median(ERRORS) == 0.05
     assert percentile(ERRORS, 0.9) == 0.09
     assert share_within(ERRORS, 0.05) == 6 / 11
@@ -57,19 +57,19 @@ def test_errors_are_condensed() -> None:
     assert median([]) is percentile([], 0.9) is share_within([], 1) is None
 
 
-def test_an_answer_that_is_missing_is_wrong_altogether() -> None:
+def test_a_missing_answer_is_an_error_of_100_percent() -> None:
     assert relative_error(None, 5.0) == 1.0
     assert relative_error(4.0, 5.0) == 0.2
 
 
-def test_a_verdict_that_is_missing_is_wrong() -> None:
+def test_a_missing_verdict_is_wrong() -> None:
     started = next(
         r for r in startups() if "fit" in r.observed.use_for and r.observed.outcome == "fits"
     )
     died = next(
         r for r in startups() if "fit" in r.observed.use_for and r.observed.outcome != "fits"
     )
-    found = verdicts([(started, {}), (died, {})])
-    assert (found.false_no_fits, found.false_fits) == ((started.case.id,), (died.case.id,))
+    judged = verdicts([(started, {}), (died, {})])
+    assert (judged.false_no_fits, judged.false_fits) == ((started.case.id,), (died.case.id,))
     right = verdicts([(started, {"verdict": "fits"}), (died, {"verdict": "refused"})])
     assert right.balanced == 1

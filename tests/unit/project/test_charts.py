@@ -34,8 +34,8 @@ def schema_of(chart):
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda path: path.name)
 def test_chart_and_operator_have_the_version_of_the_project(chart):
-    found = load(chart / "Chart.yaml")
-    assert (found["version"], found["appVersion"]) == (__version__, __version__)
+    chart_metadata = load(chart / "Chart.yaml")
+    assert (chart_metadata["version"], chart_metadata["appVersion"]) == (__version__, __version__)
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
@@ -51,7 +51,9 @@ def test_every_setting_of_the_operator_is_a_value_with_its_default():
         for field in fields(Settings)
         if field.name not in NOT_TO_BE_SET | VALUES_OF_THEIR_OWN
     }
-    assert {name: found.get("default") for name, found in described.items()} == own
+    assert {
+        name: described_field.get("default") for name, described_field in described.items()
+    } == own
 
 
 def undescribed(schema, path=""):
@@ -67,7 +69,7 @@ def undescribed(schema, path=""):
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda path: path.name)
-def test_every_value_is_described_and_no_other_is_taken(chart):
+def test_every_value_is_described_and_unknown_values_are_refused(chart):
     assert list(undescribed(schema_of(chart))) == []
 
 
@@ -81,19 +83,19 @@ def unknown(values, schema, path=""):
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda path: path.name)
-def test_every_value_of_the_schema_stands_in_the_values_file(chart):
+def test_every_value_of_the_schema_is_in_the_values_file(chart):
     schema, values = schema_of(chart), load(chart / "values.yaml")
     assert list(unknown(values, schema)) == []
     assert schema["properties"].keys() - {"global"} == values.keys()
 
 
-def test_the_grace_period_outlasts_the_drain_and_the_return_of_the_lease():
-    found = load(ROOT / "manifests" / "base" / "deployment.yaml")
-    grace = found["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+def test_the_grace_period_exceeds_the_drain_and_the_release_of_the_lease():
+    deployment = load(ROOT / "manifests" / "base" / "deployment.yaml")
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace == Settings().drain_seconds + 10
 
 
-def test_what_the_chart_copies_is_what_kustomize_takes():
+def test_files_copied_into_the_chart_equal_those_of_kustomize():
     files = OPERATOR / "files"
     copies = [path for path in files.rglob("*") if path.is_file()]
     assert copies

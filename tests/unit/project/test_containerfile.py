@@ -1,4 +1,4 @@
-"""The image, as far as it can be told without building it; e2e/delivery/test_image.py runs it."""
+"""The image, as far as possible without building it; e2e/delivery/test_image.py runs it."""
 
 import re
 import subprocess
@@ -23,27 +23,27 @@ def make(*arguments):
     )
 
 
-def test_it_runs_what_the_deployment_runs():
+def test_it_runs_the_command_of_the_deployment():
     _, final = stages()
     container = shipped_container()
     assert final.words("ENTRYPOINT") == container["command"]
     assert final.words("CMD") == container["args"]
 
 
-def test_it_runs_as_the_user_that_the_deployment_names():
+def test_it_runs_as_the_user_of_the_deployment():
     _, final = stages()
     deployment = yaml.safe_load((ROOT / "manifests/base/deployment.yaml").read_text())
     context = deployment["spec"]["template"]["spec"]["securityContext"]
     assert final.texts("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
 
 
-def test_both_stages_start_from_the_one_base_that_has_no_default():
+def test_both_stages_use_one_base_image_without_a_default():
     text = (ROOT / "Containerfile").read_text(encoding="utf-8")
     assert re.findall(r"^ARG BASE.*$", text, re.MULTILINE)[0] == "ARG BASE"
     assert [stage.texts("FROM")[0].split()[0] for stage in stages()] == ["${BASE}", "${BASE}"]
 
 
-def test_a_builder_is_sent_what_is_copied_and_nothing_else():
+def test_the_build_context_has_exactly_the_copied_files():
     copied = {name for stage in stages() for copy in stage.copies for name in copy.sources}
     lines = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in lines
@@ -53,25 +53,25 @@ def test_a_builder_is_sent_what_is_copied_and_nothing_else():
 
 @pytest.mark.parametrize("base", ["", "python:3.13-slim", "python@sha256:abc", f"@{PINNED[7:]}"])
 def test_a_base_without_a_digest_is_refused(base):
-    found = make("image", f"BASE={base}", "ENGINE=echo")
-    assert found.returncode == 2
-    assert f"BASE is '{base}', expected an image with Python by digest" in found.stderr
+    result = make("image", f"BASE={base}", "ENGINE=echo")
+    assert result.returncode == 2
+    assert f"BASE is '{base}', expected an image with Python by digest" in result.stderr
 
 
-def test_a_machine_without_an_engine_is_told_so():
-    found = make("image", f"BASE={PINNED}", "ENGINE=")
-    assert found.returncode == 2
-    assert "none of podman, docker and buildah is on PATH" in found.stderr
+def test_a_missing_engine_is_reported():
+    result = make("image", f"BASE={PINNED}", "ENGINE=")
+    assert result.returncode == 2
+    assert "none of podman, docker and buildah is on PATH" in result.stderr
 
 
-def test_an_engine_is_given_the_base_the_version_and_the_revision():
-    found = make("image", f"BASE={PINNED}", "ENGINE=echo", "VERSION=1.2.3")
-    assert found.returncode == 0, found.stderr
-    (given,) = [line for line in found.stdout.splitlines() if line.startswith("build --file")]
+def test_an_engine_gets_the_base_the_version_and_the_revision():
+    result = make("image", f"BASE={PINNED}", "ENGINE=echo", "VERSION=1.2.3")
+    assert result.returncode == 0, result.stderr
+    (given,) = [line for line in result.stdout.splitlines() if line.startswith("build --file")]
     assert f"--tag tonnage:1.2.3 --build-arg BASE={PINNED} --build-arg VERSION=1.2.3" in given
 
 
-def test_instructions_are_read_whole_and_stages_apart(tmp_path):
+def test_instructions_are_parsed_by_stage(tmp_path):
     path = tmp_path / "Containerfile"
     path.write_text(
         "# a comment\nARG BASE\nFROM ${BASE} AS one\nCOPY a b ./\nRUN x \\\n && y\n\n"

@@ -43,7 +43,7 @@ def find_constants() -> Iterator[tuple[str, str]]:
                         yield module, name
 
 
-def test_no_other_module_has_delays_of_its_own() -> None:
+def test_no_other_module_defines_delays() -> None:
     assert set(find_constants()) == set(NO_DELAYS)
 
 
@@ -58,6 +58,6 @@ def test_a_leader_that_cannot_renew_ends_before_another_takes_over() -> None:
     assert delays.LEASE_TIMEOUT < delays.RENEW_DEADLINE
 
 
-def test_a_watch_that_is_alive_is_never_taken_for_a_silent_one() -> None:
+def test_a_live_watch_is_never_treated_as_silent() -> None:
     bookmarks = 60.0
     assert bookmarks < delays.WATCH_SILENT < delays.WATCH_TIMEOUT

@@ -25,22 +25,22 @@ def locked(path: Path) -> Iterator[tuple[Requirement, list[str]]]:
     for line in text.splitlines():
         if line and not line.startswith((" ", "#", "-")):
             requirement, *hashes = re.split(r"\s+--hash=", line)
-            yield Requirement(requirement), [found.strip() for found in hashes]
+            yield Requirement(requirement), [one_hash.strip() for one_hash in hashes]
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
-def test_every_requirement_is_one_version_by_its_hashes(path: Path) -> None:
-    found = list(locked(path))
-    assert found
-    for requirement, hashes in found:
+def test_every_requirement_has_one_version_and_hashes(path: Path) -> None:
+    requirements = list(locked(path))
+    assert requirements
+    for requirement, hashes in requirements:
         assert [one.operator for one in requirement.specifier] == ["=="], requirement
         assert requirement.url is None
         assert hashes, requirement
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes), requirement
 
 
-def test_every_package_that_is_shipped_is_under_a_licence_that_is_allowed() -> None:
+def test_every_shipped_package_has_an_allowed_licence() -> None:
     names = [requirement.name for requirement in shipped(SHIPPED)]
     assert len(names) > 40
     licences = {name: set(re.split(r" AND | OR ", licence_of(name))) for name in names}
-    assert {name: found for name, found in licences.items() if not found <= ALLOWED} == {}
+    assert {name: licence for name, licence in licences.items() if not licence <= ALLOWED} == {}

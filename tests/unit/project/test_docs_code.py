@@ -11,7 +11,7 @@ ALLOWED: dict[tuple[str, str], str] = {}
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_code_block_is_right(path):
+def test_every_code_block_is_valid(path):
     page = read_page(path)
     assert [
         f"{page.name}:{line}: {complaint}"
@@ -71,7 +71,7 @@ spec:
         ("", "$ make test\n", 7, "must say that it is a `console`"),
     ],
 )
-def test_a_block_that_could_not_be_used_is_found(language, text, want_line, want):
+def test_an_invalid_block_is_reported(language, text, want_line, want):
     line, complaint = next(complaints(Block(7, language, text)))
     assert want in complaint
     assert line == want_line
@@ -87,11 +87,11 @@ def test_a_block_that_could_not_be_used_is_found(language, text, want_line, want
         ("json", '{"a": 1}\n{"a": 2}\n'),
     ],
 )
-def test_a_block_that_is_right_is_no_complaint(language, text):
+def test_a_valid_block_is_not_reported(language, text):
     assert list(complaints(Block(7, language, text))) == []
 
 
-def test_a_here_document_is_given_to_its_command_and_not_typed():
+def test_a_here_document_belongs_to_its_command():
     text = "$ kubectl apply -f - <<EOF\n> a: 1\n> EOF\n$ ls\n"
     applied, listed = typed_commands(text, 1, prompt=True)
     assert (applied.words, applied.given) == (("kubectl", "apply", "-f", "-"), "a: 1")

@@ -36,7 +36,7 @@ def wrong_words(page):
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_to_a_page_and_a_heading(path):
+def test_every_link_has_an_existing_target(path):
     assert list(wrong_links(read_page(path))) == []
 
 
@@ -46,11 +46,11 @@ def test_every_link_leads_to_a_page_and_a_heading(path):
     [path for path in pages() if path.parent != RECORDS],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_every_command_option_and_file_that_a_sentence_names_exists(path):
+def test_every_command_option_and_file_in_a_sentence_exists(path):
     assert list(wrong_words(read_page(path))) == []
 
 
-def test_the_map_names_only_modules_that_exist():
+def test_the_map_names_existing_modules():
     page = read_page(ROOT / "docs" / "architecture.md")
     packages = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     named = {word.text for word in page.code if word.text.split("/")[0] in packages}
@@ -64,7 +64,7 @@ def test_the_map_names_only_modules_that_exist():
 
 def test_the_picture_of_the_pipeline_shows_existing_packages_and_steps():
     picture = ElementTree.parse(ROOT / "docs" / "pipeline.svg").getroot()
-    texts = [found for found in picture.iter() if "name" in found.get("class", "").split()]
+    texts = [element for element in picture.iter() if "name" in element.get("class", "").split()]
     shown = {name for text in texts for name in text.text.split(", ")} - {"Kubernetes API server"}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     steps = {"observe", "plan", "execute", "report"}
@@ -72,7 +72,7 @@ def test_the_picture_of_the_pipeline_shows_existing_packages_and_steps():
     assert packages - {"cli", "kube", "reconcile", "telemetry"} == shown - steps
 
 
-def test_the_index_leads_to_every_page():
+def test_the_index_links_every_page():
     index = read_page(ROOT / "docs" / "README.md")
     targets = {(index.path.parent / link.text).resolve() for link in index.links}
     assert set((ROOT / "docs").glob("*.md")) - targets == {index.path}
@@ -88,7 +88,7 @@ def test_the_index_leads_to_every_page():
         ("![a](nowhere.svg)", "nowhere.svg does not exist"),
     ],
 )
-def test_a_link_that_leads_nowhere_is_found(text, want):
+def test_a_broken_link_is_reported(text, want):
     (complaint,) = wrong_links(parse_page(OURS, text))
     assert complaint.startswith("docs/page.md:")
     assert want in complaint
@@ -103,7 +103,7 @@ def test_a_link_that_leads_nowhere_is_found(text, want):
         "`[a](nowhere.md)`\n\n```\n[a](nowhere.md)\n```",
     ],
 )
-def test_a_link_that_leads_somewhere_is_no_complaint(text):
+def test_a_valid_link_is_not_reported(text):
     assert list(wrong_links(parse_page(OURS, text))) == []
 
 
@@ -116,18 +116,18 @@ def test_a_link_that_leads_somewhere_is_no_complaint(text):
         ("`manifests/nowhere.yaml`", "manifests/nowhere.yaml is not in this repository"),
     ],
 )
-def test_a_word_that_names_what_is_not_there_is_found(text, want):
+def test_a_word_that_names_a_missing_thing_is_reported(text, want):
     (complaint,) = wrong_words(parse_page(OURS, text))
     assert want in complaint
 
 
-def test_a_file_that_the_page_tells_to_make_may_be_named():
+def test_a_file_that_the_page_creates_may_be_named():
     page = "In `docs/new.yaml`:\n\n```yaml\na: 1\n```\n\nThen `docs/new.yaml` and `docs/old.yaml`."
     (complaint,) = wrong_words(parse_page(OURS, page))
     assert complaint.endswith("docs/old.yaml is not in this repository")
 
 
-def test_words_that_are_no_paths_of_this_repository_are_left_alone():
+def test_words_that_are_no_paths_of_this_repository_are_ignored():
     words = [
         "infd/llama-70b",
         "docs/*.md",

@@ -12,14 +12,14 @@ ROWS = [line for line in PAGE.splitlines() if "::test_" in line]
 
 def named(row: str) -> list[tuple[Path, str]]:
     """The tests in the last column; one that begins with `::` is in the file of the one before."""
-    found, path = [], ""
+    tests, path = [], ""
     for file, test in re.findall(r"`([\w/.]*)::(test_\w+)`", row):
         path = file or path
-        found.append((Path(path), test))
-    return found
+        tests.append((Path(path), test))
+    return tests
 
 
-def test_there_are_rows() -> None:
+def test_the_table_has_rows() -> None:
     assert len(ROWS) > 15
 
 
@@ -36,16 +36,16 @@ def fields_that_reach_pods() -> set[str]:
     crd = yaml.safe_load(Path("crds/tonnage.dev_inferencedeployments.yaml").read_text("utf-8"))
     (version,) = crd["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    found = set()
+    fields = set()
     for parent in (
         *spec["template"]["properties"].values(),
         *spec["engine"]["properties"].values(),
     ):
-        found |= parent["properties"].keys()
-    return found
+        fields |= parent["properties"].keys()
+    return fields
 
 
-def test_every_field_that_reaches_pods_stands_in_the_table_with_its_end() -> None:
+def test_every_field_that_reaches_pods_is_in_the_table() -> None:
     table = PAGE.split("### Spec fields that reach pods")[1].split("### Not defended")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [name.rpartition(".")[2] for row in rows for name in re.findall(r"`([\w.]+)`", row)]

@@ -20,20 +20,20 @@ def fields_of_the_page(kind):
     """The paths of the table under a kind's heading, and how often each stands there."""
     page = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
     table = page.split(f"\n### {kind}\n")[1].split("\n### ")[0]
-    found = Counter()
+    counts = Counter()
     for row in re.findall(r"^\| `(\.\S*)` \| (.*?) \| \S.* \|$", table, re.MULTILINE):
         parent, fields = row
         for field in re.findall(r"`(\S+?)`", fields):
-            found[f"{parent.rstrip('.')}.{field}"] += 1
-    return found
+            counts[f"{parent.rstrip('.')}.{field}"] += 1
+    return counts
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_stands_once_in_the_table_of_its_kind(kind):
+def test_every_field_is_once_in_the_table_of_its_kind(kind):
     crd = yaml.safe_load((ROOT / "crds" / KINDS[kind]).read_text(encoding="utf-8"))
     (version,) = crd["spec"]["versions"]
     fields = set(field_paths(version["schema"]["openAPIV3Schema"]))
-    found = fields_of_the_page(kind)
-    assert fields - found.keys() == set(), "describe what goes with them"
-    assert found.keys() - fields == set(), "are not fields any more"
-    assert [path for path, times in found.items() if times > 1] == []
+    counts = fields_of_the_page(kind)
+    assert fields - counts.keys() == set(), "describe what goes with them"
+    assert counts.keys() - fields == set(), "are not fields any more"
+    assert [path for path, times in counts.items() if times > 1] == []

@@ -39,8 +39,8 @@ def find_all(kind):
 
 
 def find(kind):
-    (found,) = find_all(kind)
-    return found
+    (manifest,) = find_all(kind)
+    return manifest
 
 
 def verbs_of(rules):
@@ -62,19 +62,19 @@ def granted_at_home():
     return verbs_of(rule for role in find_all("Role") for rule in role["rules"])
 
 
-def test_the_kustomization_lists_every_file_beside_it():
+def test_the_kustomization_lists_every_file_of_its_folder():
     listed = load(BASE / "kustomization.yaml")[0]["resources"]
-    beside = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(listed) == beside
+    present = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(listed) == present
 
 
-def test_the_folder_of_crds_holds_nothing_that_kubectl_apply_would_stumble_over():
+def test_kubectl_can_apply_the_folder_of_crds():
     kinds = [body["kind"] for path in (ROOT / "crds").iterdir() for body in load(path)]
     assert kinds == ["CustomResourceDefinition"] * 2
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_every_sample_is_what_the_models_accept(path):
+def test_the_models_accept_every_sample(path):
     bodies = load(path)
     assert bodies
     for body in bodies:
@@ -91,13 +91,13 @@ def test_samples_can_be_applied_together():
     assert len(names) == len(set(names))
 
 
-def test_every_kind_the_operator_speaks_of_is_granted_and_no_other():
+def test_exactly_the_kinds_that_the_operator_uses_are_granted():
     spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind != kinds.INFERENCE_POOLS}
     both = {*granted(), *granted_at_home()}
     assert {(group, name) for group, name in both if "/" not in name} == spoken_of
 
 
-def test_inference_pools_are_granted_by_their_component_alone_and_never_listed():
+def test_only_the_component_grants_inference_pools_and_never_list():
     ((patch,),) = load(POOL_RULE)
     pools = kinds.INFERENCE_POOLS
     assert patch["value"] == {
@@ -118,8 +118,8 @@ def test_samples_of_integrations_are_valid_and_refer_to_existing_objects():
     assert len(scaled) == 3
     for target in scaled:
         assert (target["apiVersion"], target["kind"]) == (API_VERSION, INFERENCE_DEPLOYMENT)
-        (found,) = (body for body in named if body["metadata"]["name"] == target["name"])
-        assert "replicas" in found["spec"]
+        (manifest,) = (body for body in named if body["metadata"]["name"] == target["name"])
+        assert "replicas" in manifest["spec"]
 
 
 def test_no_rule_has_a_wildcard():
@@ -149,7 +149,7 @@ WRITES = {"create", "update", "patch", "delete", "deletecollection"}
     ],
     ids=lambda value: value[1] if isinstance(value, tuple) else "",
 )
-def test_writes_are_granted_exactly_where_the_design_has_them(resource, want_writes):
+def test_writes_are_granted_only_for_written_kinds(resource, want_writes):
     assert granted()[resource] & WRITES == want_writes
 
 
@@ -158,7 +158,7 @@ def test_secrets_and_config_maps_are_read_by_name_only():
     assert granted()["", "configmaps"] == {"get"}
 
 
-def test_the_lease_and_the_corrections_alone_are_written_in_the_own_namespace():
+def test_only_the_lease_and_the_corrections_are_written_in_the_operators_namespace():
     assert granted_at_home() == {
         ("coordination.k8s.io", "leases"): {"get", "create", "update"},
         ("", "configmaps"): {"get", "create", "patch"},
@@ -167,7 +167,7 @@ def test_the_lease_and_the_corrections_alone_are_written_in_the_own_namespace():
     assert {role["metadata"]["namespace"] for role in find_all("Role")} == {home}
 
 
-def test_no_config_map_but_the_corrections_is_changed():
+def test_only_the_config_map_of_corrections_can_be_changed():
     rules = [rule for role in find_all("Role") for rule in role["rules"]]
     named = [rule for rule in rules if "patch" in rule["verbs"]]
     assert [rule["resourceNames"] for rule in named] == [[CONFIG_MAP]]

@@ -28,7 +28,7 @@ WELL = {
     *("Applied", "RollingOut", "Waiting", "Settled"),
     *("NotPlaced", "NotAccepted"),  # they point to another condition, whose reason has a section
 }
-"""Reasons for which nobody has to do anything."""
+"""Reasons that need no action."""
 
 NO_ALERT = {
     "ContainersNotReady": "loading takes minutes, and what hinders it has a reason of its own",
@@ -39,7 +39,7 @@ NO_ALERT = {
     "NoOpinion": "TonnageScalingBlind goes by the condition, which has no other reason when False",
     **dict.fromkeys(
         ("MeasuredLess", "MeasuredMore"),
-        "TonnagePredictionDrift goes by how far off it is; a little hurts nobody, and is learnt",
+        "TonnagePredictionDrift goes by how far off it is; a small one is calibrated",
     ),
     "EndpointNotReady": "the endpoint is an object of its own, with a reason and alerts of its own",
     "Forbidden": "TonnagePermissionMissing says which permission",
@@ -49,14 +49,14 @@ NO_ALERT = {
     ),
     **dict.fromkeys(
         ("NoNodes", "NoUsableNodes", "Unrecognised"),
-        "a pool that nothing wants hurts nobody; an object that wants it is unplaced",
+        "a pool that no object needs does no harm; an object that wants it is unplaced",
     ),
 }
 """Reasons that no alert names, and why."""
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_is_complete_and_leads_to_its_section(alert):
+def test_an_alert_is_complete_and_links_its_section(alert):
     rule = ALERTS[alert]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning"}
@@ -68,19 +68,19 @@ def test_an_alert_is_complete_and_leads_to_its_section(alert):
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_the_section_of_an_alert_says_what_to_type_what_it_may_be_and_what_not_to_do(alert):
+def test_the_section_of_an_alert_has_commands_causes_and_warnings(alert):
     section = SECTIONS[alert]
     assert "\n```console\n$ " in section
     assert re.search(r"^1\. ", section, re.MULTILINE)
     assert "Do not " in section
 
 
-def test_every_section_of_the_runbook_is_that_of_an_alert_or_of_a_reason():
+def test_every_section_of_the_runbook_belongs_to_an_alert_or_a_reason():
     assert SECTIONS.keys() == ALERTS.keys() | ({str(reason) for reason in Reason} - WELL)
 
 
 @pytest.mark.parametrize("reason", sorted({str(reason) for reason in Reason} - WELL))
-def test_every_reason_is_in_an_alert_or_has_a_cause_not_to_be(reason):
+def test_every_reason_is_in_an_alert_or_an_explained_exception(reason):
     named = {
         word
         for rule in ALERTS.values()
@@ -90,15 +90,17 @@ def test_every_reason_is_in_an_alert_or_has_a_cause_not_to_be(reason):
     assert (reason in named) != (reason in NO_ALERT)
 
 
-def test_alerts_name_no_reason_that_does_not_exist():
+def test_alerts_name_existing_reasons():
     words = re.findall(
         r'reason(?:=~|!=|=)"([\w|]+)"', str([rule["expr"] for rule in ALERTS.values()])
     )
-    assert {word for found in words for word in found.split("|")} <= {str(one) for one in Reason}
+    assert {word for alternatives in words for word in alternatives.split("|")} <= {
+        str(one) for one in Reason
+    }
 
 
 @pytest.mark.parametrize("key", ["id", "title"])
-def test_panels_are_told_apart(key):
+def test_panels_have_unique_titles_and_ids(key):
     values = [panel[key] for panel in DASHBOARD["panels"]]
     assert len(set(values)) == len(values)
 
@@ -115,18 +117,20 @@ def cells_of(x, y, w, h):
 
 def test_rows_go_from_the_fleet_and_the_models_down_to_the_operator():
     rows = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    told = ["Fleet", "Models", "Load and calibration", "Operator"]
-    assert [row["title"] for row in rows] == told
+    titles = ["Fleet", "Models", "Load and calibration", "Operator"]
+    assert [row["title"] for row in rows] == titles
     assert all(above["gridPos"]["y"] < below["gridPos"]["y"] for above, below in pairwise(rows))
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_panel_says_what_it_shows_and_asks_the_chosen_prometheus(panel):
+def test_a_panel_has_a_description_and_queries_the_chosen_prometheus(panel):
     assert len(panel["description"]) > 10
     assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     for target in panel["targets"]:
         selectors = re.findall(r"[a-z_:]+\{([^}]*)\}", target["expr"])
-        assert all(re.search(r'job="(tonnage|vllm)"|alertname=', found) for found in selectors)
+        assert all(
+            re.search(r'job="(tonnage|vllm)"|alertname=', selector) for selector in selectors
+        )
         assert not re.search(r"[\w:]+\[", target["expr"]), "a range of a metric without its job"
 
 

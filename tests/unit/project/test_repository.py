@@ -90,23 +90,23 @@ def relative(path):
 def test_the_package_never_shadows_the_standard_librarys_operator():
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not (ROOT / "tests" / "operator").exists()
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "import operator; print(operator.eq(1, 1))"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.strip() == "True"
+    assert result.stdout.strip() == "True"
 
 
-def test_every_folder_of_the_package_is_a_package_that_says_what_it_is_for():
+def test_every_folder_of_the_package_has_a_docstring():
     for folder in {path.parent for path in MODULES}:
         assert ast.get_docstring(parse(folder / "__init__.py")), f"{relative(folder)} says nothing"
 
 
 @pytest.mark.parametrize("package", ["catalog", "checkpoint", "demand", "fit"])
-def test_the_map_of_a_large_package_names_every_module_and_no_other(package):
+def test_the_map_of_a_large_package_names_exactly_its_modules(package):
     folder = PACKAGE / package
     named = set(re.findall(r"`([a-z_0-9]+)`", ast.get_docstring(parse(folder / "__init__.py"))))
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
@@ -119,18 +119,18 @@ MOST_MODULES = 18
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=relative)
-def test_a_folder_is_one_subject(folder):
+def test_a_folder_has_a_limited_number_of_modules(folder):
     assert len(list(folder.glob("*.py"))) <= MOST_MODULES
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_a_file_holds_one_idea(path):
+def test_a_file_has_a_limited_length(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MAX_FILE_LINES, f"{lines} lines: split it by ideas"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_a_function_can_be_read_at_once(path):
+def test_a_function_has_a_limited_length(path):
     too_long = {
         node.name: node.end_lineno - node.lineno + 1
         for node in ast.walk(parse(path))
@@ -194,7 +194,9 @@ def test_every_runtime_dependency_is_imported_and_explained(requirement):
 
 def development_dependencies():
     groups = project()["dependency-groups"].values()
-    return [found for group in groups for found in group if isinstance(found, str)]
+    return [
+        requirement for group in groups for requirement in group if isinstance(requirement, str)
+    ]
 
 
 @pytest.mark.parametrize("requirement", development_dependencies(), ids=name_of)
@@ -258,14 +260,14 @@ def test_no_registry_host_is_named(host):
     assert [relative(path) for path in tracked_files() if pattern.search(text_of(path))] == []
 
 
-def test_no_path_of_somebodys_machine_is_named():
+def test_no_local_path_is_named():
     pattern = re.compile("|".join(rf"(?<![\w.}}/-]){re.escape(path)}" for path in MACHINE_PATHS))
-    found = {
+    paths = {
         f"{relative(path)}: {match[0]}"
         for path in tracked_files()
         for match in pattern.finditer(text_of(path))
     }
-    assert found == set()
+    assert paths == set()
 
 
 def test_every_decision_record_is_in_the_index():
@@ -282,7 +284,7 @@ def test_every_condition_and_reason_is_documented(word):
     assert f"`{word}`" in page
 
 
-def test_the_makefile_explains_every_target_that_people_call():
+def test_the_makefile_explains_every_public_target():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = set(re.findall(r"^\.PHONY: ([a-z-]+)$", text, re.MULTILINE))
     explained = set(re.findall(r"^([a-z-]+):.* ## \S", text, re.MULTILINE))
@@ -295,6 +297,6 @@ def test_ci_does_what_a_developer_does():
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
 
 
-def test_yaml_that_is_shipped_has_no_tabs_and_parses():
+def test_shipped_yaml_has_no_tabs_and_parses():
     for path in (*(ROOT / "manifests").rglob("*.yaml"), *(ROOT / "crds").glob("*.yaml")):
         assert list(yaml.safe_load_all(path.read_text(encoding="utf-8"))), relative(path)

@@ -56,23 +56,23 @@ def pod(**fields: Any) -> ChildPod:
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422, 429, 500, 503])
-def test_words_of_the_api_server_and_its_webhooks(status: int) -> None:
+def test_messages_of_the_api_server_and_of_webhooks_are_redacted(status: int) -> None:
     body = json.dumps({"message": f"denied: pull {URL}"}).encode()
     assert CLEAN in str(parse_error("apply", ASKED, status, {}, body))
     assert "swordfish" not in str(parse_error("apply", ASKED, status, {}, body))
 
 
-def test_words_of_a_proxy_that_is_no_api_server() -> None:
+def test_messages_of_a_proxy_are_redacted() -> None:
     page = f"<html>{URL} said Bearer swordfish-1234".encode()
     assert "swordfish" not in str(parse_error("get", ASKED, 502, {}, page))
 
 
-def test_variables_that_are_named_as_secrets_are_known_by_their_values() -> None:
+def test_values_of_variables_named_as_secrets_are_redacted() -> None:
     known = deployment(MIRROR_TOKEN="swordfish-1", VLLM_API_KEY="swordfish-2", HF_HOME="/cache")
     assert secret_values(known) == {"swordfish-1", "swordfish-2"}
 
 
-def test_words_of_a_kubelet_of_vllm_and_of_its_log() -> None:
+def test_messages_of_the_kubelet_and_logs_of_vllm_are_redacted() -> None:
     secrets = {"swordfish-1"}
     waiting = pod(waiting=("CreateContainerError", f"swordfish-1 from {URL}"))
     ended = pod(end=ContainerEnd(1, "Error", ""))
@@ -86,15 +86,15 @@ def test_words_of_a_kubelet_of_vllm_and_of_its_log() -> None:
         assert CLEAN in str(failure)
 
 
-def test_words_of_who_refuses_a_deployments_pods() -> None:
+def test_messages_of_refused_pods_are_redacted() -> None:
     refused = ChildDeployment(**{**vars_of(deployment()), "refused": f"pods is forbidden: {URL}"})
     failure = find_refusal([refused])
     assert failure is not None
     assert failure.words == f"pods is forbidden: {CLEAN}"
 
 
-def vars_of(found: ChildDeployment) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in found.__slots__}
+def vars_of(child: ChildDeployment) -> dict[str, Any]:
+    return {name: getattr(child, name) for name in child.__slots__}
 
 
 SPECS = {
@@ -106,7 +106,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("vllm", SPECS.values(), ids=SPECS.keys())
-def test_values_of_a_spec_that_is_refused(vllm: dict[str, Any]) -> None:
+def test_values_of_a_refused_spec_are_redacted(vllm: dict[str, Any]) -> None:
     source = {"huggingFace": {"repo": "acme/tiny"}}
     spec = {"model": {"source": source}, "workload": {"maxModelLen": 8}, "engine": {"vllm": vllm}}
     with pytest.raises(InvalidSpecError) as caught:
@@ -116,7 +116,7 @@ def test_values_of_a_spec_that_is_refused(vllm: dict[str, Any]) -> None:
     assert "48151623" not in str(caught.value)
 
 
-def test_a_models_own_error_has_no_values() -> None:
+def test_a_validation_error_has_no_values() -> None:
     with pytest.raises(ValidationError) as caught:
         EnvVar.model_validate({"name": "MIRROR_TOKEN", "value": 48151623})
     assert "48151623" not in str(caught.value)
@@ -127,13 +127,13 @@ def test_other_values_of_a_spec_are_shown() -> None:
         parse_spec({"model": {"source": {}}, "workload": {"maxModelLen": 8}, "replicas": -3})
 
 
-def test_conditions_are_the_last_door_of_a_status() -> None:
+def test_conditions_are_redacted_when_they_are_created() -> None:
     finding = Finding(ConditionType.READY, False, Reason.CRASH_LOOPING, f"pulls {URL}")
     (condition,) = make_conditions([finding], [], 1, NOW)
     assert condition.message == f"pulls {CLEAN}"
 
 
-async def test_events_pass_a_door_of_their_own() -> None:
+async def test_events_are_redacted_when_they_are_created() -> None:
     api, clock = FakeApi(), FakeClock()
     recorder = EventRecorder(
         api, identity="op-0", new_bucket=lambda: TokenBucket(1, 1, clock.monotonic), now=clock.now

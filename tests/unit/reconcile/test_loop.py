@@ -65,7 +65,7 @@ async def test_a_mount_of_one_volume_at_two_paths_causes_no_endless_writes() -> 
 # Changes of the spec
 
 
-async def test_a_longer_context_is_placed_anew_and_rolled() -> None:
+async def test_a_longer_context_is_placed_again_and_rolled_out() -> None:
     cluster = await served(L40S)
     cluster.join(**MI300X)
     longer = {"maxModelLen": 131072, "concurrency": 12, "inputTokens": 100_000}
@@ -103,7 +103,7 @@ async def test_scaling_to_zero_and_back() -> None:
     assert len(cluster.pods()) == 2
 
 
-async def test_a_bad_spec_touches_nothing_and_a_good_one_recovers() -> None:
+async def test_an_invalid_spec_changes_nothing_and_a_valid_one_recovers() -> None:
     cluster = await served(MI300X)
     before, pods = cluster.deployment("llama-mi300x"), cluster.pods()
     cluster.apply("llama", spec_of(workload={"maxModelLen": -1}))
@@ -134,7 +134,7 @@ async def test_a_rule_that_does_not_exist_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENTS, SERVICES])
-async def test_a_deleted_child_is_made_again(kind: object) -> None:
+async def test_a_deleted_child_is_recreated(kind: object) -> None:
     cluster = await served(MI300X)
     want = end_state(cluster.api)
     name = {DEPLOYMENTS: "llama-mi300x", SERVICES: "llama"}[kind]
@@ -174,7 +174,7 @@ async def test_an_unreadable_placement_annotation_is_rewritten_and_moves_no_repl
     assert cluster.pods() == pods
 
 
-async def test_a_label_that_was_taken_off_a_child_comes_back() -> None:
+async def test_a_label_removed_from_a_child_is_restored() -> None:
     cluster = await served(MI300X)
     want = end_state(cluster.api)
     body = cluster.deployment("llama-mi300x")

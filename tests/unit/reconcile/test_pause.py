@@ -14,7 +14,7 @@ def pods(cluster: Cluster) -> set[str]:
     return {pod["metadata"]["name"] for pod in cluster.pods()}
 
 
-async def test_a_pause_with_nothing_to_do_leaves_the_object_ready_and_says_so() -> None:
+async def test_a_paused_converged_object_is_ready_and_reports_the_pause() -> None:
     cluster = await served(MI300X, replicas=2)
     before = cluster.deployment("llama-mi300x")["spec"]["template"]
     cluster.apply("llama", spec_of(replicas=2, **PAUSED))
@@ -67,7 +67,7 @@ async def test_a_rollout_stops_halfway_and_goes_on() -> None:
     assert not old & pods(cluster)
 
 
-async def test_nothing_starts_on_another_pool_while_it_lasts() -> None:
+async def test_no_replica_starts_on_another_pool_during_a_pause() -> None:
     cluster = await served(MI300X, H100, placement={"accelerators": ["mi300x"]})
     there = {"placement": {"accelerators": ["h100-sxm-80gb"]}}
     cluster.apply("llama", spec_of(**PAUSED, **there))
@@ -88,7 +88,7 @@ async def test_an_object_that_begins_paused_starts_nothing() -> None:
     assert cluster.fleet.view().snapshot().reservations == ()
 
 
-async def test_the_number_of_replicas_is_followed_all_the_same() -> None:
+async def test_scaling_works_during_a_pause() -> None:
     cluster = await served(MI300X)
     before = pods(cluster)
     cluster.apply("llama", spec_of(replicas=3, **PAUSED))
@@ -98,7 +98,7 @@ async def test_the_number_of_replicas_is_followed_all_the_same() -> None:
     assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
 
 
-async def test_a_pause_after_a_failed_rollout_ends_as_it_began() -> None:
+async def test_a_pause_after_a_failed_rollout_keeps_the_failure() -> None:
     cluster = await served(MI300X)
     cluster.clock.advance(60)
     before = pods(cluster)

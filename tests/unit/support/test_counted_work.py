@@ -35,7 +35,7 @@ def while_it_lasts(size: int) -> int:
 @pytest.mark.parametrize(
     "loop", [on_many_lines, on_one_line, in_a_generator, of_calls, while_it_lasts]
 )
-def test_each_time_round_counts(loop: Callable[[int], int]) -> None:
+def test_each_iteration_counts(loop: Callable[[int], int]) -> None:
     with counted_work(10_000) as short:
         loop(100)
     with counted_work(10_000) as long:
@@ -43,15 +43,15 @@ def test_each_time_round_counts(loop: Callable[[int], int]) -> None:
     assert long.lines - short.lines >= 1000
 
 
-def test_the_same_is_as_much_work_each_time() -> None:
-    found = []
+def test_equal_work_has_an_equal_count() -> None:
+    line_counts = []
     for _ in range(3):
         with counted_work(10_000) as work:
             on_many_lines(500)
-        found.append(work.lines)
-    assert len(set(found)) == 1
+        line_counts.append(work.lines)
+    assert len(set(line_counts)) == 1
 
 
-def test_what_does_not_end_is_ended() -> None:
+def test_endless_work_is_aborted() -> None:
     with pytest.raises(TooMuchWorkError, match="more than 1000 lines ran"), counted_work(1000):
         while_it_lasts(10**12)

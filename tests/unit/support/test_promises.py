@@ -46,9 +46,7 @@ def promise(replicas: int, gpus: int = 2, owner: str = "llama") -> Promise:
         ([(3, BOTH), (2, BOTH), (2, BOTH), (1, BOTH)], {A: 4, B: 4}, True),
     ],
 )
-def test_blocks_are_packed_if_there_is_any_way(
-    blocks: list[Any], free: dict[str, int], fits: bool
-) -> None:
+def test_blocks_are_packed_if_possible(blocks: list[Any], free: dict[str, int], fits: bool) -> None:
     assert can_pack(blocks, free) is fits
 
 
@@ -81,7 +79,7 @@ def test_a_node_cannot_hold_more_than_it_has() -> None:
     ]
 
 
-def test_a_promise_is_unkept_where_its_gpus_are_held_by_others_that_came_before() -> None:
+def test_a_promise_is_broken_if_earlier_pods_hold_its_gpus() -> None:
     book, full = PromiseBook(), Sight([node(A)], [pod("other", 4, owner="beta")])
     book.note_losses(full, 1)
     book.note_promises([promise(1)], 1)
@@ -98,7 +96,7 @@ def test_a_promise_is_unkept_where_its_gpus_are_held_by_others_that_came_before(
         ("a foreign pod came", Sight([node(A)], [pod("job", 4, owner=None)])),
     ],
 )
-def test_it_is_nobodys_fault_where_gpus_were_lost_since(what: str, then: Sight) -> None:
+def test_a_promise_on_lost_gpus_is_not_broken(what: str, then: Sight) -> None:
     book = PromiseBook()
     book.note_losses(Sight([node(A), node(B)], []), 1)
     book.note_promises([promise(1)], 1)
@@ -106,7 +104,7 @@ def test_it_is_nobodys_fault_where_gpus_were_lost_since(what: str, then: Sight) 
     assert book.find_unkept(then, [promise(1)]) == ([], 0), what
 
 
-def test_gpus_in_no_block_large_enough_are_scattered_and_not_promised_twice() -> None:
+def test_free_gpus_without_a_large_block_are_scattered_and_not_promised_twice() -> None:
     book = PromiseBook()
     pods = [pod("p", 3, owner="beta"), pod("q", 3, on=B, owner="beta")]
     sight = Sight([node(A), node(B)], pods)

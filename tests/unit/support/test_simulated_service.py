@@ -23,14 +23,14 @@ def taken(service: SimulatedService) -> dict[str, int]:
     return {name: one.running + one.waiting for name, one in service.replicas.items()}
 
 
-def test_requests_go_evenly_to_those_that_are_ready() -> None:
+def test_requests_go_evenly_to_ready_replicas() -> None:
     service = service_of("a", "b", "c")
     for _ in range(3):
         service.advance(0.1, 4)
     assert taken(service) == {"a": 4, "b": 4, "c": 4}
 
 
-def test_a_replica_that_came_later_is_empty_and_takes_its_part() -> None:
+def test_a_new_replica_starts_empty_and_gets_its_share() -> None:
     service = service_of("a")
     service.advance(0.1, 10)
     service.use(ready("a", "b"))
@@ -38,18 +38,18 @@ def test_a_replica_that_came_later_is_empty_and_takes_its_part() -> None:
     assert taken(service) == {"a": 15, "b": 5}
 
 
-def test_a_replica_that_leaves_ends_what_it_has_and_gets_no_more() -> None:
+def test_a_removed_replica_finishes_its_requests_and_gets_no_more() -> None:
     service = service_of("a", "b")
     service.advance(0.1, 10)
     service.use(ready("b"))
     assert service.in_flight == 10
     ended = [service.advance(1.0, 0) for _ in range(60)]
-    assert sum(len(found["a"].finished) for found in ended if "a" in found) == 5
+    assert sum(len(served["a"].finished) for served in ended if "a" in served) == 5
     assert service.in_flight == 0
     assert "a" not in ended[-1], "a replica that is empty is gone"
 
 
-def test_requests_are_held_while_nobody_is_ready() -> None:
+def test_requests_are_held_while_no_replica_is_ready() -> None:
     service = service_of()
     service.advance(1.0, 7)
     assert (service.held, service.in_flight) == (7, 0)

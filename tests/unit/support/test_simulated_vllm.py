@@ -21,21 +21,21 @@ def capacity(checkpoint: Checkpoint, accelerator: str, tensor: int) -> ReplicaCa
 
 def serve(replica: SimulatedVllm, per_second: float, seconds: int) -> Served:
     """What became of a constant load."""
-    told, come = Served(), 0.0
+    served, come = Served(), 0.0
     for _ in range(seconds):
         before, come = come, come + per_second
-        found = replica.advance(1.0, int(come) - int(before))
-        told.first_token_seconds += found.first_token_seconds
-        told.finished += found.finished
-        told.tokens_generated += found.tokens_generated
-    return told
+        step = replica.advance(1.0, int(come) - int(before))
+        served.first_token_seconds += step.first_token_seconds
+        served.finished += step.finished
+        served.tokens_generated += step.tokens_generated
+    return served
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "accelerator", "tensor"),
     [(LLAMA_70B, "mi300x", 1), (LLAMA_70B, "h100-sxm-80gb", 4), (LLAMA_8B, "l40s", 1)],
 )
-def test_what_it_does_at_most_is_what_the_throughput_model_says(
+def test_the_highest_throughput_equals_the_estimate(
     checkpoint: Checkpoint, accelerator: str, tensor: int
 ) -> None:
     of = capacity(checkpoint, accelerator, tensor)
@@ -63,7 +63,7 @@ def test_queue_batch_and_latencies_grow_with_load() -> None:
     assert replica.waiting > 100, "at 1.3 times what it can do, requests queue"
 
 
-def test_every_request_that_comes_is_answered_once() -> None:
+def test_every_request_is_answered_once() -> None:
     replica = SimulatedVllm(capacity(LLAMA_8B, "l40s", 1))
     busy, idle = serve(replica, 4.0, 60), serve(replica, 0.0, 600)
     assert len(busy.finished) + len(idle.finished) == 4 * 60
@@ -80,7 +80,7 @@ def test_a_request_waits_before_its_first_token_and_ends_after_it() -> None:
     )
 
 
-def test_ticks_of_other_lengths_tell_the_same() -> None:
+def test_the_length_of_a_tick_does_not_matter() -> None:
     of = capacity(LLAMA_8B, "l40s", 1)
     coarse, fine = SimulatedVllm(of), SimulatedVllm(of)
     for _ in range(100):

@@ -44,14 +44,14 @@ def series_names(text: str) -> list[tuple[str, str, str, tuple[tuple[str, str], 
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_names_types_labels_and_buckets_are_those_of_the_real_one(seconds: int) -> None:
+def test_names_types_labels_and_buckets_equal_those_of_vllm(seconds: int) -> None:
     recorded = RECORDED.read_text("utf-8")
     assert series_names(exposed(4, seconds)) == series_names(recorded)
     comments = [line for line in recorded.splitlines() if line.startswith("#")]
     assert [one for one in exposed(4, seconds).splitlines() if one.startswith("#")] == comments
 
 
-def test_the_gauges_are_those_of_the_moment() -> None:
+def test_gauges_have_the_current_values() -> None:
     series = read_series(exposed(40, 60))
 
     def gauge(name: str, **labels: str) -> float:
@@ -92,7 +92,7 @@ def test_counters_and_histograms_agree_with_each_other() -> None:
     )
 
 
-def test_the_cache_is_told_as_vllm_tells_it() -> None:
+def test_the_cache_is_exported_as_vllm_exports_it() -> None:
     (labels,) = (
         dict(labels)
         for name, labels in read_series(exposed(0, 0))

@@ -357,7 +357,7 @@ def test_too_many_rules_are_refused(config: dict[str, Any], want: str) -> None:
         read_module_formats(ConfigFields({"quantization_config": config}))
 
 
-def test_neighbouring_rules_with_equal_schemes_count_as_one() -> None:
+def test_adjacent_rules_with_equal_schemes_count_as_one() -> None:
     dynamic = {f"-:.*layers.{layer}.mlp.*": {} for layer in range(300)}
     config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic}
     formats = read_module_formats(ConfigFields({"quantization_config": config}))

@@ -50,7 +50,7 @@ PRINTED: list[tuple[str, str, str, tuple[int, int], float]] = [
 
 
 @pytest.mark.parametrize(("name", "version", "accelerator", "batch", "want_gib"), PRINTED)
-def test_the_peak_is_what_logs_print(
+def test_the_peak_equals_that_of_the_logs(
     name: str, version: str, accelerator: str, batch: tuple[int, int], want_gib: float
 ) -> None:
     assert peak(load_shape(name), version, accelerator, batch) / GIB == pytest.approx(
@@ -141,7 +141,7 @@ def test_experts_work_in_chunks_where_the_release_does() -> None:
     assert longer == chunk + states + 128 * 1024**2
 
 
-def test_a_workspace_that_is_kept_stays_under_the_sampler() -> None:
+def test_a_kept_workspace_adds_to_the_peak_of_the_sampler() -> None:
     shape = load_shape("mixtral-8x7b")
     freed = peak(shape, "v0.12.0", "h200-sxm-141gb", (8192, 1024), Parallelism(8))
     kept = peak(shape, "v0.14.0", "h200-sxm-141gb", (8192, 1024), Parallelism(8))
@@ -172,7 +172,7 @@ def with_encoder(architecture: str) -> ModelShape:
     )
 
 
-def test_a_padded_clip_weighs_more_than_everything_else() -> None:
+def test_a_padded_clip_needs_the_most_memory() -> None:
     shape = replace(with_encoder("Qwen3VLForConditionalGeneration"), hidden_size=2048)
     without_encoder = replace(shape, encoders=())
     added = peak(shape, "v0.12.0", "h100-sxm-80gb", (8192, 64)) - peak(
@@ -221,7 +221,7 @@ def test_an_encoder_that_is_not_loaded_takes_nothing() -> None:
     )
 
 
-def test_an_unknown_encoder_is_taken_for_a_usual_one() -> None:
+def test_an_unknown_encoder_counts_as_a_typical_one() -> None:
     known = with_encoder("Qwen3_5ForConditionalGeneration")
     unknown = with_encoder("SomethingNewForConditionalGeneration")
     peaks = [peak(shape, "v0.32.0", "mi300x", (8192, 64)) for shape in (known, unknown)]

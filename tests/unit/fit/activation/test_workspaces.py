@@ -27,7 +27,7 @@ def sparse() -> ModelShape:
     return load_shape("deepseek-v3", index_n_heads=64, index_head_dim=128, index_topk=2048)
 
 
-def test_a_dense_model_has_none() -> None:
+def test_a_dense_model_has_no_workspaces() -> None:
     assert held(load_shape("llama-3.1-8b"), 1) == 0
 
 

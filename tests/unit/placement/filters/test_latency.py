@@ -35,7 +35,7 @@ def estimate(first: float, between: float) -> ThroughputEstimate:
     ("first", "between", "want"),
     [(1.9, 0.05, True), (2.0, 0.05, True), (2.1, 0.05, False), (1.9, 0.0501, False)],
 )
-def test_each_target_counts(first: float, between: float, want: bool) -> None:
+def test_each_target_applies(first: float, between: float, want: bool) -> None:
     targets = LatencyTargets(time_to_first_token="2s", time_per_output_token="50ms")
     assert meets_targets(targets, estimate(first, between)) is want
 

@@ -185,8 +185,8 @@ def cost_of(option: Option | None) -> float:
     return float(option.cost_per_hour)
 
 
-def test_the_nearest_miss_speaks_for_the_pool() -> None:
-    """Of eight splits each too slow, the one that comes nearest to the target is told."""
+def test_the_nearest_miss_is_reported_for_the_pool() -> None:
+    """Of eight splits each too slow, the one that comes nearest to the target is reported."""
     nodes = [nvidia_node("h100")]
     decision = decide_on(nodes, workload={"latencyTargets": {"timePerOutputToken": "0.1ms"}})
     option = by_pool(decision)[H100_POOL].option

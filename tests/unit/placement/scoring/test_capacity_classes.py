@@ -166,13 +166,13 @@ CAPACITIES = {
 
 
 @pytest.mark.parametrize(
-    ("room", "grown", "nodes", "want"), CAPACITIES.values(), ids=CAPACITIES.keys()
+    ("capacity", "grown", "nodes", "want"), CAPACITIES.values(), ids=CAPACITIES.keys()
 )
 def test_options_are_classified_by_what_starts_and_when(
-    room: int, grown: int, nodes: int, want: CapacityClass
+    capacity: int, grown: int, nodes: int, want: CapacityClass
 ) -> None:
     option = chosen(decide_on([amd_node("a")], LLAMA_8B, replicas=3))
-    option = replace(option, capacity=room, grown_capacity=grown)
+    option = replace(option, capacity=capacity, grown_capacity=grown)
     assert capacity_class(option) is want
     assert option.awaited_nodes == nodes
     assert capacity_class(replace(option, replicas=0)) is CapacityClass.ALL_NOW

@@ -66,7 +66,7 @@ def circumstances(raw: dict[str, Any], *groups: dict[str, Any], queue: str | Non
     ],
     ids=str,
 )
-def test_what_concerns_the_replicas_is_another_circumstance(change: dict[str, Any]) -> None:
+def test_a_change_that_concerns_the_replicas_is_a_new_circumstance(change: dict[str, Any]) -> None:
     assert circumstances(spec_of(**change)) != circumstances(spec_of())
 
 
@@ -80,7 +80,7 @@ def test_what_concerns_the_replicas_is_another_circumstance(change: dict[str, An
     ],
     ids=str,
 )
-def test_what_does_not_concern_the_replicas_is_no_circumstance(
+def test_a_change_that_does_not_concern_the_replicas_is_no_new_circumstance(
     change: dict[str, Any],
 ) -> None:
     assert circumstances(spec_of(**change)) == circumstances(spec_of())

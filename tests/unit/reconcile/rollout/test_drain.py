@@ -51,24 +51,24 @@ def deployment(name: str, *, wanted: int, ready: int, settled: bool = True) -> C
         pytest.param((2, 1), (2, 1, True), 2, 1, id="one that fails is the first to leave"),
     ],
 )
-def test_what_an_old_placement_keeps(
+def test_replicas_that_an_old_placement_keeps(
     old: tuple[int, int], new: tuple[int, int, bool] | None, wanted: int, want: int
 ) -> None:
     before = deployment("old", wanted=old[0], ready=old[1])
     after = (
         deployment("new", wanted=new[0], ready=new[1], settled=new[2]) if new is not None else None
     )
-    handover = shift_replicas(KEY, [before], after, wanted)
+    shift = shift_replicas(KEY, [before], after, wanted)
     if want == 0:
-        assert [type(action) for action in handover.actions] == [Delete]
+        assert [type(action) for action in shift.actions] == [Delete]
     elif want < old[0]:
-        (action,) = handover.actions
+        (action,) = shift.actions
         assert isinstance(action, Scale)
         assert action.replicas == want
-        assert [held.replicas for held in handover.reservations] == [want]
+        assert [held.replicas for held in shift.reservations] == [want]
     else:
-        assert handover.actions == ()
-        assert [held.replicas for held in handover.reservations] == [want]
+        assert shift.actions == ()
+        assert [held.replicas for held in shift.reservations] == [want]
 
 
 async def moving(accelerator: str, *groups: dict[str, Any], replicas: int) -> Cluster:
@@ -84,7 +84,7 @@ async def moving(accelerator: str, *groups: dict[str, Any], replicas: int) -> Cl
     return cluster
 
 
-async def test_replicas_cross_one_by_one_and_never_fewer_serve_than_before() -> None:
+async def test_replicas_migrate_one_by_one_without_losing_ready_ones() -> None:
     cluster = await moving("mi300x", MI300X, H100, replicas=3)
     deployments = [cluster.deployment(name) for name in cluster.deployments()]
     assert [body["spec"]["replicas"] for body in deployments] == [3, 3]

@@ -192,7 +192,7 @@ def shorter_batch(start: list[str]) -> bool:
 
 
 @KEPT
-async def test_what_runs_with_settings_of_tonnage_is_kept_though_the_status_was_lost(
+async def test_running_replicas_keep_adjusted_settings_when_the_status_is_lost(
     words: str,
 ) -> None:
     server = FakeServer(shorter_batch, words)
@@ -207,7 +207,7 @@ async def test_what_runs_with_settings_of_tonnage_is_kept_though_the_status_was_
 
 
 @KEPT
-async def test_what_runs_with_settings_of_tonnage_is_kept_when_the_fleet_changes(
+async def test_running_replicas_keep_adjusted_settings_when_the_fleet_changes(
     words: str,
 ) -> None:
     server = FakeServer(shorter_batch, words)
@@ -220,7 +220,7 @@ async def test_what_runs_with_settings_of_tonnage_is_kept_when_the_fleet_changes
     assert cluster.conditions() == SETTLED
 
 
-async def test_settings_of_tonnage_go_when_the_user_changes_what_memory_needs() -> None:
+async def test_adjusted_settings_end_when_the_user_changes_the_memory_need() -> None:
     server = FakeServer(shorter_batch)
     cluster = await started(server, H100)
     server.runs = lambda start: True
@@ -231,7 +231,7 @@ async def test_settings_of_tonnage_go_when_the_user_changes_what_memory_needs() 
     assert cluster.conditions() == SETTLED
 
 
-async def test_where_a_person_approves_plans_the_next_one_waits_for_that() -> None:
+async def test_with_manual_approval_the_next_plan_waits_for_approval() -> None:
     server = FakeServer(shorter_batch)
     cluster = await started(server, H100, approval="Manual")
     first = cluster.status()["proposedPlan"]["hash"]

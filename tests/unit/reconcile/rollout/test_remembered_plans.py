@@ -49,7 +49,7 @@ async def test_a_restart_with_an_unknown_model_changes_nothing(
     assert write_count(cluster.api, (INFERENCE_DEPLOYMENTS,)) == writes
 
 
-async def test_replicas_that_fail_meanwhile_are_reported_all_the_same() -> None:
+async def test_replicas_that_fail_meanwhile_are_reported() -> None:
     cluster = await served_from_the_hub()
     cluster.hub.answer = UNREACHABLE
     cluster.start_operator()
@@ -71,7 +71,7 @@ async def test_a_changed_spec_is_not_judged_by_what_was_known_before() -> None:
     assert len(cluster.pods()) == 1
 
 
-async def test_a_model_that_is_gone_is_news() -> None:
+async def test_a_removed_model_is_reported() -> None:
     cluster = await served_from_the_hub()
     cluster.hub.answer = GONE
     cluster.start_operator()

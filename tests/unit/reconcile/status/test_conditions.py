@@ -257,7 +257,9 @@ OLD = deployment(ready=1, wanted=1, placement="l40s")
             id="partly granted, and that part loads",
         ),
         pytest.param(
-            StatusInput(ACCEPTED, Pending(DECISION, READY, "no room", NOW + timedelta(seconds=60))),
+            StatusInput(
+                ACCEPTED, Pending(DECISION, READY, "no free GPUs", NOW + timedelta(seconds=60))
+            ),
             [],
             [READY],
             {

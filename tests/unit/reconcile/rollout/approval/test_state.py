@@ -172,7 +172,7 @@ PLAN_CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", PLAN_CHANGES)
-async def test_what_runs_goes_on_until_another_plan_is_approved(case: str) -> None:
+async def test_running_replicas_stay_until_another_plan_is_approved(case: str) -> None:
     wanted, described = PLAN_CHANGES[case]
     cluster = await approved(MI300X, H100, replicas=2)
     before, pods, plan = cluster.api.objects(DEPLOYMENTS), cluster.pods(), cluster.status()["plan"]
@@ -202,7 +202,9 @@ async def test_what_runs_goes_on_until_another_plan_is_approved(case: str) -> No
 
 
 @pytest.mark.parametrize(("replicas", "want"), [(4, 4), (9, 8), (1, 1), (0, 0)])
-async def test_what_runs_scales_while_another_plan_waits(replicas: int, want: int) -> None:
+async def test_running_replicas_scale_while_another_plan_is_pending(
+    replicas: int, want: int
+) -> None:
     cluster = await approved(MI300X, replicas=2)
     change(cluster, engine=OTHER_IMAGE)
     await cluster.settle()
@@ -245,7 +247,7 @@ FREE_CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", FREE_CHANGES)
-async def test_what_changes_no_plan_needs_no_approval(case: str) -> None:
+async def test_a_change_without_a_new_plan_needs_no_approval(case: str) -> None:
     cluster = await approved(MI300X, H100, replicas=2)
     plan = cluster.status()["plan"]
     change(cluster, **FREE_CHANGES[case])
@@ -266,7 +268,7 @@ async def test_a_running_plan_needs_no_approval_when_approval_becomes_manual() -
     assert cluster.status()["plan"]
 
 
-async def test_automatic_again_carries_out_what_waited() -> None:
+async def test_automatic_approval_carries_out_the_pending_plan() -> None:
     cluster = await approved(MI300X)
     change(cluster, engine=OTHER_IMAGE)
     await cluster.settle()
