@@ -16,6 +16,7 @@ from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, await_pool, counts, declared, restore, silence
 from e2e.journeys.user import User, has, runs_on, verdict
 from e2e.models import inference
+from e2e.nodes.behaviours import KEY, WELL_KEY
 from e2e.nodes.fleet import apply_fleet
 
 Change = Callable[[Stack, User], None]
@@ -75,6 +76,34 @@ def test_replicas_fall_back_from_h100_to_mi300x_and_return_only_with_the_policy(
     assert verdict(status, "nvidia")["verdict"] == "Feasible"
     assert "stay" in verdict(status, "nvidia")["message"]
     assert "never (spec.placement.fallback.back)" in json.dumps(status)
+
+
+def test_a_new_object_leaves_a_pool_on_which_it_crashes_and_says_why(
+    two_vendors: None, declare: Declare, user: User
+) -> None:
+    declare(declared("amd", MI300X, costPerGPUHour="9.00"))  # a replica needs more GPUs of NVIDIA
+    annotations = {KEY: "crash-loop", WELL_KEY: "--tensor-parallel-size=1"}  # on MI300X alone
+    manifest = inference(
+        "llama",
+        "llama-3.3-70b",
+        replicas=1,
+        placement={"fallback": {"after": "2s"}},
+        rollout={"progressDeadline": "10s"},
+        template={"metadata": {"annotations": annotations}},
+    )
+    user.apply(manifest)
+    user.wait("llama", on_pool("nvidia"), why="the cheaper pool to be tried")
+    status = user.wait("llama", runs_on("amd"), why="the other pool to take over", timeout=90)
+    (placement,) = status["placements"]
+    assert placement["reason"] == "FellBack"
+    assert "its replicas did not come up: CrashLooping" in placement["message"]
+    assert verdict(status, "nvidia")["reason"] == "FailedBefore"
+    assert [plan["pool"] for plan in status["failedPlans"]] == ["nvidia"]
+
+
+def on_pool(pool: str) -> Callable[[Json], bool]:
+    """A predicate on a status: its replicas are to run on this pool."""
+    return lambda status: [one["pool"] for one in status.get("placements") or []] == [pool]
 
 
 def falling_back(name: str, output_tokens: int = 200) -> Json:

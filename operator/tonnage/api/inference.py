@@ -154,11 +154,12 @@ class FallbackReturn(StrEnum):
 
 
 class Fallback(ApiModel):
-    """When replicas migrate from a pool that lacks GPUs."""
+    """When replicas migrate from a pool that lacks GPUs, or on which they do not come up."""
 
     after: Duration = "10m"
-    """How long replicas wait for GPUs of their pool before they migrate to another pool. Default:
-    10m."""
+    """How long replicas wait for GPUs of their pool before they migrate to another pool. Replicas
+    of which none has come up leave a pool after the same time, once their plan has failed there
+    (`rollout.progressDeadline`). Default: 10m."""
     back: FallbackReturn = FallbackReturn.NEVER
     """Never: replicas stay where they are after a fallback. WhenPossible: they return to the
     original pool once it has had capacity for all of them for `rebalance.stabilizationWindow`.

@@ -51,6 +51,10 @@ class PoolJudge:
         that fits without capacity is part of the rejection."""
         if self._is_kept(pool):
             return self._judge(pool)  # depends on the request's own replicas: not cached
+        cause = self._request.failed_pools.get(pool.name)
+        if cause is not None:
+            message = f"its replicas did not come up there: {cause}"
+            return Rejection(RejectedReason.FAILED_BEFORE, message)
         cached = self._verdicts.get(pool.name)
         if cached is None or cached[0] is not pool:
             cached = self._verdicts[pool.name] = pool, self._judge(pool)

@@ -1,5 +1,6 @@
 """Requests to placement and its decisions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -50,6 +51,8 @@ class Request:
     apply to the kept pool, so that no calibration migrates running replicas. `demanded` are the
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
+    `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
+    only replicas that are still there may stay.
     """
 
     owner: tuple[str, str]
@@ -63,6 +66,7 @@ class Request:
     kept_corrections: Corrections = UNCORRECTED
     demanded: Demanded | None = None
     secondary: tuple[RunningSecondary, ...] = ()
+    failed_pools: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

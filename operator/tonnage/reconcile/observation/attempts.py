@@ -18,7 +18,12 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
-from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
+from tonnage.placement.adjustments import (
+    UNADJUSTED,
+    EngineAdjustments,
+    FailedStart,
+    MemoryShortfall,
+)
 from tonnage.placement.model import Option
 from tonnage.placement.report import adjustments_status
 from tonnage.reconcile.observation.children import ChildDeployment
@@ -133,11 +138,20 @@ def starts_without_memory(attempts: Attempts, pools: Iterable[Pool]) -> tuple[Fa
             plan.accelerator, device_bytes, _parallelism_of(plan), _adjustments_of(plan), shortfall
         )
         for plan in attempts.failed
-        if plan.reason == Reason.OUT_OF_MEMORY
-        and (shortfall := read_shortfall(plan.message)) is not None
+        if (shortfall := _shortfall_of(plan)) is not None
         and (pool := by_name.get(plan.pool)) is not None
         and (device_bytes := pool.device_bytes) is not None
     )
+
+
+def failed_pools(attempts: Attempts) -> dict[str, str]:
+    """Pools on which a plan failed for another cause than GPU memory, which other settings may
+    save; with the cause of the last failure."""
+    return {
+        plan.pool: f"{plan.reason}: {plan.message}"
+        for plan in attempts.failed
+        if _shortfall_of(plan) is None
+    }
 
 
 def find_fault(observation: Observation, running: ChildDeployment, fleet: Fleet) -> Fault | None:
@@ -180,6 +194,10 @@ def failed_plan(
         at=format_time(now),
         circumstances=circumstances,
     )
+
+
+def _shortfall_of(failed: FailedPlan) -> MemoryShortfall | None:
+    return read_shortfall(failed.message) if failed.reason == Reason.OUT_OF_MEMORY else None
 
 
 def _parallelism_of(failed: FailedPlan) -> Parallelism:

@@ -26,8 +26,8 @@ class Scheduled:
 
     The `secondary` shares carry the rest. `last_migration` is how the replicas came from another
     pool, `migration` where they would go by choice, and `leaves_at` when another pool takes them
-    because this one is short of GPUs. `silent` are nodes with replicas whose kubelet does not
-    answer, and for which the pool has no other capacity.
+    because this one is short of GPUs or they do not come up. `silent` are nodes with replicas whose
+    kubelet does not answer, and for which the pool has no other capacity.
     """
 
     decision: Decision

@@ -2,15 +2,15 @@
 
 A running replica is worth more than a better pool. So a placement is kept as long as the spec that
 it was chosen for has not changed (`placement_digest`) and its pool can run it. Replicas that wait
-for GPUs of their pool, all or some, leave it only after `placement.fallback.after`; running
-replicas leave it by choice only where the user asked for that (`retain`), and one object at a time.
-A placement that is seconds old and of which no pod has a node is chosen again at once if its pool
-cannot run it.
+for GPUs of their pool, all or some, leave it only after `placement.fallback.after`, and so do
+replicas that do not come up there; running replicas leave it by choice only where the user asked
+for that (`retain`), and one object at a time. A placement that is seconds old and of which no pod
+has a node is chosen again at once if its pool cannot run it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage import delays
@@ -24,7 +24,7 @@ from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
 from tonnage.reconcile.calibration.registry import known_when_placed
-from tonnage.reconcile.observation.attempts import starts_without_memory
+from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
 from tonnage.reconcile.observation.migration import Migration
 from tonnage.reconcile.observation.serving import (
@@ -85,7 +85,22 @@ class _Search:
 
     def decide(self, request: Request) -> Decision:
         dependencies = self.context.dependencies
-        return decide(request, self.pools, dependencies.catalog, dependencies.placement_cache)
+        catalog, cache = dependencies.catalog, dependencies.placement_cache
+        decision = decide(request, self.pools, catalog, cache)
+        if decision.chosen is None and request.failed_pools:  # one of them is better than none
+            return decide(replace(request, failed_pools={}), self.pools, catalog, cache)
+        return decision
+
+    @property
+    def failed_pools(self) -> Mapping[str, str]:
+        """Pools where the replicas did not come up; none where the plan that served last can take
+        over instead (`rollback`)."""
+        attempts = self.context.attempts
+        if attempts.last_ready is not None:
+            served = attempts.last_ready.placement.name
+            if any(one.placement == served for one in self.context.observation.deployments):
+                return {}
+        return failed_pools(attempts)
 
     def lost(self, placement: str) -> list[ChildPod]:
         """Scheduled pods of the placement that are not ready, on nodes whose kubelet is silent."""
@@ -154,6 +169,7 @@ def _request(
         secondary=make_running_shares(
             search.secondary, lambda deployment: _count_held(search.pods, deployment)
         ),
+        failed_pools=search.failed_pools,
     )
 
 
@@ -260,8 +276,8 @@ def _migrate(
 def _stay(
     search: _Search, current: ChildDeployment, decision: Decision, chosen: Option
 ) -> Scheduled | Unschedulable:
-    """Keep the pool, unless the replicas have been short of GPUs for too long, or the user asked to
-    migrate to a better one and this object may migrate now."""
+    """Keep the pool, unless the replicas have been short of GPUs for too long or do not come up, or
+    the user asked to migrate to a better one and this object may migrate now."""
     placed = _schedule(decision, current.last_migration)
     assert isinstance(placed, Scheduled), "a choice was made"
     placed = replace(placed, silent=_silent_nodes(search, current, chosen))
@@ -269,6 +285,11 @@ def _stay(
     if not isinstance(spread, Scheduled) or spread.option.pool is not chosen.pool:
         return spread
     placed = spread
+    cause = search.failed_pools.get(current.pool)
+    if cause is not None and not placed.secondary and current.ready == 0:
+        return _leave_later(
+            search, current, placed, current.since, f"its replicas did not come up: {cause}"
+        )
     by_load = search.context.accepted.demanded is not None and search.runs(current.placement)
     if placed.is_short and not by_load:  # more load never makes serving replicas fall back
         return _stay_short(search, current, placed)
@@ -290,15 +311,29 @@ def _stay_short(
     search: _Search, current: ChildDeployment, placed: Scheduled
 ) -> Scheduled | Unschedulable:
     """Wait for more GPUs here, up to a time, if all replicas could run elsewhere."""
+    since = short_since(search.context.observation, current, search.context.now)
     running = search.runs(current.placement)
+    why = f"it had {format_shortage(placed)}"
+    return _leave_later(search, current, placed, since, why, running=running)
+
+
+def _leave_later(
+    search: _Search,
+    current: ChildDeployment,
+    placed: Scheduled,
+    since: datetime,
+    why: str,
+    *,
+    running: bool = False,
+) -> Scheduled | Unschedulable:
+    """Leave the pool once `placement.fallback.after` has passed, if another pool has capacity: for
+    all replicas, or for some where none is `running`."""
     target = find_fallback_target(placed.decision, current, running=running)
     if target is None:
         return placed
-    since = short_since(search.context.observation, current, search.context.now)
     leaves_at = since + wait_of(search.context.spec.placement.fallback.after)
     if leaves_at > search.context.now or search.bound:
         return replace(placed, leaves_at=leaves_at)
-    why = f"it had {format_shortage(placed)}"
     last_migration = make_fallback_migration(current, why, target.pool.name, search.context.now)
     return _migrate(search, target, last_migration)
 

@@ -234,8 +234,11 @@ def _find_ready(
     for finding in earlier:
         if finding.holds is not True:
             return Finding(kind, False, finding.reason, finding.message)
+    leaves_at = inputs.outcome.leaves_at if isinstance(inputs.outcome, Scheduled) else None
+    fallback = _describe_fallback(inputs, leaves_at) if leaves_at else None
     if failure is not None:
-        return Finding(kind, False, failure.reason, str(failure))
+        message = f"{failure}; {fallback}" if fallback else str(failure)
+        return Finding(kind, False, failure.reason, message)
     ready, wanted, targets = inputs.ready, inputs.wanted, inputs.targets
     settled = all(target is not None and target.settled for target in targets)
     in_place = settled and len(observation.deployments) == len(targets)
@@ -245,7 +248,8 @@ def _find_ready(
         updated = f"{ready} of {wanted} replicas"
         return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
     if ready < wanted:
-        message = f"{ready} of {wanted} replicas are ready; loading a model takes minutes"
+        meanwhile = fallback or "loading a model takes minutes"
+        message = f"{ready} of {wanted} replicas are ready; {meanwhile}"
         return Finding(kind, False, Reason.CONTAINERS_NOT_READY, message)
     if wanted == 0:
         return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)

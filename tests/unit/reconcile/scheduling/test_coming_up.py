@@ -1,0 +1,132 @@
+"""When a new object leaves a pool on which its replicas do not come up."""
+
+import pytest
+
+from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
+from tests.support.controllers import Behaviour, crashing, loading, ready, without_image
+from tests.support.pricing import ONE_H100, place_of, price
+from tests.support.serving import SETTLED
+from tonnage.kube.protocol import Object
+
+MINUTE = 60.0
+SOON = {"progressDeadline": "1m"}
+
+NEVER_READY = {
+    "crash loop": (crashing(message="bad driver"), "CrashLooping"),
+    "image": (without_image, "ImagePullFailed"),
+    "hang": (loading, "ContainersNotReady"),
+}
+
+
+def failing_on(accelerator: str, fault: Behaviour) -> Behaviour:
+    """Pods of this accelerator's Deployment never become ready; all others do."""
+
+    def behave(pod: Object) -> Object:
+        return fault(pod) if accelerator in pod["metadata"]["name"] else ready(pod)
+
+    return behave
+
+
+def started(fault: Behaviour, *groups: Object, **placement: object) -> Cluster:
+    """An object that H100 is chosen for, where its replicas do not come up."""
+    cluster = Cluster(*groups)
+    price(cluster, "h100", "1")
+    cluster.behaviours["llama"] = failing_on("h100", fault)
+    cluster.apply("llama", spec_of(placement=placement, rollout=SOON))
+    return cluster
+
+
+@pytest.mark.parametrize(("fault", "reason"), NEVER_READY.values(), ids=NEVER_READY)
+async def test_replicas_that_do_not_come_up_leave_after_the_fallback_time(
+    fault: Behaviour, reason: str
+) -> None:
+    cluster = started(fault, ONE_H100, MI300X)
+    await cluster.settle()
+    await cluster.wait(2 * MINUTE)
+    (failed,) = cluster.status()["failedPlans"]
+    assert (failed["pool"], failed["reason"]) == ("h100", reason)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "another pool is taken at 2026" in cluster.message("Ready")
+
+    await cluster.wait(8 * MINUTE)
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-mi300x"]
+    placement = place_of(cluster)
+    assert placement["reason"] == "FellBack"
+    assert f"its replicas did not come up: {reason}" in placement["message"]
+    (h100,) = [one for one in cluster.status()["candidates"] if one["pool"] == "h100"]
+    assert (h100["verdict"], h100["reason"]) == ("Rejected", "FailedBefore")
+    assert reason in h100["message"]
+
+
+async def test_replicas_that_fell_back_do_not_return_to_a_pool_where_they_failed() -> None:
+    fallback = {"after": "2m", "back": "WhenPossible"}
+    cluster = started(
+        loading, ONE_H100, MI300X, fallback=fallback, rebalance={"stabilizationWindow": "1m"}
+    )
+    await cluster.settle()
+    for _ in range(5):
+        await cluster.wait(2 * MINUTE)
+    assert cluster.deployments() == ["llama-mi300x"]
+
+
+async def test_replicas_return_once_the_pool_has_changed() -> None:
+    fallback = {"after": "2m", "back": "WhenPossible"}
+    cluster = started(
+        loading, ONE_H100, MI300X, fallback=fallback, rebalance={"stabilizationWindow": "1m"}
+    )
+    await cluster.settle()
+    await cluster.wait(3 * MINUTE)
+    assert cluster.deployments() == ["llama-mi300x"]
+    del cluster.behaviours["llama"]
+    price(cluster, "h100", "1", images={"vllm": "example.com/vllm-with-a-mended-driver:1"})
+    for _ in range(3):
+        await cluster.wait(2 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert cluster.conditions() == SETTLED
+
+
+async def test_each_pool_is_tried_once_and_the_last_one_keeps_the_replicas() -> None:
+    cluster = Cluster(ONE_H100, MI300X, {**L40S, "gpusPerNode": 8})
+    cluster.behaviours["llama"] = loading
+    cluster.apply("llama", spec_of(placement={"fallback": {"after": "2m"}}, rollout=SOON))
+    await cluster.settle()
+    tried = []
+    for _ in range(12):
+        await cluster.wait(MINUTE)
+        tried.append(*cluster.deployments())
+    pools = list(dict.fromkeys(tried))
+    assert len(pools) == 3
+    assert tried == sorted(tried, key=pools.index), "no pool is tried twice"
+    assert {plan["pool"] for plan in cluster.status()["failedPlans"]} == {
+        one["pool"] for one in cluster.status()["candidates"]
+    }
+
+
+async def test_replicas_stay_where_no_other_pool_has_capacity() -> None:
+    cluster = started(loading, ONE_H100)
+    await cluster.settle()
+    await cluster.wait(30 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+    assert "another pool" not in cluster.message("Ready")
+
+
+async def test_a_change_that_fails_returns_to_the_plan_that_served_and_leaves_no_pool() -> None:
+    cluster = Cluster({**H100, "gpusPerNode": 4}, MI300X)
+    price(cluster, "h100", "1")
+    cluster.apply("llama", spec_of(rollout=SOON))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    image = {"vllm": {"image": "example.com/vllm:typo"}}
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod)
+        if pod["spec"]["containers"][0]["image"].endswith(":typo")
+        else ready(pod)
+    )
+    cluster.apply("llama", spec_of(rollout=SOON, engine=image))
+    await cluster.settle()
+    for _ in range(5):
+        await cluster.wait(10 * MINUTE)
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
