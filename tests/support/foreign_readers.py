@@ -38,10 +38,9 @@ from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.informers.owners import owner_keys
-from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS
-from tonnage.kube.partial_objects import PartialObjects
-from tonnage.kube.protocol import TransientError
+from tonnage.kube.objects import ObjectParser
+from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.scheduling.reservations import read_reservations
@@ -344,17 +343,20 @@ READERS: Mapping[str, Reader] = {
         _answer, ("kube/responses.py",), (STATUS,), (TransientError,)
     ),
     "a list of partial objects": Reader(
-        PartialObjects(PODS).page, ("kube/partial_objects.py",), (LIST,), (TransientError,)
+        ObjectParser(PODS, ObjectParts.PARTIAL).page,
+        ("kube/objects.py",),
+        (LIST,),
+        (TransientError,),
     ),
     "an event of a watch": Reader(
-        PartialObjects(PODS).event,
-        ("kube/partial_objects.py",),
+        ObjectParser(PODS, ObjectParts.PARTIAL).event,
+        ("kube/objects.py",),
         ({"type": "ADDED", "object": LISTED}, {"type": "ERROR", "object": STATUS}),
         (TransientError,),
     ),
     "a list of full objects": Reader(
-        FullObjects(INFERENCE_DEPLOYMENTS).page,
-        ("kube/full_objects.py",),
+        ObjectParser(INFERENCE_DEPLOYMENTS, ObjectParts.FULL).page,
+        ("kube/objects.py",),
         (LIST,),
         (TransientError,),
     ),

@@ -9,20 +9,13 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
-from tonnage.kube.full_objects import FullObjects
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
-from tonnage.kube.partial_objects import (
-    JSON,
-    PARTIAL_METADATA_LIST,
-    Page,
-    PartialObjects,
-    metadata_reader,
-)
+from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import (
     ConflictError,
     ExpiredError,
@@ -39,7 +32,7 @@ from tonnage.kube.protocol import (
     select_labels,
 )
 from tonnage.kube.throttle import TokenBucket
-from tonnage.kube.transport import APPLY_PATCH, MERGE_PATCH, Query, Request, Transport
+from tonnage.kube.transport import APPLY_PATCH, JSON, MERGE_PATCH, Query, Request, Transport
 from tonnage.kube.write_log import enter_write
 
 PAGE_SIZE: Final = 500
@@ -57,6 +50,9 @@ write makes revision 2. An apply with it conflicts with every existing object, a
 one (apiserver pkg/registry/generic/registry/store.go, Store.Update: it compares the version only
 where an object is stored). The contract suite checks that API servers behave so.
 """
+
+PARTIAL_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header for a list of metadata alone, the part of an object that no user can nest."""
 
 LIST_ATTEMPTS: Final = 3
 """Attempts at a list whose continue token expires."""
@@ -110,10 +106,12 @@ class AioKubeApi:
 
         Raises ExpiredError when reading took so long that the caller has to restart the list.
         """
-        codec = _codec_for(selection.kind, parts)
-        request = _list_request(selection, codec.page_size, codec.accept)
+        parser = ObjectParser(selection.kind, parts)
+        limit = FULL_PAGE_SIZE if parts is ObjectParts.FULL else PAGE_SIZE
+        accept = PARTIAL_METADATA_LIST if parts is ObjectParts.METADATA else JSON
+        request = _list_request(selection, limit, accept)
         while True:
-            page = codec.read_page(await _read(self._fetch_bytes, request))
+            page = parser.page(await _read(self._fetch_bytes, request))
             for start in range(0, len(page.objects), OBJECTS_PER_STEP):
                 for item in page.objects[start : start + OBJECTS_PER_STEP]:
                     take(item)
@@ -138,11 +136,11 @@ class AioKubeApi:
             *_selectors(selection),
         )
         request = Request("watch", "GET", selection.kind, selection.namespace, None, query=query)
-        read_event = _codec_for(selection.kind, parts).read_event
+        parser = ObjectParser(selection.kind, parts)
         stream = self._transport.lines(request, delays.WATCH_SILENT, batch_seconds)
         async with aclosing(stream) as lines:
             async for line in lines:
-                event = read_event(line)
+                event = parser.event(line)
                 if event.type == "ERROR":
                     raise _watch_error(request, event.object)
                 yield event
@@ -320,29 +318,6 @@ class AioLeaseApi:
         else:
             request = Request("create", "POST", LEASES, namespace, None, body=lease)
         return await self._transport.fetch_object(request, self._timeout_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    """Page size and Accept header of a request for objects, and the parsers of its answers."""
-
-    page_size: int
-    accept: str
-    read_page: Callable[[bytes], Page]
-    read_event: Callable[[bytes], WatchEvent]
-
-
-def _codec_for(kind: Kind, parts: ObjectParts) -> _Codec:
-    match parts:
-        case ObjectParts.PARTIAL:
-            partial = PartialObjects(kind)
-            return _Codec(PAGE_SIZE, JSON, partial.page, partial.event)
-        case ObjectParts.METADATA:
-            metadata = metadata_reader(kind)
-            return _Codec(PAGE_SIZE, PARTIAL_METADATA_LIST, metadata.page, metadata.event)
-        case ObjectParts.FULL:
-            full = FullObjects(kind)
-            return _Codec(FULL_PAGE_SIZE, JSON, full.page, full.event)
 
 
 def _list_request(selection: Selection, limit: int, accept: str = JSON) -> Request:

@@ -19,11 +19,11 @@ from kubernetes.aio.config import ConfigException
 from tonnage.api.names import GROUP
 from tonnage.api.text import redact
 from tonnage.kube.json_depth import limit_depth
-from tonnage.kube.partial_objects import JSON
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import PermissionTracker, Right
 
+JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml; charset=utf-8"
 """Server-side apply; the body is JSON, which is YAML, so every API server takes it.

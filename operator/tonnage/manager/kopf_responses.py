@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from tonnage.kube.full_objects import read_full_list
 from tonnage.kube.json_depth import limit_depth
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
+from tonnage.kube.objects import read_full_list
 
 _COLLECTION: Final = f"/{INFERENCE_DEPLOYMENTS.plural}"
 """The only kind whose schema allows any depth of nesting."""

@@ -13,7 +13,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer, serving
 from tonnage import delays
-from tonnage.kube.client import AioKubeApi, AioLeaseApi
+from tonnage.kube.client import PARTIAL_METADATA_LIST, AioKubeApi, AioLeaseApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     CONFIG_MAPS,
@@ -22,7 +22,6 @@ from tonnage.kube.kinds import (
     NODES,
     PODS,
 )
-from tonnage.kube.partial_objects import PARTIAL_METADATA_LIST
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,

@@ -11,8 +11,13 @@ from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
-from tonnage.kube.partial_objects import PartialObjects
-from tonnage.kube.protocol import Kind, Object, TransientError, WatchEvent
+from tonnage.kube.objects import ObjectParser
+from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
+
+
+def parser_of(kind: Kind) -> ObjectParser:
+    is_partial = kind in (NODES, PODS)
+    return ObjectParser(kind, ObjectParts.PARTIAL if is_partial else ObjectParts.METADATA)
 
 
 def line(obj: Object, event_type: str = "MODIFIED") -> bytes:
@@ -69,7 +74,7 @@ OBJECTS: dict[str, tuple[Kind, Object, Callable[[Any], object]]] = {
 def test_a_partial_object_reads_as_the_full_one_does(
     kind: Kind, full: Object, read: Callable[[Any], object]
 ) -> None:
-    partial = PartialObjects(kind).event(line(full)).object
+    partial = parser_of(kind).event(line(full)).object
     assert read(partial) == read(full)
     assert owner_keys(kind, partial) == owner_keys(kind, full)
     for name in ("uid", "resourceVersion"):
@@ -80,7 +85,7 @@ def test_a_partial_object_reads_as_the_full_one_does(
 def test_a_list_is_read_page_by_page() -> None:
     pods = [cluster_bytes.pod(number) for number in range(3)]
     metadata = {"continue": "more", "resourceVersion": "42", "remainingItemCount": 4}
-    page = PartialObjects(PODS).page(json.dumps({"metadata": metadata, "items": pods}).encode())
+    page = parser_of(PODS).page(json.dumps({"metadata": metadata, "items": pods}).encode())
     assert [read_gpu_pod(each) for each in page.objects] == [read_gpu_pod(pod) for pod in pods]
     assert (page.token, page.version) == ("more", "42")
 
@@ -88,7 +93,7 @@ def test_a_list_is_read_page_by_page() -> None:
 @pytest.mark.parametrize("items", [{}, {"items": None}, {"items": []}], ids=str)
 def test_an_empty_list_is_the_last_page(items: Object) -> None:
     body = json.dumps({"metadata": {"resourceVersion": "42"}, **items}).encode()
-    page = PartialObjects(NODES).page(body)
+    page = parser_of(NODES).page(body)
     assert (list(page.objects), page.token) == ([], "")
 
 
@@ -96,7 +101,7 @@ def test_an_empty_list_is_the_last_page(items: Object) -> None:
 def test_errors_and_bookmarks_are_passed_on_unchanged(kind: Kind) -> None:
     status = {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}
     bookmark = {"metadata": {"resourceVersion": "9", "creationTimestamp": None}}
-    reader = PartialObjects(kind)
+    reader = parser_of(kind)
     assert reader.event(line(status, "ERROR")) == WatchEvent("ERROR", status)
     assert reader.event(line(bookmark, "BOOKMARK")).object["metadata"]["resourceVersion"] == "9"
 
@@ -122,7 +127,7 @@ NO_EVENTS = {
 @pytest.mark.parametrize("kind", [NODES, PODS, SERVICES])
 def test_a_line_that_is_no_event_is_a_transient_error(kind: Kind, text: bytes) -> None:
     with pytest.raises(TransientError, match=kind.plural):
-        PartialObjects(kind).event(text)
+        parser_of(kind).event(text)
 
 
 @pytest.mark.parametrize(
@@ -130,4 +135,4 @@ def test_a_line_that_is_no_event_is_a_transient_error(kind: Kind, text: bytes) -
 )
 def test_a_body_that_is_no_list_is_a_transient_error(text: bytes) -> None:
     with pytest.raises(TransientError, match="nodes"):
-        PartialObjects(NODES).page(text)
+        parser_of(NODES).page(text)
