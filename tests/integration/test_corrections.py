@@ -11,7 +11,7 @@ from e2e.harness.stack import Stack
 from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.fit.calibration.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
 from tonnage.fit.calibration.entries import entry_name, read_entries, write_entry
-from tonnage.kube.config_map import AioConfigMapApi
+from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.connection import connect
 from tonnage.kube.protocol import ConflictError
 from tonnage.kube.transport import Transport
@@ -33,10 +33,10 @@ class RecordedNotes(list[str]):
 
 
 @pytest.fixture
-async def api(control_plane: Stack, namespace: str) -> AsyncIterator[AioConfigMapApi]:
+async def api(control_plane: Stack, namespace: str) -> AsyncIterator[ConfigMapEntries]:
     async with connect(str(control_plane.kubeconfig)) as connection:
         transport = Transport(connection.client, lambda *_: None)
-        yield AioConfigMapApi(transport, namespace, CONFIG_MAP, lambda: 30.0)
+        yield ConfigMapEntries(transport, namespace, CONFIG_MAP, lambda: 30.0)
 
 
 def data(admin: Admin) -> dict[str, str]:
@@ -53,7 +53,7 @@ def apply(admin: Admin, **entries: str) -> None:
 
 
 async def test_edits_of_users_and_corrections_of_the_operator_keep_each_other(
-    api: AioConfigMapApi, admin: Admin
+    api: ConfigMapEntries, admin: Admin
 ) -> None:
     store = CorrectionStore(api, RecordedNotes(), ACCELERATORS)
     await store.refresh()
@@ -72,7 +72,7 @@ async def test_edits_of_users_and_corrections_of_the_operator_keep_each_other(
 
 
 async def test_an_invalid_edit_is_reported_and_the_last_valid_state_is_kept(
-    api: AioConfigMapApi, admin: Admin
+    api: ConfigMapEntries, admin: Admin
 ) -> None:
     notes = RecordedNotes()
     apply(admin, ours=write_entry(correction(2, 7, Origin.PERSON)))
@@ -88,7 +88,7 @@ async def test_an_invalid_edit_is_reported_and_the_last_valid_state_is_kept(
     assert read_entries(data(admin), ACCELERATORS).problems.keys() == {"ours"}
 
 
-async def test_concurrent_creation_is_a_conflict(api: AioConfigMapApi) -> None:
+async def test_concurrent_creation_is_a_conflict(api: ConfigMapEntries) -> None:
     await api.change(None, {"a": "1"})
     with pytest.raises(ConflictError):
         await api.change(None, {"b": "2"})

@@ -310,7 +310,7 @@ def _assemble(
         for name, substitute in {
             "AioKubeApi": lambda _, *, before_write, bucket: Line(reads, before_write, wakefulness),
             "AioLeaseApi": lambda _: LeaseLine(api, wakefulness),
-            "AioConfigMapApi": lambda *_: _NoCorrections(),
+            "ConfigMapEntries": lambda *_: _NoCorrections(),
             "WorkQueue": partial(WorkQueue, clock=clock),
             "Controller": partial(Controller, clock=clock),
             "TokenBucket": partial(TokenBucket, clock=clock),

@@ -22,8 +22,8 @@ from tonnage.fit.calibration.entries import (
     subject_of,
     write_entry,
 )
-from tonnage.kube.config_map import ConfigMapApi
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
+from tonnage.kube.single_fields import ConfigMapEntries
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class CorrectionStore:
     """The corrections in force. It never reads and writes the ConfigMap at the same time."""
 
     def __init__(
-        self, api: ConfigMapApi, events: _EventRecorder, accelerators: Collection[str]
+        self, api: ConfigMapEntries, events: _EventRecorder, accelerators: Collection[str]
     ) -> None:
         self._api = api
         self._events = events

@@ -24,13 +24,13 @@ from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import Resync
 from tonnage.informers.stores import Stores
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
-from tonnage.kube.config_map import AioConfigMapApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventQueue, EventRecorder
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.protocol import KubeApi, ListWatch, ObjectParts, Selection
 from tonnage.kube.rights import PermissionTracker, Right
+from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Transport
 from tonnage.manager.scope import PARTS, Scope
@@ -294,7 +294,7 @@ def _build_correction_store(
     catalog: Catalog,
     metrics: Metrics,
 ) -> CorrectionStore:
-    config_map = AioConfigMapApi(transport, settings.namespace, CONFIG_MAP, elector.check)
+    config_map = ConfigMapEntries(transport, settings.namespace, CONFIG_MAP, elector.check)
     corrections = CorrectionStore(config_map, events, frozenset(catalog.accelerators))
     metrics.corrections.watch(corrections)
     return corrections

@@ -12,7 +12,6 @@ from tonnage.cli.sources.documents import Document
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
-from tonnage.kube.edit import SpecEditor
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -23,6 +22,7 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, ObjectParts, Selection
+from tonnage.kube.single_fields import SpecEditor
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 

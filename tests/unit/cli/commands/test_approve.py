@@ -15,8 +15,8 @@ from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.commands import plan as plan_module
 from tonnage.cli.main import main
 from tonnage.kube.connection import connect
-from tonnage.kube.edit import SpecEditor
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
+from tonnage.kube.single_fields import SpecEditor
 from tonnage.kube.transport import Transport
 
 OTHER_IMAGE = {"vllm": {"image": "registry.local/vllm:other"}}
