@@ -26,9 +26,7 @@ def correction(tensor: int, extra: int, origin: Origin = Origin.MEASUREMENT) -> 
 
 
 class RecordedNotes(list[str]):
-    async def record(
-        self, regarding: object, warning: bool, reason: str, note: str, _: str
-    ) -> None:
+    def record(self, regarding: object, warning: bool, reason: str, note: str, _: str) -> None:
         self.append(note)
 
 
@@ -55,7 +53,7 @@ def apply(admin: Admin, **entries: str) -> None:
 async def test_edits_of_users_and_corrections_of_the_operator_keep_each_other(
     api: ConfigMapEntries, admin: Admin
 ) -> None:
-    store = CorrectionStore(api, RecordedNotes(), ACCELERATORS)
+    store = CorrectionStore(api, RecordedNotes().record, ACCELERATORS)
     await store.refresh()
     await store.add(correction(1, 100))
     ours = write_entry(correction(2, 7, Origin.PERSON))
@@ -76,7 +74,7 @@ async def test_an_invalid_edit_is_reported_and_the_last_valid_state_is_kept(
 ) -> None:
     notes = RecordedNotes()
     apply(admin, ours=write_entry(correction(2, 7, Origin.PERSON)))
-    store = CorrectionStore(api, notes, ACCELERATORS)
+    store = CorrectionStore(api, notes.record, ACCELERATORS)
     await store.refresh()
     apply(admin, ours="extraBytes: lots\n")
     await store.refresh()

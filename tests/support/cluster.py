@@ -93,7 +93,7 @@ class FakeRecorder:
         self.events: list[tuple[str, str]] = []
         self.notes: list[str] = []
 
-    async def record(
+    def record(
         self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
     ) -> None:
         self.events.append((action, reason))
@@ -187,7 +187,7 @@ class Cluster:
             sources=self.sources,
             writer=Writer(self.api, self.stores),
             planner=self._planner,
-            events=self.recorder,
+            record_event=self.recorder.record,
             status_metrics=self.statuses,
             wake=self._wake,
             now=self.clock.now,

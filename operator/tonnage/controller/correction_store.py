@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections, MemoryCorrection
 from tonnage.fit.calibration.entries import (
@@ -22,6 +22,7 @@ from tonnage.fit.calibration.entries import (
     subject_of,
     write_entry,
 )
+from tonnage.kube.events import RecordEvent
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 from tonnage.kube.single_fields import ConfigMapEntries
 
@@ -33,20 +34,14 @@ _EVENT_REASON: Final = "CorrectionInvalid"
 _EVENT_ACTION: Final = "ReadingCorrections"
 
 
-class _EventRecorder(Protocol):
-    async def record(
-        self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
-    ) -> None: ...
-
-
 class CorrectionStore:
     """The corrections in force. It never reads and writes the ConfigMap at the same time."""
 
     def __init__(
-        self, api: ConfigMapEntries, events: _EventRecorder, accelerators: Collection[str]
+        self, api: ConfigMapEntries, record_event: RecordEvent, accelerators: Collection[str]
     ) -> None:
         self._api = api
-        self._events = events
+        self._record_event = record_event
         self._accelerators = accelerators
         self._config_map: Object | None = None
         self._entries = NO_ENTRIES
@@ -99,7 +94,7 @@ class CorrectionStore:
         except NotFoundError:
             self._config_map = None
         entries = read_entries((self._config_map or {}).get("data") or {}, self._accelerators)
-        await self._report_invalid(entries.problems)
+        self._report_invalid(entries.problems)
         self._entries = _keep_last_valid(entries, self._entries)
         self.has_read = True
 
@@ -118,7 +113,7 @@ class CorrectionStore:
             self._last_failure = ""
             return
 
-    async def _report_invalid(self, problems: Mapping[str, str]) -> None:
+    def _report_invalid(self, problems: Mapping[str, str]) -> None:
         """Log each new problem and record an Event for it."""
         for name, problem in problems.items():
             if self._entries.problems.get(name) == problem:
@@ -129,9 +124,7 @@ class CorrectionStore:
             message = f"ConfigMap {CONFIG_MAP}, key {name}: {problem}; {effect} until it is fixed"
             _log.warning(message)
             if self._config_map is not None:
-                await self._events.record(
-                    self._config_map, True, _EVENT_REASON, message, _EVENT_ACTION
-                )
+                self._record_event(self._config_map, True, _EVENT_REASON, message, _EVENT_ACTION)
 
     def _log_failure(self, message: str) -> None:
         """Log the failure unless it is the same as the last one."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tonnage.api.names import GROUP
 from tonnage.api.text import redact
@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 MAX_SERIES: Final = 4096
 """Series remembered; the least recently recorded is forgotten first."""
+
+MAX_WAITING: Final = 8192
+"""Events that wait at most; further ones are dropped, as by client-go's recorder."""
 
 MAX_NOTE_BYTES: Final = 1024
 """Limit of the API for the text of an event."""
@@ -41,42 +44,40 @@ MAX_OBJECTS: Final = 4096
 """Objects whose rate limits are remembered; the least recently used is forgotten first."""
 
 
+RecordEvent = Callable[[Mapping[str, Any], bool, str, str, str], None]
+"""`EventRecorder.record`."""
+
+
 @dataclass(slots=True)
 class _Series:
     first: str
     count: int = 0
 
 
-class EventWriter(Protocol):
-    """Writes Events to the API server."""
-
-    async def create_event(self, event: Object) -> None:
-        """Write an events.k8s.io/v1 Event."""
-        ...
-
-
 class EventRecorder:
-    """Records Events of one operator process."""
+    """Records Events of one operator process at once; `write` gets them while `deliver` runs."""
 
     def __init__(
         self,
-        api: EventWriter,
+        write: Callable[[Object], Awaitable[None]],
         *,
         identity: str,
         new_bucket: Callable[[], TokenBucket],
         now: Callable[[], datetime],
     ) -> None:
-        self._api = api
+        self._write = write
+        self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
         self._identity = identity[:128]
         self._new_bucket = new_bucket
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
         self._now = now
         self._series: OrderedDict[str, _Series] = OrderedDict()
 
-    async def record(
+    def record(
         self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
     ) -> None:
-        """Write an Event, or count a repetition. Never raises an ApiError.
+        """Queue an Event, or count a repetition. Where the queue is full, drop the Event and log
+        that.
 
         `reason` says why, `action` what the operator did or attempted; each is one CamelCase word.
         """
@@ -101,9 +102,30 @@ class EventRecorder:
         if series.count > 1:
             event["series"] = {"count": series.count, "lastObservedTime": self._timestamp()}
         try:
-            await self._api.create_event(event)
+            self._waiting.put_nowait(event)
+        except asyncio.QueueFull:
+            _log.info("dropping event %s: %d events are waiting", reason, MAX_WAITING)
+
+    async def deliver(self) -> None:
+        """Write Events for ever. No ApiError ends this."""
+        while True:
+            await self._deliver_one(await self._waiting.get())
+
+    async def empty(self, within_seconds: float) -> None:
+        """Wait until all Events are written; log how many were not in time."""
+        try:
+            async with asyncio.timeout(within_seconds):
+                await self._waiting.join()
+        except TimeoutError:
+            _log.info("dropping %d events: not written in time", self._waiting.qsize())
+
+    async def _deliver_one(self, event: Object) -> None:
+        try:
+            await self._write(event)
         except ApiError as error:
-            _log.info("event %s not written: %s", reason, error)
+            _log.info("event %s not written: %s", event["reason"], error)
+        finally:
+            self._waiting.task_done()
 
     def _name(self, regarding: Mapping[str, Any], reason: str, note: str, action: str) -> str:
         """One name for each process, object and cause: of a written Event only the series may
@@ -144,45 +166,3 @@ def _reference(regarding: Mapping[str, Any]) -> Object:
         "kind": regarding["kind"],
         **{key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
     }
-
-
-_log = logging.getLogger(__name__)
-
-MAX_WAITING: Final = 8192
-"""Events that wait at most; the queue drops further ones, as client-go's recorder does."""
-
-
-class EventQueue:
-    """Queues Events at once and passes them to `write` while `deliver` runs."""
-
-    def __init__(self, write: Callable[[Object], Awaitable[None]]) -> None:
-        self._write = write
-        self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
-
-    async def create_event(self, event: Object) -> None:
-        """Queue an Event. Where the queue is full, drop the Event and log that."""
-        try:
-            self._waiting.put_nowait(event)
-        except asyncio.QueueFull:
-            _log.info("dropping event %s: %d events are waiting", event["reason"], MAX_WAITING)
-
-    async def deliver(self) -> None:
-        """Write Events for ever. No ApiError ends this."""
-        while True:
-            await self._deliver_one(await self._waiting.get())
-
-    async def empty(self, within_seconds: float) -> None:
-        """Wait until all Events are written; log how many were not in time."""
-        try:
-            async with asyncio.timeout(within_seconds):
-                await self._waiting.join()
-        except TimeoutError:
-            _log.info("dropping %d events: not written in time", self._waiting.qsize())
-
-    async def _deliver_one(self, event: Object) -> None:
-        try:
-            await self._write(event)
-        except ApiError as error:
-            _log.info("event %s not written: %s", event["reason"], error)
-        finally:
-            self._waiting.task_done()

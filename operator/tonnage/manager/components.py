@@ -25,7 +25,7 @@ from tonnage.informers.resync import Resync
 from tonnage.informers.stores import Stores
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
-from tonnage.kube.events import EventQueue, EventRecorder
+from tonnage.kube.events import EventRecorder
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.protocol import KubeApi, ListWatch, ObjectParts, Selection
@@ -70,7 +70,7 @@ class KubeAccess:
     api: KubeApi
     rights: PermissionTracker
     elector: LeaderElector
-    event_queue: EventQueue
+    events: EventRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,12 @@ def assemble(
     queue = _build_queue(settings, metrics)
     bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
     api = AioKubeApi(transport, before_write=elector.check, bucket=bucket)
-    event_queue = EventQueue(api.create_event)
-    events = _build_event_recorder(event_queue, identity)
+    events = EventRecorder(
+        api.create_event,
+        identity=identity,
+        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
+        now=_now,
+    )
     corrections = _build_correction_store(transport, settings, elector, events, catalog, metrics)
     triggers = Triggers(queue, fleet, lambda: sorted(fleet.known_keys()))
     informers = _build_informers(
@@ -173,7 +177,7 @@ def assemble(
     return Components(
         settings,
         scope,
-        KubeAccess(connection, api, rights, elector, event_queue),
+        KubeAccess(connection, api, rights, elector, events),
         informers,
         Loop(fleet, queue, controller, work, corrections),
         signals,
@@ -295,18 +299,9 @@ def _build_correction_store(
     metrics: Metrics,
 ) -> CorrectionStore:
     config_map = ConfigMapEntries(transport, settings.namespace, CONFIG_MAP, elector.check)
-    corrections = CorrectionStore(config_map, events, frozenset(catalog.accelerators))
+    corrections = CorrectionStore(config_map, events.record, frozenset(catalog.accelerators))
     metrics.corrections.watch(corrections)
     return corrections
-
-
-def _build_event_recorder(event_queue: EventQueue, identity: str) -> EventRecorder:
-    return EventRecorder(
-        event_queue,
-        identity=identity,
-        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
-        now=_now,
-    )
 
 
 def _now() -> datetime:

@@ -51,7 +51,7 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
         sources=_sources(settings, dependencies, priorities),
         writer=Writer(dependencies.api, stores),
         planner=planner,
-        events=dependencies.events,
+        record_event=dependencies.events.record,
         status_metrics=dependencies.status_metrics,
         wake=dependencies.wake,
         now=_now,

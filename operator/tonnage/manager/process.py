@@ -109,7 +109,7 @@ class Operator:
         """Start to fill the stores and to compete for the lease."""
         self._log_scope()
         self._background.start("signals", self._reinstall_signal_handlers())
-        self._background.start("events", self._components.kube.event_queue.deliver())
+        self._background.start("events", self._components.kube.events.deliver())
         self._background.start("stores", self._keep_stores())
         self._background.start("leadership", self._lead())
 
@@ -122,7 +122,7 @@ class Operator:
             in_time = await drain(self._workers, loop.queue, seconds)
             self._workers = None
             _log.info("drained", extra={"in_time": in_time})
-            await kube.event_queue.empty(delays.END_EVENTS)
+            await kube.events.empty(delays.END_EVENTS)
         await self._background.stop()
         await kube.elector.release()
         await self._exit_stack.aclose()

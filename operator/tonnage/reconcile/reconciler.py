@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tonnage import delays
 from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.kube.events import RecordEvent
 from tonnage.kube.protocol import ApiError, ForbiddenError
 from tonnage.kube.rights import Right
 from tonnage.reconcile.calibration.registry import CorrectionRegistry, InMemoryCorrections
@@ -21,7 +22,7 @@ from tonnage.reconcile.plan import (
     with_optional_child_error,
 )
 from tonnage.reconcile.planner import Planner
-from tonnage.reconcile.report import EventSink, report
+from tonnage.reconcile.report import report
 from tonnage.reconcile.status.status import make_unobserved_status
 
 
@@ -52,7 +53,7 @@ class Reconciler:
         sources: Sources,
         writer: Writer,
         planner: Planner,
-        events: EventSink,
+        record_event: RecordEvent,
         status_metrics: StatusMetrics,
         wake: Callable[[Key], None],
         now: Callable[[], datetime],
@@ -61,7 +62,7 @@ class Reconciler:
         self._sources = sources
         self._writer = writer
         self._planner = planner
-        self._events = events
+        self._record_event = record_event
         self._status_metrics = status_metrics
         self._wake = wake
         self._now = now
@@ -121,7 +122,7 @@ class Reconciler:
         return remainder
 
     async def _report(self, observation: Observation, status: InferenceDeploymentStatus) -> None:
-        await report(self._writer, self._events, observation, status)
+        await report(self._writer, self._record_event, observation, status)
         self._status_metrics.record(observation.key, status)
 
     async def _report_unknown(self, key: Key, right: Right | None) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tonnage.api.conditions import Condition, ConditionType, Reason
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT
 from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.kube.events import RecordEvent
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.observation.migration import MigrationReason
@@ -32,18 +33,11 @@ _NORMAL_REASONS: Final = frozenset(
 """Reasons that every start passes through, or that the user asked for: they cause no Warning."""
 
 
-class EventSink(Protocol):
-    """Records events; a failure to record one never fails a reconcile."""
-
-    async def record(
-        self, regarding: Mapping[str, Any], warning: bool, reason: str, note: str, action: str
-    ) -> None:
-        """Record one change of the object `regarding`."""
-        ...
-
-
 async def report(
-    writer: Writer, events: EventSink, observation: Observation, status: InferenceDeploymentStatus
+    writer: Writer,
+    record_event: RecordEvent,
+    observation: Observation,
+    status: InferenceDeploymentStatus,
 ) -> None:
     """Write the status unless the object has it already. Raises ApiError.
 
@@ -68,13 +62,13 @@ async def report(
     before = observation.previous_status.get("conditions") or []
     for condition in find_transitions(before, status.conditions):
         warning = condition.status == "False" and condition.reason not in _NORMAL_REASONS
-        await events.record(identity, warning, condition.reason, condition.message, condition.type)
+        record_event(identity, warning, condition.reason, condition.message, condition.type)
     migration = find_migration(observation.previous_status, status)
     if migration is not None:
-        await events.record(identity, False, migration.reason, migration.note, _MOVING)
+        record_event(identity, False, migration.reason, migration.note, _MOVING)
     scaling = find_scaling(observation.previous_status, status)
     if scaling is not None:
-        await events.record(identity, False, scaling.reason, scaling.note, _SCALING)
+        record_event(identity, False, scaling.reason, scaling.note, _SCALING)
 
 
 def is_reported(observation: Observation, status: InferenceDeploymentStatus) -> bool:

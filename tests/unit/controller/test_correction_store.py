@@ -65,13 +65,13 @@ class FakeConfigMap:
 
 
 class Events(list):
-    async def record(self, regarding, warning, reason, note, action):
+    def record(self, regarding, warning, reason, note, action):
         self.append(note)
 
 
 def build_store(data=None):
     config_map, events = FakeConfigMap(data), Events()
-    return CorrectionStore(config_map, events, ACCELERATORS), config_map, events
+    return CorrectionStore(config_map, events.record, ACCELERATORS), config_map, events
 
 
 def applied(store, namespace="chat"):
@@ -87,7 +87,7 @@ async def test_a_correction_creates_the_config_map_and_the_next_process_reads_it
     await store.refresh()
     await store.add(correction())
     assert config_map.data == {NAME: write_entry(correction())}
-    next_store = CorrectionStore(config_map, Events(), ACCELERATORS)
+    next_store = CorrectionStore(config_map, Events().record, ACCELERATORS)
     await next_store.refresh()
     assert next_store.known() == store.known()
     assert applied(next_store).find(KEY) == correction()
@@ -195,7 +195,7 @@ async def test_each_namespace_has_its_own_entry_and_corrections():
     assert applied(store, "search").find(KEY).extra_bytes == 5
     assert applied(store, "elsewhere").find(KEY) is None
     assert len(config_map.data) == 2
-    after_restart = CorrectionStore(config_map, Events(), ACCELERATORS)
+    after_restart = CorrectionStore(config_map, Events().record, ACCELERATORS)
     await after_restart.refresh()
     assert set(after_restart.known().entries) == set(store.known().entries)
 

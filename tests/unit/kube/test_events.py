@@ -1,10 +1,14 @@
-"""The recorder counts and limits Events, and never fails a reconcile."""
+"""The recorder counts and limits Events, and never delays or fails a reconcile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fake_clock import FakeClock
-from tonnage.kube.events import EventRecorder
+from tonnage.kube.events import MAX_WAITING, EventRecorder
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import ForbiddenError, Object
 from tonnage.kube.throttle import TokenBucket
@@ -21,13 +25,36 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def new_recorder(api: FakeApi, clock: FakeClock, burst: int = 100) -> EventRecorder:
-    return EventRecorder(
-        api,
-        identity="op-0",
-        new_bucket=lambda: TokenBucket(1, burst, clock.monotonic),
-        now=clock.now,
-    )
+@asynccontextmanager
+async def delivering(recorder: EventRecorder) -> AsyncIterator[None]:
+    task = asyncio.create_task(recorder.deliver())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+class Recorder:
+    """An EventRecorder whose Events are written at once."""
+
+    def __init__(self, api: FakeApi, clock: FakeClock, burst: int) -> None:
+        self._recorder = EventRecorder(
+            api.create_event,
+            identity="op-0",
+            new_bucket=lambda: TokenBucket(1, burst, clock.monotonic),
+            now=clock.now,
+        )
+
+    async def record(
+        self, regarding: Object, warning: bool, reason: str, note: str, action: str
+    ) -> None:
+        self._recorder.record(regarding, warning, reason, note, action)
+        async with delivering(self._recorder):
+            await self._recorder.empty(within_seconds=5)
+
+
+def new_recorder(api: FakeApi, clock: FakeClock, burst: int = 100) -> Recorder:
+    return Recorder(api, clock, burst)
 
 
 def events(api: FakeApi) -> list[Object]:
@@ -168,3 +195,55 @@ async def test_the_least_recently_recorded_series_is_forgotten(
     await recorder.record(LLAMA, False, "Waiting", "one", "Place")
     counts = {event["note"]: event.get("series", {}).get("count", 1) for event in events(api)}
     assert counts == {"one": 1, "two": 1, "three": 2}
+
+
+class Server:
+    """An API server that takes Events while `is_open` is set, and may refuse one."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.is_open = asyncio.Event()
+        self.refused = ""
+
+    async def write(self, event: Object) -> None:
+        await self.is_open.wait()
+        if event["reason"] == self.refused:
+            raise ForbiddenError("namespace is being terminated")
+        self.events.append(event["reason"])
+
+    def recorder(self) -> EventRecorder:
+        return EventRecorder(
+            self.write,
+            identity="op-0",
+            new_bucket=lambda: TokenBucket(1, MAX_WAITING + 1, lambda: 0.0),
+            now=FakeClock().now,
+        )
+
+
+async def test_events_are_written_in_order_though_one_is_refused() -> None:
+    server = Server()
+    server.refused = "b"
+    recorder = server.recorder()
+    for reason in "abc":
+        recorder.record(LLAMA, False, reason, "a note", "Place")
+    assert server.events == []
+    async with delivering(recorder):
+        server.is_open.set()
+        await recorder.empty(within_seconds=5)
+    assert server.events == ["a", "c"]
+
+
+async def test_an_api_server_that_takes_no_event_delays_no_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    server = Server()
+    recorder = server.recorder()
+    for number in range(MAX_WAITING + 1):
+        recorder.record(LLAMA, False, f"n{number}", "a note", "Place")
+    assert [record.message for record in caplog.records] == [
+        f"dropping event n{MAX_WAITING}: {MAX_WAITING} events are waiting"
+    ]
+    async with delivering(recorder):
+        await recorder.empty(within_seconds=0.01)
+    assert caplog.records[-1].message == f"dropping {MAX_WAITING - 1} events: not written in time"

@@ -1,5 +1,6 @@
 """What others say comes in without the secrets in it: at each door, before it is kept anywhere."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -136,13 +137,19 @@ def test_conditions_are_redacted_when_they_are_created() -> None:
 async def test_events_are_redacted_when_they_are_created() -> None:
     api, clock = FakeApi(), FakeClock()
     recorder = EventRecorder(
-        api, identity="op-0", new_bucket=lambda: TokenBucket(1, 1, clock.monotonic), now=clock.now
+        api.create_event,
+        identity="op-0",
+        new_bucket=lambda: TokenBucket(1, 1, clock.monotonic),
+        now=clock.now,
     )
     regarding = {
         "apiVersion": "tonnage.dev/v1alpha1",
         "kind": "InferenceDeployment",
         "metadata": {"name": "llama", "namespace": "chat", "uid": "u1"},
     }
-    await recorder.record(regarding, True, "CrashLooping", f"pulls {URL}", "Ready")
+    recorder.record(regarding, True, "CrashLooping", f"pulls {URL}", "Ready")
+    delivery = asyncio.create_task(recorder.deliver())
+    await recorder.empty(within_seconds=5)
+    delivery.cancel()
     (event,) = api.objects(EVENTS)
     assert event["note"] == f"pulls {CLEAN}"
