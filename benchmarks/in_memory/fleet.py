@@ -30,16 +30,17 @@ from tests.support.shapes import load_shape
 from tonnage.api.parse import parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.queueing.priority import Priority
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.devices.resources import gpu_counts
+from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS, SERVICES
 from tonnage.kube.protocol import Kind, Object
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.actions import Apply
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import ChildPod, read_child, read_deployment
 from tonnage.reconcile.observation.observation import Observation
@@ -123,7 +124,7 @@ class Bench:
         self.random = Random(3)
         self.gone: Object = {}
         self.world = Dependencies(load_catalog(), RenderSettings())
-        self.state = FleetState(self.world.catalog, lambda: None, lambda: None, lambda _: None)
+        self.state = FleetState(Fleet(self.world.catalog))
         self.nodes = raw_nodes(nodes, pools)
         self.pods = raw_pods(self.nodes)
         self.stores = Stores(Triggers(NoQueue(), self.state, list).on_change)

@@ -7,8 +7,8 @@ import pytest
 from tests.support.cluster import MI300X, Cluster, spec_of
 from tests.support.histories import run_history
 from tests.support.promises import read_promises
-from tonnage.controller.fleet_state import FleetState
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PRIORITY_CLASSES
+from tonnage.reconcile.fleet_state import FleetState
 
 
 @pytest.mark.parametrize("seed", [*range(12), 19, 514])

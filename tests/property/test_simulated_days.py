@@ -37,7 +37,7 @@ from tests.simulator.scenarios import (
     nodes,
 )
 from tests.support.synthetic_day import SyntheticDay
-from tonnage.controller.fleet_state import FleetState
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.scheduling import place, retain
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock

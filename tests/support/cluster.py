@@ -22,10 +22,10 @@ from tonnage.api.names import LABEL_OWNER
 from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.queueing.priority import Priority
 from tonnage.engines.inputs import RenderSettings
+from tonnage.fleet.fleet import Fleet
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
@@ -50,10 +50,12 @@ from tonnage.manager.scope import WATCHED, select_labels_of
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.calibration.registry import InMemoryCorrections
 from tonnage.reconcile.execute import Writer
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Priorities, read_classes
 from tonnage.reconcile.observe import MeasureLoad, Sources
 from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.rebuild import rebuild_state
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
@@ -146,11 +148,10 @@ class Cluster:
         """A new process: nothing is known but what is stored, and every key is reconciled."""
         self._due: dict[Key, float] = {}
         self.fleet = FleetState(
-            WORLD.catalog,
+            Fleet(WORLD.catalog, self.shard),
             on_change=self._wake_lapsed,
             on_capacity_freed=self._wake_waiting,
             on_loss=self._wake,
-            shard=self.shard,
         )
         self.migration_lock = MigrationLock()
         self.statuses = StatusMetrics(frozenset(WORLD.catalog.accelerators))
@@ -160,7 +161,9 @@ class Cluster:
         self._events: list[tuple[Kind, str, Object]] = []
         self._list_all()
         self.statuses.rebuild_state(
-            self._planner.rebuild_state(
+            rebuild_state(
+                self.fleet,
+                self.migration_lock,
                 self.api.objects(DEPLOYMENTS),
                 self.api.objects(INFERENCE_DEPLOYMENTS),
                 read_classes(self.api.objects(PRIORITY_CLASSES)),

@@ -17,8 +17,6 @@ from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
 from tests.support.views import View, Viewers
-from tonnage.controller.fleet_state import FleetState
-from tonnage.controller.waiting_queue import WaitingQueue
 from tonnage.fleet.fleet import Fleet
 from tonnage.informers import reflector
 from tonnage.informers.expectations import Expectations
@@ -32,11 +30,13 @@ from tonnage.manager.triggers import Triggers
 from tonnage.reconcile import actions, execute, planner, reconciler
 from tonnage.reconcile.actions import Action, Apply, Delete
 from tonnage.reconcile.execute import Writer
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.observation.children import read_child
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.rollout import placements
 from tonnage.reconcile.rollout.drain import Drain
+from tonnage.reconcile.waiting_queue import WaitingQueue
 from tonnage.workloads import deployment
 
 Break = Callable[[pytest.MonkeyPatch], None]

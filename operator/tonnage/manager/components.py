@@ -12,7 +12,6 @@ from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.health import Health
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
@@ -20,6 +19,7 @@ from tonnage.controller.queueing.priority import WorkerShares
 from tonnage.controller.queueing.workqueue import WorkQueue
 from tonnage.controller.settings import Settings, process_identity
 from tonnage.controller.workers import Controller
+from tonnage.fleet.fleet import Fleet
 from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import Resync
 from tonnage.informers.stores import Stores
@@ -36,6 +36,7 @@ from tonnage.kube.transport import Transport
 from tonnage.manager.scope import PARTS, Scope
 from tonnage.manager.triggers import Triggers
 from tonnage.manager.work import BuildWork, LoopDependencies, Work
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 
 LEASE_NAME: Final = "tonnage"
@@ -130,11 +131,10 @@ def assemble(
     catalog = load_catalog()
     signals = Signals(asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event())
     fleet = FleetState(
-        catalog,
+        Fleet(catalog, scope.shard),
         on_change=signals.changed.set,
         on_capacity_freed=signals.capacity_freed.set,
         on_loss=lambda key: queue.add_after(key, delays.LOSS_BATCH),
-        shard=scope.shard,
     )
     status_metrics, rights = StatusMetrics(frozenset(catalog.accelerators)), PermissionTracker()
     metrics = Metrics(status_metrics, fleet.view, rights)

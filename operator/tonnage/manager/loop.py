@@ -21,6 +21,7 @@ from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observe import Measure, Sources
 from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.rebuild import rebuild_state as rebuild_planning
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
@@ -65,7 +66,7 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
         deployments = [without_template(obj) for obj in stores.objects(DEPLOYMENTS)]
         objects = stores.objects(INFERENCE_DEPLOYMENTS)
         dependencies.status_metrics.rebuild_state(
-            planner.rebuild_state(deployments, objects, classes)
+            rebuild_planning(fleet, migration_lock, deployments, objects, classes)
         )
 
     async def on_fleet_change() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tonnage import delays
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.queueing.priority import Priority
 from tonnage.informers.store import Change
 from tonnage.informers.stores import OWNERS
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.informers.stores import Stores
@@ -11,6 +10,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.kube.rights import Right
 from tonnage.reconcile.calibration.registry import CorrectionRegistry
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 
 

@@ -1,48 +1,17 @@
 """Plan objects one after the other, each in the capacity that the others leave to it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
 
-from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import KnownCorrections
-from tonnage.fleet.fleet import Fleet
-from tonnage.fleet.model import Reservation
-from tonnage.kube.protocol import Object
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
 from tonnage.reconcile.plan import Plan, make_plan
-from tonnage.reconcile.rebuild import ReservationStore, rebuild_state
 from tonnage.reconcile.scheduling.admission import Admission
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-
-
-class SharedFleet(ReservationStore, Protocol):
-    """The cluster's nodes and GPU pods, the reservations on them, and the objects that wait for
-    them."""
-
-    def view(self) -> Fleet:
-        """The fleet as it is known now."""
-        ...
-
-    def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
-        """Replace the reservations of this object: what its replicas hold or will hold."""
-        ...
-
-    def stop_waiting(self, key: Key) -> None:
-        """The object has all the GPUs that it needs."""
-        ...
-
-    def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
-        """What the waiting objects with a higher precedence would take."""
-        ...
-
-    def release(self, key: Key) -> None:
-        """The object is gone: drop its reservations and its place among the waiting."""
-        ...
 
 
 class Planner:
@@ -51,7 +20,7 @@ class Planner:
 
     def __init__(
         self,
-        fleet: SharedFleet,
+        fleet: FleetState,
         migration_lock: MigrationLock,
         dependencies: Dependencies,
         wake: Callable[[Key], None],
@@ -62,16 +31,6 @@ class Planner:
         self._dependencies = dependencies
         self._wake = wake
         self._corrections = corrections or (lambda: dependencies.corrections)
-
-    def rebuild_state(
-        self,
-        deployments: Sequence[Object],
-        objects: Iterable[Object],
-        classes: PriorityClasses,
-    ) -> list[tuple[Key, InferenceDeploymentStatus]]:
-        """Rebuild reservations, waiting objects and migrations from what exists; return the
-        statuses."""
-        return rebuild_state(self._fleet, self._migration_lock, deployments, objects, classes)
 
     def plan(self, observation: Observation, now: datetime) -> Plan:
         """Plan the object's next step and reserve the GPUs that it takes."""

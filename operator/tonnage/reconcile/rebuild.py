@@ -1,12 +1,12 @@
 """Rebuild the state of a new leader from what exists."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.status import InferenceDeploymentStatus
-from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import parse_time
 from tonnage.reconcile.observation.previous import read_time
@@ -16,37 +16,25 @@ from tonnage.reconcile.scheduling.migration_lock import MigrationCandidate, Migr
 from tonnage.reconcile.scheduling.reservations import read_reservations
 
 
-class ReservationStore(Protocol):
-    """Keeps reservations and claims."""
-
-    def rebuild_reservations(self, reservations: Iterable[Reservation]) -> None:
-        """Replace all reservations."""
-        ...
-
-    def wait_for_capacity(self, precedence: Precedence, claims: Iterable[Reservation] = ()) -> None:
-        """The object waits for GPUs, of which it would take the claims."""
-        ...
-
-
 def rebuild_state(
-    store: ReservationStore,
+    fleet: FleetState,
     migration_lock: MigrationLock,
     deployments: Sequence[Object],
     objects: Iterable[Object],
     classes: PriorityClasses,
 ) -> list[tuple[Key, InferenceDeploymentStatus]]:
-    """Fill the store and the migrations from the operator's Deployments and all
+    """Rebuild reservations, waiting objects and migrations from the operator's Deployments and all
     InferenceDeployments; return the statuses that were read.
 
     So no object that waited under the previous leader loses its place to one that comes first by
     chance.
     """
-    store.rebuild_reservations(read_reservations(deployments))
+    fleet.rebuild_reservations(read_reservations(deployments))
     statuses = list(_read_statuses(objects, classes))
     for precedence, status in statuses:
-        claims = read_claims((precedence.key.namespace, precedence.key.name), status)
+        claims = read_claims(precedence.key, status)
         if claims:
-            store.wait_for_capacity(precedence, claims)
+            fleet.wait_for_capacity(precedence, claims)
     candidates = (
         (precedence, candidate)
         for precedence, status in statuses

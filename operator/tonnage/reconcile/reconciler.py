@@ -1,6 +1,6 @@
 """The loop of one object: observe, plan, execute, report."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -28,10 +28,6 @@ from tonnage.reconcile.status.status import make_unobserved_status
 
 class StatusMetrics(Protocol):
     """Sums up the statuses of all objects."""
-
-    def rebuild_state(self, statuses: Iterable[tuple[Key, InferenceDeploymentStatus]]) -> None:
-        """Take over all statuses when this process begins to lead."""
-        ...
 
     def record(self, key: Key, status: InferenceDeploymentStatus) -> None:
         """Record the object's current status."""

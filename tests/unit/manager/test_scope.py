@@ -8,9 +8,9 @@ from tests.support.fake_api import FakeApi
 from tests.support.fleet_objects import node
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.load import load_catalog
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.queueing.priority import Priority
 from tonnage.controller.settings import Settings
+from tonnage.fleet.fleet import Fleet
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -32,6 +32,7 @@ from tonnage.manager.fleet_file import FleetFile, FleetFileError
 from tonnage.manager.scope import build_scope, select_labels_of
 from tonnage.manager.start_up import MissingKindsError, check_kinds
 from tonnage.manager.triggers import Triggers
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 
 
@@ -174,7 +175,7 @@ class FilledStores:
     """Stores that are filled from a fleet file, and the fleet behind them."""
 
     def __init__(self) -> None:
-        self.fleet = FleetState(load_catalog(), lambda: None, lambda: None, lambda _: None)
+        self.fleet = FleetState(Fleet(load_catalog()))
         self.stores = Stores(Triggers(NoQueue(), self.fleet, list).on_change)
 
     async def fill(self, file: FleetFile, shard: Shard = UNNAMED_SHARD) -> list[str]:

@@ -15,8 +15,8 @@ from tonnage.api.names import (
     MANAGED_BY,
 )
 from tonnage.catalog.load import load_catalog
-from tonnage.controller.fleet_state import FleetState
 from tonnage.controller.queueing.priority import Priority
+from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
@@ -30,6 +30,7 @@ from tonnage.kube.kinds import (
 from tonnage.kube.protocol import Kind, KindMissingError, NotLeadingError, Object, TransientError
 from tonnage.manager.start_up import retry_until_success
 from tonnage.manager.triggers import Triggers
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 
 CATALOG = load_catalog()
@@ -42,7 +43,7 @@ class Bench:
     def __init__(self) -> None:
         self.now: list[tuple[Key, Priority]] = []
         self.later: list[tuple[Key, float]] = []
-        self.fleet = FleetState(CATALOG, lambda: None, lambda: None, lambda _: None)
+        self.fleet = FleetState(Fleet(CATALOG))
         triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
         self.stores = Stores(triggers.on_change)
         self._version = 0

@@ -11,7 +11,6 @@ from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.api.parse import InvalidSpecError
 from tonnage.cli.errors import InputError
 from tonnage.cli.plan.restore_deployments import as_rendered, restore_deployments
-from tonnage.cli.plan.shared_fleet import DumpedFleet
 from tonnage.cli.sources.declared import Declared
 from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.fleet import Fleet
@@ -19,6 +18,7 @@ from tonnage.fleet.model import FleetSnapshot
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ClusterReader, Object
 from tonnage.reconcile.execute import find_name_conflict
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
@@ -26,6 +26,7 @@ from tonnage.reconcile.observation.priority import UnknownPriorityClass, read_cl
 from tonnage.reconcile.observe import Sources, observe
 from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
+from tonnage.reconcile.rebuild import rebuild_state
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.reconcile.scheduling.reservations import reserve_for
@@ -104,11 +105,12 @@ async def plan_all(
 ) -> list[Planned]:
     """Plan one object after the other; each reservation counts for the next ones."""
     observed = list(observations)
-    shared = DumpedFleet(Fleet.of(replace(fleet, reservations=()), dependencies.catalog))
-    planner = Planner(shared, MigrationLock(), dependencies, wake=_ignore_wake)
+    shared = FleetState(Fleet.of(replace(fleet, reservations=()), dependencies.catalog))
+    migration_lock = MigrationLock()
+    planner = Planner(shared, migration_lock, dependencies, wake=_ignore_wake)
     objects = dump.bodies(INFERENCE_DEPLOYMENTS.kind)
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
-    planner.rebuild_state(dump.bodies(DEPLOYMENTS.kind), objects, classes)
+    rebuild_state(shared, migration_lock, dump.bodies(DEPLOYMENTS.kind), objects, classes)
     for observation in observed:
         reservations = (reserve_for(observation.owner, one) for one in observation.deployments)
         shared.reserve(observation.key, reservations)

@@ -9,15 +9,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from tonnage.api.parse import InvalidSpecError
-from tonnage.api.shard import UNNAMED_SHARD, Shard
-from tonnage.catalog.catalog import Catalog
-from tonnage.controller.waiting_queue import WaitingQueue
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Precedence
+from tonnage.reconcile.waiting_queue import WaitingQueue
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +29,12 @@ class FleetState:
 
     def __init__(
         self,
-        catalog: Catalog,
-        on_change: Callable[[], None],
-        on_capacity_freed: Callable[[], None],
-        on_loss: Callable[[Key], None],
-        shard: Shard = UNNAMED_SHARD,
+        fleet: Fleet,
+        on_change: Callable[[], None] = lambda: None,
+        on_capacity_freed: Callable[[], None] = lambda: None,
+        on_loss: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        self._fleet = Fleet(catalog, shard)
+        self._fleet = fleet
         self._on_change = on_change
         self._on_capacity_freed = on_capacity_freed
         self._on_loss = on_loss
@@ -97,11 +94,10 @@ class FleetState:
 
     def reserve(self, key: Key, reservations: Iterable[Reservation]) -> None:
         """Replace the reservations of the object's replicas."""
-        owner = (key.namespace, key.name)
-        before, after = self._fleet.reserved(owner), tuple(reservations)
+        before, after = self._fleet.reserved(key), tuple(reservations)
         if after == before:
             return
-        self._fleet.reserve(owner, after)
+        self._fleet.reserve(key, after)
         # Reservations that only grow free no GPUs, so requeueing waiting objects would be useless.
         self._record_change(frees_capacity=not set(before) <= set(after))
 

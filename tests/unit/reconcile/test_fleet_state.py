@@ -7,11 +7,12 @@ import pytest
 from tests.support.fleet_objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.load import load_catalog
-from tonnage.controller.fleet_state import FleetState
+from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
+from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Precedence
 
@@ -26,7 +27,9 @@ class Notifications:
         self.changes = 0
         self.capacity_freed = 0
         self.losers: list[Key] = []
-        self.fleet = FleetState(CATALOG, self._change, self._free_capacity, self.losers.append)
+        self.fleet = FleetState(
+            Fleet(CATALOG), self._change, self._free_capacity, self.losers.append
+        )
 
     def node(self, before: Object | None, after: Object | None) -> None:
         """Change the store's node."""
