@@ -15,6 +15,7 @@ from e2e.nodes.descriptions import render_nodes
 from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
 from tests.support.fake_api import Crash, FakeApi
 from tests.support.fake_clock import FakeClock
+from tests.support.in_memory_corrections import InMemoryCorrections
 from tests.support.shapes import CONFIGS
 from tonnage import delays
 from tonnage.api.inference import HuggingFaceSource
@@ -48,7 +49,6 @@ from tonnage.kube.protocol import (
 from tonnage.kube.rights import Right
 from tonnage.manager.scope import WATCHED, select_labels_of
 from tonnage.manager.triggers import Triggers
-from tonnage.reconcile.calibration.registry import InMemoryCorrections
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
@@ -153,7 +153,7 @@ class Cluster:
             on_capacity_freed=self._wake_waiting,
             on_loss=self._wake,
         )
-        self.migration_lock = MigrationLock()
+        self.migration_lock = MigrationLock(self._wake)
         self.statuses = StatusMetrics(frozenset(WORLD.catalog.accelerators))
         triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
         self.stores = Stores(triggers.on_change)
@@ -173,7 +173,7 @@ class Cluster:
 
     def _build_reconciler(self) -> Reconciler:
         self._planner = Planner(
-            self.fleet, self.migration_lock, self.world, self._wake, self.correction_registry.known
+            self.fleet, self.migration_lock, self.world, self.correction_registry.known
         )
         priorities = Priorities(lambda: self.api.list(PRIORITY_CLASSES), self.clock.now)
         self.sources = Sources(
@@ -192,9 +192,8 @@ class Cluster:
             planner=self._planner,
             record_event=self.recorder.record,
             status_metrics=self.statuses,
-            wake=self._wake,
             now=self.clock.now,
-            correction_registry=self.correction_registry,
+            add_correction=self.correction_registry.add,
         )
 
     # The work queue, as triggers know it

@@ -169,7 +169,7 @@ def assemble(
             metrics=metrics,
             status_metrics=status_metrics,
             wake=queue.add,
-            correction_registry=corrections,
+            corrections=corrections,
         )
     )
     controller = _build_controller(settings, work, queue, metrics, elector, informers.resync)

@@ -36,17 +36,12 @@ from tonnage.telemetry.series import Query, no_prometheus
 def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies) -> Work:
     """Build the work of one operator process."""
     catalog = load_catalog()
-    fleet, migration_lock, stores = dependencies.fleet, MigrationLock(), dependencies.stores
+    fleet, stores = dependencies.fleet, dependencies.stores
+    migration_lock = MigrationLock(dependencies.wake)
     interval = settings.scaling_interval_seconds
     rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
     planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
-    planner = Planner(
-        fleet,
-        migration_lock,
-        planner_dependencies,
-        dependencies.wake,
-        dependencies.correction_registry.known,
-    )
+    planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
     reconciler = Reconciler(
         sources=_sources(settings, dependencies, priorities),
@@ -54,9 +49,8 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
         planner=planner,
         record_event=dependencies.events.record,
         status_metrics=dependencies.status_metrics,
-        wake=dependencies.wake,
         now=_now,
-        correction_registry=dependencies.correction_registry,
+        add_correction=dependencies.corrections.add,
     )
     pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
 

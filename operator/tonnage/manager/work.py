@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from tonnage.controller.correction_store import CorrectionStore
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.informers.stores import Stores
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.kube.rights import Right
-from tonnage.reconcile.calibration.registry import CorrectionRegistry
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 
@@ -19,8 +19,7 @@ class LoopDependencies:
     """What the loop uses.
 
     `missing_right` returns the permission that the operator lacks to keep `stores` current. `wake`
-    enqueues a key; call it in the event loop's thread. `correction_registry` are the memory
-    corrections.
+    enqueues a key; call it in the event loop's thread. `corrections` are the memory corrections.
     """
 
     api: KubeApi
@@ -31,7 +30,7 @@ class LoopDependencies:
     metrics: Metrics
     status_metrics: StatusMetrics
     wake: Callable[[Key], None]
-    correction_registry: CorrectionRegistry
+    corrections: CorrectionStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,21 @@ from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 
 
 class Planner:
-    """Makes plans of which no two give away the same GPU. `wake` gets the key of the object that
-    may migrate next, `corrections` gives the memory corrections known by now."""
+    """Makes plans of which no two give away the same GPU.
+
+    `corrections` gives the memory corrections known by now.
+    """
 
     def __init__(
         self,
         fleet: FleetState,
         migration_lock: MigrationLock,
         dependencies: Dependencies,
-        wake: Callable[[Key], None],
         corrections: Callable[[], KnownCorrections] | None = None,
     ) -> None:
         self._fleet = fleet
         self._migration_lock = migration_lock
         self._dependencies = dependencies
-        self._wake = wake
         self._corrections = corrections or (lambda: dependencies.corrections)
 
     def plan(self, observation: Observation, now: datetime) -> Plan:
@@ -55,20 +55,17 @@ class Planner:
             self._fleet.wait_for_capacity(precedence, plan.claims)
         else:
             self._fleet.stop_waiting(observation.key)
-        next_key = self._migration_lock.record(
+        self._migration_lock.record(
             precedence, migrates=plan.is_migrating, candidate=plan.migration_candidate, now=now
         )
-        if next_key is not None:
-            self._wake(next_key)
         return plan
 
-    def withdraw(self, key: Key, now: datetime) -> Key | None:
-        """Drop the claims of an object that cannot be observed; return the key that may migrate
-        next."""
+    def withdraw(self, key: Key, now: datetime) -> None:
+        """Drop the claims of an object that cannot be observed."""
         self._fleet.stop_waiting(key)
-        return self._migration_lock.withdraw(key, now)
+        self._migration_lock.withdraw(key, now)
 
-    def forget(self, key: Key, now: datetime) -> Key | None:
-        """Drop the state of an object that is gone; return the key that may migrate next."""
+    def forget(self, key: Key, now: datetime) -> None:
+        """Drop the state of an object that is gone."""
         self._fleet.release(key)
-        return self._migration_lock.forget(key, now)
+        self._migration_lock.forget(key, now)

@@ -1,16 +1,16 @@
 """The loop of one object: observe, plan, execute, report."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
 from tonnage import delays
 from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.events import RecordEvent
 from tonnage.kube.protocol import ApiError, ForbiddenError
 from tonnage.kube.rights import Right
-from tonnage.reconcile.calibration.registry import CorrectionRegistry, InMemoryCorrections
 from tonnage.reconcile.execute import Writer, execute, execute_optional
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.observation.observation import Observation
@@ -41,7 +41,7 @@ class StatusMetrics(Protocol):
 class Reconciler:
     """Brings InferenceDeployments closer to their specs, one step a call.
 
-    `wake` enqueues another key: the object that may migrate next.
+    `add_correction` stores a memory correction that a start gave; it never raises.
     """
 
     def __init__(
@@ -51,18 +51,16 @@ class Reconciler:
         planner: Planner,
         record_event: RecordEvent,
         status_metrics: StatusMetrics,
-        wake: Callable[[Key], None],
         now: Callable[[], datetime],
-        correction_registry: CorrectionRegistry | None = None,
+        add_correction: Callable[[MemoryCorrection], Awaitable[None]],
     ) -> None:
         self._sources = sources
         self._writer = writer
         self._planner = planner
         self._record_event = record_event
         self._status_metrics = status_metrics
-        self._wake = wake
         self._now = now
-        self._correction_registry = correction_registry or InMemoryCorrections()
+        self._add_correction = add_correction
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report the result."""
@@ -74,7 +72,7 @@ class Reconciler:
         executed = await self._execute(observation, plan)
         await self._report(observation, executed.status)
         for correction in executed.corrections:
-            await self._correction_registry.add(correction)
+            await self._add_correction(correction)
         return executed.requeue
 
     async def _observe(self, key: Key) -> Observation | None:
@@ -82,7 +80,7 @@ class Reconciler:
             return await observe(self._sources, key)
         except ApiError as error:
             # An object that cannot be observed keeps no other waiting; its retry brings it back.
-            self._wake_next(self._planner.withdraw(key, self._now()))
+            self._planner.withdraw(key, self._now())
             if isinstance(error, ForbiddenError):
                 await self._report_unknown(key, error.right)
             raise
@@ -132,9 +130,4 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._status_metrics.forget(key)
-        self._wake_next(self._planner.forget(key, self._now()))
-
-    def _wake_next(self, key: Key | None) -> None:
-        """Wake the object that may migrate next."""
-        if key is not None:
-            self._wake(key)
+        self._planner.forget(key, self._now())

@@ -107,7 +107,7 @@ async def plan_all(
     observed = list(observations)
     shared = FleetState(Fleet.of(replace(fleet, reservations=()), dependencies.catalog))
     migration_lock = MigrationLock()
-    planner = Planner(shared, migration_lock, dependencies, wake=_ignore_wake)
+    planner = Planner(shared, migration_lock, dependencies)
     objects = dump.bodies(INFERENCE_DEPLOYMENTS.kind)
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
     rebuild_state(shared, migration_lock, dump.bodies(DEPLOYMENTS.kind), objects, classes)
@@ -126,10 +126,6 @@ async def _plan(observation: Observation, planner: Planner, dump: Dump, now: dat
     if conflict is not None:
         plan = planner.adopt(observation, plan_refusal(observation, conflict, now), now)
     return Planned(observation.key, observation, plan)
-
-
-def _ignore_wake(key: Key) -> None:
-    """Ignore the request to reconcile another object: each object is planned once."""
 
 
 async def _read_model_as_user(

@@ -5,7 +5,8 @@ object leaves a pool that could go on; the candidates go in their order. No stat
 survive a restart: migrations are read off the Deployments, candidates return with the next plans.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,9 +43,13 @@ def candidate_of(
 
 
 class MigrationLock:
-    """The objects that migrate and the candidates for migration; for one event loop."""
+    """The objects that migrate and the candidates for migration; for one event loop.
 
-    def __init__(self) -> None:
+    `wake` gets the key that may migrate next because of a change of another object.
+    """
+
+    def __init__(self, wake: Callable[[Key], None] = lambda _: None) -> None:
+        self._wake = wake
         self._migrating: set[Key] = set()
         self._candidates: dict[Key, tuple[Precedence, MigrationCandidate]] = {}
 
@@ -78,28 +83,24 @@ class MigrationLock:
         migrates: bool,
         candidate: MigrationCandidate | None,
         now: datetime,
-    ) -> Key | None:
-        """Record the object's state; return another key that may migrate because of it."""
-        before = self._next_key(now)
-        self._forget(precedence.key)
-        if migrates:
-            self._migrating.add(precedence.key)
-        if candidate is not None:
-            self._candidates[precedence.key] = (precedence, candidate)
-        return self._newly_next(precedence.key, before, now)
+    ) -> None:
+        """Record the object's state."""
+        with self._change_of(precedence.key, now):
+            self._forget(precedence.key)
+            if migrates:
+                self._migrating.add(precedence.key)
+            if candidate is not None:
+                self._candidates[precedence.key] = (precedence, candidate)
 
-    def forget(self, key: Key, now: datetime) -> Key | None:
-        """Drop an object that is gone; return the key that may migrate because of it."""
-        before = self._next_key(now)
-        self._forget(key)
-        return self._newly_next(key, before, now)
+    def forget(self, key: Key, now: datetime) -> None:
+        """Drop an object that is gone."""
+        with self._change_of(key, now):
+            self._forget(key)
 
-    def withdraw(self, key: Key, now: datetime) -> Key | None:
-        """Drop the candidate of an object that cannot be observed; return the key that may migrate
-        next."""
-        before = self._next_key(now)
-        self._candidates.pop(key, None)
-        return self._newly_next(key, before, now)
+    def withdraw(self, key: Key, now: datetime) -> None:
+        """Drop the candidate of an object that cannot be observed."""
+        with self._change_of(key, now):
+            self._candidates.pop(key, None)
 
     def lapsed(self, pools: Iterable[Pool]) -> list[Key]:
         """The candidates whose target pool has no capacity for all of their replicas any more."""
@@ -128,9 +129,14 @@ class MigrationLock:
         first = None if self._migrating else self._first_due(now)
         return first.key if first is not None else None
 
-    def _newly_next(self, key: Key, before: Key | None, now: datetime) -> Key | None:
+    @contextmanager
+    def _change_of(self, key: Key, now: datetime) -> Iterator[None]:
+        """Wake the object that is next after the change and was not before."""
+        before = self._next_key(now)
+        yield
         next_key = self._next_key(now)
-        return None if next_key in (before, key) else next_key
+        if next_key is not None and next_key not in (before, key):
+            self._wake(next_key)
 
 
 def _has_capacity(pool: Pool | None, claim: Reservation) -> bool:

@@ -23,7 +23,7 @@ from tonnage.placement.decide import decide
 from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
-from tonnage.reconcile.calibration.registry import known_when_placed
+from tonnage.reconcile.calibration.known_corrections import known_when_placed
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
 from tonnage.reconcile.observation.migration import Migration

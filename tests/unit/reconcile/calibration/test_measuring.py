@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.controllers import crashing, ready
+from tests.support.in_memory_corrections import InMemoryCorrections
 from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
@@ -14,7 +15,6 @@ from tonnage.fit.calibration.corrections import KnownCorrections, Origin
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.reconcile.calibration.registry import InMemoryCorrections
 from tonnage.telemetry.cache import MeasuredCache
 
 CATALOG = load_catalog()

@@ -4,14 +4,10 @@ The operator judges running replicas by the corrections known when it placed the
 ever moves or restarts them, whatever its origin, and their memory prediction stays the same.
 """
 
-from typing import Protocol
-
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.calibration.corrections import (
-    NO_CORRECTIONS,
     CorrectionKey,
     Corrections,
-    KnownCorrections,
     MemoryCorrection,
     Origin,
     served_model,
@@ -19,33 +15,6 @@ from tonnage.fit.calibration.corrections import (
 from tonnage.fit.options import engine_options
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.children import ChildDeployment
-
-
-class CorrectionRegistry(Protocol):
-    """Stores the memory corrections that starts give."""
-
-    def known(self) -> KnownCorrections:
-        """All corrections known now."""
-        ...
-
-    async def add(self, correction: MemoryCorrection) -> None:
-        """Store the correction, unless the known one takes precedence. Never raises."""
-        ...
-
-
-class InMemoryCorrections:
-    """Memory corrections that last as long as the process."""
-
-    def __init__(self, known: KnownCorrections = NO_CORRECTIONS) -> None:
-        self._known = known
-
-    def known(self) -> KnownCorrections:
-        """Implement CorrectionRegistry."""
-        return self._known
-
-    async def add(self, correction: MemoryCorrection) -> None:
-        """Implement CorrectionRegistry."""
-        self._known = self._known.with_correction(correction)
 
 
 def known_when_placed(
