@@ -50,4 +50,4 @@ if __name__ == "__main__":
     deafen(options.deaf_to)
     settings = settings_from(options)
     configure_logging(settings.log_level, settings.log_format)
-    sys.exit(asyncio.run(process.run_operator(settings, lambda scope: build_work, read_fleet_file)))
+    sys.exit(asyncio.run(process.run_operator(settings, build_work, read_fleet_file)))

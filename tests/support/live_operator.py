@@ -322,5 +322,4 @@ def _assemble(
         for module in (loop, components):
             stack.enter_context(patch.object(module, "_now", now))
         stack.enter_context(patch.object(components, "_clock", clock))
-        build_work = partial(loop.build_loop, settings, Scope())
-        return components.assemble(settings, no_connection, build_work, Scope())
+        return components.assemble(settings, no_connection, loop.build_loop, Scope())

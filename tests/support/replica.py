@@ -48,4 +48,4 @@ if __name__ == "__main__":
     add_arguments(parser)
     settings = settings_from(parser.parse_args())
     configure_logging(settings.log_level, settings.log_format)
-    sys.exit(asyncio.run(run_operator(settings, lambda scope: build_work, read_fleet_file)))
+    sys.exit(asyncio.run(run_operator(settings, build_work, read_fleet_file)))

@@ -161,6 +161,8 @@ def assemble(
     )
     work = build_work(
         LoopDependencies(
+            settings=settings,
+            scope=scope,
             api=api,
             stores=informers.stores,
             missing_right=informers.missing_right,

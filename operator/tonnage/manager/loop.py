@@ -33,9 +33,9 @@ from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 from tonnage.telemetry.series import Query, no_prometheus
 
 
-def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies) -> Work:
+def build_loop(dependencies: LoopDependencies) -> Work:
     """Build the work of one operator process."""
-    catalog = load_catalog()
+    catalog, settings, scope = load_catalog(), dependencies.settings, dependencies.scope
     fleet, stores = dependencies.fleet, dependencies.stores
     migration_lock = MigrationLock(dependencies.wake)
     interval = settings.scaling_interval_seconds
@@ -44,7 +44,7 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
     planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
     reconciler = Reconciler(
-        sources=_sources(settings, dependencies, priorities),
+        sources=_sources(dependencies, priorities),
         writer=Writer(dependencies.api, stores),
         planner=planner,
         record_event=dependencies.events.record,
@@ -72,7 +72,8 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
     return Work(reconciler.reconcile, rebuild_state, on_fleet_change)
 
 
-def _sources(settings: Settings, dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+def _sources(dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+    settings = dependencies.settings
     hub = HubModelCache(
         partial(
             fetch_checkpoint,

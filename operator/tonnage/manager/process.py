@@ -30,7 +30,7 @@ from tonnage.manager.application import build_registry, build_settings
 from tonnage.manager.components import Components, assemble
 from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 from tonnage.manager.kopf_session import open_session
-from tonnage.manager.scope import Scope, build_scope, select_labels_of
+from tonnage.manager.scope import build_scope, select_labels_of
 from tonnage.manager.start_up import check_kinds, retry_until_success
 from tonnage.manager.work import BuildWork
 from tonnage.reconcile.key import Key
@@ -39,10 +39,6 @@ _log = logging.getLogger(__name__)
 
 _KINDS: Final = "the kinds of tonnage.dev"
 _FLEET: Final = "nodes, pods and pools"
-
-
-BuildForScope = Callable[[Scope], BuildWork]
-"""Builds the work for a scope."""
 
 
 class LeaseLostError(Exception):
@@ -54,14 +50,14 @@ class WatchStuckError(Exception):
 
 
 async def run_operator(
-    settings: Settings, build_work: BuildForScope, read_fleet_file: ReadFleetFile
+    settings: Settings, build_work: BuildWork, read_fleet_file: ReadFleetFile
 ) -> int:
     """Run until SIGTERM or SIGINT; return the exit code, 0 only for a requested stop."""
     _log.info("starting", extra={"settings": settings.to_dict()})
     scope = build_scope(settings, read_fleet_file)
     try:
         async with connect(settings.kubeconfig, settings.context) as connection:
-            return await Operator(assemble(settings, connection, build_work(scope), scope)).run()
+            return await Operator(assemble(settings, connection, build_work, scope)).run()
     except ConnectionConfigError as error:
         _log.error("cannot start: %s", error)
         return 1

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from tonnage.controller.correction_store import CorrectionStore
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.controller.settings import Settings
 from tonnage.informers.stores import Stores
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.protocol import KubeApi
 from tonnage.kube.rights import Right
+from tonnage.manager.scope import Scope
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 
@@ -22,6 +24,8 @@ class LoopDependencies:
     enqueues a key; call it in the event loop's thread. `corrections` are the memory corrections.
     """
 
+    settings: Settings
+    scope: Scope
     api: KubeApi
     stores: Stores
     missing_right: Callable[[], Right | None]

@@ -1,7 +1,6 @@
 """`tonnage run`: runs the operator, inside or outside a cluster."""
 
 import argparse
-from functools import partial
 
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.fleet_file import read_fleet_file
@@ -27,6 +26,4 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     set_gc_thresholds()
     configure_logging(settings.log_level, settings.log_format, settings.secrets)
-    return run_with_exit_watchdog(
-        run_operator(settings, lambda scope: partial(build_loop, settings, scope), read_fleet_file)
-    )
+    return run_with_exit_watchdog(run_operator(settings, build_loop, read_fleet_file))
