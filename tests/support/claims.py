@@ -26,7 +26,7 @@ def claims_compared() -> Iterator[list[tuple[Reservation, ...]]]:
 
     def compare(self: Planner, observation: Any, plan: Plan, *given: Any) -> Plan:
         if not plan.status.omitted_candidates:
-            assert plan.claims == claims_in_status(plan, observation.owner)
+            assert plan.claims == claims_in_status(plan, observation.key)
             compared.append(plan.claims)
         return adopt(self, observation, plan, *given)
 

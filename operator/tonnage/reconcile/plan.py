@@ -194,7 +194,7 @@ def _keep_all(observation: Observation, now: datetime, status_input: StatusInput
         observation,
         now,
         status_input,
-        reservations=reserve_all(observation.owner, observation.deployments),
+        reservations=reserve_all(observation.key, observation.deployments),
         is_migrating=is_under_way(observation.deployments),
     )
 
@@ -291,7 +291,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         claims=find_claims(placed, observation, proposed=approval.is_proposed),
         is_migrating=starts_migration or is_under_way(observation.deployments),
         migration_candidate=candidate_of(
-            placed.migration, observation.owner, proposed=approval.is_proposed
+            placed.migration, observation.key, proposed=approval.is_proposed
         ),
         corrections=reviewed.corrections,
     )
@@ -321,8 +321,8 @@ def _roll_back(
             *drain.actions,
         ),
         reservations=(
-            rollback.reservation(observation.owner),
-            *reserve_all(observation.owner, secondary),
+            rollback.reservation(observation.key),
+            *reserve_all(observation.key, secondary),
             *drain.reservations,
         ),
         children=(service, rollback.body, *(deployment.child.body for deployment in secondary)),

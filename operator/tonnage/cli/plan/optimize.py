@@ -41,13 +41,13 @@ def optimise(
             reservations += one.plan.reservations
         elif isinstance(accepted, Accepted):
             request = Request(
-                one.observation.owner,
+                one.observation.key,
                 accepted.spec,
                 accepted.checkpoint,
                 corrections=dependencies.corrections.counting_in(one.key.namespace),
             )
             requests.append(request)
-    owners = {one.observation.owner for one in planned}
+    owners = {one.observation.key for one in planned}
     others = (one for one in fleet.reservations if one.owner not in owners)
     fleet = replace(fleet, reservations=(*others, *reservations))
     try:

@@ -112,7 +112,7 @@ async def plan_all(
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
     rebuild_state(shared, migration_lock, dump.bodies(DEPLOYMENTS.kind), objects, classes)
     for observation in observed:
-        reservations = (reserve_for(observation.owner, one) for one in observation.deployments)
+        reservations = (reserve_for(observation.key, one) for one in observation.deployments)
         shared.reserve(observation.key, reservations)
     return [await _plan(observation, planner, dump, now) for observation in observed]
 

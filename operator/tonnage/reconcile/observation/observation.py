@@ -85,8 +85,3 @@ class Observation:
         """Its place among the objects that wait for GPUs."""
         priority = 0 if isinstance(self.priority, UnknownPriorityClass) else self.priority
         return Precedence(priority, self.created, self.key)
-
-    @property
-    def owner(self) -> tuple[str, str]:
-        """Namespace and name, as fleet and placement use them."""
-        return (self.key.namespace, self.key.name)

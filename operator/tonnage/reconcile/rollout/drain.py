@@ -42,7 +42,7 @@ def shift_replicas(
             actions.append(Delete(DEPLOYMENTS, key.namespace, deployment.child))
         elif kept < deployment.wanted:
             actions.append(Scale(DEPLOYMENTS, key.namespace, deployment.child, kept))
-        reservation = reserve_for((key.namespace, key.name), deployment)
+        reservation = reserve_for(key, deployment)
         reservations.append(replace(reservation, replicas=kept or deployment.wanted))
     return Drain(tuple(actions), tuple(reservations))
 

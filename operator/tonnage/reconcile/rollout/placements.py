@@ -88,7 +88,7 @@ def roll_out(
             *drain.actions,
         ),
         reservations=(
-            *(_reserve(observation.owner, each) for each in (placed, *placed.alone)),
+            *(_reserve(observation.key, each) for each in (placed, *placed.alone)),
             *drain.reservations,
         ),
         children=(

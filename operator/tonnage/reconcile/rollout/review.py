@@ -125,4 +125,4 @@ def _make_corrections_from_failure(
 
 
 def _correction_source(context: ReconcileContext) -> CorrectionSource:
-    return CorrectionSource("/".join(context.observation.owner), context.now.date())
+    return CorrectionSource(str(context.observation.key), context.now.date())

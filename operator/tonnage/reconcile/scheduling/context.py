@@ -71,7 +71,7 @@ class ReconcileContext:
         """The same pools with the free capacity for this object: what it holds is free, and what
         objects of higher precedence claim is not."""
         own = self.fleet.pools(
-            excluding=self.observation.owner, tolerations=self.spec.template.spec.tolerations
+            excluding=self.observation.key, tolerations=self.spec.template.spec.tolerations
         )
         if not self.admission.claims:
             return own

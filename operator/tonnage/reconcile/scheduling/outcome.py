@@ -116,7 +116,7 @@ def find_claims(
     `proposed`: the object waits for a person, who can approve another plan. An object that waits to
     leave its pool claims nothing, and so does one that fits nowhere.
     """
-    owner = observation.owner
+    owner = observation.key
     match outcome:
         case Scheduled() if outcome.is_short and not proposed:
             return _claim_rest(outcome, observation)
@@ -144,7 +144,7 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     if missing <= 0:
         return ()
     name, gpus = placement_name(option), option.parallelism.gpus
-    return (Reservation(observation.owner, name, option.pool.name, gpus, missing),)
+    return (Reservation(observation.key, name, option.pool.name, gpus, missing),)
 
 
 def _claim_anywhere(decision: Decision, owner: tuple[str, str]) -> tuple[Reservation, ...]:

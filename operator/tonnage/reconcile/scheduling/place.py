@@ -156,7 +156,7 @@ def _request(
 ) -> Request:
     context, corrections = search.context, search.context.corrections
     return Request(
-        owner=context.observation.owner,
+        owner=context.observation.key,
         spec=context.spec,
         checkpoint=context.accepted.checkpoint,
         keep=keep,
