@@ -60,8 +60,7 @@ def _stop_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stop(observation: Any, *rest: Any) -> Any:
         children = [deployment.child for deployment in observation.deployments]
-        namespace = observation.key.namespace
-        actions = tuple(Delete(DEPLOYMENTS, namespace, child) for child in children)
+        actions = tuple(Delete(DEPLOYMENTS, child) for child in children)
         return replace(keep_serving(observation, *rest), actions=actions)
 
     monkeypatch.setattr(plan, "_keep_serving", stop)

@@ -81,8 +81,8 @@ def _by_what_others_put(name: str, child: str) -> Callable[[], object]:
 def _delete_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     async def careless(writer: Writer, action: Action) -> None:
         if isinstance(action, Delete):
-            body = await writer.get(action.kind, action.namespace, action.child.name)
-            await writer.delete(action.kind, action.namespace, read_child(body))
+            body = await writer.get(action.kind, action.child.namespace, action.child.name)
+            await writer.delete(action.kind, read_child(body))
         else:
             await _execute(writer, action)
 
@@ -167,7 +167,7 @@ def _delete_what_the_cache_lacks(patch: pytest.MonkeyPatch) -> None:
         lost = [
             deployment for deployment in observation.deployments if deployment.pool not in pools
         ]
-        deletes = (Delete(DEPLOYMENTS, observation.key.namespace, one.child) for one in lost)
+        deletes = (Delete(DEPLOYMENTS, one.child) for one in lost)
         return replace(plan, actions=(*deletes, *plan.actions))
 
     patch.setattr(planner, "make_plan", hasty)
@@ -175,7 +175,7 @@ def _delete_what_the_cache_lacks(patch: pytest.MonkeyPatch) -> None:
 
 def _let_go_of_the_old_at_once(patch: pytest.MonkeyPatch) -> None:
     def hasty(key: Key, old: Iterable[Any], *_: object) -> Drain:
-        deletes = (Delete(DEPLOYMENTS, key.namespace, deployment.child) for deployment in old)
+        deletes = (Delete(DEPLOYMENTS, deployment.child) for deployment in old)
         return Drain(tuple(deletes), ())
 
     patch.setattr(placements, "shift_replicas", hasty)

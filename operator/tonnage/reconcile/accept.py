@@ -90,10 +90,7 @@ def give_back(observation: Observation, refused: Refused) -> tuple[Delete, ...]:
     object has the name."""
     if refused.reason is not Reason.NAME_CONFLICT or refused.passing or may_serve(observation):
         return ()
-    return tuple(
-        Delete(DEPLOYMENTS, observation.key.namespace, deployment.child)
-        for deployment in observation.deployments
-    )
+    return tuple(Delete(DEPLOYMENTS, deployment.child) for deployment in observation.deployments)
 
 
 def was_taken(observation: Observation) -> bool:

@@ -26,7 +26,6 @@ class Delete:
     """Delete a child exactly as this reconcile read it."""
 
     kind: Kind
-    namespace: str
     child: Child
 
     def __str__(self) -> str:
@@ -38,7 +37,6 @@ class Scale:
     """Set the replicas of a child and change nothing else of it."""
 
     kind: Kind
-    namespace: str
     child: Child
     replicas: int
 

@@ -84,13 +84,13 @@ class Writer:
         """Set the replicas of a child, never of another object of its name."""
         self._written.put_written(kind, await self._api.scale(kind, child.body, replicas))
 
-    async def delete(self, kind: Kind, namespace: str, child: Child) -> None:
+    async def delete(self, kind: Kind, child: Child) -> None:
         """Delete a child exactly as it was observed."""
         terminating = await self._api.delete(
-            kind, namespace, child.name, child.uid, child.resource_version
+            kind, child.namespace, child.name, child.uid, child.resource_version
         )
         if terminating is None:
-            self._written.remove_deleted(kind, namespace, child.name, child.uid)
+            self._written.remove_deleted(kind, child.namespace, child.name, child.uid)
         else:
             self._written.put_written(kind, terminating)
 
@@ -213,4 +213,4 @@ async def _execute(writer: Writer, action: Action) -> None:
     elif isinstance(action, Scale):
         await writer.scale(action.kind, action.child, action.replicas)
     else:
-        await writer.delete(action.kind, action.namespace, action.child)
+        await writer.delete(action.kind, action.child)

@@ -317,7 +317,7 @@ def _roll_back(
         _make_status_input(context, outcome, approval, rollback),
         actions=(
             *apply_if_changed(SERVICES, service, observation.service),
-            *rollback.actions(observation.key),
+            *rollback.actions,
             *drain.actions,
         ),
         reservations=(

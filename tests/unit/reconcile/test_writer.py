@@ -37,7 +37,7 @@ class Bench:
     async def delete(self, **metadata: object) -> None:
         await self.writer.create(DEPLOYMENTS, deployment(**metadata))
         (live,) = self.api.objects(DEPLOYMENTS)
-        await self.writer.delete(DEPLOYMENTS, "chat", read_child(live))
+        await self.writer.delete(DEPLOYMENTS, read_child(live))
 
     async def apply_status(self) -> None:
         self.api.put(INFERENCE_DEPLOYMENTS, deployment())

@@ -107,7 +107,7 @@ def diff_action(action: Action, live: Iterable[Object]) -> Difference:
     if isinstance(action, Scale):
         return _diff_scale(action)
     if not isinstance(action, Apply):
-        name = f"{action.kind.kind}/{action.namespace}/{action.child.name}"
+        name = f"{action.kind.kind}/{action.child.namespace}/{action.child.name}"
         return Difference(name, _dump(_managed_fields(action.child.body, {})), "")
     wanted = _without_uid(action.body)
     metadata = wanted["metadata"]
@@ -123,7 +123,7 @@ def diff_action(action: Action, live: Iterable[Object]) -> Difference:
 
 def _diff_scale(action: Scale) -> Difference:
     body, replicas = action.child.body, {"replicas": action.replicas}
-    name = f"{action.kind.kind}/{action.namespace}/{action.child.name}"
+    name = f"{action.kind.kind}/{action.child.namespace}/{action.child.name}"
     scaled = _managed_fields(body | {"spec": body["spec"] | replicas}, {"spec": replicas})
     return Difference(name, _dump(_managed_fields(body, {"spec": replicas})), _dump(scaled))
 

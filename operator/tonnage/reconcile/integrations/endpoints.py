@@ -89,7 +89,7 @@ def _delete(observation: Observation, inputs: StatusInput) -> EndpointPlan:
         return EndpointPlan(EndpointFindings())
     terminating = "deletionTimestamp" in live.body["metadata"]
     may_delete = not terminating and _may_delete(_findings_by_type(observation, inputs))
-    delete = Delete(INFERENCE_DEPLOYMENTS, observation.key.namespace, live)
+    delete = Delete(INFERENCE_DEPLOYMENTS, live)
     return EndpointPlan(
         findings=EndpointFindings(_listed_before(observation)),
         actions=(delete,) if may_delete else (),

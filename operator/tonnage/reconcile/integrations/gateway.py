@@ -53,7 +53,7 @@ def plan_gateway(observation: Observation, owner: Owner, *, placed: bool) -> Gat
         return _apply(owner, wanted, live)
     if live is None:
         return GatewayPlan()
-    delete = Delete(INFERENCE_POOLS, owner.namespace, live)
+    delete = Delete(INFERENCE_POOLS, live)
     return GatewayPlan(actions=(delete,))  # the condition that is dropped requeues the key
 
 

@@ -48,6 +48,11 @@ class Child:
     resource_version: str
     body: Object
 
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.body["metadata"]["namespace"])
+
 
 @dataclass(frozen=True, slots=True)
 class ChildDeployment:

@@ -7,7 +7,7 @@ from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.status import LastReadyPlan
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
 from tonnage.reconcile.observation.plan_terms import read_terms
 from tonnage.reconcile.observation.previous import read_reported
 
@@ -45,7 +45,7 @@ def find_revision(
             for revision in revisions
             if (revision["metadata"].get("annotations") or {}).get(ANNOTATION_TEMPLATE)
             == last.template
-            and _is_owned_by(live, revision)
+            and is_controlled_by(revision, live.child.uid)
             and _has_terms(last, revision)
         ),
         None,
@@ -56,8 +56,3 @@ def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
     parallelism = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
     return read_terms(placement.pool, placement.accelerator, parallelism, body).hash == last.hash
-
-
-def _is_owned_by(live: ChildDeployment, revision: Object) -> bool:
-    owners = revision["metadata"].get("ownerReferences") or []
-    return any(owner.get("controller") and owner.get("uid") == live.child.uid for owner in owners)

@@ -39,9 +39,9 @@ def shift_replicas(
     for deployment in old:
         kept = _count_kept(deployment, ready, wanted)
         if kept == 0:
-            actions.append(Delete(DEPLOYMENTS, key.namespace, deployment.child))
+            actions.append(Delete(DEPLOYMENTS, deployment.child))
         elif kept < deployment.wanted:
-            actions.append(Scale(DEPLOYMENTS, key.namespace, deployment.child, kept))
+            actions.append(Scale(DEPLOYMENTS, deployment.child, kept))
         reservation = reserve_for(key, deployment)
         reservations.append(replace(reservation, replicas=kept or deployment.wanted))
     return Drain(tuple(actions), tuple(reservations))

@@ -24,7 +24,7 @@ def scale_in_force(context: ReconcileContext) -> Scale | None:
         wanted = max(current.wanted, min(wanted, capacity))
     if wanted == current.wanted:
         return None
-    return Scale(DEPLOYMENTS, observation.key.namespace, current.child, wanted)
+    return Scale(DEPLOYMENTS, current.child, wanted)
 
 
 def subtract_secondary(

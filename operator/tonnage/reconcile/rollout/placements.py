@@ -175,7 +175,7 @@ def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement
 def _keep_template(
     context: ReconcileContext, placed: Scheduled, live: ChildDeployment
 ) -> SecondaryPlacement:
-    scale = Scale(DEPLOYMENTS, context.observation.key.namespace, live.child, placed.granted)
+    scale = Scale(DEPLOYMENTS, live.child, placed.granted)
     actions = (scale,) if live.wanted != placed.granted else ()
     return SecondaryPlacement(placed, actions, live.child.body, live, None)
 

@@ -14,8 +14,7 @@ from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Apply, Scale, stamped
-from tonnage.reconcile.key import Key
+from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
 from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.observation.ready_plan import find_revision, is_running
@@ -70,12 +69,13 @@ class Rollback:
         """The Deployment, where it has the template already."""
         return self.live if self.revision is None else None
 
-    def actions(self, key: Key) -> tuple[Action, ...]:
+    @property
+    def actions(self) -> tuple[Action, ...]:
         """The actions on the Deployment."""
         if self._needs_apply:
-            return (Apply(DEPLOYMENTS, _pin_uid(self.body, self.live), exists=True),)
+            return (Apply(DEPLOYMENTS, pin_to_uid(self.body, self.live.child.uid), exists=True),)
         if self.live.wanted != self.replicas:
-            return (Scale(DEPLOYMENTS, key.namespace, self.live.child, self.replicas),)
+            return (Scale(DEPLOYMENTS, self.live.child, self.replicas),)
         return ()
 
     @property
@@ -160,7 +160,7 @@ def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:
     if child.body["spec"].get("paused"):
         return ()
     body = stamped(render_from_live(deployment, deployment.wanted, paused=True))
-    return (Apply(DEPLOYMENTS, _pin_uid(body, deployment), exists=True),)
+    return (Apply(DEPLOYMENTS, pin_to_uid(body, deployment.child.uid), exists=True),)
 
 
 def render_from_live(
@@ -207,11 +207,6 @@ def _template(source: Object) -> Object:
     labels = metadata.get("labels") or {}
     metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
     return {"metadata": metadata, "spec": template["spec"]}
-
-
-def _pin_uid(body: Object, live: ChildDeployment) -> Object:
-    """The uid makes the write conflict with a new object of the same name."""
-    return {**body, "metadata": {**body["metadata"], "uid": live.child.uid}}
 
 
 def _annotations(body: Object) -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ def sync_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iter
     for service in wanted:
         yield from apply_if_changed(SERVICES, service, live.pop(service["metadata"]["name"], None))
     for child in live.values():
-        yield Delete(SERVICES, observation.key.namespace, child)
+        yield Delete(SERVICES, child)
 
 
 def _mark_service(service: Object, observation: Observation) -> Object:
