@@ -16,7 +16,6 @@ from tonnage.api.conditions import Condition, ConditionType
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ReportedModel
 from tonnage.api.status import InferenceDeploymentStatus, PlacementStatus
-from tonnage.reconcile.observation.children import parse_time
 from tonnage.reconcile.observation.findings import Finding
 
 Reported = TypeVar("Reported", bound=ReportedModel)
@@ -104,7 +103,7 @@ def _by_type(conditions: Iterable[Condition]) -> dict[ConditionType, Finding]:
 def read_time(text: str) -> datetime | None:
     """A time of the object's own status; an unreadable one counts as absent."""
     try:
-        time = parse_time(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
     return time if time.tzinfo is not None else None
