@@ -103,7 +103,7 @@ class StoreBehindWatches(RuleBasedStateMachine):
         super().__init__()
         self.server = Server()
         self.followed: dict[str, Value] = {}
-        self.store = Store(value_of, indexes={"team": keys_of}, on_change=self.follow)
+        self.store = Store(value_of, find_owners=keys_of, on_change=self.follow)
         self.seen: dict[str, int] = {}
         """The newest version of each name that the store was given."""
         self.in_flight: dict[str, tuple[ExitStack, list[Object]]] = {}
@@ -220,8 +220,8 @@ class StoreBehindWatches(RuleBasedStateMachine):
         for _, value in sorted(self.followed.items()):
             for key in value[2].split(".") if value[2] else ():
                 rebuilt.setdefault(key, []).append(value)
-        keys = self.store.index_values("team")
-        assert {str(key): self.store.by_index("team", key) for key in keys} == rebuilt
+        keys = self.store.owners()
+        assert {str(key): self.store.owned_by(key) for key in keys} == rebuilt
 
     def teardown(self) -> None:
         """A list after all of this, and what is still on its way: the store is the truth."""

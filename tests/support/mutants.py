@@ -229,7 +229,7 @@ def _expect_no_event(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_in_the_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Store, "by_index", lambda self, index, key: _by_index(self, index, key)[:-1])
+    patch.setattr(Store, "owned_by", lambda self, owner: _owned_by(self, owner)[:-1])
 
 
 def _verify_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def _ignore_lost_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 _execute = execute._execute
-_by_index = Store.by_index
+_owned_by = Store.owned_by
 
 MUTANTS: Final = {
     "deletes whatever has the name": Mutant(

@@ -1,4 +1,4 @@
-"""A store of one kind: the latest version of each object, with indexes.
+"""A store of one kind: the latest version of each object, indexed by its owners.
 
 Invariants:
 
@@ -13,7 +13,7 @@ A store keeps what `read` makes of an object, so that no caller can change a sto
 accident, and memory holds only the needed fields.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -26,9 +26,6 @@ T = TypeVar("T")
 ObjectKey = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""
 
-IndexKeys = Callable[[Object], Iterable[Hashable]]
-"""Returns the keys under which an index has an object."""
-
 NO_VERSION: Final = 0
 """Older than every version of an API server."""
 
@@ -37,15 +34,15 @@ NO_VERSION: Final = 0
 class Change(Generic[T]):
     """An object before and after a change; None where it did not exist, or is gone.
 
-    `obj` is the full object, None where it is gone. `index_keys` are the keys under which an index
-    has it before or after. `is_own`: the operator itself made the change.
+    `obj` is the full object, None where it is gone. `owners` are those before and after. `is_own`:
+    the operator itself made the change.
     """
 
     place: ObjectKey
     before: T | None
     after: T | None
     obj: Object | None
-    index_keys: Mapping[str, tuple[Hashable, ...]]
+    owners: tuple[ObjectKey, ...]
     is_own: bool = False
 
 
@@ -54,36 +51,31 @@ class _Entry(Generic[T]):
     uid: str
     version: int
     value: T
-    index_keys: Mapping[str, tuple[Hashable, ...]]
+    owners: tuple[ObjectKey, ...]
 
 
 class Store(Generic[T]):
     """Objects of one kind by namespace and name.
 
-    `read` makes the stored value, `indexes` are named functions from an object to keys. The store
-    calls `on_change` after each change. For one event loop.
+    `read` makes the stored value, `find_owners` returns the InferenceDeployments that an object is
+    or belongs to. The store calls `on_change` after each change. For one event loop.
     """
 
     def __init__(
         self,
         read: Callable[[Object], T],
         *,
-        indexes: Mapping[str, IndexKeys] | None = None,
+        find_owners: Callable[[Object], Iterable[ObjectKey]] = lambda _: (),
         on_change: Callable[[Change[T]], None] = lambda _: None,
         expectations: Expectations | None = None,
     ) -> None:
         self._read = read
-        self._index_keys = dict(indexes or {})
+        self._find_owners = find_owners
         self._on_change = on_change
         self.expectations: Final = Expectations() if expectations is None else expectations
         self._entries: dict[ObjectKey, _Entry[T]] = {}
-        self._no_keys: Final[Mapping[str, tuple[Hashable, ...]]] = dict.fromkeys(
-            self._index_keys, ()
-        )
         self._waiting_events: dict[ObjectKey, list[tuple[str | None, Object]]] = {}
-        self._indexes: dict[str, dict[Hashable, dict[ObjectKey, None]]] = {
-            name: {} for name in self._index_keys
-        }
+        self._by_owner: dict[ObjectKey, dict[ObjectKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -103,13 +95,13 @@ class Store(Generic[T]):
         """Namespace and name of all objects, sorted."""
         return sorted(self._entries)
 
-    def index_values(self, index: str) -> set[Hashable]:
-        """All keys of an index."""
-        return set(self._indexes[index])
+    def owners(self) -> set[ObjectKey]:
+        """All owners of stored objects."""
+        return set(self._by_owner)
 
-    def by_index(self, index: str, key: Hashable) -> list[T]:
-        """The stored values of the objects with this key, by namespace and name."""
-        places = sorted(self._indexes[index].get(key, ()))
+    def owned_by(self, owner: ObjectKey) -> list[T]:
+        """The stored values of the objects of this owner, by namespace and name."""
+        places = sorted(self._by_owner.get(owner, ()))
         return [self._entries[place].value for place in places]
 
     def has_version(self, obj: Object) -> bool:
@@ -208,36 +200,28 @@ class Store(Generic[T]):
             return
         if previous is not None and previous.uid != metadata["uid"]:
             self.expectations.expect_deletion(previous.uid, version)
-        index_keys: Mapping[str, tuple[Hashable, ...]] = {
-            name: tuple(find_keys(obj)) for name, find_keys in self._index_keys.items()
-        }
-        if not any(index_keys.values()):
-            index_keys = self._no_keys  # one shared mapping, as most pods have no keys
-        entry = _Entry(metadata["uid"], version, self._read(obj), index_keys)
+        owners = tuple(self._find_owners(obj))
+        entry = _Entry(metadata["uid"], version, self._read(obj), owners)
         if previous is not None:
             self._drop(place, previous)
         self._entries[place] = entry
-        for name, keys in index_keys.items():
-            for key in keys:
-                self._indexes[name].setdefault(key, {})[place] = None
-        value_before = None if previous is None else previous.value
-        keys_before = {} if previous is None else previous.index_keys
-        all_keys = _union(keys_before, index_keys)
-        self._on_change(Change(place, value_before, entry.value, obj, all_keys, is_own))
+        for owner in owners:
+            self._by_owner.setdefault(owner, {})[place] = None
+        value_before, owners_before = (previous.value, previous.owners) if previous else (None, ())
+        all_owners = tuple(dict.fromkeys((*owners_before, *owners)))
+        self._on_change(Change(place, value_before, entry.value, obj, all_owners, is_own))
 
     def _remove(self, place: ObjectKey, entry: _Entry[T], *, is_own: bool = False) -> None:
         self._drop(place, entry)
-        self._on_change(Change(place, entry.value, None, None, entry.index_keys, is_own))
+        self._on_change(Change(place, entry.value, None, None, entry.owners, is_own))
 
     def _drop(self, place: ObjectKey, entry: _Entry[T]) -> None:
         del self._entries[place]
-        for name, index_keys in entry.index_keys.items():
-            index = self._indexes[name]
-            for key in index_keys:
-                places = index[key]
-                del places[place]
-                if not places:
-                    del index[key]
+        for owner in entry.owners:
+            places = self._by_owner[owner]
+            del places[place]
+            if not places:
+                del self._by_owner[owner]
 
 
 class Listing(Generic[T]):
@@ -267,16 +251,6 @@ class Listing(Generic[T]):
         """End a complete list of this version: remove the objects that it did not show. Returns
         their number."""
         return self._store._end_list(self._namespace, self._listed, parse_version(version))
-
-
-def _union(
-    before: Mapping[str, tuple[Hashable, ...]], after: Mapping[str, tuple[Hashable, ...]]
-) -> Mapping[str, tuple[Hashable, ...]]:
-    if before == after:
-        return after
-    return {
-        name: tuple(dict.fromkeys((*before.get(name, ()), *keys))) for name, keys in after.items()
-    }
 
 
 def parse_version(version: str) -> int:

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -26,9 +27,6 @@ from tonnage.kube.kinds import (
 )
 from tonnage.kube.protocol import Kind, Object
 
-OWNERS: Final = "owners"
-"""The index by the InferenceDeployments that an object is or belongs to."""
-
 OnChange = Callable[[Kind, Change[Any]], None]
 
 
@@ -49,15 +47,11 @@ class Stores:
         on_change: OnChange = lambda kind, change: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        def notify(kind: Kind) -> Callable[[Change[Any]], None]:
-            return lambda change: on_change(kind, change)
-
         def new_packed_store(kind: Kind) -> Store[bytes]:
-            indexes = {OWNERS: lambda obj: owner_keys(kind, obj)}
             return Store(
                 pack,
-                indexes=indexes,
-                on_change=notify(kind),
+                find_owners=partial(owner_keys, kind),
+                on_change=partial(on_change, kind),
                 expectations=Expectations(clock),
             )
 
@@ -67,12 +61,12 @@ class Stores:
         self.services = new_packed_store(SERVICES)
         self.pods: Store[PodEntry] = Store(
             _read_pod,
-            indexes={OWNERS: lambda obj: owner_keys(PODS, obj)},
-            on_change=notify(PODS),
+            find_owners=partial(owner_keys, PODS),
+            on_change=partial(on_change, PODS),
             expectations=Expectations(clock),
         )
         self.nodes: Store[Node] = Store(
-            read_node, on_change=notify(NODES), expectations=Expectations(clock)
+            read_node, on_change=partial(on_change, NODES), expectations=Expectations(clock)
         )
         self._packed: Final = {
             INFERENCE_DEPLOYMENTS: self.inference_deployments,
@@ -106,9 +100,9 @@ class Stores:
         """The Deployments, Services or Pods of an InferenceDeployment, by their label or their
         controller."""
         if kind == PODS:
-            pods = self.pods.by_index(OWNERS, owner)
+            pods = self.pods.owned_by(owner)
             return [unpack(pod.packed) for pod in pods if pod.packed is not None]
-        return [unpack(each) for each in self._packed[kind].by_index(OWNERS, owner)]
+        return [unpack(each) for each in self._packed[kind].owned_by(owner)]
 
     def objects(self, kind: Kind) -> Iterable[Object]:
         """All objects of a kind that is stored in full, unpacked one at a time."""
@@ -116,9 +110,9 @@ class Stores:
 
     def owners(self) -> Sequence[ObjectKey]:
         """Every InferenceDeployment, and every owner that an owned object names, sorted."""
-        keys: set[Any] = set(self.inference_deployments.object_keys())
+        keys = set(self.inference_deployments.object_keys())
         for store in (self.deployments, self.services):
-            keys |= store.index_values(OWNERS)
+            keys |= store.owners()
         return sorted(keys)
 
     # Own writes

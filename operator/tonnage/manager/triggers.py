@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from tonnage import delays
 from tonnage.controller.queueing.priority import Priority
 from tonnage.informers.store import Change
-from tonnage.informers.stores import OWNERS
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.fleet_state import FleetState
@@ -64,8 +63,7 @@ class Triggers:
             self._wake_owners(PODS, change)
 
     def _wake_owners(self, kind: Kind, change: Change[Any]) -> None:
-        for owner in change.index_keys.get(OWNERS, ()):
-            key = Key(*owner)  # type: ignore[misc] # the index has pairs of texts
+        for key in map(Key._make, change.owners):
             if kind == INFERENCE_DEPLOYMENTS and key == change.place:
                 priority = priority_of(change.obj)
                 # The operator's own status writes need no reconcile. A deleted endpoint does: its

@@ -11,7 +11,7 @@ from tonnage import delays
 from tonnage.api.names import LABEL_OWNER
 from tonnage.informers.expectations import Expectations
 from tonnage.informers.store import Change, ObjectKey, Store, parse_version
-from tonnage.informers.stores import OWNERS, Stores, pack, unpack
+from tonnage.informers.stores import Stores, pack, unpack
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     CONFIG_MAPS,
@@ -46,7 +46,7 @@ class ObservedStore:
         self.clock = FakeClock()
         self.store: Store[str] = Store(
             lambda body: f"{body['metadata']['uid']}@{body['metadata']['resourceVersion']}",
-            indexes={TEAM: teams},
+            find_owners=teams,
             on_change=self.changes.append,
             expectations=Expectations(lambda: self.clock.seconds),
         )
@@ -62,8 +62,8 @@ class ObservedStore:
         return sorted(self.store.values())
 
     def index(self) -> dict[Any, list[str]]:
-        keys = self.store.index_values(TEAM)
-        return {key: self.store.by_index(TEAM, key) for key in keys}
+        keys = self.store.owners()
+        return {key: self.store.owned_by(key) for key in keys}
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_an_index_finds_objects_by_each_of_their_keys_in_order(observed: Observe
     event("ADDED", 6, "v", name="a", team="x.y")(observed)
     event("ADDED", 7, "w", name="c")(observed)
     assert observed.index() == {"x": ["v@6", "u@5"], "y": ["v@6"]}
-    assert observed.store.by_index(TEAM, "z") == []
+    assert observed.store.owned_by("z") == []
 
 
 RELABELLINGS: dict[str, list[Step]] = {
@@ -384,7 +384,7 @@ def test_a_change_has_the_index_keys_before_and_after(observed: ObservedStore) -
     event("MODIFIED", 6, team="y.x")(observed)
     event("MODIFIED", 7)(observed)
     event("DELETED", 8)(observed)
-    keys = [set(change.index_keys[TEAM]) for change in observed.changes]
+    keys = [set(change.owners) for change in observed.changes]
     assert keys == [{"x"}, {"x", "y"}, {"x", "y"}, set()]
 
 
@@ -528,4 +528,4 @@ def test_the_index_of_owners_has_the_controller_too() -> None:
     owner = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "InferenceDeployment", "name": "llama"}
     body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
     stores.services.observe("ADDED", body)
-    assert stores.services.index_values(OWNERS) == {("chat", "llama")}
+    assert stores.services.owners() == {("chat", "llama")}
