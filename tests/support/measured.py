@@ -6,6 +6,7 @@ from tests.support.exposition import Series, read_series
 from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
 from tests.support.statuses import conditions, placement, scaling, status
 from tonnage.catalog.load import load_catalog
+from tonnage.controller.metrics.components import CorrectionsCollector
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.workers import Result
@@ -59,7 +60,7 @@ class Measured:
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
         self.metrics.prometheus.asked(QueryOutcome.ANSWERED)
-        self.metrics.corrections.watch(InvalidCorrections())
+        self.metrics.registry.register(CorrectionsCollector(InvalidCorrections()))
         reported = status(
             conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),
             placements=[placement("mi300x", measuredKvCacheTokens=900)],

@@ -13,6 +13,7 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
 from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.controller.health import Health
+from tonnage.controller.metrics.components import CorrectionsCollector
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.queueing.priority import WorkerShares
@@ -302,7 +303,7 @@ def _build_correction_store(
 ) -> CorrectionStore:
     config_map = ConfigMapEntries(transport, settings.namespace, CONFIG_MAP, elector.check)
     corrections = CorrectionStore(config_map, events.record, frozenset(catalog.accelerators))
-    metrics.corrections.watch(corrections)
+    metrics.registry.register(CorrectionsCollector(corrections))
     return corrections
 
 

@@ -1,4 +1,5 @@
-"""Metrics of single components: memory, fleet file, Prometheus queries, permissions."""
+"""Metrics of single components: memory, fleet file, Prometheus queries, permissions,
+corrections."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -6,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from tonnage.controller.correction_store import CorrectionStore
 from tonnage.telemetry.prometheus import QueryOutcome
 
 
@@ -71,3 +73,25 @@ class RightsCollector(Collector):
         for (verb, resource), is_missing in self._missing().items():
             family.add_metric([verb, resource], is_missing)
         yield family
+
+
+class CorrectionsCollector(Collector):
+    """Exports no series before the ConfigMap was read, which only the leader does."""
+
+    def __init__(self, corrections: CorrectionStore) -> None:
+        self._corrections = corrections
+
+    def collect(self) -> Iterator[Metric]:
+        """Implement Collector."""
+        known = GaugeMetricFamily(
+            "tonnage_corrections", "Corrections of the memory calculation that are in force."
+        )
+        invalid = GaugeMetricFamily(
+            "tonnage_corrections_invalid",
+            "Entries of ConfigMap tonnage-corrections that cannot be used.",
+        )
+        if self._corrections.has_read:
+            known.add_metric((), len(self._corrections.known().entries))
+            invalid.add_metric((), self._corrections.invalid)
+        yield known
+        yield invalid

@@ -15,7 +15,6 @@ from tonnage.controller.metrics.components import (
     PrometheusMetrics,
     RightsCollector,
 )
-from tonnage.controller.metrics.corrections import CorrectionsCollector
 from tonnage.controller.metrics.queue_and_api import (
     ApiMetrics,
     QueueMetrics,
@@ -49,7 +48,5 @@ class Metrics:
         self.syncs = SyncMetrics(registry)
         self.prometheus = PrometheusMetrics(registry)
         registry.register(PoolCollector(view, lambda: status_metrics.kept))
-        self.corrections = CorrectionsCollector()
-        registry.register(self.corrections)
         registry.register(StatusCollector(status_metrics))
         registry.register(RightsCollector(rights.missing))

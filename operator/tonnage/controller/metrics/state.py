@@ -5,7 +5,7 @@ the leader knows. A standby exports no such series, which differs from zero.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -41,29 +41,87 @@ _POOL_FIGURES: Final[dict[str, tuple[str, Callable[[Fleet, Pool], int]]]] = {
     ),
 }
 
-_SUMS: Final[dict[Sum, tuple[str, tuple[str, ...]]]] = {
-    "inferencedeployments": (
+_Samples = Iterable[tuple[Sequence[str], float]]
+"""The label values and the amount of each series of a metric."""
+
+
+def _sums(name: Sum) -> Callable[[StatusMetrics], _Samples]:
+    return lambda statuses: statuses.sums(name)
+
+
+def _unplaced_since(statuses: StatusMetrics) -> _Samples:
+    return (
+        ((obj.key.namespace, obj.key.name, obj.reason), obj.since)
+        for obj in statuses.longest_unscheduled()
+    )
+
+
+_STATUS_FIGURES: Final[
+    Mapping[str, tuple[str, Sequence[str], Callable[[StatusMetrics], _Samples]]]
+] = {
+    "tonnage_inferencedeployments": (
         "InferenceDeployments by the status of their conditions.",
         ("condition", "status"),
+        _sums("inferencedeployments"),
     ),
-    "placed_objects": ("InferenceDeployments with replicas on an accelerator.", ("accelerator",)),
-    "placed_replicas": ("Replicas with reserved GPUs.", ("accelerator",)),
-    "ready_replicas": ("Replicas that answer requests.", ("accelerator",)),
-    "not_ready_objects": (
+    "tonnage_placed_objects": (
+        "InferenceDeployments with replicas on an accelerator.",
+        ("accelerator",),
+        _sums("placed_objects"),
+    ),
+    "tonnage_placed_replicas": (
+        "Replicas with reserved GPUs.",
+        ("accelerator",),
+        _sums("placed_replicas"),
+    ),
+    "tonnage_ready_replicas": (
+        "Replicas that answer requests.",
+        ("accelerator",),
+        _sums("ready_replicas"),
+    ),
+    "tonnage_not_ready_objects": (
         "InferenceDeployments whose condition Ready is not True, by reason.",
         ("reason",),
+        _sums("not_ready_objects"),
     ),
-    "rejected_candidates": (
+    "tonnage_rejected_candidates": (
         "Pools rejected for an InferenceDeployment, summed over all objects, by reason.",
         ("reason",),
+        _sums("rejected_candidates"),
     ),
-    "unplaced_objects": (
+    "tonnage_unplaced_objects": (
         "InferenceDeployments whose condition Placed is False, by reason.",
         ("reason",),
+        _sums("unplaced_objects"),
     ),
-    "kv_cache_tokens": (
+    "tonnage_kv_cache_tokens": (
         "Tokens of the KV cache of one replica, summed over the measured placements.",
         ("accelerator", "source"),
+        _sums("kv_cache_tokens"),
+    ),
+    "tonnage_unplaced_since_timestamp_seconds": (
+        "Since when an InferenceDeployment has no pool, Unix time; at most the oldest 100.",
+        ("namespace", "name", "reason"),
+        _unplaced_since,
+    ),
+    "tonnage_kv_cache_prediction_worst_ratio": (
+        "Measured/predicted KV cache tokens, of the placement whose ratio is farthest from 1.",
+        ("accelerator",),
+        lambda statuses: (
+            ((accelerator,), worst)
+            for accelerator, worst in sorted(statuses.worst_ratios().items())
+        ),
+    ),
+    "tonnage_wanted_replicas": (
+        "Replicas that the measured load of an InferenceDeployment needs (spec.scaling.targets);"
+        " at most 1000 objects, the first by namespace and name.",
+        ("namespace", "name"),
+        StatusMetrics.wanted_replicas,
+    ),
+    "tonnage_wanted_replicas_omitted": (
+        "Autoscaled InferenceDeployments that tonnage_wanted_replicas leaves out.",
+        (),
+        lambda statuses: [((), statuses.omitted_wanted)],
     ),
 }
 
@@ -75,19 +133,12 @@ class PoolCollector(Collector):
         self._view = view
         self._is_reported = is_reported
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The families without series, which a registry reads at registration."""
-        return [
-            _family(name, documentation, _POOL)
-            for name, (documentation, _) in _POOL_FIGURES.items()
-        ]
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """All figures of every pool."""
         fleet = self._view()
         pools = fleet.pools() if self._is_reported() else ()
         for name, (documentation, figure) in _POOL_FIGURES.items():
-            family = _family(name, documentation, _POOL)
+            family = GaugeMetricFamily(name, documentation, labels=_POOL)
             for pool in pools:
                 accelerator = pool.accelerator.id if pool.accelerator else ""
                 family.add_metric((pool.name, accelerator), figure(fleet, pool))
@@ -100,41 +151,14 @@ class StatusCollector(Collector):
     def __init__(self, status_metrics: StatusMetrics) -> None:
         self._status_metrics = status_metrics
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The families without series."""
-        return [
-            *(_sum_family(name) for name in _SUMS),
-            _unplaced_since_family(),
-            _worst_ratio_family(),
-            _wanted_family(),
-            _omitted_wanted_family(),
-        ]
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """All sums, the objects without a pool, the worst prediction and the wanted replicas."""
-        if not self._status_metrics.kept:
-            yield from self.describe()
-            return
-        for name in _SUMS:
-            family = _sum_family(name)
-            for labels, amount in self._status_metrics.sums(name):
-                family.add_metric(labels, amount)
+        statuses = self._status_metrics
+        for name, (documentation, labels, read) in _STATUS_FIGURES.items():
+            family = GaugeMetricFamily(name, documentation, labels=labels)
+            for values, amount in read(statuses) if statuses.kept else ():
+                family.add_metric(values, amount)
             yield family
-        unscheduled = _unplaced_since_family()
-        for obj in self._status_metrics.longest_unscheduled():
-            unscheduled.add_metric((obj.key.namespace, obj.key.name, obj.reason), obj.since)
-        yield unscheduled
-        ratio = _worst_ratio_family()
-        for accelerator, worst in sorted(self._status_metrics.worst_ratios().items()):
-            ratio.add_metric((accelerator,), worst)
-        yield ratio
-        wanted = _wanted_family()
-        for key, replicas in self._status_metrics.wanted_replicas():
-            wanted.add_metric((key.namespace, key.name), replicas)
-        yield wanted
-        omitted = _omitted_wanted_family()
-        omitted.add_metric((), self._status_metrics.omitted_wanted)
-        yield omitted
 
 
 class LastRunTimestamp(Collector):
@@ -152,13 +176,9 @@ class LastRunTimestamp(Collector):
         """Record a run now."""
         self._last_run = self._clock()
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The family without its series."""
-        return [_family(self._name, self._documentation, ())]
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The series, once the job has run."""
-        family = _family(self._name, self._documentation, ())
+        family = GaugeMetricFamily(self._name, self._documentation)
         if self._last_run is not None:
             family.add_metric((), self._last_run)
         yield family
@@ -178,45 +198,3 @@ class SyncMetrics:
         )
         registry.register(self.fleet_listed)
         registry.register(self.resynced)
-
-
-def _sum_family(name: Sum) -> GaugeMetricFamily:
-    documentation, labels = _SUMS[name]
-    return _family(f"tonnage_{name}", documentation, labels)
-
-
-def _unplaced_since_family() -> GaugeMetricFamily:
-    return _family(
-        "tonnage_unplaced_since_timestamp_seconds",
-        "Since when an InferenceDeployment has no pool, Unix time; at most the oldest 100.",
-        ("namespace", "name", "reason"),
-    )
-
-
-def _worst_ratio_family() -> GaugeMetricFamily:
-    return _family(
-        "tonnage_kv_cache_prediction_worst_ratio",
-        "Measured/predicted KV cache tokens, of the placement whose ratio is farthest from 1.",
-        ("accelerator",),
-    )
-
-
-def _wanted_family() -> GaugeMetricFamily:
-    return _family(
-        "tonnage_wanted_replicas",
-        "Replicas that the measured load of an InferenceDeployment needs (spec.scaling.targets);"
-        " at most 1000 objects, the first by namespace and name.",
-        ("namespace", "name"),
-    )
-
-
-def _omitted_wanted_family() -> GaugeMetricFamily:
-    return _family(
-        "tonnage_wanted_replicas_omitted",
-        "Autoscaled InferenceDeployments that tonnage_wanted_replicas leaves out.",
-        (),
-    )
-
-
-def _family(name: str, documentation: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, documentation, labels=labels)
