@@ -127,7 +127,7 @@ class Bench:
         self.state = FleetState(Fleet(self.world.catalog))
         self.nodes = raw_nodes(nodes, pools)
         self.pods = raw_pods(self.nodes)
-        self.stores = Stores(Triggers(NoQueue(), self.state, list).on_change)
+        self.stores = Stores(Triggers(NoQueue(), self.state).on_change)
         self.version = 0
         for kind, bodies in (
             (NODES, self.nodes),

@@ -155,7 +155,7 @@ class Cluster:
         )
         self.migration_lock = MigrationLock(self._wake)
         self.statuses = StatusMetrics(frozenset(WORLD.catalog.accelerators))
-        triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
+        triggers = Triggers(self, self.fleet)
         self.stores = Stores(triggers.on_change)
         self.reconciler = self._build_reconciler()
         self._events: list[tuple[Kind, str, Object]] = []

@@ -152,7 +152,7 @@ def assemble(
         now=_now,
     )
     corrections = _build_correction_store(transport, settings, elector, events, catalog, metrics)
-    triggers = Triggers(queue, fleet, lambda: sorted(fleet.known_keys()))
+    triggers = Triggers(queue, fleet)
     informers = _build_informers(
         api,
         scope,

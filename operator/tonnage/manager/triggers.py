@@ -3,7 +3,6 @@
 They do no I/O and never block.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from tonnage import delays
@@ -28,14 +27,11 @@ class KeyQueue(Protocol):
 
 
 class Triggers:
-    """Handles changes of the stores. `known_keys` gives all keys that a changed pool may affect."""
+    """Handles changes of the stores."""
 
-    def __init__(
-        self, queue: KeyQueue, fleet: FleetState, known_keys: Callable[[], list[Key]]
-    ) -> None:
+    def __init__(self, queue: KeyQueue, fleet: FleetState) -> None:
         self._queue = queue
         self._fleet = fleet
-        self._known_keys = known_keys
 
     def on_change(self, kind: Kind, change: Change[Any]) -> None:
         """Handle an object of this kind that was added, changed or deleted."""
@@ -51,7 +47,7 @@ class Triggers:
     def _change_pool(self, change: Change[bytes]) -> None:
         if self._fleet.change_pool(change.place[1], change.obj):
             # The pool's settings for pods must take effect now, not at some later event.
-            for key in self._known_keys():
+            for key in sorted(self._fleet.known_keys()):
                 self._queue.add(key)
 
     def _change_pod(self, change: Change[Any]) -> None:

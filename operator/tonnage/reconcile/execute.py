@@ -5,11 +5,10 @@ never acts on a state older than the operator's own writes.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 from tonnage import delays
+from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import (
     ConflictError,
@@ -34,30 +33,12 @@ from tonnage.reconcile.observation.optional_child import (
 )
 
 
-class WrittenObjects(Protocol):
-    """Keeps the answers to the operator's own writes."""
-
-    def write_in_flight(
-        self, kind: Kind, namespace: str | None, name: str
-    ) -> AbstractContextManager[None]:
-        """Hold back the events of the object until the block ends."""
-        ...
-
-    def put_written(self, kind: Kind, obj: Object) -> None:
-        """Store the object as the API server answered."""
-        ...
-
-    def remove_deleted(self, kind: Kind, namespace: str | None, name: str, uid: str) -> None:
-        """Remove the deleted object."""
-        ...
-
-
 class Writer:
     """Writes to one API server and stores every answer."""
 
-    def __init__(self, api: KubeApi, written: WrittenObjects) -> None:
+    def __init__(self, api: KubeApi, stores: Stores) -> None:
         self._api = api
-        self._written = written
+        self._stores = stores
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Read one object live. Raises NotFoundError."""
@@ -74,15 +55,15 @@ class Writer:
 
     async def apply(self, kind: Kind, body: Object) -> None:
         """Server-side apply as field manager `tonnage`, forced."""
-        self._written.put_written(kind, await self._api.apply(kind, body))
+        self._stores.put_written(kind, await self._api.apply(kind, body))
 
     async def create(self, kind: Kind, body: Object) -> None:
         """Create an object. Raises ConflictError if one of that name exists."""
-        self._written.put_written(kind, await self._api.create(kind, body))
+        self._stores.put_written(kind, await self._api.create(kind, body))
 
     async def scale(self, kind: Kind, child: Child, replicas: int) -> None:
         """Set the replicas of a child, never of another object of its name."""
-        self._written.put_written(kind, await self._api.scale(kind, child.body, replicas))
+        self._stores.put_written(kind, await self._api.scale(kind, child.body, replicas))
 
     async def delete(self, kind: Kind, child: Child) -> None:
         """Delete a child exactly as it was observed."""
@@ -90,9 +71,9 @@ class Writer:
             kind, child.namespace, child.name, child.uid, child.resource_version
         )
         if terminating is None:
-            self._written.remove_deleted(kind, child.namespace, child.name, child.uid)
+            self._stores.remove_deleted(kind, child.namespace, child.name, child.uid)
         else:
-            self._written.put_written(kind, terminating)
+            self._stores.put_written(kind, terminating)
 
     async def apply_status(self, kind: Kind, body: Object) -> None:
         """Server-side apply of /status as field manager `tonnage-status`, forced.
@@ -100,8 +81,8 @@ class Writer:
         The event of this write may arrive before the answer and must not requeue the object.
         """
         metadata = body["metadata"]
-        with self._written.write_in_flight(kind, metadata["namespace"], metadata["name"]):
-            self._written.put_written(kind, await self._api.apply_status(kind, body))
+        with self._stores.write_in_flight(kind, metadata["namespace"], metadata["name"]):
+            self._stores.put_written(kind, await self._api.apply_status(kind, body))
 
 
 @dataclass(frozen=True, slots=True)

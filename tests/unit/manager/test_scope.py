@@ -176,7 +176,7 @@ class FilledStores:
 
     def __init__(self) -> None:
         self.fleet = FleetState(Fleet(load_catalog()))
-        self.stores = Stores(Triggers(NoQueue(), self.fleet, list).on_change)
+        self.stores = Stores(Triggers(NoQueue(), self.fleet).on_change)
 
     async def fill(self, file: FleetFile, shard: Shard = UNNAMED_SHARD) -> list[str]:
         """Fill the stores; return the names of the fleet's nodes."""

@@ -44,7 +44,7 @@ class Bench:
         self.now: list[tuple[Key, Priority]] = []
         self.later: list[tuple[Key, float]] = []
         self.fleet = FleetState(Fleet(CATALOG))
-        triggers = Triggers(self, self.fleet, lambda: sorted(self.fleet.known_keys()))
+        triggers = Triggers(self, self.fleet)
         self.stores = Stores(triggers.on_change)
         self._version = 0
 
