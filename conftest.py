@@ -20,11 +20,12 @@ _MARKER_OF_PATH: Final = {
     "tests/unit/kube/test_client.py": "slow",
     "tests/unit/manager": "slow",
     "tests/unit/project": "slow",
-    "tests/unit/reconcile/calibration": "slow",
     "tests/unit/reconcile/integrations": "slow",
     "tests/unit/reconcile/rollout": "slow",
     "tests/unit/reconcile/scheduling": "slow",
     "tests/unit/reconcile/test_autoscaling.py": "slow",
+    "tests/unit/reconcile/test_calibration.py": "slow",
+    "tests/unit/reconcile/test_calibration_of_spread.py": "slow",
 }
 """The unit tests that take more than some two seconds together are slow."""
 

@@ -1,13 +1,12 @@
 """Review the replicas of all placements: which plans failed, what vLLM measured, and which memory
 corrections follow. Each placement is reviewed on its own."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.calibration.measurement import (
-    CorrectionSource,
+from tonnage.reconcile.calibration import (
     Reading,
     make_correction_from_failure,
     make_corrections,
@@ -46,14 +45,7 @@ def review(
     failures: list[MemoryCorrection] = []
     for placement, child, running in _iter_placements(placed, deployment, children):
         attempts = _record_failure(context, placement, terms_of(placement, child), running)
-        reading = take_reading(
-            context.observation,
-            context.accepted,
-            placement.option,
-            running,
-            image_of(child),
-            context.catalog,
-        )
+        reading = take_reading(context, placement.option, running, image_of(child))
         if reading is not None:
             readings.append(reading)
         else:
@@ -61,7 +53,7 @@ def review(
         context = replace(context, attempts=attempts)
     # A user's own image yields no corrections: it may be another vLLM.
     has_user_image = context.spec.engine.vllm.image is not None
-    corrections = () if has_user_image else (*_make_corrections(context, readings), *failures)
+    corrections = () if has_user_image else (*make_corrections(context, readings), *failures)
     return Review(context.attempts, tuple(readings), corrections)
 
 
@@ -99,17 +91,6 @@ def _record_failure(
     )
 
 
-def _make_corrections(
-    context: ReconcileContext, readings: Iterable[Reading]
-) -> tuple[MemoryCorrection, ...]:
-    """Memory corrections by what vLLM measured in the placements, where that is news."""
-    return tuple(
-        make_corrections(
-            readings, context.corrections, _correction_source(context), context.catalog
-        )
-    )
-
-
 def _make_corrections_from_failure(
     context: ReconcileContext, placed: Scheduled, attempts: Attempts
 ) -> Iterator[MemoryCorrection]:
@@ -117,12 +98,6 @@ def _make_corrections_from_failure(
     if attempts.failed == context.attempts.failed:
         return
     shortfall = read_shortfall(attempts.failed[-1].message)
-    correction = make_correction_from_failure(
-        placed.option, shortfall, context.accepted, _correction_source(context), context.catalog
-    )
+    correction = make_correction_from_failure(context, placed.option, shortfall)
     if correction is not None:
         yield correction
-
-
-def _correction_source(context: ReconcileContext) -> CorrectionSource:
-    return CorrectionSource(str(context.observation.key), context.now.date())

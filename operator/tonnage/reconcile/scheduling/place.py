@@ -23,7 +23,6 @@ from tonnage.placement.decide import decide
 from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
-from tonnage.reconcile.calibration.known_corrections import known_when_placed
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
 from tonnage.reconcile.observation.migration import Migration
@@ -33,6 +32,7 @@ from tonnage.reconcile.observation.serving import (
     serving_deployment,
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.known_corrections import known_when_placed
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,

@@ -6,10 +6,10 @@ by a given percentage (`placement.rebalance`), or to return to the pool that the
 window. The status stores when the window began; losing the status only restarts the window.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from tonnage.api.conditions import ConditionType
 from tonnage.api.inference import (
@@ -18,7 +18,7 @@ from tonnage.api.inference import (
     PlacementSpec,
     RebalancePolicy,
 )
-from tonnage.api.parse import InvalidSpecError, parse_duration, parse_model
+from tonnage.api.parse import parse_duration
 from tonnage.api.status import RebalanceStatus
 from tonnage.fleet.model import Reservation
 from tonnage.placement.model import Decision, Option, Verdict
@@ -26,7 +26,7 @@ from tonnage.placement.pricing import format_money
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.migration import Migration, MigrationReason
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.previous import read_time
+from tonnage.reconcile.observation.previous import read_reported, read_time
 
 _LONGEST_WAIT_SECONDS: Final = 100 * 365 * 24 * 3600.0
 """A longer duration counts as never; `datetime` ends before the longest one."""
@@ -202,17 +202,10 @@ def _read_since(observation: Observation, pool: str, reason: MigrationReason) ->
     status = observation.previous_status
     if status.get("observedGeneration") != observation.generation:
         return None
-    previous = _read_rebalance(status.get("rebalance"))
+    previous = read_reported(RebalanceStatus, status.get("rebalance"))
     if previous is None or (previous.pool, previous.reason) != (pool, reason.value):
         return None
     return read_time(previous.since)
-
-
-def _read_rebalance(raw: Mapping[str, Any] | None) -> RebalanceStatus | None:
-    try:
-        return parse_model(RebalanceStatus, raw, "status.rebalance") if raw else None
-    except InvalidSpecError:  # an older version wrote it
-        return None
 
 
 def waits_to_return(spec: InferenceDeploymentSpec, migration: Migration | None) -> bool:

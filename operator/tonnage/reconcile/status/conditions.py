@@ -13,7 +13,7 @@ from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
 from tonnage.placement.messages import GIB, format_parallelism
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.calibration.measurement import find_accuracy
+from tonnage.reconcile.calibration import find_accuracy
 from tonnage.reconcile.observation.failures import PodFailure
 from tonnage.reconcile.observation.findings import Finding, format_time
 from tonnage.reconcile.observation.observation import Observation

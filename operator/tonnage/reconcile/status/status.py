@@ -19,7 +19,7 @@ from tonnage.kube.rights import Right
 from tonnage.placement.messages import GIB, format_count, format_fit
 from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted
-from tonnage.reconcile.calibration.measurement import measured_status
+from tonnage.reconcile.calibration import measured_status
 from tonnage.reconcile.observation.attempts import Attempts, read_attempts
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import format_time

@@ -6,7 +6,7 @@ from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import EndpointStatus
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.calibration.measurement import Reading
+from tonnage.reconcile.calibration import Reading
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import Finding

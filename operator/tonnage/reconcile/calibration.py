@@ -8,7 +8,6 @@ independently of the others.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from math import inf
 
 from tonnage.api.conditions import ConditionType, Reason
@@ -23,10 +22,9 @@ from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
 from tonnage.placement.messages import format_gib
 from tonnage.placement.model import Option
 from tonnage.placement.oom_fallback.next_start import missed_kv_bytes
-from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import Finding
-from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.workloads.names import placement_name
 
@@ -60,35 +58,22 @@ class Reading:
         return error_bytes / band_bytes if band_bytes else inf if error_bytes else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectionSource:
-    """The object whose start yields a correction (namespace/name), and the date."""
-
-    name: str
-    on: date
-
-
 def take_reading(
-    observation: Observation,
-    accepted: Accepted,
-    option: Option,
-    target: ChildDeployment | None,
-    image: str,
-    catalog: Catalog,
+    context: ReconcileContext, option: Option, target: ChildDeployment | None, image: str
 ) -> Reading | None:
     """The measurement of the plan; None without a measurement of exactly this plan.
 
     `target` is the Deployment that already matches what was rendered, from this `image`.
     """
-    placement = placement_name(option)
+    observation, placement = context.observation, placement_name(option)
     is_settled = target is not None and target.settled
     new_cache = observation.measured.get(placement) if is_settled else None
     reported = observation.reported_placements
     cache = new_cache or _known_before(reported, option, image)
     if cache is None or cache.overridden:
         return None
-    question = _question(option, accepted, catalog)
-    measured = measured_kv_bytes(cache.kv_cache_tokens, question, catalog)
+    question = _question(context, option)
+    measured = measured_kv_bytes(cache.kv_cache_tokens, question, context.catalog)
     return Reading(
         placement,
         option.pool.name,
@@ -130,23 +115,21 @@ def find_accuracy(readings: Sequence[Reading], *, spread: bool) -> Finding:
 
 
 def make_corrections(
-    readings: Iterable[Reading], known: Corrections, source: CorrectionSource, catalog: Catalog
+    context: ReconcileContext, readings: Iterable[Reading]
 ) -> Iterator[MemoryCorrection]:
-    """Memory corrections from readings: none where `known` already predicts what was measured, or
-    where it cannot have been measured. Of placements with one key the one that takes most memory
-    counts: two sources of one key would correct each other for ever."""
+    """Memory corrections from readings: none where the known ones already predict what was
+    measured, or where it cannot have been measured. Of placements with one key the one that takes
+    most memory counts: two sources of one key would correct each other for ever."""
+    catalog = context.catalog
     by_key: dict[CorrectionKey, tuple[int, Reading]] = {}
     for reading in readings:
-        key, extra_bytes = key_of(reading.question, catalog), _missed_bytes(reading)
+        key = key_of(reading.question, catalog)
+        extra_bytes = missed_bytes(reading.account, reading.measured_bytes)
         if extra_bytes is not None and (key not in by_key or extra_bytes > by_key[key][0]):
             by_key[key] = extra_bytes, reading
     for key, (extra_bytes, reading) in by_key.items():
-        if reading.is_news and not _is_known(reading, known, catalog):
-            yield MemoryCorrection(key, extra_bytes, Origin.MEASUREMENT, source.name, source.on)
-
-
-def _missed_bytes(reading: Reading) -> int | None:
-    return missed_bytes(reading.account, reading.measured_bytes)
+        if reading.is_news and not _is_known(reading, context.corrections, catalog):
+            yield _correction(context, key, extra_bytes, Origin.MEASUREMENT)
 
 
 def _is_known(reading: Reading, known: Corrections, catalog: Catalog) -> bool:
@@ -159,11 +142,7 @@ def _is_known(reading: Reading, known: Corrections, catalog: Catalog) -> bool:
 
 
 def make_correction_from_failure(
-    option: Option,
-    shortfall: MemoryShortfall | None,
-    accepted: Accepted,
-    source: CorrectionSource,
-    catalog: Catalog,
+    context: ReconcileContext, option: Option, shortfall: MemoryShortfall | None
 ) -> MemoryCorrection | None:
     """The correction from a start that had too little memory for its KV cache: the start took at
     least the shortfall more. Other shortfalls say nothing of the calculation, and a shortfall above
@@ -174,17 +153,24 @@ def make_correction_from_failure(
     extra_bytes = account.correction_bytes + missed_kv_bytes(account, shortfall)
     if abs(extra_bytes) > account.device_bytes:
         return None
-    key = key_of(_question(option, accepted, catalog), catalog)
-    return MemoryCorrection(key, extra_bytes, Origin.FAILURE, source.name, source.on)
+    key = key_of(_question(context, option), context.catalog)
+    return _correction(context, key, extra_bytes, Origin.FAILURE)
 
 
-def _question(option: Option, accepted: Accepted, catalog: Catalog) -> FitQuestion:
+def _correction(
+    context: ReconcileContext, key: CorrectionKey, extra_bytes: int, origin: Origin
+) -> MemoryCorrection:
+    source, date = str(context.observation.key), context.now.date()
+    return MemoryCorrection(key, extra_bytes, origin, source, date)
+
+
+def _question(context: ReconcileContext, option: Option) -> FitQuestion:
     return FitQuestion(
-        accepted.checkpoint,
+        context.accepted.checkpoint,
         option.accelerator,
         option.fit.account.device_bytes,
         option.parallelism,
-        option.adjustments.applied_to(engine_options(accepted.spec, catalog)),
+        option.adjustments.applied_to(engine_options(context.spec, context.catalog)),
     )
 
 

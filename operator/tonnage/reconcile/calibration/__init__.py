@@ -1,1 +1,0 @@
-"""Compare measured KV caches with predicted ones, and keep corrections."""
