@@ -14,7 +14,7 @@ from tests.support.spec_walks import Spec, Walk, first_spec, walks
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile import plan
 from tonnage.reconcile.actions import Delete
-from tonnage.reconcile.rollout import serving
+from tonnage.reconcile.observation import serving
 from tonnage.reconcile.rollout import strategy as rollout
 
 PARTS, WALKS, STEPS = 10, 25, 9
