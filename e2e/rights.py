@@ -1,4 +1,4 @@
-"""Rights as roles grant them and as the audit log shows them used, in the same words."""
+"""Permissions that roles grant, and those that the audit log shows as used, in one form."""
 
 from __future__ import annotations
 

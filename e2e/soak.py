@@ -1,7 +1,7 @@
 """The operator for an hour or more of churn, with a lost watch each minute: `make soak`.
 
-Objects, pods and nodes come and go at random, some of them while the watches are deaf; each minute
-the API server calls all watches outdated (410). Then there is a moment's rest, in which the
+Objects, pods and nodes come and go at random, some of them while the watches are muted; each minute
+the API server ends all watches as outdated (410). Then changes stop for a moment, in which the
 operator has to know what the cluster has and nothing else, and one line tells how large it is. It
 ends with an error when that grows beyond what the first ten minutes show.
 """

@@ -1,4 +1,4 @@
-"""A log that somebody else is writing is read by whole lines."""
+"""A log that another process writes is read by complete lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The harness itself, on real servers: what the journeys rely on must be true."""
+"""The harness itself, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated vLLM pods of the harness, as a real Prometheus sees them."""
+"""The simulated vLLM pods of the harness, as a real Prometheus scrapes them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a platform team does with Tonnage: install it, deliver by GitOps, watch, and combine."""
+"""What a platform team does with Tonnage: install, deploy with GitOps, monitor and combine it."""

@@ -1,4 +1,4 @@
-"""What a platform team has in Git, and the Application that brings it to the cluster."""
+"""The Git repository of a platform team, and the Application that deploys it."""
 
 from __future__ import annotations
 

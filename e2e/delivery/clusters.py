@@ -1,4 +1,4 @@
-"""A cluster in which nothing of Tonnage is installed, for tests that install it themselves."""
+"""A cluster without Tonnage, for tests that install it themselves."""
 
 from __future__ import annotations
 

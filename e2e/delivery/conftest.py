@@ -1,4 +1,4 @@
-"""The journeys' fleet and user; the operator ends with each module, for others bring their own."""
+"""The fleet and user of the journeys; the operator ends with each module."""
 
 from __future__ import annotations
 

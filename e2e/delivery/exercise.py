@@ -1,4 +1,4 @@
-"""An operator that uses each of its rights once, and the roles that grant them."""
+"""An operator that uses each of its permissions once, and the roles that grant them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator that follows the load, and the Prometheus that it asks; fixtures of a module."""
+"""Fixtures: an operator that scales by load, and the Prometheus that it queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short life in one namespace for which the operator needs every right in a namespace."""
+"""Changes in one namespace for which the operator needs each of its namespaced permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`argocd admin settings resource-overrides`: the real Argo CD runs the shipped Lua."""
+"""Run the shipped Lua in the real Argo CD: `argocd admin settings resource-overrides`."""
 
 from __future__ import annotations
 

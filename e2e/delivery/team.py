@@ -1,4 +1,4 @@
-"""A team without rights on the cluster: its ServiceAccount, its Roles, its fleet in a file."""
+"""A team without cluster-wide permissions: its ServiceAccount, Roles and fleet file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody whose whole rights are InferenceDeployments of one namespace."""
+"""A user who may only write InferenceDeployments of one namespace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The operator converges when the API server refuses requests, is slow or does not answer.
 
 Each fault affects an object that is changed and one that is created. Their final state, and how
-often was written for it, is compared with the same on a calm day. What takes a minute to pass
-begins before all that, with an operator and a cluster of its own, and is looked at last.
+often the operator wrote for it, are compared with a run without faults. Errors that are retried
+after a minute run in parallel, with their own operator and cluster, and are checked last.
 """
 
 from __future__ import annotations

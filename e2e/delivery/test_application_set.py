@@ -1,4 +1,4 @@
-"""The shipped ApplicationSet: a folder in Git becomes an Application, until the folder goes."""
+"""The shipped ApplicationSet creates an Application for each folder in Git and prunes it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys of a team that delivers models by Argo CD: its real controllers, a real repository."""
+"""A team deploys models with Argo CD: its real controllers and a real Git repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that wait for a person, under Argo CD: in Git, and by its actions."""
+"""Approval of plans with Argo CD: by a commit and by its actions."""
 
 from __future__ import annotations
 

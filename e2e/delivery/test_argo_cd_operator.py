@@ -1,4 +1,4 @@
-"""The operator itself from Git: the shipped Application with both charts, on an empty cluster."""
+"""Argo CD installs the operator from the shipped Application with both charts."""
 
 from __future__ import annotations
 

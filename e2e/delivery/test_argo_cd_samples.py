@@ -1,4 +1,4 @@
-"""Every file of manifests/argo-cd is what the real thing takes."""
+"""The real Argo CD accepts every file of manifests/argo-cd."""
 
 from __future__ import annotations
 

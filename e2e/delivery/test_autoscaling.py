@@ -1,4 +1,4 @@
-"""A real HorizontalPodAutoscaler moves `spec.replicas`; the operator follows and writes nothing."""
+"""A HorizontalPodAutoscaler writes `spec.replicas`; the operator follows and does not write it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_queue_scales_from_one_to_three_and_back(
     assert wrote_to_the_object(admin, mark) == []
 
 
-def test_a_hpa_target_above_the_capacity_causes_no_writes(
+def test_an_hpa_target_above_the_capacity_causes_no_writes(
     fleet: UseFleet, user: User, metrics: MetricsApi, admin: Admin
 ) -> None:
     fleet({"groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 3}]})

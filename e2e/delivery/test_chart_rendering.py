@@ -1,4 +1,4 @@
-"""What the charts render, without a cluster: the same as kustomize, and nothing from bad values."""
+"""The rendered charts, without a cluster: equal to kustomize, and invalid values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that were stored under an older version of the kinds live on under today's."""
+"""Objects that were stored with older CRDs work with the current ones."""
 
 from __future__ import annotations
 

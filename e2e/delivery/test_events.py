@@ -1,4 +1,4 @@
-"""Events tell of turns, once each; what goes on as it was is silent."""
+"""Transitions of conditions write one Event each; unchanged conditions write none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InferencePools on request: with the kind and the right, and without either."""
+"""InferencePools: with the CRD and the permission, and without either."""
 
 from __future__ import annotations
 

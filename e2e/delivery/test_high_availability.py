@@ -1,4 +1,4 @@
-"""The overlay for high availability on the real scheduler: never two replicas on one node."""
+"""The high-availability overlay with the real scheduler: never two replicas on one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/install.md gives to be applied does what the page says of it."""
+"""The manifests in docs/install.md do what the page says."""
 
 from __future__ import annotations
 

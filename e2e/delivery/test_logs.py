@@ -1,4 +1,4 @@
-"""The running operator's log: one line a reconcile, for log stores and for people."""
+"""The log of a running operator: one line for each reconcile, as JSON or for a console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the running operator measures: valid, complete, and true of the cluster."""
+"""The metrics of a running operator are valid and complete, and match the cluster."""
 
 from __future__ import annotations
 

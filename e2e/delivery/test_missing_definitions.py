@@ -1,4 +1,4 @@
-"""Without its definitions the operator lives, is not ready, and says which to apply."""
+"""Without its CRDs the operator runs, is not ready, and reports which CRDs to apply."""
 
 from __future__ import annotations
 

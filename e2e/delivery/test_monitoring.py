@@ -1,4 +1,4 @@
-"""The real Prometheus and its Operator on what is shipped: monitors, rules and every query."""
+"""The shipped monitors, rules and queries in a real Prometheus and Prometheus Operator."""
 
 from __future__ import annotations
 

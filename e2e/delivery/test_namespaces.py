@@ -1,4 +1,4 @@
-"""The operator in some namespaces: it serves them, and asks for nothing beyond them."""
+"""An operator for some namespaces reconciles them and requests nothing in others."""
 
 from __future__ import annotations
 

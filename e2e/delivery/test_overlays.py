@@ -1,4 +1,4 @@
-"""Every overlay is what a real API server takes, without an unknown field or a warning."""
+"""A real API server accepts every overlay, without an unknown field or a warning."""
 
 from __future__ import annotations
 

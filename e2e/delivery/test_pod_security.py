@@ -1,4 +1,4 @@
-"""Pod Security as the real API server enforces it, for the operator and for what it starts."""
+"""Pod Security, enforced by the real API server, for the operator and the pods of models."""
 
 from __future__ import annotations
 

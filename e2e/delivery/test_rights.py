@@ -1,4 +1,4 @@
-"""Granted minus used is empty: the shipped role holds what the operator asks for, and no more."""
+"""The shipped role grants exactly the permissions that the operator uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bill of materials that `make sbom` writes is the lock file, in CycloneDX, with licences."""
+"""The bill of materials of `make sbom` has the packages of the lock file, with licences."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Two shards side by side: each serves its own part of the fleet, and leaves the other's alone."""
+"""Two shards: each reconciles its own part of the fleet and leaves the other part alone."""
 
 from __future__ import annotations
 

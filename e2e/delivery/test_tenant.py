@@ -1,5 +1,5 @@
-"""A user who may create InferenceDeployments in one namespace, and what else that gives: nothing.
-What may be asked of pods is in test_tenant_pods.py.
+"""A user who may create InferenceDeployments in one namespace can do nothing else by that.
+test_tenant_pods.py has the fields of pods.
 
 The threat model in SECURITY.md names these tests.
 """

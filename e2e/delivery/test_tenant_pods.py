@@ -1,4 +1,4 @@
-"""What a tenant may ask of pods, field by field, and where it ends.
+"""Which fields of pods a tenant may set, and their limits.
 
 The threat model in SECURITY.md names these tests.
 """

@@ -1,4 +1,4 @@
-"""A leader freezes: another takes over in time, and what the first does late does no harm."""
+"""A frozen leader is replaced in time, and its late writes do no harm."""
 
 from __future__ import annotations
 

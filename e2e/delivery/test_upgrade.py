@@ -1,4 +1,4 @@
-"""A later operator takes over what an earlier one left in a real cluster, and rolls no pod."""
+"""A newer operator adopts the objects of an older one in a real cluster, and rolls no pod."""
 
 from __future__ import annotations
 

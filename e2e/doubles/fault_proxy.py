@@ -1,7 +1,7 @@
 """A proxy between an operator and the API server that injects faults: errors, delays, silence.
 
 It stands where a load balancer does, speaks plain HTTP like `kubectl proxy`, and streams watches
-through. What is asked is kept in `calls`, also what never reached the API server.
+through. `calls` has all requests, also those that never reached the API server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages over HTTP on loopback, each made when it is asked for."""
+"""An HTTP server on loopback that generates each page on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An admin's hands on one stack: apply, get, delete, and wait for what must come true.
+"""A cluster admin's client of one stack: apply, get, delete, and wait for a condition.
 
 For tests and demonstrations. Every wait has a limit, and when it is over the error shows the last
 state that was seen, since "timed out" alone explains nothing.

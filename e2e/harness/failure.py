@@ -1,4 +1,4 @@
-"""The one error of the harness that a user is meant to read."""
+"""The error of the harness that is shown to users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pytest fixtures: one control plane for a whole test session, and an admin's hands on it.
+"""pytest fixtures: one control plane for a whole test session, and an admin's client of it.
 
 Use them by importing the names into a conftest.py; however many conftests do so, a session has one
 stack. It ends with the session, and also when pytest is killed.

@@ -1,4 +1,4 @@
-"""Where a namespace ended up, as far as one way there can be compared with another."""
+"""The end state of a namespace, in a form that can be compared between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl tonnage`, as a person runs it."""
+"""`kubectl tonnage`, as a user runs it."""
 
 from __future__ import annotations
 

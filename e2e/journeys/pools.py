@@ -1,4 +1,4 @@
-"""AcceleratorPools of a journey: those that a platform team declares, and what is shown of all."""
+"""AcceleratorPools: those that a platform team declares, and the status of all."""
 
 from __future__ import annotations
 

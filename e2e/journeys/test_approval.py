@@ -1,4 +1,4 @@
-"""Journeys of objects whose plans wait for a person, on the terminal and from Git."""
+"""Plans that need approval, on the command line and from Git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys through bad input: object and field are named, and the rest of the fleet goes on."""
+"""Invalid nodes and pools are reported by object and field, and affect no other object."""
 
 from __future__ import annotations
 

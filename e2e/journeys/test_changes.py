@@ -1,4 +1,4 @@
-"""Journeys 4, 5 and 8: specs that change, bad specs, and children that somebody else changes."""
+"""Changes of the spec, invalid specs, and children that other clients change."""
 
 from __future__ import annotations
 

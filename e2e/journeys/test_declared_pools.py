@@ -1,4 +1,4 @@
-"""Journeys of a platform team: pools with a price, an image, taints; and pools that may grow."""
+"""Declared pools: with a price, an image and taints, and pools that may grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant that patches its objects without a pause does not hold back another tenant's events."""
+"""A tenant that patches its objects continuously does not delay events of another tenant."""
 
 from __future__ import annotations
 

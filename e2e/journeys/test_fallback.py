@@ -1,4 +1,4 @@
-"""Journeys of replicas that lose their pool: they wait, move across vendors, stay or return."""
+"""Replicas that lose their pool wait, migrate to another vendor, stay or return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys 7, 9 and 10: the operator is down or killed, and servers that do not serve."""
+"""The operator is down or killed, and servers that do not become ready."""
 
 from __future__ import annotations
 

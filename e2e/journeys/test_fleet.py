@@ -1,4 +1,4 @@
-"""Journeys through the fleet: every kind of node in a pool of its own, and what is no capacity."""
+"""Every kind of node is in the right pool, and unusable nodes are no capacity."""
 
 from __future__ import annotations
 

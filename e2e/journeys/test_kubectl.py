@@ -1,4 +1,4 @@
-"""Journeys 11 and 12: kubectl as people use it, and an operator that has nothing to do."""
+"""kubectl commands of users, and an operator that has nothing to do."""
 
 from __future__ import annotations
 

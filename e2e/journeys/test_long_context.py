@@ -1,4 +1,4 @@
-"""Journeys of one model whose long requests have an endpoint of their own."""
+"""One model with a separate endpoint for long requests."""
 
 from __future__ import annotations
 

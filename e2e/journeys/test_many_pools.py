@@ -1,4 +1,4 @@
-"""A journey on a fleet of many pools: each is judged, and status stays within what etcd takes."""
+"""A fleet of many pools: each is judged, and the status stays within the limit of etcd."""
 
 from __future__ import annotations
 

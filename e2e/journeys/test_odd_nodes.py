@@ -1,4 +1,4 @@
-"""Journeys over nodes as real fleets also have them: partitions, slices, shares, and no labels."""
+"""Nodes with partitions, MIG slices, shared GPUs, or without labels."""
 
 from __future__ import annotations
 

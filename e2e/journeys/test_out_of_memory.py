@@ -1,5 +1,5 @@
-"""Journeys of a model whose start dies of memory: the next plan is taken by itself, until one runs
-or none is left."""
+"""A model whose start runs out of memory: the operator tries the next plan until one runs or none
+is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys 1 to 3 and 6: the right pool, and the reasons for every other one."""
+"""The chosen pool, and the reasons against every other one."""
 
 from __future__ import annotations
 

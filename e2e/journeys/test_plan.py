@@ -1,4 +1,4 @@
-"""What `tonnage plan` says from a dump of a cluster is what the operator writes there."""
+"""`tonnage plan` on a dump of a cluster gives what the operator writes there."""
 
 from __future__ import annotations
 

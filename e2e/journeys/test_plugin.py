@@ -1,4 +1,4 @@
-"""Journeys with `kubectl tonnage`: the same fleet, reasons and plan on the terminal."""
+"""`kubectl tonnage` shows the same fleet, reasons and plan as the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journey over the label sets of real machines: clouds, labellers, partitions, contradictions."""
+"""Label sets of real nodes: clouds, labellers, partitions and contradictions."""
 
 from __future__ import annotations
 

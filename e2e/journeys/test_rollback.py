@@ -1,4 +1,4 @@
-"""Journeys of rollouts without spare GPUs, of those that fail and go back, and of pauses."""
+"""Rollouts without spare GPUs, failed rollouts that are rolled back, and pauses."""
 
 from __future__ import annotations
 

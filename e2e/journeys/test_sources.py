@@ -1,4 +1,4 @@
-"""Where models come from: the Hub, a ConfigMap, a volume; and what is said when they do not."""
+"""Sources of models: the Hub, a ConfigMap, a volume; and the errors of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys of one model on MI300X and H100 at once: taken, given back, kept, lost."""
+"""One model on MI300X and H100 at once: scaling up, scaling down, and the loss of a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journeys of users who bound what may be taken: latency and money."""
+"""Limits of users on latency and cost."""
 
 from __future__ import annotations
 

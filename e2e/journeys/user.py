@@ -1,4 +1,4 @@
-"""A user of the cluster: applies InferenceDeployments and looks at what became of them."""
+"""A user of the cluster, who applies InferenceDeployments and reads their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods of a node whose kubelet is silent, and of one that speaks again.
+"""The pods of a node whose kubelet is silent, and of one that reports again.
 
 The node controller marks the pods of a silent node as not ready, after a grace period in which no
 test wants to wait; a kubelet that speaks again reports its pods as they are. KWOK has no stage that

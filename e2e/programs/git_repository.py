@@ -1,4 +1,4 @@
-"""A Git repository on disk, as Argo CD reads it: what is committed is what is to be."""
+"""A Git repository on disk, as Argo CD reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Prometheus on a loopback port, and what tests ask of it."""
+"""A real Prometheus on a loopback port, and queries to it."""
 
 from __future__ import annotations
 

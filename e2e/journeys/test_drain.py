@@ -1,6 +1,6 @@
 """A drain under load: the H100 pool is drained, MI300X takes over, and replicas return by policy.
 
-The user has a PodDisruptionBudget, as for anything that shall survive a drain. Its status, which
+The user has a PodDisruptionBudget, as any workload has that must survive a drain. Its status, which
 the control plane counts and not the operator, proves that a replica was always ready.
 """
 

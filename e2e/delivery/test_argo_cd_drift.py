@@ -1,4 +1,4 @@
-"""Argo CD and the operator leave each other's fields alone: every diff is counted."""
+"""Argo CD and the operator do not overwrite each other's fields; every diff is counted."""
 
 from __future__ import annotations
 
