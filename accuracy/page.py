@@ -201,10 +201,10 @@ def _worst_startups(discussion: dict[str, Any]) -> str:
         "KV bytes per token": startup_errors.kv_rate_errors(answered_startups()),
         "left for KV (of the budget)": startup_errors.kv_left_errors(answered_startups()),
     }
-    errors = [(error.size, what, error.id) for what, errors in kinds.items() for error in errors]
+    ranked = [(error.size, what, error.id) for what, errors in kinds.items() for error in errors]
     by_id = {record.case.id: (record, answer) for record, answer in answered_startups()}
     rows = []
-    for size, what, identifier in sorted(errors, reverse=True)[:_WORST]:
+    for size, what, identifier in sorted(ranked, reverse=True)[:_WORST]:
         record, answer = by_id[identifier]
         remark = "discussed below" if identifier in discussion else ""
         rows.append((identifier, _describe(record), what, _both(record, answer, what),

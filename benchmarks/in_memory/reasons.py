@@ -2,7 +2,7 @@
 
     python -m benchmarks.in_memory.reasons [--statuses N]
 
-Random wishes on random fleets of every kind of pool, up to 200 of them; ends with 1 when a bar is
+Random requests on random fleets of every kind of pool, up to 200 of them; ends with 1 when a bar is
 missed: 100 % with a reason, 100 % with numbers, every pool listed or counted, no status larger than
 64 KiB.
 """

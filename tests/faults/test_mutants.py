@@ -1,4 +1,4 @@
-"""Operators broken on purpose do not pass."""
+"""The tests detect operators that are broken on purpose."""
 
 import pytest
 

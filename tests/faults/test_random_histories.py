@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no GPU is promised twice, and the turn is kept."""
+"""In any order of events, no GPU is promised twice and precedence is kept."""
 
 import random
 

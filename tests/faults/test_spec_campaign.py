@@ -1,4 +1,4 @@
-"""A spec's end state is its own, whatever specs came before it; bad ones leave no trace."""
+"""The end state depends only on the last spec; earlier and invalid specs do not matter."""
 
 import asyncio
 from collections.abc import Callable

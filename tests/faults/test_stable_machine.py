@@ -1,4 +1,4 @@
-"""Users, cluster and faults in any order: promises hold at each step, and then all comes to rest.
+"""Users, cluster and faults in any order: reservations hold at each step; at the end it converges.
 
 A state machine takes the steps (hypothesis finds a shorter way to whatever breaks). No GPU is
 promised or held twice at any moment, whatever the operator has heard by then. When the steps are

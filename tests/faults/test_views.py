@@ -1,5 +1,5 @@
-"""What the operator sees is late, incomplete, doubled or out of order, or the world moves on behind
-its back.
+"""The operator's view of the cluster is late, incomplete, doubled or out of order, or the cluster
+changes during a reconcile.
 
 Where its watch is disturbed, the process is the one that runs in a cluster, from the router to the
 lease, in virtual time.

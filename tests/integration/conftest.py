@@ -1,4 +1,4 @@
-"""One real control plane for all tests of this folder that want one."""
+"""One real control plane for all tests of this folder."""
 
 from pathlib import Path
 

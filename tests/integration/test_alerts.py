@@ -1,4 +1,4 @@
-"""The shipped alerts under the real promtool: what makes each fire, when, and what does not."""
+"""The shipped alerts in the real promtool: what makes each fire, when, and what does not."""
 
 import re
 import subprocess

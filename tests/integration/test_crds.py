@@ -1,4 +1,4 @@
-"""The CRDs on a real API server: accepted, explained, and of one mind with the models."""
+"""The CRDs on a real API server: accepted, explained, and equivalent to the models."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The question about the load under the real promtool: what comes out of series like vLLM's."""
+"""The load query in the real promtool: its result for series like those of vLLM."""
 
 import subprocess
 from pathlib import Path

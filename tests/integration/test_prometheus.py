@@ -1,4 +1,4 @@
-"""The operator's questions to the real Prometheus: over TLS, with credentials, and without."""
+"""The operator's queries to a real Prometheus: over TLS, with credentials, and without."""
 
 import shutil
 import ssl

@@ -1,4 +1,4 @@
-"""Rendered objects on a real API server: taken as they are, and quiet when applied again."""
+"""Rendered objects on a real API server: stored unchanged, and unchanged by a second apply."""
 
 from pathlib import Path
 from typing import Any

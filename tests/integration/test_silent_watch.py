@@ -1,4 +1,4 @@
-"""A watch that is silent is counted by the running process; one that tells everything is not."""
+"""A running process counts changes that its watch missed, and only those."""
 
 from __future__ import annotations
 

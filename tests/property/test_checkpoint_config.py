@@ -1,4 +1,4 @@
-"""Whatever a config.json holds, the answer is a shape or one of our errors."""
+"""Any config.json gives a shape or a CheckpointError."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Whatever bytes arrive, parsing ends with sizes or with our own error."""
+"""Any bytes give sizes or a CheckpointError."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whatever is measured: within bounds, never on what is not known, more for more, no flapping."""
+"""Recommendations for any measurement: within bounds, monotonic, and without flapping."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

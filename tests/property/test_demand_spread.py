@@ -1,4 +1,4 @@
-"""Load on replicas of several placements: the same load is the same, whatever carries it."""
+"""Load on replicas of several placements: equal load gives an equal need."""
 
 import pytest
 from hypothesis import assume, given

@@ -1,4 +1,4 @@
-"""Every regular expression takes linear time, whatever a stranger writes.
+"""Every regular expression takes linear time for any input.
 
 Python's engine tries again from each character on, and holds the interpreter's lock meanwhile: an
 expression that is quadratic makes the whole operator stand still. What nearly matches, again and

@@ -1,4 +1,4 @@
-"""Laws of the advice: all that is proposed is true, needed, and new."""
+"""Properties of the advice: every proposed change fits, is necessary, and is new."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Naming rules in spec.placement.allow never takes a way to run away."""
+"""Adding rules to spec.placement.allow never refuses a combination that was allowed."""
 
 from hypothesis import given
 from hypothesis import strategies as st

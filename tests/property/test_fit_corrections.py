@@ -1,4 +1,4 @@
-"""Whatever is measured in other namespaces changes nothing of what counts in one's own."""
+"""Measurements in other namespaces do not change the corrections of a namespace."""
 
 from collections.abc import Sequence
 

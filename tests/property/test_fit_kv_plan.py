@@ -1,4 +1,4 @@
-"""Laws of the KV cache plan that hold for every model, release and split."""
+"""Properties of the KV cache plan for every model, release and parallelism."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Laws of the fit calculation that hold for every model."""
+"""Properties of the fit calculation for every model."""
 
 from dataclasses import replace
 

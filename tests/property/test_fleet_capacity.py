@@ -1,4 +1,4 @@
-"""Whatever pods and reservations there are, no GPU is promised twice."""
+"""For any pods and reservations, no GPU is promised twice."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The fleet after any history is the fleet that is there, whatever was asked of it meanwhile."""
+"""A fleet after any history of events equals one that is built from the final objects."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whatever stands on a node, it is read without an error, bounded in size, and never guessed."""
+"""Any node is read without an error and with bounded text, and is never guessed."""
 
 from typing import Any
 

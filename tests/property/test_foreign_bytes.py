@@ -1,4 +1,4 @@
-"""Whatever strangers write: a result or an error of ours, in bounded time."""
+"""Any foreign input gives a result or an error of this project, in bounded time."""
 
 import ast
 import asyncio

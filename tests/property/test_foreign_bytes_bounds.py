@@ -1,4 +1,4 @@
-"""What reading the worst of texts takes, held to by the kernel: a bound is no claim here."""
+"""Time and memory of reading hostile texts, with limits that the kernel enforces."""
 
 import json
 import re

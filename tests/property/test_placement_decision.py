@@ -1,4 +1,4 @@
-"""Whatever the fleet, each pool gets one candidate with a reason, and the same one every time."""
+"""In any fleet each pool has one candidate with a reason, and the decision is deterministic."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Starts after starts that ran out of memory, whatever it was that lacked: none twice, and an
-end."""
+"""Starts after failed starts for any lack of memory: none is repeated, and their number is
+bounded."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A status stays small, however long the names, rules and sentences and however many the pools."""
+"""A status stays small for any length of names and messages and any number of pools."""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Whatever happens, what runs under approval: Manual is what a person said yes to; and once all is
-approved, the object comes to rest."""
+"""With approval: Manual only approved plans run, whatever happens; once all are approved, the
+object converges."""
 
 import asyncio
 from typing import Any

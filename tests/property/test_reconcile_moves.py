@@ -1,4 +1,4 @@
-"""Whatever pools do, replicas leave one for a reason, in its time, and by choice one at a time."""
+"""Replicas migrate for a reason, at the right time, and by choice one object at a time."""
 
 import asyncio
 import json

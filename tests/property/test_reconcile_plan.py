@@ -1,4 +1,4 @@
-"""A plan is made of any observation, without raising, and the same each time."""
+"""Any observation gives a plan, without an exception, and always the same one."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever specs follow each other: somebody serves, and no plan that failed comes again."""
+"""After any sequence of specs a replica is ready, and no failed plan is repeated."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever pools and wishes do, what is spread is never too much, and is where the rules say."""
+"""In any fleet and for any spec, a spread stays within its limits and follows the rules."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Whatever users and the cluster do: when they stop, the operator comes to rest and stays there."""
+"""When users and the cluster stop changing, the operator converges."""
 
 import asyncio
 import random

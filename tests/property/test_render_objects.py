@@ -1,4 +1,4 @@
-"""Whatever a user asks for, the API server gets plain, stable JSON."""
+"""Any valid spec is rendered as plain, deterministic JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no key is processed twice at once, none is lost, and none is
+"""In any order of events, no key is processed twice at once, none is lost, and none is
 overtaken by more than a bounded number of others."""
 
 import math

@@ -1,4 +1,4 @@
-"""Short days of small fleets: what they cost, who moves, who is without an answer, what is broken.
+"""Short days of small fleets: cost, migrations, time without a ready replica, violations.
 
 The days of a large fleet are played by `python -m benchmarks.in_memory.simulator`.
 """

@@ -1,4 +1,4 @@
-"""How the replicas of one object are split over pools: what holds whatever the capacities are."""
+"""Properties of how the replicas of one object are split over pools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever a Prometheus answers: it is read, or it is no opinion, and nothing breaks."""
+"""Any answer of Prometheus is read or ignored, without an error."""
 
 import asyncio
 import json

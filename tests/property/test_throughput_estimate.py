@@ -1,4 +1,4 @@
-"""Whatever is asked, an estimate is a possible one, and better hardware is never slower."""
+"""Every estimate is possible, and better hardware is never slower."""
 
 from dataclasses import replace
 from math import isfinite

@@ -1,4 +1,4 @@
-"""What a day came to: GPUs and dollars, moves, minutes without an answer, broken promises."""
+"""The totals of a day: GPUs, dollars, migrations, minutes without a ready replica, violations."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What happens in a day, as data: to objects, nodes, pools and servers."""
+"""The events of a day, as data: of objects, nodes, pools and servers."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

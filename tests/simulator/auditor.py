@@ -1,4 +1,4 @@
-"""Whether the operator keeps its word, judged at each of its writes from what is seen of the site.
+"""Whether the operator keeps its promises to users, checked at each of its writes.
 
 What a user is promised (docs/placement.md):
 

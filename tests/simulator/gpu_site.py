@@ -1,4 +1,4 @@
-"""A cluster whose time passes as in earnest: models load, nodes drain, lost pods end late.
+"""A cluster with realistic durations: models load, nodes drain, lost pods end late.
 
 On top of the cluster in memory (tests/support/cluster.py), whose operator is the real one:
 

@@ -1,4 +1,4 @@
-"""How the replicas of objects that follow their load have been added and taken away."""
+"""When replicas of objects that scale by load were added and removed."""
 
 from collections.abc import Iterator
 from typing import Final

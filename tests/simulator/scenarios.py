@@ -1,4 +1,4 @@
-"""Days by name: what a fleet of fifty nodes and thirty objects may have to bear."""
+"""Days by name, for a fleet of fifty nodes and thirty objects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from math import cos, pi

@@ -1,4 +1,4 @@
-"""What a moment of the day looks like: who has GPUs, and whose replicas answer."""
+"""The state at a moment of the day: who has GPUs, and whose replicas are ready."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

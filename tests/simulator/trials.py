@@ -1,4 +1,4 @@
-"""Which plans were tried, and which of them died."""
+"""Which plans were tried, and which of them failed."""
 
 from collections.abc import Iterator, Mapping
 

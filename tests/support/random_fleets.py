@@ -1,4 +1,4 @@
-"""Random fleets of every kind of pool, and random wishes of them, from one source of randomness."""
+"""Random fleets of every kind of pool, and random requests for them, from one random source."""
 
 from dataclasses import replace
 from random import Random

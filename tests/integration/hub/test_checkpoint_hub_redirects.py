@@ -1,4 +1,4 @@
-"""Where a Hub may lead the real huggingface_hub, and where not."""
+"""Which redirects of a Hub the real huggingface_hub may follow."""
 
 from dataclasses import replace
 

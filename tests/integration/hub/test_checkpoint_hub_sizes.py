@@ -1,4 +1,4 @@
-"""Repositories that are made to take the operator's memory."""
+"""Repositories that try to exhaust the operator's memory."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whose Hub gets the token of the person who plans."""
+"""Which Hub gets the token of the user who runs `tonnage plan`."""
 
 import pytest
 
