@@ -65,7 +65,8 @@ PUBLIC_FIELDS: Final = {
 """Fields of the API and of annotations that older operators wrote: they keep their names."""
 
 _WORDS: Final = re.compile(
-    r"\b(?!besides)(" + "|".join(sorted(REPLACED, key=len, reverse=True)) + r")s?\b", re.IGNORECASE
+    r"\b(?!besides)(" + "|".join(sorted(REPLACED, key=len, reverse=True)) + r")(?:e?s)?\b",
+    re.IGNORECASE,
 )
 _CODE: Final = re.compile(
     r"```.*?```|`[^`\n]*`|\"(?:" + "|".join(sorted(PUBLIC_FIELDS)) + r")\"", re.DOTALL
@@ -89,7 +90,8 @@ def parts_of(name: str) -> set[str]:
 
 
 def replaced_parts(name: str) -> list[str]:
-    words = parts_of(name) | {part.removesuffix("s") for part in parts_of(name)}
+    parts = parts_of(name)
+    words = parts | {part.removesuffix(end) for part in parts for end in ("s", "es")}
     return sorted(words & (REPLACED.keys() - PLAIN) | {name} & PLAIN)
 
 
@@ -192,13 +194,15 @@ def test_a_replaced_word_is_reported_with_the_word_to_use(text: str, want: list[
 
 def test_a_name_is_judged_by_its_parts(tmp_path: Path) -> None:
     path = tmp_path / "test_weather.py"
-    path.write_text("free_room = MostRungs = rooms = mushroom = room = found = found_pods = 1\n")
+    path.write_text(
+        "free_room = MostRungs = rooms = wishes = mushroom = room = found = found_pods = 1\n"
+    )
     names = [each.split(": ")[1] for each in replaced_names(path)]
-    assert names == ["test_weather", "free_room", "MostRungs", "rooms", "found"]
+    assert names == ["test_weather", "free_room", "MostRungs", "rooms", "wishes", "found"]
 
 
 def test_docstrings_strings_and_comments_are_judged(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
-    path.write_text('"""Nobody."""\nreason = f"told {1}"  # a wish, found in the stock\n')
+    path.write_text('"""Nobody."""\nreason = f"told {1}"  # wishes, found in the stock\n')
     words = [each.split(": ")[1] for each in replaced_words_of_code(path)]
-    assert words == ["Nobody", "told", "wish"]
+    assert words == ["Nobody", "told", "wishes"]
