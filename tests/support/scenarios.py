@@ -64,6 +64,9 @@ def _make_anew(cluster: Cluster) -> None:
     cluster.apply("llama", spec_of(replicas=2))
 
 
+_PATIENT = {"fallback": {"after": "2h"}}
+
+
 def _lose_nodes(cluster: Cluster) -> None:
     cluster.leave("mi300x")
 
@@ -197,10 +200,22 @@ SCENARIOS: Final = {
     "scale to zero": Scenario(
         (MI300X,), (apply(replicas=2),), apply(replicas=0), ends="ScaledToZero"
     ),
+    "scale a refused spec to zero": Scenario(
+        (MI300X,),
+        (apply(replicas=2),),
+        apply(replicas=0, placement={"accelerators": ["no-such-card"]}),
+        ends="InvalidSpec",
+    ),
+    "scale down on a pool that is gone": Scenario(
+        (MI300X,),
+        (apply(replicas=3, placement=_PATIENT), _lose_nodes),
+        apply(replicas=1, placement=_PATIENT),
+        ends="InsufficientGPUs",
+    ),
     "leave a pool whose nodes are gone": Scenario((MI300X, H100), (apply(),), _lose_nodes, 700.0),
     "wait for nodes that may come back": Scenario(
         (MI300X, H100),
-        (apply(placement={"fallback": {"after": "2h"}}),),
+        (apply(placement=_PATIENT),),
         _lose_nodes,
         ends="InsufficientGPUs",
     ),

@@ -178,6 +178,7 @@ def observe_object(sources: Sources, key: Key) -> Observation | None:
         declared=_declared_if_split(spec),
         marked=read_context(body),
         shard=shard_of(body),
+        requested_replicas=_read_requested_replicas(body),
     )
 
 
@@ -201,6 +202,13 @@ def _read_spec(body: Object) -> InferenceDeploymentSpec | InvalidSpecError:
         return parse_spec(body.get("spec"))
     except InvalidSpecError as error:
         return error
+
+
+def _read_requested_replicas(body: Object) -> int | None:
+    """`spec.replicas` of a spec that may be invalid elsewhere; None where it is no valid number."""
+    spec = body.get("spec")
+    replicas = spec.get("replicas") if isinstance(spec, dict) else None
+    return replicas if type(replicas) is int and replicas >= 0 else None
 
 
 def _own_spec(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:

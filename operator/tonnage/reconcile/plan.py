@@ -4,6 +4,7 @@ The steps: accept the spec, place the replicas, render the children, and report 
 refusal at any step leaves children that serve as they are.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +21,7 @@ from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
-from tonnage.reconcile.actions import Action, apply_if_changed
+from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
 from tonnage.reconcile.integrations.gateway import GatewayPlan, plan_gateway, plan_without_pool
@@ -32,7 +33,7 @@ from tonnage.reconcile.observation.previous import read_remembered
 from tonnage.reconcile.observation.serving import newest, serving_deployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of
 from tonnage.reconcile.rollout.drain import shift_replicas
-from tonnage.reconcile.rollout.pending_scale import scale_in_force
+from tonnage.reconcile.rollout.pending_scale import scales_down, scales_in_force
 from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
 from tonnage.reconcile.rollout.review import review
 from tonnage.reconcile.rollout.rollback import (
@@ -200,8 +201,8 @@ def _keep_all(observation: Observation, now: datetime, status_input: StatusInput
 
 
 def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> Plan:
-    """Change nothing that may serve. Where the refusal only means that the model is unknown for
-    now, the previous status stays."""
+    """Change nothing that may serve, except for the number of replicas, where fewer are requested.
+    Where the refusal only means that the model is unknown for now, the previous status stays."""
     idle_actions, name_taken = give_back(observation, refused), was_taken(observation)
     scaling = scaling_before(observation)
     remembered = None
@@ -212,11 +213,13 @@ def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> 
     else:
         target = serving_deployment(observation)
         status_input = StatusInput(remembered, target=target, scaling=scaling)
-    return replace(
+    plan = replace(
         _keep_all(observation, now, status_input),
-        actions=idle_actions if name_taken else (),
         requeue=Requeue(delays.REQUEUE_NOW if idle_actions else refused.retry_after_seconds),
     )
+    if idle_actions and name_taken:
+        return replace(plan, actions=idle_actions)
+    return _with_scales(plan, scales_down(observation))
 
 
 def _wait(
@@ -237,20 +240,20 @@ def _wait(
         waits_for_capacity=True,
         claims=find_claims(outcome, context.observation, proposed=approval.is_proposed),
     )
-    return _with_scale(context, plan) if isinstance(outcome, PendingApproval) else plan
+    return _with_scales(plan, scales_in_force(context))
 
 
-def _with_scale(context: ReconcileContext, plan: Plan) -> Plan:
-    """The plan that also scales what runs to the requested number, with its reservation."""
-    scale = scale_in_force(context)
-    if scale is None:
-        return plan
-    placement = scale.child.body["metadata"]["labels"][LABEL_PLACEMENT]
+def _with_scales(plan: Plan, scales: Iterable[Scale]) -> Plan:
+    """The plan that also scales what runs, with the reservations that follow."""
+    actions = tuple(scales)
+    replicas = {
+        scale.child.body["metadata"]["labels"][LABEL_PLACEMENT]: scale.replicas for scale in actions
+    }
     reservations = tuple(
-        replace(held, replicas=scale.replicas) if held.placement == placement else held
+        replace(held, replicas=replicas.get(held.placement, held.replicas))
         for held in plan.reservations
     )
-    return replace(plan, actions=(scale,), reservations=reservations)
+    return replace(plan, actions=(*plan.actions, *actions), reservations=reservations)
 
 
 def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalState) -> Plan:
@@ -351,7 +354,7 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
         ),
         children=tuple(deployment.child.body for deployment in observation.deployments),
     )
-    return _with_service(plan if plan.actions else _with_scale(context, plan))
+    return _with_service(plan if plan.actions else _with_scales(plan, scales_in_force(context)))
 
 
 def _with_service(plan: Plan) -> Plan:

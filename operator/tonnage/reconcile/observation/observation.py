@@ -38,7 +38,7 @@ class Observation:
     measured. `declared` is the whole spec where long requests have an endpoint of their own; `spec`
     is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
     any owner. `marked` is the context that the object's own label names, `shard` the shard that it
-    belongs to.
+    belongs to. `requested_replicas` is `spec.replicas`, whatever else the spec says.
     """
 
     key: Key
@@ -64,6 +64,7 @@ class Observation:
     long_endpoint: Child | None = None
     marked: Context | None = None
     shard: Shard = UNNAMED_SHARD
+    requested_replicas: int | None = None
 
     @property
     def context(self) -> Context | None:

@@ -1,30 +1,41 @@
-"""Scale what runs while another plan waits for approval: the number of replicas needs none."""
+"""Follow the number of replicas while nothing else of the spec can be carried out.
 
-from collections.abc import Iterable
+The number is followed whatever else is in doubt: the plan waits for approval or for a pool out of
+sight, the rollout is paused, or the spec is not accepted. Fewer replicas, and none, always work.
+More of them need an accepted spec and capacity.
+"""
+
+from collections.abc import Callable, Iterable
 
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Scale
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.serving import newest, pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
 
+CapacityOf = Callable[[ChildDeployment], int]
+"""The replicas of a Deployment that its pool takes, including those that run there."""
 
-def scale_in_force(context: ReconcileContext) -> Scale | None:
-    """Scale the replicas to the number that the user or the measured load requests, as far as there
-    is capacity for them; None where nothing changes, or the workload decides the number."""
+
+def scales_in_force(context: ReconcileContext) -> tuple[Scale, ...]:
+    """Scale the Deployments of an accepted spec to the number that the user or the measured load
+    requests, as far as there is capacity; none where the workload decides the number."""
     observation, accepted = context.observation, context.accepted
+
+    def capacity_of(deployment: ChildDeployment) -> int:
+        pool = pool_now(deployment, observation.pods, context.own_pools(), context.fleet)
+        return context.capacity_in(pool, deployment.parallelism.gpus)
+
     current = newest(observation.deployments)
     requested = accepted.asked_on(current.placement) if current else None
-    wanted = subtract_secondary(requested, current, observation.deployments) if current else None
-    if current is None or wanted is None:
-        return None
-    if wanted > current.wanted:
-        pool = pool_now(current, observation.pods, context.own_pools(), context.fleet)
-        capacity = context.capacity_in(pool, current.parallelism.gpus)
-        wanted = max(current.wanted, min(wanted, capacity))
-    if wanted == current.wanted:
-        return None
-    return Scale(DEPLOYMENTS, current.child, wanted)
+    return _scale_to(observation, requested, capacity_of)
+
+
+def scales_down(observation: Observation) -> tuple[Scale, ...]:
+    """Scale the Deployments of a spec that is not accepted to fewer replicas, where it requests
+    that. Whatever else it says, the number is what a user or an autoscaler wrote."""
+    return _scale_to(observation, observation.requested_replicas, lambda deployment: 0)
 
 
 def subtract_secondary(
@@ -36,3 +47,31 @@ def subtract_secondary(
         return requested
     secondary = (one for one in deployments if one.secondary and one is not current)
     return max(1, requested - sum(one.wanted for one in secondary))
+
+
+def _scale_to(
+    observation: Observation, requested: int | None, capacity_of: CapacityOf
+) -> tuple[Scale, ...]:
+    """Bring the Deployments to the requested number. The newest one gives up replicas first, except
+    for its last, then the secondary ones; one that drains keeps no more than are requested."""
+    current = newest(observation.deployments)
+    if current is None or requested is None:
+        return ()
+    wanted = subtract_secondary(requested, current, observation.deployments) or 0
+    if wanted > current.wanted:
+        wanted = max(current.wanted, min(wanted, capacity_of(current)))
+    left = max(0, requested - wanted)
+    actions = [_scale(current, wanted)]
+    for deployment in observation.deployments:
+        if deployment is current:
+            continue
+        kept = min(deployment.wanted, left if deployment.secondary else requested)
+        left -= kept if deployment.secondary else 0
+        actions.append(_scale(deployment, kept))
+    return tuple(action for action in actions if action is not None)
+
+
+def _scale(deployment: ChildDeployment, replicas: int) -> Scale | None:
+    if replicas == deployment.wanted:
+        return None
+    return Scale(DEPLOYMENTS, deployment.child, replicas)

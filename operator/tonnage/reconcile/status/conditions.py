@@ -145,6 +145,8 @@ def _find_placed(inputs: StatusInput) -> Finding:
         case None:
             message = "no pool was judged: the spec is not accepted"
             return Finding(kind, None, Reason.NOT_ACCEPTED, message)
+        case Unschedulable() | Pending() if _requests_none(inputs):
+            return Finding(kind, True, Reason.SCALED_TO_ZERO, _describe_zero(inputs))
         case Unschedulable(decision):
             return Finding(kind, False, decision.reason, decision.message)
         case PendingApproval():
@@ -191,6 +193,14 @@ def _find_scheduled(inputs: StatusInput, placed: Scheduled) -> Finding:
     return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
 
 
+def _requests_none(inputs: StatusInput) -> bool:
+    """Whether the user or the measured load requests zero replicas: then no pool is needed."""
+    if not isinstance(inputs.accepted, Accepted):
+        return False
+    demanded = inputs.accepted.demanded
+    return (inputs.accepted.spec.replicas if demanded is None else demanded.replicas) == 0
+
+
 def _describe_zero(inputs: StatusInput) -> str:
     if isinstance(inputs.accepted, Accepted) and inputs.accepted.demanded is not None:
         return "no load: scaled to zero (spec.scaling.scaleToZero)"
@@ -218,7 +228,7 @@ def _find_available(
         return Finding(kind, False, failure.reason, str(failure))
     if not observation.deployments and placed.holds is not True:
         return Finding(kind, False, Reason.NOT_PLACED, "no replica exists")
-    if isinstance(inputs.outcome, Scheduled) and inputs.wanted == 0:
+    if placed.reason == Reason.SCALED_TO_ZERO:
         return Finding(kind, False, Reason.SCALED_TO_ZERO, placed.message)
     return Finding(kind, False, Reason.CONTAINERS_NOT_READY, "no replica answers yet")
 
@@ -240,6 +250,8 @@ def _find_ready(
         message = f"{failure}; {fallback}" if fallback else str(failure)
         return Finding(kind, False, failure.reason, message)
     ready, wanted, targets = inputs.ready, inputs.wanted, inputs.targets
+    if isinstance(inputs.outcome, Unschedulable | Pending):  # placed, so no replica is wanted
+        targets = observation.deployments
     settled = all(target is not None and target.settled for target in targets)
     in_place = settled and len(observation.deployments) == len(targets)
     if inputs.paused and not in_place:
