@@ -139,8 +139,12 @@ BEYOND_THE_BOUNDS: dict[str, tuple[Json, Json]] = {
         {"template": {"spec": {"tolerations": [{"key": "team", "value": "b"}]}}},
         {},
     ),
-    "priorityClassName: classes named system-": (
+    "system-node-critical is not allowed; a tenant may use no PriorityClass": (
         {"template": {"spec": {"priorityClassName": "system-node-critical"}}},
+        {},
+    ),
+    "preempts-others is not allowed": (
+        {"template": {"spec": {"priorityClassName": "preempts-others"}}},
         {},
     ),
     "tonnage.dev/shard is the platform": ({}, {"tonnage.dev/shard": "b"}),
@@ -168,12 +172,41 @@ def test_limits_of_the_platform_team_apply_to_tenants(
             admin.delete(made["kind"].lower(), made["metadata"]["name"])
 
 
+def test_tenants_have_the_priorities_that_a_platform_team_lists(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    admin, mine = tenant.user.admin, tenant.user.namespace
+    listed = TENANT_BOUNDS.read_text("utf-8").replace('"[]"', "\"['batch', 'interactive']\"")
+    policy, binding = admin.apply(yaml.safe_load_all(listed))
+    classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 10}
+    admin.apply({**classes, "metadata": {"name": "batch"}})
+    admin.kubectl("label", "namespace", mine, "tonnage.dev/tenant=")
+    try:
+        beyond = llama("beyond", template={"spec": {"priorityClassName": "urgent"}})
+        want = "urgent is not allowed; a tenant may use batch, interactive; ask the platform team"
+        admin.until("the policy to hold", lambda: want in _refusal(tenant, beyond))
+        tenant.create(llama("within", template={"spec": {"priorityClassName": "batch"}}))
+        tenant.user.wait_ready("within")
+        assert pod_of(tenant, "within")["priorityClassName"] == "batch"
+        tenant.create(llama("without"))
+        tenant.user.wait_ready("without")
+    finally:
+        for made in (binding, policy):
+            admin.delete(made["kind"].lower(), made["metadata"]["name"])
+        admin.delete("priorityclass", "batch")
+
+
 def _refuses(tenant: Tenant, body: Json) -> bool:
+    return bool(_refusal(tenant, body))
+
+
+def _refusal(tenant: Tenant, body: Json) -> str:
+    """Why the API server refuses the object; empty where it does not."""
     try:
         tenant.rest.request("POST", f"{tenant.path}?dryRun=All", body)
-    except ApiError:
-        return True
-    return False
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 EVIL = ["--seed=1; reboot", "$(reboot)", "`reboot`", "--api-key=a\nb --port=1", "'\"\\", "\t*"]
