@@ -115,6 +115,15 @@ READ_PRIORITY_CLASSES: Final = 600.0
 REFRESH_MODEL: Final = 3600.0
 """Between two reads of a model whose revision is a branch or a tag."""
 
+READ_CERTIFICATE: Final = 60.0
+"""Between two reads of the certificate of the operator's server. cert-manager renews one weeks
+before it expires."""
+
+KEEP_ALLOWED: Final = 60.0
+KEEP_REFUSED: Final = 10.0
+"""How long the verdict on a token for /metrics counts. Prometheus scrapes every 15 to 60 s, and a
+role that was just granted takes effect within the second."""
+
 MEASURE_LAG: Final = 1.0
 """Between two measurements of the event loop's lag."""
 
@@ -125,6 +134,9 @@ REQUEST_TIMEOUT: Final = 30.0
 
 CONNECT_TIMEOUT: Final = 10.0
 """A connection of kopf to the API server, until it is open."""
+
+ACCESS_REVIEW_TIMEOUT: Final = 5.0
+"""Each of the two requests that review a token for /metrics. A scrape times out after 10 s."""
 
 CONFIG_MAP_TIMEOUT: Final = 10.0
 LEASE_TIMEOUT: Final = 3.0

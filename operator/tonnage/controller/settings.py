@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from tonnage.api.text import passwords_of, redact
+from tonnage.controller.certificate import CertificateError, ServerCertificate
 from tonnage.controller.log_lines import FORMATS
 from tonnage.telemetry.access import (
     AccessError,
@@ -21,6 +22,8 @@ from tonnage.telemetry.access import (
 _ENVIRONMENT_PREFIX: Final = "TONNAGE_"
 _SHARD: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 """Short enough to prefix the name of any pool within 63 characters."""
+
+METRICS_AUTH: Final = ("none", "token")
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -44,6 +47,9 @@ class Settings:
     fleet_file: str | None = None
     shard: str | None = None
     listen: str = "0.0.0.0:8080"
+    tls_certificate_file: str | None = None
+    tls_key_file: str | None = None
+    metrics_auth: str = "none"
     workers: int = 8
     kube_api_qps: float = 500.0
     kube_api_burst: int = 1000
@@ -70,6 +76,12 @@ class Settings:
         """The port of the listen address."""
         return int(self.listen.rpartition(":")[2])
 
+    def read_certificate(self) -> ServerCertificate | None:
+        """The certificate of the listen address; None for plain HTTP. Raises CertificateError."""
+        if self.tls_certificate_file is None or self.tls_key_file is None:
+            return None
+        return ServerCertificate(self.tls_certificate_file, self.tls_key_file)
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """The passwords of the URLs, which logs must not show."""
@@ -93,6 +105,11 @@ _HELP: Final[Mapping[str, str]] = {
     "shard": "serve only the nodes, pools and objects with this value of label tonnage.dev/shard;"
     " default: those without the label",
     "listen": "host:port of /healthz, /readyz and /metrics",
+    "tls_certificate_file": "file with the certificate chain of this address, read again when it"
+    " changes; default: none, plain HTTP",
+    "tls_key_file": "file with the private key of the certificate; default: none",
+    "metrics_auth": "who may read /metrics: none (every caller) or token (callers with a bearer"
+    " token whose user may get /metrics)",
     "workers": "InferenceDeployments reconciled concurrently",
     "kube_api_qps": "sustained requests per second to the API server",
     "kube_api_burst": "burst of requests to the API server",
@@ -143,6 +160,24 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 def _check_combinations(settings: Settings) -> None:
+    _check_prometheus(settings)
+    _check_certificate(settings)
+
+
+def _check_certificate(settings: Settings) -> None:
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if (certificate is None) != (key is None):
+        given, missing = "--tls-certificate-file", "--tls-key-file"
+        if certificate is None:
+            given, missing = missing, given
+        raise SettingsError(f"{given} requires {missing}")
+    try:
+        settings.read_certificate()
+    except CertificateError as error:
+        raise SettingsError(f"--tls-certificate-file, --tls-key-file: {error}") from None
+
+
+def _check_prometheus(settings: Settings) -> None:
     url, token_file = settings.prometheus_url, settings.prometheus_bearer_token_file
     require_url = {
         "--prometheus-bearer-token-file": token_file,
@@ -229,6 +264,12 @@ def _parse_format(text: str) -> str:
     return text
 
 
+def _parse_metrics_auth(text: str) -> str:
+    if text not in METRICS_AUTH:
+        raise argparse.ArgumentTypeError(f"{text} is not {' or '.join(METRICS_AUTH)}")
+    return text
+
+
 def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Parse with `read`, unless the variable is empty, which means the default."""
 
@@ -261,6 +302,9 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "namespaces": _parse_namespaces,
     "shard": _parse_shard,
     "listen": _parse_address,
+    "tls_certificate_file": _optional(str),
+    "tls_key_file": _optional(str),
+    "metrics_auth": _parse_metrics_auth,
     "workers": _parse_positive_int,
     "kube_api_qps": _parse_positive_float,
     "kube_api_burst": _parse_positive_int,

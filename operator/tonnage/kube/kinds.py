@@ -24,3 +24,9 @@ PRIORITY_CLASSES: Final = Kind(
 )
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 EVENTS: Final = Kind("events.k8s.io", "v1", "Event", "events")
+TOKEN_REVIEWS: Final = Kind(
+    "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False
+)
+SUBJECT_ACCESS_REVIEWS: Final = Kind(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)

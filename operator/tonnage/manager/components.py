@@ -16,6 +16,7 @@ from tonnage.controller.health import Health
 from tonnage.controller.metrics.components import CorrectionsCollector
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.controller.metrics_access import MetricsAccess
 from tonnage.controller.queueing.priority import WorkerShares
 from tonnage.controller.queueing.workqueue import WorkQueue
 from tonnage.controller.settings import Settings, process_identity
@@ -24,6 +25,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import Resync
 from tonnage.informers.stores import Stores
+from tonnage.kube.access_review import AioAccessReviewer
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
@@ -123,6 +125,7 @@ class Components:
     signals: Signals
     health: Health
     metrics: Metrics
+    metrics_access: MetricsAccess | None
 
 
 def assemble(
@@ -186,6 +189,7 @@ def assemble(
         signals,
         _build_health(settings, controller),
         metrics,
+        _build_metrics_access(settings, transport),
     )
 
 
@@ -284,6 +288,13 @@ def _build_health(settings: Settings, controller: Controller) -> Health:
         oldest_in_flight=controller.oldest_in_flight_seconds,
         max_in_flight_seconds=2 * settings.reconcile_deadline_seconds,
     )
+
+
+def _build_metrics_access(settings: Settings, transport: Transport) -> MetricsAccess | None:
+    """None where every caller may read /metrics."""
+    if settings.metrics_auth == "none":
+        return None
+    return MetricsAccess(AioAccessReviewer(transport).review)
 
 
 def _register_memory_metrics(metrics: Metrics, stores: Stores) -> None:

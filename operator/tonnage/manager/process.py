@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 import kopf
@@ -81,15 +81,13 @@ class Operator:
     async def run(self) -> int:
         """Run until a stop is requested or a task fails; return the exit code."""
         components = self._components
-        settings, health = components.settings, components.health
+        health = components.health
         self._install_signal_handlers()
         health.wait_for(_KINDS)
         health.wait_for(_FLEET)
         try:
             self._background.start("event loop lag", health.measure_lag())
-            app = build_app(health, components.metrics.registry)
-            host, port = settings.listen_host, settings.listen_port
-            await self._exit_stack.enter_async_context(serve(app, host, port))
+            await self._exit_stack.enter_async_context(self._serve())
             await self._wait_for_kinds()
             if not self._stop_requested.is_set():
                 await self._run_until_end()
@@ -134,6 +132,16 @@ class Operator:
         object that was deleted meanwhile, so the stores are then compared with a list."""
         self._listed_by_kopf.add(plural)
         self._components.signals.listed.set()
+
+    def _serve(self) -> AbstractAsyncContextManager[int]:
+        """Serve health and metrics, with TLS if there is a certificate."""
+        components = self._components
+        settings, certificate = components.settings, components.settings.read_certificate()
+        app = build_app(components.health, components.metrics.registry, components.metrics_access)
+        if certificate is not None:
+            self._repeat("read certificate", certificate.refresh, delays.READ_CERTIFICATE)
+        tls = certificate.context if certificate is not None else None
+        return serve(app, settings.listen_host, settings.listen_port, tls)
 
     async def _run_until_end(self) -> None:
         watching = asyncio.create_task(self._run_kopf())

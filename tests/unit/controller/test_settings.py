@@ -66,6 +66,7 @@ def test_listen_address_has_host_and_port(address: str, want: tuple[str, int]) -
         ("--kube-api-qps", "nan", "is not above 0"),
         ("--drain-seconds", "-1", "is not above 0"),
         ("--log-level", "loud", "is not debug, info, warning or error"),
+        ("--metrics-auth", "password", "is not none or token"),
     ],
 )
 def test_bad_value_is_rejected_with_its_flag(
@@ -216,3 +217,14 @@ def test_contradictory_settings_are_rejected(
     with pytest.raises(SettingsError, match=want) as raised:
         parse(*(argument.replace("TOKEN", str(token)) for argument in arguments))
     assert "planted" not in str(raised.value)
+
+
+def test_a_certificate_needs_its_key_and_both_need_to_be_readable(tmp_path: Path) -> None:
+    path = str(tmp_path / "tls.crt")
+    with pytest.raises(SettingsError, match="--tls-certificate-file requires --tls-key-file"):
+        parse(f"--tls-certificate-file={path}")
+    with pytest.raises(SettingsError, match="--tls-key-file requires --tls-certificate-file"):
+        parse(f"--tls-key-file={path}")
+    with pytest.raises(SettingsError, match=r"tls\.crt cannot be read"):
+        parse(f"--tls-certificate-file={path}", f"--tls-key-file={path}")
+    assert parse(environment={"TONNAGE_TLS_KEY_FILE": ""}).read_certificate() is None
