@@ -16,7 +16,7 @@ import yaml
 
 from e2e.harness.admin import Admin
 from e2e.harness.failure import HarnessError
-from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.operator_process import NAMESPACE, SERVICE_ACCOUNT, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
@@ -82,6 +82,16 @@ def gated(name: str) -> Json:
     return inference(name, model={"source": source}, workload=TINY)
 
 
+def let_it_be_read(user: User, secret: str) -> None:
+    """Let the operator get a Secret, as docs/rights.md says."""
+    account = f"--serviceaccount={NAMESPACE}:{SERVICE_ACCOUNT}"
+    for command in (
+        ("role", secret, "--verb=get", "--resource=secrets", f"--resource-name={secret}"),
+        ("rolebinding", secret, f"--role={secret}", account),
+    ):
+        user.admin.kubectl("create", *command, f"--namespace={user.namespace}")
+
+
 def refuse_with_words(user: User, hub: HubServer, name: str, token: str) -> str:
     """A Hub that repeats the token it was given, and passwords of others; what status says."""
     said = (
@@ -90,6 +100,7 @@ def refuse_with_words(user: User, hub: HubServer, name: str, token: str) -> str:
     )
     hub.trouble = Answer(403, {"X-Error-Message": said})
     user.admin.apply(token_secret(name, token))
+    let_it_be_read(user, name)
     user.apply(gated(name))
     status = user.wait(name, has("Accepted", "False", "ModelAccessDenied"))
     hub.trouble = None

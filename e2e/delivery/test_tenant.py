@@ -132,28 +132,48 @@ def test_secrets_of_other_namespaces_are_never_requested(
     tenant: Tenant, operator: OperatorProcess
 ) -> None:
     admin = tenant.user.admin
-    with_slash = {"name": "../default/secrets/victim"}
+    with_slash = {"name": "../default/secrets/hf"}
     with pytest.raises(ApiError, match="name"):
         tenant.create(from_hub("slash", tokenSecretRef=with_slash))
     mark = admin.audit_mark()
-    secret = token_secret("victim", "hf_VictimsToken")
+    secret = token_secret("hf", "hf_VictimsToken")
     secret["metadata"]["namespace"] = "default"
     admin.apply(secret)
-    elsewhere = {"name": "victim", "namespace": "default"}
+    elsewhere = {"name": "hf", "namespace": "default"}
     tenant.create(from_hub("thief", tokenSecretRef=elsewhere))
     status = tenant.user.wait("thief", has("Accepted", "False", "ModelAccessDenied"))
-    where = f"Secret {tenant.user.namespace}/victim not found"
+    where = f"Secret {tenant.user.namespace}/hf not found"
     assert where in condition(status, "Accepted")["message"]
-    asked = [
-        event["requestURI"]
-        for event in admin.requests(USER, since=mark)
-        if event["objectRef"]["resource"] == "secrets"
-    ]
-    assert asked
-    assert {uri.split("?")[0] for uri in asked} == {
-        f"/api/v1/namespaces/{tenant.user.namespace}/secrets/victim"
+    assert secrets_asked_for(admin, mark) == {
+        f"/api/v1/namespaces/{tenant.user.namespace}/secrets/hf"
     }
-    admin.delete("secrets", "victim", "default")
+    admin.delete("secrets", "hf", "default")
+
+
+def secrets_asked_for(admin: Admin, mark: int) -> set[str]:
+    """The paths of all Secrets for which the operator asked."""
+    return {
+        event["requestURI"].split("?")[0]
+        for event in admin.requests(USER, since=mark)
+        if event.get("objectRef", {}).get("resource") == "secrets"
+    }
+
+
+def test_no_secret_but_tokens_can_be_read_by_naming_it(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    """Neither by an object nor by whom has the operator's token."""
+    admin, mine = tenant.user.admin, tenant.user.namespace
+    admin.apply(token_secret("database", "password"))
+    tenant.create(from_hub("curious", tokenSecretRef={"name": "database"}))
+    status = tenant.user.wait("curious", has("Accepted", "False", "ModelAccessDenied"))
+    message = condition(status, "Accepted")["message"]
+    assert f"Secret {mine}/database may not be read by the operator; a Role in" in message
+    assert "tonnage_permission_missing{" not in operator.metrics()
+    for namespace in (mine, "default", "kube-system", NAMESPACE):
+        assert not admin.allows(USER, "get", "secrets", namespace)
+        assert not admin.allows(USER, "get", "secrets", namespace, name="database")
+        assert admin.allows(USER, "get", "secrets", namespace, name="hf")
 
 
 def test_neither_a_hub_nor_a_redirect_makes_the_operator_send_requests_into_the_cluster(
@@ -241,6 +261,7 @@ def test_the_operator_has_no_permission_that_a_tenant_could_use(admin: Admin) ->
         ("create", "pods"),
         ("create", "pods/exec"),
         ("create", "serviceaccounts/token"),
+        ("get", "secrets"),
         ("list", "secrets"),
         ("watch", "secrets"),
         ("create", "rolebindings.rbac.authorization.k8s.io"),
@@ -251,4 +272,3 @@ def test_the_operator_has_no_permission_that_a_tenant_could_use(admin: Admin) ->
         ("create", "jobs.batch"),
     ]
     assert [right for right in never if admin.allows(USER, *right, "default")] == []
-    assert admin.allows(USER, "get", "secrets", "default")

@@ -297,16 +297,26 @@ class Admin:
             raise HarnessError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
 
-    def allows(self, user: str, verb: str, resource: str, namespace: str) -> bool:
-        """Ask whether a user may do this; `resource` as in RBAC: deployments.apps, pods/log."""
-        plural, _, subresource = resource.partition("/")
-        name, _, group = plural.partition(".")
+    def allows(
+        self,
+        user: str,
+        verb: str,
+        resource: str,
+        namespace: str,
+        *,
+        name: str = "",
+    ) -> bool:
+        """Ask whether a user may do this; `resource` as in RBAC: deployments.apps, pods/log.
+        Without a name, to all objects of the namespace."""
+        full_name, _, subresource = resource.partition("/")
+        plural, _, group = full_name.partition(".")
         attributes = {
             "namespace": namespace,
             "verb": verb,
             "group": group,
-            "resource": name,
+            "resource": plural,
             "subresource": subresource,
+            "name": name,
         }
         review = {"spec": {"user": user, "resourceAttributes": attributes}}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

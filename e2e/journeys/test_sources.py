@@ -6,15 +6,19 @@ import json
 import subprocess
 import sys
 
-from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.operator_process import NAMESPACE, ROOT, USER, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference, token_secret
 from tests.support.hub_server import HubServer
+from tests.support.markdown_pages import read_page
+from tests.support.shell_lines import typed_commands
 from tests.support.tiny_model import CONFIG, SHARDS, TOKEN, WEIGHTS
 
 TINY = {"maxModelLen": 2048}
+RIGHTS_PAGE = ROOT / "docs" / "rights.md"
+PAGES_NAMESPACE = "chat"  # in the commands of the page
 
 
 def from_hub(repo: str, **more: object) -> Json:
@@ -132,3 +136,39 @@ def test_weights_on_a_volume_are_mounted_and_inspect_prints_a_job_for_their_fact
     claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in volumes]
     assert "models" in claims
     assert container(deployment)["args"][0].endswith("/llama")
+
+
+def test_the_administrator_of_a_namespace_lets_the_operator_read_a_token(
+    fleet: UseFleet, user: User, hub: HubServer
+) -> None:
+    """By the commands of docs/rights.md, for a Secret that the operator's role does not name."""
+    fleet("tiny")
+    inside = f"--namespace={user.namespace}"
+    role = ("rolebinding", "admin", "--clusterrole=admin", "--user=administrator")
+    user.admin.kubectl("create", *role, inside)
+    repository = {"config.json": CONFIG, **SHARDS}
+    hub.add_repo("acme/named", repository, gated=True, readers=(TOKEN,))
+    user.admin.apply(token_secret("llama-token", TOKEN))
+    source = {"repo": "acme/named", "tokenSecretRef": {"name": "llama-token"}}
+    model = {"source": {"huggingFace": source}}
+    user.apply(inference("named", model=model, workload={"maxModelLen": 2048}))
+    status = user.wait("named", has("Accepted", "False", "ModelAccessDenied"))
+    assert "a Role in this namespace can allow" in condition(status, "Accepted")["message"]
+    commands = granting_commands()
+    assert [words[1:3] for words in commands] == [["create", "role"], ["create", "rolebinding"]]
+    for words in commands:
+        here = [user.namespace if word == PAGES_NAMESPACE else word for word in words]
+        user.admin.kubectl("--as=administrator", *here[1:])
+    user.wait_ready("named", timeout=60)
+    assert not user.admin.allows(USER, "get", "secrets", user.namespace, name="another")
+    assert not user.admin.allows(USER, "get", "secrets", NAMESPACE, name="llama-token")
+
+
+def granting_commands() -> list[list[str]]:
+    """The page's commands that grant the operator a Secret."""
+    return [
+        list(command.words)
+        for block in read_page(RIGHTS_PAGE).blocks
+        if block.language == "console" and "--resource=secrets" in block.text
+        for command in typed_commands(block.text, block.line, prompt=True)
+    ]

@@ -20,6 +20,10 @@ _DENIAL: Final = re.compile(
 )
 """Anchored at the start, so that no webhook can imitate it: such a message starts otherwise."""
 
+_GRANTED_BY_NAME: Final = frozenset({("", "secrets")})
+"""Resources of which a role grants single objects. A denial concerns the InferenceDeployment that
+names another object, and its status says so: the role of the operator does not lack anything."""
+
 _VERBS: Final = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
 
 
@@ -68,6 +72,8 @@ class PermissionTracker:
 
     def denied(self, right: Right) -> None:
         """Record that the API server denied the right."""
+        if (right.group, right.resource) in _GRANTED_BY_NAME:
+            return
         if right not in self._denied_at:
             _log.error("right missing: the operator may not %s; %s", right, right.remedy)
         self._denied_at[right] = self._clock()

@@ -127,3 +127,9 @@ def test_a_denial_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixtur
     first, last = caplog.messages
     assert first.startswith("right missing: the operator may not patch deployments.apps in ")
     assert last == "right granted: the operator may patch deployments.apps in namespace chat"
+
+
+def test_a_secret_that_no_role_names_is_no_right_that_the_operator_lacks() -> None:
+    tracker = PermissionTracker()
+    tracker.denied(Right("get", "", "secrets", "chat"))
+    assert tracker.missing() == {}

@@ -153,6 +153,8 @@ async def test_a_token_that_the_operator_may_not_read_is_reported_in_status() ->
     cluster.apply("llama", spec_of() | {"model": {"source": source}})
     await cluster.reconcile("llama")
     assert cluster.conditions()["Accepted"] == ("False", "ModelAccessDenied")
+    want = "Secret chat/hf may not be read by the operator; a Role in this namespace can allow"
+    assert want in cluster.message("Accepted")
 
 
 async def test_a_model_on_its_way_is_no_failure() -> None:

@@ -84,7 +84,10 @@ async def _read_config_map(
             ModelUnavailable(Reason.MODEL_NOT_FOUND, message, delays.REQUEUE_SOURCE)
         ) from None
     except ForbiddenError as error:
-        message = f"ConfigMap {namespace}/{source.name} {_format_forbidden(error)}"
+        message = (
+            f"ConfigMap {namespace}/{source.name} may not be read by the operator; allow its role"
+            f" to get it ({error})"
+        )
         raise _Unreadable(
             ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, delays.REQUEUE_SOURCE)
         ) from None
@@ -100,14 +103,13 @@ async def _read_token(api: ObjectReader, namespace: str, ref: SecretKeyRef | Non
     except NotFoundError:
         problem = "not found; create it in the namespace of the InferenceDeployment"
     except ForbiddenError as error:
-        problem = _format_forbidden(error)
+        problem = (
+            "may not be read by the operator; a Role in this namespace can allow its ServiceAccount"
+            f" to get this Secret ({error})"
+        )
     except KeyError:
         problem = f"has no key {ref.key}"
     except ValueError:  # of base64, and of UTF-8
         problem = f"key {ref.key} is not text"
     message = f"Secret {namespace}/{ref.name} {problem}"
     raise _Unreadable(ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, delays.REQUEUE_SOURCE))
-
-
-def _format_forbidden(error: ForbiddenError) -> str:
-    return f"may not be read by the operator; allow its role to get it ({error})"

@@ -17,7 +17,7 @@ FROM_ELSEWHERE = ("process_", "python_")
 def all_families() -> list[Metric]:
     """All metrics, each with a series that shows its labels."""
     measured = Measured()
-    measured.rights.denied(Right("get", "", "secrets", "chat"))
+    measured.rights.denied(Right("get", "", "configmaps", "chat"))
     register_fleet_file_metric(measured.metrics.registry, lambda: True)
     measured.everything_happens()
     return [
