@@ -13,6 +13,7 @@ from e2e.harness.rest import Json
 
 _ROLES = ("ClusterRole", "Role")
 _CANNOT = '" cannot '  # the authorizer: User "somebody" cannot patch resource "deployments" ...
+_POLICY = "ValidatingAdmissionPolicy 'tonnage-"
 _REASON = "authorization.k8s.io/reason"
 
 
@@ -25,9 +26,15 @@ class Right(NamedTuple):
 
 
 def roles_of(admin: Admin, folder: Path) -> list[Json]:
-    """The Roles and ClusterRoles that a kustomization makes."""
-    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(folder)))
-    return [document for document in documents if document["kind"] in _ROLES]
+    """The operator's Roles and ClusterRoles in a kustomization: those that it binds."""
+    documents = list(yaml.safe_load_all(admin.kubectl("kustomize", str(folder))))
+    references = [body["roleRef"] for body in documents if "roleRef" in body]
+    bound = {(reference["kind"], reference["name"]) for reference in references}
+    return [
+        body
+        for body in documents
+        if body["kind"] in _ROLES and (body["kind"], body["metadata"]["name"]) in bound
+    ]
 
 
 def granted(roles: Iterable[Json]) -> set[Right]:
@@ -59,6 +66,17 @@ def denied(
         if event["responseStatus"]["code"] == 403
         and _CANNOT in event["responseStatus"].get("message", "")
         and (resources is None or _resource_of(event) in resources)
+    ]
+
+
+def refused_by_policies(events: Iterable[Json]) -> list[str]:
+    """Requests that an admission policy of the operator refused: the path and the message of
+    each."""
+    return [
+        f"{event['requestURI']}: {event['responseStatus']['message']}"
+        for event in events
+        if event["responseStatus"]["code"] == 403
+        and _POLICY in event["responseStatus"].get("message", "")
     ]
 
 

@@ -10,6 +10,7 @@ from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_
 from e2e.delivery.clusters import empty_stack, operator_namespace, platform
 from e2e.delivery.exercise import exercised, roles
 from e2e.delivery.followed_load import prometheus
+from e2e.delivery.operators_token import as_operator, inference_pools, operator_rest
 from e2e.delivery.tenants import tenant
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import OperatorProcess
@@ -18,14 +19,17 @@ from e2e.journeys.conftest import declare, fleet, installed, operator, user
 
 __all__ = [
     "argo_cd",
+    "as_operator",
     "declare",
     "delivery",
     "empty_stack",
     "exercised",
     "fleet",
+    "inference_pools",
     "installed",
     "operator",
     "operator_namespace",
+    "operator_rest",
     "platform",
     "prometheus",
     "repository",

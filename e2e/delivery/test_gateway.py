@@ -19,7 +19,7 @@ from e2e.integrations import inference_pool_crd
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from e2e.rights import granted, used
+from e2e.rights import granted, roles_of, used
 
 GROUP = "inference.networking.k8s.io"
 CRD = f"inferencepools.{GROUP}"
@@ -55,13 +55,12 @@ def installed_kind(admin: Admin) -> Iterator[None]:
 
 
 def cluster_roles(admin: Admin, folder: Path, base: Path, *components: Path) -> list[Json]:
-    """The ClusterRoles of a kustomization of somebody's own, in a folder of its own."""
+    """The operator's ClusterRoles in a kustomization of somebody's own, in a folder of its own."""
     folder.mkdir()
     relative = [os.path.relpath(path, folder) for path in (base, *components)]
     kustomization = {"resources": relative[:1], "components": relative[1:]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
-    documents = yaml.safe_load_all(admin.kubectl("kustomize", str(folder)))
-    return [document for document in documents if document["kind"] == "ClusterRole"]
+    return [role for role in roles_of(admin, folder) if role["kind"] == "ClusterRole"]
 
 
 def llama(**picker: Any) -> Json:

@@ -34,7 +34,11 @@ NODES: Final = {
 """The same cards in both, so that nothing but the shard tells their nodes apart."""
 
 DISPATCHED = "apiserver_flowcontrol_dispatched_requests_total"
-GRANTED = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+GRANTED = (
+    *("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    *POLICIES,
+)
 FLOW_CONTROL = ROOT / "manifests" / "components" / "priority-and-fairness" / "flow-control.yaml"
 
 
@@ -141,6 +145,11 @@ def withdraw(admin: Admin) -> None:
             admin.delete(kind, name, timeout=None)
         admin.delete("namespaces", name, timeout=None)
         admin.delete("apool", f"{shard}-{H100}", timeout=None)
+    for kind in ("clusterroles", *map(str.lower, POLICIES)):
+        for body in admin.items(kind, selector="app.kubernetes.io/name=tonnage"):
+            name = body["metadata"]["name"]
+            if name.endswith((f"-{EAST}", f"-{WEST}")):
+                admin.delete(kind, name, timeout=None)
     for name in ("tonnage", "tonnage-leader-election"):
         admin.delete("flowschemas", name, timeout=None)
     admin.delete("prioritylevelconfigurations", "tonnage", timeout=None)

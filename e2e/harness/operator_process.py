@@ -41,11 +41,14 @@ _INSTALLED_KINDS = {
     "ClusterRoleBinding",
     "Role",
     "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 }
 
 
 def install(admin: Admin) -> None:
-    """Apply the CRDs and the shipped ServiceAccount and RBAC, as a platform team would."""
+    """Apply the CRDs and the shipped ServiceAccount, RBAC and admission policies, as a platform
+    team would."""
     for path in sorted((ROOT / "crds").glob("tonnage.dev_*.yaml")):
         admin.apply(path)
     admin.apply(

@@ -108,6 +108,7 @@ def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server
         f"--audit-log-path={layout.audit}",
         "--audit-log-mode=blocking",  # a request that was answered is in the file
         "--audit-log-maxsize=4096",
+        "--allow-privileged=true",  # as distributions set it: admission refuses privilege
         "--profiling=false",
     )
     return Server("kube-apiserver", command, f"https://127.0.0.1:{port}/readyz")

@@ -10,13 +10,13 @@ import yaml
 
 from e2e.harness.admin import Admin
 from e2e.harness.credentials import write_private
-from e2e.harness.operator_process import ROOT, USER, OperatorProcess, install
+from e2e.harness.operator_process import NAMESPACE, ROOT, USER, OperatorProcess, install
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User
 from e2e.nodes.fleet import apply_fleet, load_fleet
-from e2e.rights import denied, granted, roles_of
+from e2e.rights import denied, granted, refused_by_policies, roles_of
 from tests.support.hub_server import HubServer
 
 UseFleet = Callable[[str | Json], None]
@@ -25,15 +25,25 @@ Declare = Callable[[Json], Json]
 
 @pytest.fixture(scope="session")
 def installed(admin: Admin) -> Iterator[Admin]:
-    """The cluster with CRDs, ServiceAccount and RBAC as they are shipped. After all tests, no
-    operator with the shipped role may have needed a right that the role does not grant."""
+    """The cluster with CRDs, ServiceAccount, RBAC and admission policies as they are shipped. After
+    all tests, no operator with the shipped role may have needed a right that the role does not
+    grant, or may have written what the policies refuse."""
     install(admin)
     yield admin
     # A test that asks for what an optional role grants, without that role, is refused on purpose.
+    # So is one that names a Secret which the operator may not read.
     shipped = {
         (right.group, right.resource) for right in granted(roles_of(admin, ROOT / "manifests/base"))
-    }
+    } - {("", "secrets")}
     assert denied(admin.requests(USER), shipped) == []
+    # Tests that act as the operator have another agent. No model runs in the operator's namespace.
+    events = [
+        event
+        for event in admin.requests(USER)
+        if event.get("userAgent", "").startswith("tonnage/")
+        and event.get("objectRef", {}).get("namespace") not in (NAMESPACE, "kube-public")
+    ]
+    assert refused_by_policies(events) == []
 
 
 @pytest.fixture(scope="session")

@@ -50,8 +50,10 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- if $object.rules }}
 {{- $rules := list }}
 {{- range $object.rules }}
-{{- if or $.root.Values.rbac.readSecrets (not (has "secrets" .resources)) }}
+{{- if not (has "secrets" .resources) }}
 {{- $rules = append $rules . }}
+{{- else if $.root.Values.rbac.secretNames }}
+{{- $rules = append $rules (set . "resourceNames" $.root.Values.rbac.secretNames) }}
 {{- end }}
 {{- end }}
 {{- if and .root.Values.gateway.inferencePool (eq $object.metadata.name "tonnage") }}
@@ -70,7 +72,41 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- $name := include "tonnage.ofShard" (dict "root" .root "name" $object.metadata.name) }}
 {{- $_ := set $object.metadata "name" $name }}
 {{- range $object.roleRef | list | compact }}
+{{- if not (hasPrefix "system:" .name) }}
 {{- $_ := set . "name" $name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .namespace) }}
+{{- end }}
+
+{{/* The admission policy or binding `object`, for the ServiceAccount of this release. */}}
+{{- define "tonnage.policy" -}}
+{{- $object := deepCopy .object }}
+{{- $name := include "tonnage.ofShard" (dict "root" .root "name" $object.metadata.name) }}
+{{- $_ := set $object.metadata "name" $name }}
+{{- if $object.spec.policyName }}
+{{- $_ := set $object.spec "policyName" $name }}
+{{- end }}
+{{- range $object.spec.matchConditions }}
+{{- if eq .name "operator" }}
+{{- $user := printf "system:serviceaccount:%s:tonnage" $.root.Release.Namespace }}
+{{- $_ := set . "expression" (printf "request.userInfo.username == '%s'" $user) }}
+{{- end }}
+{{- end }}
+{{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .root.Release.Namespace) }}
+{{- end }}
+
+{{/* The NetworkPolicy `object`, with the namespaces of Prometheus and of this release. */}}
+{{- define "tonnage.networkPolicy" -}}
+{{- $object := deepCopy .object }}
+{{- $names := dict "monitoring" .root.Values.networkPolicy.monitoringNamespace "tonnage-system" .root.Release.Namespace }}
+{{- range concat $object.spec.ingress $object.spec.egress }}
+{{- range concat (default list .from) (default list .to) }}
+{{- $labels := dig "namespaceSelector" "matchLabels" dict . }}
+{{- with get $labels "kubernetes.io/metadata.name" }}
+{{- $_ := set $labels "kubernetes.io/metadata.name" (get $names .) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .namespace) }}

@@ -1,6 +1,7 @@
 """The charts and the manifests say what the project says of itself."""
 
 import json
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from tonnage import __version__
+from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT
+from tonnage.api.parse import parse_model, parse_spec
+from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.controller.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +24,10 @@ KUSTOMIZATIONS = [
 ]
 
 # Who installs it does not choose these: they follow from where the operator runs.
-NOT_TO_BE_SET = {"kubeconfig", "context", "namespace", "listen", "hf_cache_directory"}
+NOT_TO_BE_SET = {
+    *("kubeconfig", "context", "namespace", "listen", "hf_cache_directory"),
+    *("tls_certificate_file", "tls_key_file"),  # metrics.tlsSecret mounts them
+}
 VALUES_OF_THEIR_OWN = {"namespaces", "shard", "fleet_file"}
 
 
@@ -36,6 +43,38 @@ def schema_of(chart):
 def test_chart_and_operator_have_the_version_of_the_project(chart):
     chart_metadata = load(chart / "Chart.yaml")
     assert (chart_metadata["version"], chart_metadata["appVersion"]) == (__version__, __version__)
+
+
+ARTIFACT_HUB = "artifacthub.io/"
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda path: path.name)
+def test_artifact_hub_is_given_the_licence_and_a_category(chart):
+    annotations = load(chart / "Chart.yaml")["annotations"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert annotations[f"{ARTIFACT_HUB}license"] == project["license"]
+    # https://artifacthub.io/docs/topics/annotations/helm has the categories.
+    assert annotations[f"{ARTIFACT_HUB}category"] == "ai-machine-learning"
+    assert all(isinstance(value, str) for value in annotations.values())
+
+
+def test_artifact_hub_is_given_every_kind_with_an_example_that_is_valid():
+    annotations = load(ROOT / "charts" / "tonnage-crds" / "Chart.yaml")["annotations"]
+    crds = [load(path) for path in (ROOT / "crds").glob("*.yaml")]
+    shown = yaml.safe_load(annotations[f"{ARTIFACT_HUB}crds"])
+    assert {(one["name"], one["kind"], one["version"]) for one in shown} == {
+        (crd["metadata"]["name"], crd["spec"]["names"]["kind"], version["name"])
+        for crd in crds
+        for version in crd["spec"]["versions"]
+    }
+    examples = yaml.safe_load(annotations[f"{ARTIFACT_HUB}crdsExamples"])
+    assert [one["kind"] for one in examples] == [one["kind"] for one in shown]
+    for example in examples:
+        assert example["apiVersion"] == API_VERSION
+        if example["kind"] == INFERENCE_DEPLOYMENT:
+            parse_spec(example["spec"])
+        else:
+            parse_model(AcceleratorPoolSpec, example["spec"], "spec")
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)

@@ -52,14 +52,21 @@ def verbs_of(rules):
     return verbs
 
 
+def roles(kind):
+    """The operator's roles of this kind: those that it is bound to."""
+    bound = {binding["roleRef"]["name"] for binding in find_all(f"{kind}Binding")}
+    return [role for role in find_all(kind) if role["metadata"]["name"] in bound]
+
+
 def granted():
     """What the cluster role grants."""
-    return verbs_of(find("ClusterRole")["rules"])
+    (role,) = roles("ClusterRole")
+    return verbs_of(role["rules"])
 
 
 def granted_at_home():
     """What the roles of the own namespace grant."""
-    return verbs_of(rule for role in find_all("Role") for rule in role["rules"])
+    return verbs_of(rule for role in roles("Role") for rule in role["rules"])
 
 
 def test_the_kustomization_lists_every_file_of_its_folder():
@@ -92,7 +99,8 @@ def test_samples_can_be_applied_together():
 
 
 def test_exactly_the_kinds_that_the_operator_uses_are_granted():
-    spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind != kinds.INFERENCE_POOLS}
+    by_components = (kinds.INFERENCE_POOLS, kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS)
+    spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind not in by_components}
     both = {*granted(), *granted_at_home()}
     assert {(group, name) for group, name in both if "/" not in name} == spoken_of
 
@@ -158,6 +166,64 @@ def test_secrets_and_config_maps_are_read_by_name_only():
     assert granted()["", "configmaps"] == {"get"}
 
 
+def test_secrets_are_read_by_the_name_that_the_samples_have_and_by_no_other():
+    rules = [rule for role in roles("ClusterRole") for rule in role["rules"]]
+    (rule,) = [rule for rule in rules if "secrets" in rule["resources"]]
+    named = {
+        reference["name"]
+        for path in SAMPLES
+        for body in load(path)
+        if (source := body["spec"].get("model", {}).get("source", {}).get("huggingFace"))
+        and (reference := source.get("tokenSecretRef"))
+    }
+    assert set(rule["resourceNames"]) == named
+
+
+def policies():
+    """The admission policies by name."""
+    return {body["metadata"]["name"]: body for body in find_all("ValidatingAdmissionPolicy")}
+
+
+OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
+
+
+def test_every_write_that_a_role_grants_is_limited_by_a_policy():
+    limited = defaultdict(set)
+    for policy in policies().values():
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+            for group, resource in product(rule["apiGroups"], rule["resources"]):
+                limited[group, resource] |= set(rule["operations"])
+    ((component,),) = load(POOL_RULE)
+    everything = [granted(), granted_at_home(), verbs_of([component["value"]])]
+    # A status says nothing that another controller acts on.
+    unlimited = {
+        (*resource, verb)
+        for verbs_by_resource in everything
+        for resource, verbs in verbs_by_resource.items()
+        if not resource[1].endswith("/status")
+        for verb in verbs & WRITES
+        if OPERATIONS[verb] not in limited[resource]
+    }
+    assert unlimited == set()
+
+
+def test_policies_are_for_the_service_account_and_refuse_what_they_cannot_evaluate():
+    account = find("ServiceAccount")["metadata"]
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    for policy in policies().values():
+        spec = policy["spec"]
+        condition = {"name": "operator", "expression": f"request.userInfo.username == '{user}'"}
+        assert spec["matchConditions"][0] == condition
+        assert spec["failurePolicy"] == "Fail"
+        # The operator tries again what is forbidden, as the policy may change.
+        assert {validation["reason"] for validation in spec["validations"]} == {"Forbidden"}
+    bindings = find_all("ValidatingAdmissionPolicyBinding")
+    assert [binding["spec"]["policyName"] for binding in bindings] == list(policies())
+    for binding in bindings:
+        assert binding["spec"]["validationActions"] == ["Deny"]
+        assert "matchResources" not in binding["spec"]
+
+
 def test_only_the_lease_and_the_corrections_are_written_in_the_operators_namespace():
     assert granted_at_home() == {
         ("coordination.k8s.io", "leases"): {"get", "create", "update"},
@@ -180,7 +246,7 @@ def test_bindings_bind_the_service_account_to_the_roles():
         bindings = find_all(f"{kind}Binding")
         assert all(binding["subjects"] == [subject] for binding in bindings)
         bound = [(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings]
-        assert bound == [(kind, role["metadata"]["name"]) for role in find_all(kind)]
+        assert bound == [(kind, role["metadata"]["name"]) for role in roles(kind)]
 
 
 def test_the_operators_pods_pass_pod_security_restricted():

@@ -1,0 +1,178 @@
+"""Pods that the operator's own ServiceAccount may not start, whatever process has its token.
+
+The threat model in SECURITY.md names these tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from e2e.delivery.operators_token import (
+    DEPLOYMENT,
+    TokenHolder,
+    a_model,
+    changed,
+    owned_by,
+)
+from e2e.harness.admin import Admin
+from e2e.harness.rest import ApiError, Json
+
+
+def with_pod(change: Json) -> Json:
+    return changed(DEPLOYMENT, {"spec": {"template": {"spec": change}}})
+
+
+def with_container(change: Json) -> Json:
+    (container,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    return with_pod({"containers": [changed(container, change)]})
+
+
+def with_volume(**source: Any) -> Json:
+    volumes = DEPLOYMENT["spec"]["template"]["spec"]["volumes"]
+    return with_pod({"volumes": [*volumes, {"name": "x", **source}]})
+
+
+def with_context(**fields: Any) -> Json:
+    return with_container({"securityContext": fields})
+
+
+INIT: Json = {"name": "first", "image": "i"}
+PODS: dict[str, tuple[Json, str]] = {
+    "the network of the node": (with_pod({"hostNetwork": True}), "hostNetwork, hostPID and"),
+    "the processes of the node": (with_pod({"hostPID": True}), "hostNetwork, hostPID and"),
+    "the memory of the node": (with_pod({"hostIPC": True}), "hostNetwork, hostPID and"),
+    "a port of the node": (
+        with_container({"ports": [{"name": "http", "containerPort": 8000, "hostPort": 80}]}),
+        "hostPort is not allowed",
+    ),
+    "a node": (with_pod({"nodeName": "control-plane"}), "bypasses the scheduler"),
+    "privilege": (
+        with_context(privileged=True, allowPrivilegeEscalation=None),
+        "privileged: must not be true",
+    ),
+    "escalation": (with_context(allowPrivilegeEscalation=True), "must be false in every"),
+    "escalation by default": (with_container({"securityContext": None}), "must be false in every"),
+    "escalation in an init container": (with_pod({"initContainers": [INIT]}), "must be false in"),
+    "privilege in an init container": (
+        with_pod({"initContainers": [{**INIT, "securityContext": {"privileged": True}}]}),
+        "privileged: must not be true",
+    ),
+    "a capability": (
+        with_context(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
+        r"capabilities.add: must be empty",
+    ),
+    "all of /proc": (
+        changed(
+            with_context(procMount="Unmasked"),
+            {"spec": {"template": {"spec": {"hostUsers": False}}}},
+        ),
+        "procMount: must be Default",
+    ),
+    "any system call": (
+        with_pod({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+        "seccompProfile.type Unconfined",
+    ),
+    "any system call of a container": (
+        with_context(seccompProfile={"type": "Unconfined"}),
+        "seccompProfile.type Unconfined",
+    ),
+    "no AppArmor": (
+        with_context(appArmorProfile={"type": "Unconfined"}),
+        "AppArmor must not be Unconfined",
+    ),
+    "no AppArmor by annotation": (
+        changed(
+            DEPLOYMENT,
+            {
+                "spec": {
+                    "template": {
+                        "metadata": {
+                            "annotations": {
+                                "container.apparmor.security.beta.kubernetes.io/vllm": "unconfined"
+                            }
+                        }
+                    }
+                }
+            },
+        ),
+        "AppArmor must not be Unconfined",
+    ),
+    "a label of SELinux": (
+        with_context(seLinuxOptions={"type": "spc_t"}),
+        "seLinuxOptions is not allowed",
+    ),
+    "a parameter of the kernel": (
+        with_pod({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+        "sysctls: must be empty",
+    ),
+    "a process of Windows": (
+        with_pod({"securityContext": {"windowsOptions": {"runAsUserName": "a"}}}),
+        "windowsOptions is not allowed",
+    ),
+    "a path of the host": (with_volume(hostPath={"path": "/"}), "hostPath, csi and network"),
+    "a driver of the node": (with_volume(csi={"driver": "a"}), "hostPath, csi and network"),
+    "a server of files": (
+        with_volume(nfs={"server": "10.0.0.1", "path": "/"}),
+        "hostPath, csi and network",
+    ),
+    "a token": (
+        with_volume(projected={"sources": [{"serviceAccountToken": {"path": "token"}}]}),
+        "tokens and certificates of ServiceAccounts",
+    ),
+    "the usual token": (
+        with_pod({"automountServiceAccountToken": None}),
+        "automountServiceAccountToken: must be false",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PODS)
+def test_a_pod_that_reaches_beyond_its_namespace_is_refused(
+    as_operator: TokenHolder, case: str
+) -> None:
+    body, want = PODS[case]
+    with pytest.raises(ApiError, match=want) as refused:
+        as_operator.create(body)
+    assert refused.value.code == 403
+    assert "ValidatingAdmissionPolicy 'tonnage-pods'" in str(refused.value)
+
+
+def test_a_deployment_that_somebody_else_changed_is_scaled_and_not_changed_further(
+    as_operator: TokenHolder, installed: Admin
+) -> None:
+    body = with_volume(hostPath={"path": "/models"})
+    body["metadata"]["ownerReferences"] = owned_by(a_model(installed), name="owner")
+    installed.apply(body)
+    as_operator.update(body, spec={"replicas": 3})
+    labels = body["spec"]["template"]["metadata"]["labels"]
+    with pytest.raises(ApiError, match="hostPath, csi and network"):
+        as_operator.update(body, spec={"template": {"metadata": {"labels": {**labels, "a": "b"}}}})
+
+
+def test_the_largest_child_is_within_the_cost_of_the_expressions(as_operator: TokenHolder) -> None:
+    """An object of a megabyte, with far more of all that expressions go through than a spec may
+    have."""
+    (container,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    first = {"securityContext": {"allowPrivilegeEscalation": False}, "image": "i"}
+    body = with_pod(
+        {
+            "containers": [{**container, "args": ["x" * 500_000]}],
+            "initContainers": [{**first, "name": f"c{number}"} for number in range(200)],
+            "volumes": [
+                *DEPLOYMENT["spec"]["template"]["spec"]["volumes"],
+                *(
+                    {
+                        "name": f"v{number}",
+                        "projected": {"sources": [{"secret": {"name": "a"}}] * 10},
+                    }
+                    for number in range(500)
+                ),
+            ],
+        }
+    )
+    body["spec"]["template"]["metadata"]["annotations"] = {
+        f"example.com/{number}": "x" for number in range(2000)
+    }
+    as_operator.create(body)
