@@ -30,7 +30,11 @@ def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None
     ]  # fmt: skip
     assert row.split()[:2] == ["llama", "True"]
     assert "MESSAGE" in user.admin.kubectl(*inside, "get", "infd", "-o", "wide")
-    assert "llama" in user.admin.kubectl(*inside, "get", "tonnage")
+    for category in ("tonnage", "all"):
+        names = user.admin.kubectl(*inside, "get", category, "-o", "name").splitlines()
+        assert "inferencedeployment.tonnage.dev/llama" in names
+        has_pools = any(name.startswith("acceleratorpool.") for name in names)
+        assert has_pools == (category == "tonnage")
     explained = user.admin.kubectl("explain", "infd.spec.placement")
     for field in ("policy", "accelerators", "fallback"):
         assert field in explained

@@ -91,6 +91,8 @@ def _inference_deployment_crd() -> Schema:
         kind=INFERENCE_DEPLOYMENT,
         plural="inferencedeployments",
         short_name="infd",
+        # A workload, so `kubectl get all` shows it next to its Deployments.
+        categories=["tonnage", "all"],
         scope="Namespaced",
         description="InferenceDeployment declares a model and a workload. The operator chooses"
         " a pool of accelerators and reports the reasons in status.",
@@ -123,6 +125,8 @@ def _accelerator_pool_crd() -> Schema:
         kind=ACCELERATOR_POOL,
         plural="acceleratorpools",
         short_name="apool",
+        # Not `all`, which is about the objects of one namespace.
+        categories=["tonnage"],
         scope="Cluster",
         description="AcceleratorPool is a set of nodes with the same accelerator, declared by a"
         " platform team or discovered by the operator.",
@@ -171,6 +175,7 @@ def _crd(
     kind: str,
     plural: str,
     short_name: str,
+    categories: list[str],
     scope: str,
     description: str,
     spec: Schema,
@@ -206,7 +211,7 @@ def _crd(
                 "plural": plural,
                 "singular": kind.lower(),
                 "shortNames": [short_name],
-                "categories": ["tonnage"],
+                "categories": categories,
             },
             "versions": [
                 {

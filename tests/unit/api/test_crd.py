@@ -75,7 +75,8 @@ def test_every_optional_field_documents_its_default(path: str, description: str)
 def test_the_crds_have_short_names_categories_subresources_and_columns() -> None:
     names = CRDS["InferenceDeployment"]["spec"]["names"]
     assert names["shortNames"] == ["infd"]
-    assert names["categories"] == ["tonnage"]
+    assert names["categories"] == ["tonnage", "all"]
+    assert CRDS["AcceleratorPool"]["spec"]["names"]["categories"] == ["tonnage"]
     version = version_of("InferenceDeployment")
     assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
     assert version["subresources"]["status"] == {}
