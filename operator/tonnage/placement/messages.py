@@ -13,6 +13,7 @@ from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.legality.compatibility import Compatibility
 from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
 from tonnage.fleet.model import Partition, Pool
+from tonnage.fleet.pools.report import format_unusable
 from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.placement.model import Candidate, Option
 from tonnage.placement.pricing import NO_PRICE, format_money
@@ -89,20 +90,20 @@ def format_no_capacity(option: Option) -> str:
     """Format that the option fits, but that no replica can start."""
     pool = option.pool
     if pool.nodes.counts.usable == 0:
-        unusable = pool.nodes.unusable()
-        first = f"{unusable[0].name}: {unusable[0].unusable}"
-        more = f", and {len(unusable) - 1} more" if len(unusable) > 1 else ""
-        return f"{format_fit(option)}, but has no usable node ({first}{more})"
+        return f"{format_fit(option)}, but has no usable node ({format_unusable(pool)})"
     return f"{format_fit(option)}, but {format_needed_gpus(option)}"
 
 
 def format_needed_gpus(option: Option) -> str:
-    """Format the free GPUs that a replica needs, and those that the pool has."""
+    """Format the free GPUs that a replica needs, those that the pool has, and nodes of the pool
+    that are unusable."""
     pool, gpus = option.pool, option.parallelism.gpus
     place = " on one node" if gpus > 1 else ""
     scattered = f", at most {pool.largest_free_block} on one node" if pool.free else ""
     has = f"{pool.name} has {pool.free} free of {pool.total}{scattered}"
-    return f"needs {format_devices(pool, gpus, 'free ')}{place}; {has}"
+    unusable = format_unusable(pool)
+    not_usable = f" (not usable: {unusable})" if unusable else ""
+    return f"needs {format_devices(pool, gpus, 'free ')}{place}; {has}{not_usable}"
 
 
 def format_pool_size(pool: Pool) -> str:

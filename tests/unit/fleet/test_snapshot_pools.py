@@ -118,7 +118,7 @@ def test_unrecognised_devices_are_shown_with_the_reason() -> None:
     assert (pool.total, pool.free) == (32, 0)
     assert pool.unrecognised is not None
     assert "a share of a GPU is not a whole GPU" in pool.unrecognised
-    assert pool.nodes[0].unusable == pool.unrecognised
+    assert pool.unrecognised == f"s: {pool.nodes[0].unusable}"
 
 
 def test_a_declaration_is_advised_only_where_it_helps() -> None:
@@ -134,9 +134,17 @@ def test_a_declaration_is_advised_only_where_it_helps() -> None:
 
 
 def test_nodes_without_gpus_are_in_no_pool() -> None:
-    cpu = raw_node("cpu", {}, {})
-    labelled = raw_node("labelled", H100, {"nvidia.com/gpu": "0"})
-    assert pools_of([cpu, labelled]) == {}
+    assert pools_of([raw_node("cpu", {}, {})]) == {}
+
+
+def test_a_node_without_a_device_plugin_is_in_the_pool_of_its_labels_and_unusable() -> None:
+    nodes = [nvidia_node("h100-0"), raw_node("h100-1", H100, {"nvidia.com/gpu": "0"})]
+    pool = pools_of(nodes)["nvidia-h100-sxm-80gb"]
+    assert (len(pool.nodes), pool.total, pool.free, pool.nodes.counts.usable) == (2, 8, 8, 1)
+    assert pool.node_selector == pools_of(nodes[:1])["nvidia-h100-sxm-80gb"].node_selector
+    (unplugged,) = pool.nodes.unusable()
+    assert unplugged.name == "h100-1"
+    assert "is the device plugin running?" in (unplugged.unusable or "")
 
 
 def test_names_are_dns_labels_whatever_the_resource_is_called() -> None:

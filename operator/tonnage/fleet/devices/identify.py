@@ -27,7 +27,15 @@ _LABELLERS: Final = {Vendor.AMD: "AMD's node labeller", Vendor.NVIDIA: "GPU feat
 # NFD's rule of ROCm/gpu-operator writes these; the first says only that the card is AMD's.
 _AMD_GPU: Final = "feature.node.kubernetes.io/amd-gpu"
 _VIRTUAL_FUNCTION: Final = "feature.node.kubernetes.io/amd-vgpu"
-_NOT_ENOUGH: Final = (_AMD_GPU, _VIRTUAL_FUNCTION, INSTANCE_TYPE)
+# The GPU operator writes this where NFD sees a device of NVIDIA.
+_NVIDIA_GPU: Final = "nvidia.com/gpu.present"
+_NOT_ENOUGH: Final = (_AMD_GPU, _VIRTUAL_FUNCTION, _NVIDIA_GPU, INSTANCE_TYPE)
+
+_PRESENCE: Final = {
+    Vendor.AMD: (_AMD_GPU, _VIRTUAL_FUNCTION),
+    Vendor.NVIDIA: (_NVIDIA_GPU,),
+}
+"""Labels by which a vendor's software marks nodes with its devices: present where "true"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,25 @@ def _what_is_missing(vendor: Vendor, labels: Mapping[str, str]) -> str:
 
 def _any_of(ids: frozenset[str]) -> str:
     return " or ".join(sorted(ids))
+
+
+def labelled_vendor(
+    cards: Sequence[CardLabel], index: LabelIndex, labels: Mapping[str, str]
+) -> tuple[Vendor, str] | None:
+    """Return whose GPUs the labels of a node state, and the first label that does; None where no
+    label does."""
+    for card in cards:
+        for vendor, primary in PRIMARY_OF.items():
+            if card.kind == primary:
+                return vendor, str(card)
+        named = index.named_by(card) if card.kind in index.identifying else ()
+        if named:
+            return index.catalog.accelerator(min(named)).vendor, str(card)
+    for vendor, keys in _PRESENCE.items():
+        for key in keys:
+            if labels.get(key) == "true":
+                return vendor, show_label(key, labels[key])
+    return None
 
 
 def is_virtual_function(

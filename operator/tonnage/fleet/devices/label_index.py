@@ -50,7 +50,10 @@ _READ_PREFIXES: Final = (
     *(f"{beta}{kind}" for kind in _AMD_KINDS for beta in ("", _BETA)),
     _PARTITION_BEFORE,
     "feature.node.kubernetes.io/amd",
-    *(f"nvidia.com/gpu.{name}" for name in ("product", "memory", "count", "replicas", "sharing")),
+    *(
+        f"nvidia.com/gpu.{name}"
+        for name in ("present", "product", "memory", "count", "replicas", "sharing")
+    ),
     _MIG_PREFIX,
     "nvidia.com/mig.config",
     "nvidia.com/vgpu.present",

@@ -6,6 +6,9 @@ never enough (MI308X is not MI300X), nor is the amount of memory.
 A node may offer several resources at once: whole GPUs and MIG devices, or partitions in several
 modes. Each is recognised separately. The node then belongs to the resource with the most memory,
 and its notes name the others.
+
+A node whose labels state GPUs and that offers none has no device plugin, or not yet. It is
+recognised by its labels and unusable, so that its pool shows what is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +18,12 @@ from typing import Final
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.catalog.vllm.images import CudaVersion
-from tonnage.fleet.devices.identify import Identified, identify, is_virtual_function
+from tonnage.fleet.devices.identify import (
+    Identified,
+    identify,
+    is_virtual_function,
+    labelled_vendor,
+)
 from tonnage.fleet.devices.image_support import driver_cuda, why_no_image
 from tonnage.fleet.devices.label_index import (
     CardLabel,
@@ -33,6 +41,7 @@ from tonnage.fleet.devices.resources import (
     NotPlannableError,
     read_count,
     vendor_of,
+    whole_gpus,
 )
 from tonnage.fleet.devices.sharing import refuse_shared
 from tonnage.fleet.model import Node, Partition
@@ -48,8 +57,8 @@ class Recognised:
     `selector` are the labels that distinguish such nodes from others, the most specific first;
     `rank` is its place among all labels, `absent` are labels that such nodes do not have and others
     may. `cuda` is the version that the node's driver supports, None when unknown. `unusable` says
-    why vLLM cannot run on such a node (its driver, its processor), `notes` name resources that
-    nothing is planned on.
+    why vLLM cannot run on such a node (its driver, its processor, no device plugin), `notes` name
+    resources that nothing is planned on.
     """
 
     resource: str
@@ -93,7 +102,7 @@ class Recogniser:
         self._recognitions: dict[object, Recognition | None] = {}
 
     def recognise(self, node: Node, declared: Accelerator | None = None) -> Recognition | None:
-        """Recognise the devices of a node, None when it offers no GPU at all.
+        """Recognise the devices of a node, None when it offers no GPU and no label states one.
 
         A declared accelerator replaces labels that do not name the card, but not labels of shared
         or partitioned GPUs, or of another card.
@@ -126,7 +135,7 @@ def offered_gpus(node: Node) -> dict[str, int]:
 def _recognise(node: Node, index: LabelIndex, declared: Accelerator | None) -> Recognition | None:
     counts = offered_gpus(node)
     if not counts:
-        return None
+        return _recognise_by_labels(node, index, declared)
     if len({vendor_of(resource) for resource in counts}) > 1:
         listed = " and ".join(f"{resource} ({count})" for resource, count in counts.items())
         reason = f"offers {listed} at once; keep one vendor's GPUs and device plugin on a node"
@@ -137,6 +146,24 @@ def _recognise(node: Node, index: LabelIndex, declared: Accelerator | None) -> R
         return next(each for each in recognitions if isinstance(each, Unrecognised))
     best = max(recognised, key=lambda each: _memory_offered(node, each))
     return replace(best, notes=_notes(node, best, recognitions))
+
+
+def _recognise_by_labels(
+    node: Node, index: LabelIndex, declared: Accelerator | None
+) -> Recognition | None:
+    """Recognise a node that offers no GPU by what its labels state; None where they state none."""
+    for resource in map(whole_gpus, Vendor):
+        labelled = labelled_vendor(
+            read_card_labels(node.labels, resource, index), index, node.labels
+        )
+        if labelled is None or whole_gpus(labelled[0]) != resource:
+            continue
+        missing = f"has {labelled[1]} but offers no {resource} (is the device plugin running?)"
+        recognition = _recognise_resource(node, resource, index, declared)
+        if isinstance(recognition, Recognised):
+            return replace(recognition, unusable=missing)
+        return replace(recognition, reason=f"{missing}, and {recognition.reason}")
+    return None
 
 
 def _recognise_resource(

@@ -24,6 +24,14 @@ _SUFFIXES: Final = {
 }
 
 
+_WHOLE_GPUS: Final = {vendor: f"{prefix}/gpu" for prefix, vendor in _PREFIXES.items()}
+
+
+def whole_gpus(vendor: Vendor) -> str:
+    """The resource of a vendor's whole GPUs."""
+    return _WHOLE_GPUS[vendor]
+
+
 def without_sharing(resource: str) -> str:
     """Return the resource that a shared one (nvidia.com/gpu.shared, renameByDefault) replaces."""
     return resource.removesuffix(".shared")

@@ -67,7 +67,7 @@ def describe(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> G
 def _shape(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> Shape:
     classes = {node_class: counts.nodes for node_class, counts in group.classes.items()}
     if declared is not None:
-        return shape_declared(declared, classes, catalog)
+        return shape_declared(declared, classes, catalog, group.first_unrecognised)
     if isinstance(group.key, UnknownGroup):
-        return shape_unknown(group.key.resource, classes)
+        return shape_unknown(group.key.resource, classes, group.first_unrecognised)
     return shape_known(classes)

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from tonnage.fleet.devices.recognize import Unrecognised
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
 
 
@@ -57,6 +58,16 @@ class Group:
     def remove(self, name: str) -> None:
         """Remove a node of the group. Raises KeyError for any other node."""
         self._uncount(self.members.pop(name))
+
+    def first_unrecognised(self, reason: str) -> str:
+        """The first node by name that is not recognised for this reason. Raises ValueError for a
+        reason that no node has."""
+        return min(
+            name
+            for name, member in self.members.items()
+            if isinstance(member.node_class.recognition, Unrecognised)
+            and member.node_class.recognition.reason == reason
+        )
 
     def _count(self, member: Member) -> None:
         counts = self.classes.get(member.node_class)

@@ -45,14 +45,24 @@ def pool_readiness(pool: Pool) -> PoolReadiness:
         return _not_ready(Reason.NO_NODES, f"{_why_no_nodes(pool)}{_format_growth(pool)}")
     if pool.unrecognised is not None:
         return _not_ready(Reason.UNRECOGNISED, pool.unrecognised)
-    usable = pool.nodes.counts.usable
+    usable, unusable = pool.nodes.counts.usable, format_unusable(pool)
     if usable == 0:
-        first = pool.nodes[0]
-        message = f"none of {len(pool.nodes)} nodes is usable ({first.name}: {first.unusable})"
+        message = f"none of {len(pool.nodes)} nodes is usable ({unusable})"
         return _not_ready(Reason.NO_USABLE_NODES, message)
     message = f"{usable} of {len(pool.nodes)} nodes usable, {pool.free} of {pool.total} GPUs free"
+    message += f" ({unusable})" if unusable else ""
     message += f"{_format_overlaps(pool)}{_format_notes(pool)}"
     return PoolReadiness(True, Reason.POOL_USABLE, message[:MAX_MESSAGE_BYTES])
+
+
+def format_unusable(pool: Pool) -> str:
+    """Name the first node that is no capacity now, why, and how many others there are; empty where
+    there is none."""
+    unusable = pool.nodes.unusable()
+    if not unusable:
+        return ""
+    first, others = unusable[0], len(unusable) - 1
+    return f"{first.name}: {first.unusable}" + (f", and {others} more" if others else "")
 
 
 def discovered_pool_body(pool: Pool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ class leaves it as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,9 @@ HOW_TO_DECLARE: Final = (
 
 NodesPerClass = Mapping[NodeClass, int]
 """The classes of a group's nodes, and how many nodes each has."""
+
+FirstNode = Callable[[str], str]
+"""Returns the name of the group's first node that is not recognised for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,13 @@ class Shape:
         return self.accelerator.memory_bytes
 
 
-def shape_declared(pool: DeclaredPool, classes: NodesPerClass, catalog: Catalog) -> Shape:
+def shape_declared(
+    pool: DeclaredPool, classes: NodesPerClass, catalog: Catalog, first_node: FirstNode
+) -> Shape:
     """Return the shape of a declared pool with these nodes; it may have none."""
     declared, problem = _declared_accelerator(pool, catalog)
     cards = _cards(classes)
-    problem = problem or _why_not_plannable(pool, cards, classes, declared)
+    problem = problem or _why_not_plannable(pool, cards, classes, declared, first_node)
     first = min(cards, key=_by_selector, default=None)
     accelerator = declared or (first.accelerator if first else None)
     resource = first.resource if first else _unrecognised_resource(classes)
@@ -99,9 +104,9 @@ def shape_known(classes: NodesPerClass) -> Shape:
     )
 
 
-def shape_unknown(resource: str, classes: NodesPerClass) -> Shape:
+def shape_unknown(resource: str, classes: NodesPerClass, first_node: FirstNode) -> Shape:
     """Return the shape of nodes whose devices are unknown or cannot be planned on."""
-    reason = _commonest_reason(classes) or ""
+    reason = _commonest_reason(classes, first_node) or ""
     declarable = any(
         isinstance(node_class.recognition, Unrecognised) and not node_class.recognition.in_parts
         for node_class in classes
@@ -173,6 +178,7 @@ def _why_not_plannable(
     cards: Sequence[Recognised],
     classes: NodesPerClass,
     declared: Accelerator | None,
+    first_node: FirstNode,
 ) -> str | None:
     """Why nothing can be planned on a declared pool's nodes together; None when it can."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -187,7 +193,7 @@ def _why_not_plannable(
         )
         return f"spec.nodeSelector of AcceleratorPool {pool.name} selects different GPUs: {listed}"
     if not cards and declared is None:
-        return _commonest_reason(classes) or "selects no node with GPUs"
+        return _commonest_reason(classes, first_node) or "selects no node with GPUs"
     return None
 
 
@@ -195,8 +201,8 @@ def _devices(card: Recognised) -> str:
     return f"{card.resource} ({card.partition.mode})" if card.partition else card.resource
 
 
-def _commonest_reason(classes: NodesPerClass) -> str | None:
-    """Why most nodes are not recognised, and how many other reasons there are."""
+def _commonest_reason(classes: NodesPerClass, first_node: FirstNode) -> str | None:
+    """Why most nodes are not recognised, the first of them, and the number of other reasons."""
     reasons: Counter[str] = Counter()
     for node_class, count in classes.items():
         if isinstance(node_class.recognition, Unrecognised):
@@ -204,9 +210,14 @@ def _commonest_reason(classes: NodesPerClass) -> str | None:
     if not reasons:
         return None
     counted = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    reason, nodes = counted[0]
     others = len(counted) - 1
     more = {0: "", 1: " (and another cause)"}.get(others, f" (and {others} other causes)")
-    return counted[0][0] + more
+    return f"{first_node(reason)}{_format_others(nodes - 1)}: {reason}{more}"
+
+
+def _format_others(nodes: int) -> str:
+    return {0: "", 1: " and 1 other node"}.get(nodes, f" and {nodes} other nodes")
 
 
 def _common_label(classes: NodesPerClass) -> Selector:

@@ -17,7 +17,8 @@ def why_unusable(node_class: NodeClass, shape: Shape) -> str | None:
     if node_class.recognition is not None and node_class.recognition.unusable is not None:
         return node_class.recognition.unusable
     if node_class.gpus == 0:
-        return "offers no GPUs (is the device plugin running?)"
+        offers_no = f"offers no {shape.resource or 'GPUs'}"
+        return f"{offers_no} (is the device plugin running?)"
     if node_class.resource != shape.resource:
         return f"offers {node_class.resource}, other nodes of the pool {shape.resource}"
     if node_class.allocatable == 0:

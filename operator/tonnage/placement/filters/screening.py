@@ -8,6 +8,7 @@ from tonnage.api.inference import InferenceDeploymentSpec, PlacementSpec, PoolSe
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.model import Partition, Pool
+from tonnage.fleet.pools.report import format_unusable
 from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
 
@@ -65,9 +66,8 @@ def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Reject
         message = f"the memory that {pool.accelerator.id} shows to vLLM is not known"
         return Rejection(RejectedReason.UNSUPPORTED, message)
     if pool.largest_node == 0:
-        first = pool.nodes[0]
-        nodes = len(pool.nodes)
-        message = f"none of its {nodes} nodes offers GPUs ({first.name}: {first.unusable})"
+        unusable = format_unusable(pool)
+        message = f"none of its {len(pool.nodes)} nodes offers GPUs ({unusable})"
         return Rejection(RejectedReason.NO_USABLE_NODES, message)
     return Devices(pool.accelerator, device_bytes, pool.largest_node, pool.partition)
 

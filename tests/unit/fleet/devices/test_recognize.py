@@ -187,9 +187,62 @@ def test_an_ambiguous_card_is_not_guessed(case: UnrecognisedCard) -> None:
     assert case.want in recognition.reason
 
 
-def test_a_node_without_gpus_is_not_recognised() -> None:
-    assert recognise(MI300X, {}) is None
-    assert recognise(H100, {"nvidia.com/gpu": "0"}) is None
+def test_a_node_without_gpus_and_their_labels_is_not_recognised() -> None:
+    assert recognise({}, {}) is None
+    assert recognise({"node.kubernetes.io/instance-type": "m7i.large"}, {}) is None
+    assert recognise({"nvidia.com/gpu.present": "false"}, {"nvidia.com/gpu": "0"}) is None
+
+
+@dataclass
+class Unplugged:
+    labels: dict[str, str]
+    want_accelerator: str
+    want_label: str
+    want_resource: str = "nvidia.com/gpu"
+    resources: dict[str, str] = field(default_factory=dict)
+
+
+UNPLUGGED = {
+    "MI300X": Unplugged(MI300X, "mi300x", "amd.com/gpu.device-id=74a1", "amd.com/gpu"),
+    "H100": Unplugged(H100, "h100-sxm-80gb", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"),
+    "a plugin that has gone": Unplugged(
+        H100,
+        "h100-sxm-80gb",
+        "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3",
+        resources={"nvidia.com/gpu": "0"},
+    ),
+    "only the label of a cloud": Unplugged(
+        {"node.kubernetes.io/instance-type": "p5.48xlarge"},
+        "h100-sxm-80gb",
+        "node.kubernetes.io/instance-type=p5.48xlarge",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPLUGGED.values(), ids=UNPLUGGED.keys())
+def test_a_node_with_labels_of_gpus_and_without_a_device_plugin_is_unusable(
+    case: Unplugged,
+) -> None:
+    recognition = recognise(case.labels, case.resources)
+    assert isinstance(recognition, Recognised), recognition
+    assert (recognition.accelerator.id, recognition.resource) == (
+        case.want_accelerator,
+        case.want_resource,
+    )
+    assert recognition.unusable == (
+        f"has {case.want_label} but offers no {case.want_resource} (is the device plugin running?)"
+    )
+
+
+def test_a_node_that_only_says_that_it_has_gpus_names_both_missing_parts() -> None:
+    recognition = recognise({"nvidia.com/gpu.present": "true"}, {})
+    assert isinstance(recognition, Unrecognised)
+    assert recognition.resource == "nvidia.com/gpu"
+    assert recognition.reason == (
+        "has nvidia.com/gpu.present=true but offers no nvidia.com/gpu (is the device plugin"
+        " running?), and no label names the accelerator: nvidia.com/gpu.present=true does not"
+        " identify it, and nvidia.com/gpu.product is missing, which GPU feature discovery writes"
+    )
 
 
 def identifying_labels() -> list[tuple[Accelerator, str, str]]:

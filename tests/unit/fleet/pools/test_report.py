@@ -36,7 +36,7 @@ def test_a_hundred_unusable_nodes_are_not_all_named() -> None:
 def test_a_usable_pool_is_ready() -> None:
     readiness = pool_readiness(only_pool(amd_node("a", cordoned=True), amd_node("b")))
     assert (readiness.ready, readiness.reason) == (True, Reason.POOL_USABLE)
-    assert readiness.message == "1 of 2 nodes usable, 8 of 16 GPUs free"
+    assert readiness.message == "1 of 2 nodes usable, 8 of 16 GPUs free (a: cordoned)"
 
 
 def test_a_pool_of_unusable_nodes_reports_why() -> None:
@@ -50,6 +50,39 @@ def test_an_unrecognised_pool_reports_how_to_declare_it() -> None:
     assert (readiness.ready, readiness.reason) == (False, Reason.UNRECOGNISED)
     assert "NVIDIA-X9000" in readiness.message
     assert "spec.accelerator" in readiness.message
+
+
+def test_a_pool_without_labels_of_its_gpus_names_the_node_and_the_label() -> None:
+    pool = only_pool(*(nvidia_node(name, {}) for name in ("gpu-1", "gpu-0", "gpu-2")))
+    readiness = pool_readiness(pool)
+    assert (readiness.ready, readiness.reason) == (False, Reason.UNRECOGNISED)
+    assert readiness.message.startswith(
+        "gpu-0 and 2 other nodes: no label names the accelerator: nvidia.com/gpu.product is"
+        " missing, which GPU feature discovery writes; declare an AcceleratorPool"
+    )
+
+
+def test_the_first_node_of_the_commonest_cause_is_named() -> None:
+    odd = nvidia_node("a", nvidia_labels("NVIDIA-X9000", 1))
+    message = pool_readiness(only_pool(odd, nvidia_node("c", {}), nvidia_node("b", {}))).message
+    assert message.startswith("b and 1 other node: no label names the accelerator")
+    assert "(and another cause)" in message
+
+
+def test_nodes_without_a_device_plugin_are_named_in_their_pool() -> None:
+    unplugged = nvidia_node("h100-1", gpus=0)
+    alone = pool_readiness(only_pool(unplugged))
+    missing = (
+        "h100-1: has nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3 but offers no nvidia.com/gpu (is"
+        " the device plugin running?)"
+    )
+    assert (alone.reason, alone.message) == (
+        Reason.NO_USABLE_NODES,
+        f"none of 1 nodes is usable ({missing})",
+    )
+    mixed = pool_readiness(only_pool(nvidia_node("h100-0"), unplugged))
+    assert mixed.ready
+    assert mixed.message == f"1 of 2 nodes usable, 8 of 8 GPUs free ({missing})"
 
 
 def test_a_declared_pool_without_nodes_is_not_ready() -> None:
