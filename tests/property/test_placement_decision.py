@@ -46,6 +46,7 @@ STANDS_AGAINST: dict[str, str] = {
     "WeightsDoNotFit": r"the weights need [\d.]+ GiB a GPU; -?[\d.]+ of its [\d.]+ GiB are left",
     "IllegalParallelism": r"no legal split of \d+",
     "Incompatible": r"\(rule \w+\)",
+    "UnsupportedArchitecture": r"\(rule Architecture\w+\)",
     "Unsupported": "mi100",
     "Unrecognised": r"\d GPU",
     "NotSelected": "spec.placement.poolSelector asks for label team=chat",

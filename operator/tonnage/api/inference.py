@@ -222,6 +222,9 @@ class PlacementSpec(ApiModel):
     time."""
     spread: Spread = Spread()
     """How replicas are distributed over several pools."""
+    prefer_growth: StrictBool | None = None
+    """Whether pools that must grow first rank like pools with free GPUs: the replicas then wait for
+    the node autoscaler of a cheaper pool, at most `fallback.after`. Default: false."""
     max_cost_per_hour: Money | None = None
     """Maximum cost of all replicas in US dollars per hour. With `workload.longContext`, it applies
     to each endpoint. Default: no limit."""
@@ -229,7 +232,8 @@ class PlacementSpec(ApiModel):
     """Avoid: plans whose spare memory is within the uncertainty of the calculation rank below
     others. Accept: they rank like others. Default: Avoid."""
     allow: Annotated[list[str], Field(max_length=64)] = []
-    """Names of compatibility rules to override, as in status.candidates."""
+    """Names of compatibility rules to override, as in status.candidates. A rule that only warns no
+    longer ranks a pool lower."""
 
 
 class VllmEngine(ApiModel):

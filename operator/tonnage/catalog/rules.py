@@ -120,6 +120,11 @@ class CompatibilityRule:
         if self.when == Conditions():
             raise ValueError(f"rule {self.name}: expected at least one condition")
 
+    @property
+    def concerns_model_class(self) -> bool:
+        """Whether the rule depends on how vLLM serves the model's class, on whatever device."""
+        return self.when.served is not None
+
     def is_expired(self, version: str) -> bool:
         """Whether the rule is older than that vLLM release."""
         return parse_version(version) >= parse_version(self.expires)

@@ -3,10 +3,10 @@
 Algorithm. Each pool is judged on its own (`PoolJudge`). Where the replicas run on a pool with a
 parallelism that still works, that option is chosen again even if another costs less. Otherwise the
 best candidate with capacity is chosen (`ranking.rank`), and each other one is compared with it.
-Capacity that a node autoscaler may add counts where no pool has any now: pods that wait for it make
-it add nodes. Without a choice, the nearest candidates decide the reason: GPUs that are not free,
-then the user's bounds on cost and latency, then memory, then compatibility, then that no pool
-qualified at all.
+Capacity that a node autoscaler may add counts where no pool has any now, or always with
+`spec.placement.preferGrowth`: pods that wait for it make it add nodes. Without a choice, the
+nearest candidates decide the reason: GPUs that are not free, then the user's bounds on cost and
+latency, then memory, then compatibility, then that no pool qualified at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import PlacementPolicy, PlacementSpec, SpreadPolicy
+from tonnage.api.inference import PlacementSpec
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
@@ -28,16 +28,10 @@ from tonnage.placement.messages import (
 )
 from tonnage.placement.model import Candidate, Decision, Option, Rejection, Request, Verdict
 from tonnage.placement.reasons import ChosenReason, RejectedReason, nearness
-from tonnage.placement.scoring.compare import compare
-from tonnage.placement.scoring.ranking import Rank, preference, rank
+from tonnage.placement.scoring.compare import compare, explain_choice
+from tonnage.placement.scoring.ranking import rank
 
 FormatCandidates = Callable[[Sequence[Candidate]], str]
-
-_BEST_OF: Final = {
-    PlacementPolicy.LOWEST_COST: "the lowest cost",
-    PlacementPolicy.FEWEST_GPUS: "the fewest GPUs",
-    PlacementPolicy.HIGHEST_THROUGHPUT: "the highest estimated throughput",
-}
 
 
 def decide(
@@ -48,46 +42,36 @@ def decide(
 
     Raises fit.options.InvalidOptionError for invalid engine settings.
     """
-    policy = request.spec.placement.policy
+    placement = request.spec.placement
     judge = PoolJudge(request, catalog, cache)
     verdicts = [(pool, judge.judge(pool)) for pool in pools]
     feasible = [verdict for _, verdict in verdicts if isinstance(verdict, Option)]
-    feasible.sort(key=_order(request.spec.placement))
+    feasible.sort(key=lambda option: rank(option, placement))
     rejected = [
         _reject(pool, verdict) for pool, verdict in verdicts if isinstance(verdict, Rejection)
     ]
-    rejected.sort(key=lambda candidate: _rejected_order(candidate, policy))
+    rejected.sort(key=lambda candidate: _rejected_order(candidate, placement))
     if not feasible:
         reason, message = _why_none(rejected)
         return Decision(tuple(rejected), None, reason, message)
     kept = (index for index, option in enumerate(feasible) if keeps_its_place(request, option))
-    return _choose(next(kept, 0), feasible, rejected, policy)
-
-
-def _order(placement: PlacementSpec) -> Callable[[Option], Rank]:
-    """Return the sort key of options. Where pools are filled by cost, whatever their capacity, any
-    that can start a replica now comes before those that cannot."""
-    policy = placement.policy
-    if placement.spread.policy is SpreadPolicy.BY_COST:
-        return lambda option: (option.capacity == 0, *preference(option, policy))
-    return lambda option: rank(option, policy)
+    return _choose(next(kept, 0), feasible, rejected, placement)
 
 
 def _choose(
     index: int,
     feasible: Sequence[Option],
     rejected: Sequence[Candidate],
-    policy: PlacementPolicy,
+    placement: PlacementSpec,
 ) -> Decision:
     """Choose the option at this index; after better ones, it is only kept because it runs."""
-    chosen, kept = feasible[index], index > 0
+    chosen, kept, policy = feasible[index], index > 0, placement.policy
     reason = ChosenReason.KEEPS_ITS_PLACE if kept else ChosenReason(policy.value)
-    pools = format_count(len(feasible), "pool")
-    why = "its replicas run there" if kept else f"{_BEST_OF[policy]} of {pools} with capacity"
+    why = "its replicas run there" if kept else explain_choice(chosen, feasible, placement)
     message = format_choice(chosen, why)
     first = Candidate(chosen.pool, Verdict.CHOSEN, reason, message, chosen)
-    better = (_compare(option, chosen, policy, kept=True) for option in feasible[:index])
-    others = (_compare(option, chosen, policy, kept=False) for option in feasible[index + 1 :])
+    better = (_compare(option, chosen, placement, kept=True) for option in feasible[:index])
+    others = (_compare(option, chosen, placement, kept=False) for option in feasible[index + 1 :])
     return Decision(
         candidates=(first, *better, *others, *rejected),
         chosen=chosen,
@@ -96,8 +80,8 @@ def _choose(
     )
 
 
-def _compare(option: Option, chosen: Option, policy: PlacementPolicy, *, kept: bool) -> Candidate:
-    reason, message = compare(option, chosen, policy, kept=kept)
+def _compare(option: Option, chosen: Option, placement: PlacementSpec, *, kept: bool) -> Candidate:
+    reason, message = compare(option, chosen, placement, kept=kept)
     return Candidate(option.pool, Verdict.FEASIBLE, reason, message, option)
 
 
@@ -138,11 +122,11 @@ def _format_best(waiting: Sequence[Candidate]) -> str:
     return format_needed_gpus(best.option)
 
 
-def _rejected_order(candidate: Candidate, policy: PlacementPolicy) -> tuple[object, ...]:
+def _rejected_order(candidate: Candidate, placement: PlacementSpec) -> tuple[object, ...]:
     """Return the sort key: by reason, then fitting options by rank, then the least shortage."""
     distance = nearness(candidate.reason)
     if candidate.option is not None:
-        return (distance, 0, rank(candidate.option, policy))
+        return (distance, 0, rank(candidate.option, placement))
     shortage = candidate.shortage
     lacking_bytes = shortage.needed_bytes - shortage.available_bytes if shortage else 0
     return (distance, 1, lacking_bytes, candidate.pool.name)
@@ -150,6 +134,11 @@ def _rejected_order(candidate: Candidate, policy: PlacementPolicy) -> tuple[obje
 
 def _format_each(summary: str, candidates: Sequence[Candidate]) -> str:
     return f"{summary}; {format_pools(candidates)}"
+
+
+def _format_once(candidates: Sequence[Candidate]) -> str:
+    """Format a cause that is the same on every pool."""
+    return f"runs on no pool; {candidates[0].message}"
 
 
 _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidates]]] = (
@@ -189,6 +178,11 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidat
         Reason.INCOMPATIBLE_PRECISION,
         frozenset({RejectedReason.INCOMPATIBLE}),
         partial(_format_each, "runs on no pool"),
+    ),
+    (
+        Reason.UNSUPPORTED_ARCHITECTURE,
+        frozenset({RejectedReason.UNSUPPORTED_ARCHITECTURE}),
+        _format_once,
     ),
 )
 """Causes of no choice, the nearest misses first: the reason of condition Placed, the candidates'

@@ -135,14 +135,14 @@ def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
 
 def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> Option | Rejection:
     """Return the best option that fits: where the replicas run now, else by the policy."""
-    policy = request.spec.placement.policy
+    placement = request.spec.placement
     kept = _nearest_option(request, [each for each in options if keeps_its_place(request, each)])
     kept = kept or next((each for each in options if _is_secondary(request, each)), None)
-    best = kept or min(options, key=lambda option: rank(option, policy))
+    best = kept or min(options, key=lambda option: rank(option, placement))
     if best.grown_capacity > 0 or best.replicas == 0:
         return best
     # Without capacity the message names the shortage of the option with the fewest GPUs.
-    best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, policy)))
+    best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, placement)))
     usable = pool.nodes.counts.usable
     reason = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
     return Rejection(reason, format_no_capacity(best), option=best)
@@ -208,6 +208,7 @@ def _make_option(
         full=size.full,
         needed=_needed(request, pool, size, replicas),
         avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
+        unverified=size.compatibility.unverified,
     )
 
 

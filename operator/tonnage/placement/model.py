@@ -81,10 +81,11 @@ class Option:
     deployment that is scaled to zero gets a pool as well. `notes` are remarks for the user;
     `overridden` are the compatibility rules that the user overrides, `settings` what the server
     needs there, `adjustments` engine settings that Tonnage chose because starts without them ran
-    out of memory. `avoided`: it fits tightly, and the user prefers any other option. `full` is one
-    full replica, where the number of replicas follows the load. `placement` is the placement's name
-    where that is not the accelerator's id, because another pool of this accelerator is in use as
-    well. `needed` are the replicas that the measured load needs there, not rounded; None where they
+    out of memory. `avoided`: it fits tightly, and the user prefers any other option. `unverified`
+    are the compatibility rules that warn of the model there. `full` is one full replica, where the
+    number of replicas follows the load. `placement` is the placement's name where that is not the
+    accelerator's id, because another pool of this accelerator is in use as well. `needed` are the
+    replicas that the measured load needs there, not rounded; None where they
     equal `replicas`.
     """
 
@@ -102,6 +103,7 @@ class Option:
     overridden: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     avoided: bool = False
+    unverified: tuple[str, ...] = ()
     adjustments: EngineAdjustments = UNADJUSTED
     full: FullReplica | None = None
     placement: str | None = None

@@ -209,6 +209,48 @@ class TestFilters:
         assert candidate.reason == "Incompatible"
         assert "(rule " in candidate.message
 
+    CLASSES = {  # noqa: RUF012 - a table of cases
+        "AcmeForCausalLM": "ArchitectureUnknown",
+        "MPTForCausalLM": "ArchitectureRemoved",
+        "BartForConditionalGeneration": "ArchitectureNeedsPlugin",
+    }
+
+    @pytest.mark.parametrize(("model_class", "rule"), CLASSES.items())
+    def test_a_class_that_vllm_does_not_serve_is_an_unsupported_architecture(
+        self, model_class: str, rule: str
+    ) -> None:
+        model = Checkpoint(load_shape("llama-3.1-8b", architectures=[model_class]))
+        decision = decide_on([nvidia_node("h100"), amd_node("a")], model)
+        assert decision.reason is Reason.UNSUPPORTED_ARCHITECTURE
+        for candidate in decision.candidates:
+            assert candidate.reason == "UnsupportedArchitecture"
+            assert model_class in candidate.message
+            assert f"(rule {rule})" in candidate.message
+        assert decision.message.startswith("runs on no pool; ")
+        assert decision.message.count(rule) == decision.candidates[0].message.count(rule)
+
+    def test_the_condition_names_the_node_without_a_device_plugin(self) -> None:
+        decision = decide_on([nvidia_node("h100-0", gpus=0)])
+        assert decision.reason is Reason.INSUFFICIENT_GPUS
+        assert decision.message == (
+            "nvidia-h100-sxm-80gb: none of its 1 nodes offers GPUs (h100-0: has nvidia.com/"
+            "gpu.product=NVIDIA-H100-80GB-HBM3 but offers no nvidia.com/gpu (is the device plugin"
+            " running?)) (0 GPUs on 1 node)"
+        )
+        decision = decide_on([nvidia_node("h100-0", gpus=0), nvidia_node("h100-1", gpus=2)])
+        assert decision.message.startswith("fits on no pool")
+        busy = [nvidia_node("h100-0", gpus=0), nvidia_node("h100-1")]
+        message = decide_on(busy, pods=full("h100-1")).message
+        assert "has 0 free of 8 (not usable: h100-0: has nvidia.com/gpu.product" in message
+
+    def test_the_condition_names_the_node_without_labels(self) -> None:
+        decision = decide_on([nvidia_node("gpu-0", {}), nvidia_node("gpu-1", {})])
+        assert decision.reason is Reason.NO_MATCHING_POOL
+        assert (
+            "nvidia-unrecognised: gpu-0 and 1 other node: no label names the accelerator:"
+            " nvidia.com/gpu.product is missing" in decision.message
+        )
+
     def test_a_pool_without_nodes_is_a_candidate_too(self) -> None:
         pool = declared("empty", {"t": "1"}, accelerator="l40s")
         decision = decide_on(mixed_fleet(), declared_pools=(pool,))

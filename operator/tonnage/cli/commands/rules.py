@@ -28,7 +28,7 @@ vLLM releases it names. Everything else is allowed.
 | outcome | what happens |
 |---|---|
 | refused | the pool is not taken; the candidate's message says why and what would work instead |
-| warned | the pool may be taken; the message says what to expect |
+| warned | a pool without a warning and with capacity comes first; the message says what to expect |
 | setting | allowed with variables, arguments or an image that the operator sets |
 
 To run a model against a refusal, for example with an image of your own, name the rule:

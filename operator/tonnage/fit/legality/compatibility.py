@@ -17,12 +17,14 @@ class Incompatible:
 
     `instead` is a sentence on what would work, empty where a setting does. `by_vllm`: vLLM itself
     does not start. Other refusals follow from the hardware, or no run of the combination is known.
+    `model_class`: vLLM does not serve the model's class on any device.
     """
 
     rule: str
     message: str
     instead: str
     by_vllm: bool = False
+    model_class: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,10 @@ class Compatibility:
     """The result of all rules for a model on a device.
 
     `refusals` forbid the combination, `overridden` are those that the user named in
-    `spec.placement.allow`. `warnings` are sentences. The server starts with `settings`, and
-    `without_settings` are the reasons why vLLM does not start without them.
+    `spec.placement.allow`. `warnings` are sentences; `unverified` are the rules with outcome
+    warned that the user did not allow: no run of the model is known there, or only a worse one. The
+    server starts with `settings`, and `without_settings` are the reasons why vLLM does not start
+    without them.
     """
 
     refusals: tuple[Incompatible, ...]
@@ -39,6 +43,7 @@ class Compatibility:
     warnings: tuple[str, ...]
     settings: Settings
     without_settings: tuple[Incompatible, ...] = ()
+    unverified: tuple[str, ...] = ()
 
 
 def judge_compatibility(
@@ -50,23 +55,27 @@ def judge_compatibility(
 ) -> Compatibility:
     """Applies every rule that covers this model on this accelerator.
 
-    Rules named in `allow` refuse nothing. Raises ValueError for an invalid vLLM version.
+    Rules named in `allow` refuse nothing and leave nothing unverified. Raises ValueError for an
+    invalid vLLM version.
     """
     subject = describe_subject(checkpoint.shape, accelerator, options, catalog)
     rules = [rule for rule in catalog.rules if covers(rule.when, subject)]
     refusals = [_refuse(rule, subject, catalog) for rule in _select(Outcome.REFUSED, rules)]
     setting_rules = _select(Outcome.SETTING, rules)
-    warning_rules = [*setting_rules, *_select(Outcome.WARNED, rules)]
+    warned_rules = _select(Outcome.WARNED, rules)
     return Compatibility(
         refusals=tuple(refusal for refusal in refusals if refusal.rule not in allow),
         overridden=tuple(refusal for refusal in refusals if refusal.rule in allow),
-        warnings=tuple(_format_message(rule, subject, catalog) for rule in warning_rules),
+        warnings=tuple(
+            _format_message(rule, subject, catalog) for rule in (*setting_rules, *warned_rules)
+        ),
         settings=_join_settings(setting_rules),
         without_settings=tuple(
             Incompatible(rule.name, _format_message(rule, subject, catalog), "", by_vllm=True)
             for rule in setting_rules
             if rule.by_vllm and not rule.settings.are_among(options.stated)
         ),
+        unverified=tuple(rule.name for rule in warned_rules if rule.name not in allow),
     )
 
 
@@ -92,7 +101,7 @@ def _select(outcome: Outcome, rules: Iterable[CompatibilityRule]) -> Sequence[Co
 def _refuse(rule: CompatibilityRule, subject: Subject, catalog: Catalog) -> Incompatible:
     instead = fill(rule.instead or "", subject, catalog)
     message = f"{_format_message(rule, subject, catalog)}; {instead}"
-    return Incompatible(rule.name, message, instead, rule.by_vllm)
+    return Incompatible(rule.name, message, instead, rule.by_vllm, rule.concerns_model_class)
 
 
 def _format_message(rule: CompatibilityRule, subject: Subject, catalog: Catalog) -> str:

@@ -5,8 +5,8 @@ object takes one alternative at most. Node-level packing: tensor-parallel sizes 
 so replicas can be packed onto a pool's nodes exactly when, for each size g, those of g GPUs and
 more, counted in blocks of g, are no more than the free blocks of g of all nodes. (With sizes that
 do not divide one another this is a relaxation.) Goals, in order: most objects with all replicas,
-fewest tight fits that the user would avoid, fewest without a price, the lowest cost, the fewest
-changes of pool.
+fewest where the model is not verified, fewest tight fits that the user would avoid, fewest without
+a price, the lowest cost, the fewest changes of pool.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from tonnage.placement.cache import PlacementCache
 from tonnage.placement.judge import PoolJudge
 from tonnage.placement.model import Option, Rejection, Request
 
-_COST: Final = 3
+_COST: Final = 4
 """Index of the cost among the goals."""
 
 
@@ -99,6 +99,7 @@ def _goals(alternatives: Sequence[_Alternative], current: Mapping[Owner, Option]
     options = [one.option for one in alternatives]
     return [
         dict.fromkeys(range(len(options)), -1.0),
+        {number: float(bool(option.unverified)) for number, option in enumerate(options)},
         {number: float(option.avoided) for number, option in enumerate(options)},
         {number: float(option.cost_per_hour is None) for number, option in enumerate(options)},
         {number: float(option.cost_per_hour or 0) for number, option in enumerate(options)},

@@ -37,10 +37,9 @@ def keep_within_bounds(
     kept = [option for option, violation in checked if violation is None]
     if kept:
         return kept
-    policy = spec.placement.policy
     nearest = min(
         (violation for _, violation in checked if violation is not None),
-        key=lambda each: (nearness(each.reason), each.ratio, rank(each.option, policy)),
+        key=lambda each: (nearness(each.reason), each.ratio, rank(each.option, spec.placement)),
     )
     message = f"{format_fit(nearest.option)}; {nearest.message}"
     return Rejection(nearest.reason, message, option=nearest.option)

@@ -1,16 +1,19 @@
-"""Ranks options under a policy; the order of equal ones is deterministic."""
+"""Ranks options as the user prefers them; the order of equal ones is deterministic."""
 
 from decimal import Decimal
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from tonnage.api.inference import PlacementPolicy
+from tonnage.api.inference import PlacementPolicy, PlacementSpec, SpreadPolicy
 from tonnage.placement.model import Option
 
 Rank = tuple[Any, ...]
 """Sort key of options, best first; the elements at one index have the same type."""
 
 Cost = tuple[bool, Decimal]
+
+_RISKS: Final = 2
+"""Elements of `preference` that the precedence has as well."""
 
 
 class CapacityClass(IntEnum):
@@ -23,28 +26,86 @@ class CapacityClass(IntEnum):
     SOME_LATER = 4
     NONE = 5
 
+    @property
+    def is_now(self) -> bool:
+        """Whether any replica can start now."""
+        return self <= CapacityClass.SOME_NOW
 
-def rank(option: Option, policy: PlacementPolicy) -> Rank:
-    """Return the sort key of an option: more capacity first (`capacity_class`); then fits that are
-    not tight, unless the user accepts tight ones; then the policy's metric; then the pool's weight,
-    cost, GPUs, the smaller tensor-parallel group, and the name."""
-    gpus, cost = option.gpus, _cost(option)
+    @property
+    def after_growth(self) -> "CapacityClass":
+        """The class where a replica on a node to come counts as one that can start now."""
+        match self:
+            case CapacityClass.SOME_NOW_ALL_LATER | CapacityClass.ALL_LATER:
+                return CapacityClass.ALL_NOW
+            case CapacityClass.SOME_LATER:
+                return CapacityClass.SOME_NOW
+            case _:
+                return self
+
+    @property
+    def of_some_replicas(self) -> "CapacityClass":
+        """The class where capacity for some replicas counts as capacity for all."""
+        if self.is_now:
+            return CapacityClass.ALL_NOW
+        return CapacityClass.NONE if self is CapacityClass.NONE else CapacityClass.ALL_LATER
+
+
+class Precedence(NamedTuple):
+    """What decides between options before the policy does, the smaller value first.
+
+    `later`: no replica can start now. `unverified`: a compatibility rule warns of the model there.
+    `avoided`: it fits tightly, unless the user accepts that. With `spec.placement.preferGrowth`,
+    nodes to come count as capacity now; with the spread policy ByCost, capacity for some replicas
+    is as good as capacity for all.
+    """
+
+    later: bool
+    unverified: bool
+    capacity: CapacityClass
+    avoided: bool
+
+
+def precedence(option: Option, placement: PlacementSpec) -> Precedence:
+    """Return what decides about the option before the policy does. A model runs where it is not
+    verified only while no verified pool can start a replica."""
+    capacity = capacity_class(option)
+    if placement.prefer_growth:
+        capacity = capacity.after_growth
+    if _fills_by_cost(placement):
+        capacity = capacity.of_some_replicas
+    return Precedence(not capacity.is_now, bool(option.unverified), capacity, option.avoided)
+
+
+def rank(option: Option, placement: PlacementSpec) -> Rank:
+    """Return the sort key of an option: its precedence; then the policy's metric; then capacity
+    now before nodes to come, where these count as well; then the pool's weight, cost, GPUs, the
+    smaller tensor-parallel group, and the name."""
+    ordered = preference(option, placement.policy)[_RISKS:]
+    if _fills_by_cost(placement):
+        return (*precedence(option, placement), *ordered)
+    metric, *ties = ordered
+    return (*precedence(option, placement), metric, capacity_class(option), *ties)
+
+
+def preference(option: Option, policy: PlacementPolicy) -> Rank:
+    """Return the rank without capacity: the order in which pools are filled one after the other."""
     return (
-        capacity_class(option),
+        bool(option.unverified),
         option.avoided,
-        _metric(option, policy, cost, gpus),
+        _metric(option, policy),
         -option.pool.weight,
-        cost,
-        gpus,
+        _cost(option),
+        option.gpus,
         option.parallelism.tensor,
         option.parallelism.pipeline,
         option.pool.name,
     )
 
 
-def preference(option: Option, policy: PlacementPolicy) -> Rank:
-    """Return the rank without capacity: the order in which pools are filled one after the other."""
-    return rank(option, policy)[1:]
+def is_better(option: Option, other: Option, policy: PlacementPolicy) -> bool:
+    """Whether the policy's metric alone is better."""
+    metric: Any = _metric(option, policy)
+    return bool(metric < _metric(other, policy))
 
 
 def capacity_class(option: Option) -> CapacityClass:
@@ -60,12 +121,16 @@ def capacity_class(option: Option) -> CapacityClass:
     return CapacityClass.NONE
 
 
-def _metric(option: Option, policy: PlacementPolicy, cost: Cost, gpus: int) -> object:
+def _fills_by_cost(placement: PlacementSpec) -> bool:
+    return placement.spread.policy is SpreadPolicy.BY_COST
+
+
+def _metric(option: Option, policy: PlacementPolicy) -> object:
     match policy:
         case PlacementPolicy.LOWEST_COST:
-            return cost
+            return _cost(option)
         case PlacementPolicy.FEWEST_GPUS:
-            return gpus
+            return option.gpus
         case PlacementPolicy.HIGHEST_THROUGHPUT:
             speed = option.tokens_per_second
             return (True, 0.0) if speed is None else (False, -speed)

@@ -13,7 +13,11 @@ from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.batch import plan_batch
-from tonnage.fit.legality.compatibility import Compatibility, judge_compatibility
+from tonnage.fit.legality.compatibility import (
+    Compatibility,
+    Incompatible,
+    judge_compatibility,
+)
 from tonnage.fit.legality.parallelism import legal_degrees
 from tonnage.fit.model import (
     DoesNotFit,
@@ -76,8 +80,7 @@ def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Si
         load.checkpoint, devices.accelerator, load.options, load.allow, catalog
     )
     if compatibility.refusals:
-        first = compatibility.refusals[0]
-        return Rejection(RejectedReason.INCOMPATIBLE, f"{first.message} (rule {first.rule})")
+        return _reject_incompatible(compatibility.refusals[0])
     starts = _find_starts(load, devices, catalog)
     sizes = [
         _size(load, devices, parallelism, start, start.verdict, compatibility, catalog)
@@ -85,6 +88,15 @@ def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Si
         if start is not None and isinstance(start.verdict, MemoryFit)
     ]
     return sizes or _reject(load, devices, starts)
+
+
+def _reject_incompatible(refusal: Incompatible) -> Rejection:
+    reason = (
+        RejectedReason.UNSUPPORTED_ARCHITECTURE
+        if refusal.model_class
+        else RejectedReason.INCOMPATIBLE
+    )
+    return Rejection(reason, f"{refusal.message} (rule {refusal.rule})")
 
 
 def _find_starts(load: Load, devices: Devices, catalog: Catalog) -> Starts:

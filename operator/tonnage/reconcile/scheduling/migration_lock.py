@@ -23,7 +23,8 @@ from tonnage.reconcile.scheduling.retain import PlannedMigration
 class MigrationCandidate:
     """An object is to leave its pool by choice at `due`; None: not before it has converged.
 
-    `claim` is the capacity that it would take in the new pool, None while that is unknown.
+    `claim` is the capacity that it would take in the new pool now, None while that is unknown or
+    where the pool has to grow.
     """
 
     due: datetime | None

@@ -56,6 +56,7 @@ _MISFITS: Final = frozenset(
         RejectedReason.WEIGHTS_DO_NOT_FIT,
         RejectedReason.ILLEGAL_PARALLELISM,
         RejectedReason.INCOMPATIBLE,
+        RejectedReason.UNSUPPORTED_ARCHITECTURE,
         RejectedReason.OVER_BUDGET,
         RejectedReason.NO_PRICE_KNOWN,
         RejectedReason.TOO_SLOW,

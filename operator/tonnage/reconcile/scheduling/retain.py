@@ -47,9 +47,12 @@ class PlannedMigration:
     moves_at: datetime
     converged: bool
 
-    def claim(self, owner: tuple[str, str]) -> Reservation:
-        """What the migration would take in the target pool."""
+    def claim(self, owner: tuple[str, str]) -> Reservation | None:
+        """What the migration would take in the target pool now; None where the pool has to grow for
+        it."""
         option = self.option
+        if option.capacity < option.replicas:
+            return None
         return Reservation(owner, "", option.pool.name, option.parallelism.gpus, option.replicas)
 
 
@@ -64,10 +67,15 @@ def plan_migration(
     chosen = decision.chosen
     if chosen is None or chosen.replicas == 0:
         return None
-    options = _options_with_capacity(decision, chosen)
-    others = [option for option in options if option.pool.name != current.pool]
+    others = [
+        option
+        for option in _options_with_capacity(decision, chosen)
+        if option.pool.name != current.pool
+    ]
     target = _find_return(placement, others, current.last_migration)
-    target = target or _find_cheaper(placement, others, chosen)
+    if target is None:
+        growing = _growing_options(placement, decision, current)
+        target = _find_cheaper(placement, (*others, *growing), chosen)
     if target is None:
         return None
     option, reason, why = target
@@ -146,17 +154,40 @@ def format_return(spec: InferenceDeploymentSpec) -> str:
 
 
 def _options_with_capacity(
-    decision: Decision, chosen: Option, *, some: bool = False
+    decision: Decision, chosen: Option, *, some: bool = False, after_growth: bool = False
 ) -> Iterator[Option]:
-    """Options with capacity for all replicas now, or for `some`, best first; without options that
-    are avoided for a tight fit, unless `chosen` is one."""
+    """Options with capacity for all replicas, or for `some`, now or also after growth, best first;
+    without riskier options than `chosen`."""
     for candidate in decision.candidates:
         option = candidate.option
         if candidate.verdict is Verdict.REJECTED or option is None:
             continue
         needed = 1 if some else option.replicas
-        if option.capacity >= needed and (chosen.avoided or not option.avoided):
+        capacity = option.grown_capacity if after_growth else option.capacity
+        if capacity >= needed and not _is_riskier(option, chosen):
             yield option
+
+
+def _growing_options(
+    placement: PlacementSpec, decision: Decision, current: ChildDeployment
+) -> Iterator[Option]:
+    """Options on other pools that have capacity for all replicas only after growth, where the user
+    prefers that. A pool whose nodes did not come, so that the replicas fell back, is none."""
+    chosen, last = decision.chosen, current.last_migration
+    if chosen is None or not placement.prefer_growth:
+        return
+    fell_back = last is not None and last.reason is MigrationReason.FELL_BACK
+    left = {current.pool, last.pool} if last is not None and fell_back else {current.pool}
+    for option in _options_with_capacity(decision, chosen, after_growth=True):
+        if option.pool.name not in left and option.capacity < option.replicas:
+            yield option
+
+
+def _is_riskier(option: Option, chosen: Option) -> bool:
+    """Whether replicas had better wait than leave the chosen option for this one: it fits tightly,
+    or it is not verified for the model and some replicas can run on the chosen one."""
+    unverified = bool(option.unverified) and not chosen.unverified and chosen.capacity > 0
+    return unverified or (option.avoided and not chosen.avoided)
 
 
 def _find_return(

@@ -249,3 +249,82 @@ async def test_nodes_to_come_are_waited_for_as_long_as_the_user_said() -> None:
     assert cluster.deployments() == ["llama-mi300x"]
     await cluster.wait(1 * MINUTE)
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+
+
+async def cheaper_that_must_grow(**placement: object) -> Cluster:
+    """An object next to a free H100 and a full, cheaper pool that may grow by a node."""
+    cluster = Cluster({**MI300X, "gpusPerNode": 2}, ONE_H100)
+    cluster.occupy("mi300x-0", 2)
+    price(cluster, "mi300x", "0.5", maxNodes=2)
+    price(cluster, "h100", "3")
+    cluster.apply("llama", spec_of(placement=placement))
+    await cluster.settle()
+    return cluster
+
+
+async def test_free_gpus_are_taken_before_a_cheaper_pool_that_must_grow() -> None:
+    cluster = await cheaper_that_must_grow()
+    assert cluster.conditions() == SETTLED
+    assert place_of(cluster)["pool"] == "h100"
+    assert cluster.message("Placed").endswith("the lowest cost of 1 pool with capacity now")
+
+
+async def test_a_user_may_prefer_the_growth_of_a_cheaper_pool() -> None:
+    cluster = await cheaper_that_must_grow(preferGrowth=True)
+    assert [pod["spec"].get("nodeName") for pod in cluster.pods()] == [None]
+    assert cluster.deployments() == ["llama-mi300x"]
+    cluster.join(**{**MI300X, "gpusPerNode": 2, "count": 2})
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert place_of(cluster)["pool"] == "mi300x"
+
+
+async def test_growth_that_does_not_come_is_given_up_for_free_gpus() -> None:
+    cluster = await cheaper_that_must_grow(preferGrowth=True)
+    await cluster.wait(9 * MINUTE)
+    assert cluster.deployments() == ["llama-mi300x"]
+    await cluster.wait(1 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert cluster.conditions() == SETTLED
+    await cluster.wait(24 * 60 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+
+
+# Pools where the model is not verified
+
+A100 = {"name": "a100", "accelerator": "a100-sxm-80gb"}
+FP8 = "llama-3.3-70b-fp8-dynamic"
+
+
+async def fp8_on(cluster: Cluster, **spec: object) -> None:
+    """vLLM computes FP8 in 16 bits on A100, which costs less than H100."""
+    cluster.apply("llama", spec_of(FP8, **spec))
+    await cluster.settle()
+
+
+async def test_a_model_runs_where_it_is_verified_while_there_is_capacity() -> None:
+    cluster = Cluster(A100, H100)
+    await fp8_on(cluster)
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    reasons = {one["accelerator"]: one["reason"] for one in cluster.status()["candidates"]}
+    assert reasons["a100-sxm-80gb"] == "NotVerified"
+
+
+async def test_replicas_wait_for_the_verified_pool_while_some_run_there() -> None:
+    cluster = Cluster(A100, {**H100, "gpusPerNode": 2})
+    await fp8_on(cluster, replicas=2)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "capacity for 1 of 2 replicas" in cluster.message("Placed")
+    await cluster.wait(24 * 60 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+
+
+async def test_a_pool_without_verification_is_the_fallback_of_a_lost_one() -> None:
+    cluster = Cluster(A100, H100)
+    await fp8_on(cluster)
+    cluster.leave("h100")
+    await cluster.settle()
+    await cluster.wait(10 * MINUTE)
+    assert cluster.deployments() == ["llama-a100-sxm-80gb"]
+    assert cluster.conditions() == SETTLED

@@ -80,6 +80,49 @@ async def test_no_replica_moves_where_there_is_no_capacity_for_all() -> None:
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
 
 
+async def on_h100_next_to_growth(**placement: Any) -> Cluster:
+    """An object on an H100, next to a full and much cheaper pool that may grow by a node."""
+    cluster = Cluster({**MI300X, "gpusPerNode": 2}, ONE_H100)
+    cluster.occupy("mi300x-0", 2)
+    price(cluster, "mi300x", "3")
+    price(cluster, "h100", "2")
+    cluster.apply("llama", spec_of(placement={"rebalance": CHEAPER, **placement}))
+    await cluster.settle()
+    price(cluster, "mi300x", "0.50", maxNodes=2)
+    await cluster.resync()
+    return cluster
+
+
+async def test_no_replica_moves_to_a_pool_that_must_grow_by_default() -> None:
+    cluster = await on_h100_next_to_growth()
+    await cluster.wait(3600 * 24)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "rebalance" not in cluster.status()
+
+
+async def test_replicas_move_to_a_pool_that_must_grow_where_the_user_prefers_that() -> None:
+    cluster = await on_h100_next_to_growth(preferGrowth=True)
+    assert cluster.status()["rebalance"]["pool"] == "mi300x"
+    await cluster.wait(30 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb", "llama-mi300x"], "both, until it serves"
+    assert cluster.conditions()["Available"] == ("True", "ReplicasReady")
+    cluster.join(**{**MI300X, "gpusPerNode": 2, "count": 2})
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert cluster.conditions() == SETTLED
+
+
+async def test_replicas_try_growth_that_did_not_come_only_once() -> None:
+    cluster = await on_h100_next_to_growth(preferGrowth=True)
+    await cluster.wait(30 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb", "llama-mi300x"]
+    await cluster.wait(10 * MINUTE)
+    for _ in range(24):
+        assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+        assert len([pod for pod in cluster.pods() if pod["spec"].get("nodeName")]) == 1
+        await cluster.wait(60 * MINUTE)
+
+
 async def test_a_flapping_price_restarts_the_window() -> None:
     cluster = await priced()
     for _ in range(10):
