@@ -33,6 +33,7 @@ STANDS_AGAINST: dict[str, str] = {
     "NeedsMoreGPUs": r"\d (GPU|partition)s? against \d",
     "Slower": r"about \d+ tokens/s against about \d+ tokens/s \(estimate ±\d+ %\)",
     "LessRoom": r"capacity for \d+ of \d+ replicas? now",
+    "NotVerified": r"compatibility rules? \w+(, \w+)* warns? of the model there",
     "TightFit": "tightFit is Avoid",
     "RanksLower": "against|comes first",
     "ReplicasRunElsewhere": "replicas stay on",
@@ -86,13 +87,13 @@ def test_candidates_are_listed_best_first_and_the_chosen_one_first_of_all(
     random: Any, nodes: int
 ) -> None:
     request, pools = request_and_pools(random, nodes)
-    decision, policy = decide(request, pools, CATALOG), request.spec.placement.policy
+    decision = decide(request, pools, CATALOG)
     verdicts = [candidate.verdict for candidate in decision.candidates]
     order = [Verdict.CHOSEN, Verdict.FEASIBLE, Verdict.REJECTED]
     assert verdicts == sorted(verdicts, key=order.index)
     assert verdicts.count(Verdict.CHOSEN) == (decision.chosen is not None)
     feasible = [
-        rank(option_of(candidate), policy)
+        rank(option_of(candidate), request.spec.placement)
         for candidate in decision.candidates
         if candidate.verdict is Verdict.FEASIBLE
     ]
