@@ -11,9 +11,9 @@ from e2e.harness.stack import Stack
 from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
 from tonnage.fit.calibration.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
 from tonnage.fit.calibration.entries import entry_name, read_entries, write_entry
-from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.connection import connect
 from tonnage.kube.protocol import ConflictError
+from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.transport import Transport
 
 ACCELERATORS = {"mi300x"}
