@@ -25,7 +25,8 @@ _NONE: Final = "None"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCache:
-    """The measured size of one replica's KV cache, in tokens.
+    """The measured size of the KV cache of one replica, or of one of its engines, in tokens: a
+    server with data parallelism has several engines.
 
     `blocks` of `block_tokens` each are how vLLM divides it, None if unknown. If the number of
     blocks was `overridden`, it says nothing about the free GPU memory.
@@ -37,22 +38,12 @@ class MeasuredCache:
     overridden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCache:
-    """The cache of one engine; a server with data parallelism has several."""
-
-    tokens: int
-    blocks: int | None
-    block_tokens: int | None
-    overridden: bool
-
-
-def read_engine(labels: Mapping[str, str]) -> EngineCache | None:
+def read_engine(labels: Mapping[str, str]) -> MeasuredCache | None:
     """Read the metric's labels; None if they are invalid, or while vLLM has not sized the cache."""
     tokens = _read_count(labels, "kv_cache_size_tokens")
     if tokens is None:
         return None
-    return EngineCache(
+    return MeasuredCache(
         tokens,
         _read_count(labels, "num_gpu_blocks"),
         _read_count(labels, "block_size"),
@@ -60,12 +51,12 @@ def read_engine(labels: Mapping[str, str]) -> EngineCache | None:
     )
 
 
-def add_engines(engines: Iterable[EngineCache]) -> MeasuredCache:
+def add_engines(engines: Iterable[MeasuredCache]) -> MeasuredCache:
     """Add the engines of one replica up."""
     caches = tuple(engines)
     blocks = [cache.blocks for cache in caches if cache.blocks is not None]
     return MeasuredCache(
-        sum(cache.tokens for cache in caches),
+        sum(cache.kv_cache_tokens for cache in caches),
         sum(blocks) if len(blocks) == len(caches) else None,
         caches[0].block_tokens,
         any(cache.overridden for cache in caches),
@@ -98,19 +89,19 @@ async def measure_caches(
 
 def _read_caches(answer: Iterable[Series]) -> Mapping[str, MeasuredCache]:
     """The cache of each pod, the sum of its engines."""
-    newest: dict[tuple[str, str], tuple[float, EngineCache]] = {}
+    newest: dict[tuple[str, str], tuple[float, MeasuredCache]] = {}
     for pod, engine, sampled, cache in _fresh_series(answer):
         # The old series of a restarted container stays for a while.
         current = newest.get((pod, engine))
-        if current is None or (current[0], current[1].tokens) < (sampled, cache.tokens):
+        if current is None or (current[0], _tokens(current[1])) < (sampled, _tokens(cache)):
             newest[pod, engine] = sampled, cache
-    by_pod: dict[str, list[EngineCache]] = defaultdict(list)
+    by_pod: dict[str, list[MeasuredCache]] = defaultdict(list)
     for (pod, _), (_, cache) in newest.items():
         by_pod[pod].append(cache)
     return {pod: add_engines(engines) for pod, engines in by_pod.items()}
 
 
-def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, EngineCache]]:
+def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, MeasuredCache]]:
     """Pod, engine, sample time and cache of each valid series that is not stale."""
     for series in answer:
         pod, cache, age = series.labels.get("pod"), read_engine(series.labels), series.age_seconds
