@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.shard import Shard, shard_of
 from tonnage.api.status import reported_status
+from tonnage.api.workload import Context
 from tonnage.demand.signals import LoadSample, MeasuredLoad
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
 from tonnage.kube.protocol import (
@@ -37,9 +38,9 @@ from tonnage.reconcile.observation.children import (
 )
 from tonnage.reconcile.observation.failures import needs_log
 from tonnage.reconcile.observation.inference_pool import find_pool
-from tonnage.reconcile.observation.long_endpoint import is_listed, read_context
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import is_listed
 from tonnage.reconcile.observation.priority import (
     FindPriority,
     same_for_all,
@@ -176,10 +177,17 @@ def observe_object(sources: Sources, key: Key) -> Observation | None:
         previous_status=reported_status(body),
         queue=(metadata.get("labels") or {}).get(LABEL_KUEUE_QUEUE),
         declared=_declared_if_split(spec),
-        marked=read_context(body),
+        marked=_read_context(body),
         shard=shard_of(body),
         requested_replicas=_read_requested_replicas(body),
     )
+
+
+def _read_context(body: Object) -> Context | None:
+    """Read which requests an object serves from its label, set by the operator or the user. Any
+    other value is no context."""
+    value = (body["metadata"].get("labels") or {}).get(LABEL_CONTEXT)
+    return Context(value) if value in list(Context) else None
 
 
 async def _measure(

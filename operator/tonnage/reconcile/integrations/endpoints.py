@@ -18,9 +18,8 @@ from tonnage.reconcile.accept import Refused
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import Child, is_controlled_by
 from tonnage.reconcile.observation.findings import Finding
-from tonnage.reconcile.observation.long_endpoint import is_listed, read_endpoints
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.previous import Unobserved
+from tonnage.reconcile.observation.previous import Unobserved, is_listed, read_endpoints
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.reconcile.status.conditions import own_findings
 from tonnage.reconcile.status.status_input import EndpointFindings, StatusInput

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from tonnage.api.conditions import Condition, ConditionType
 from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ReportedModel
-from tonnage.api.status import InferenceDeploymentStatus, PlacementStatus
+from tonnage.api.status import EndpointStatus, InferenceDeploymentStatus, PlacementStatus
+from tonnage.api.workload import Context
 from tonnage.reconcile.observation.findings import Finding
 
 Reported = TypeVar("Reported", bound=ReportedModel)
@@ -55,6 +56,20 @@ def read_placements(status: Mapping[str, Any]) -> list[PlacementStatus]:
     """The placements of a status."""
     placements = (read_reported(PlacementStatus, raw) for raw in status.get("placements") or ())
     return [placement for placement in placements if placement is not None]
+
+
+def is_listed(status: Mapping[str, Any]) -> bool:
+    """Whether a long endpoint may exist: the operator lists it in the object's own status before it
+    creates it, and until it has gone, so that no crash leaves a forgotten endpoint."""
+    return any(endpoint.context is Context.LONG for endpoint in read_endpoints(status))
+
+
+def read_endpoints(status: Mapping[str, Any]) -> list[EndpointStatus]:
+    """Read the endpoints that the status lists."""
+    listed = status.get("endpoints")
+    raw = listed if isinstance(listed, list) else []
+    endpoints = (read_reported(EndpointStatus, one) for one in raw)
+    return [endpoint for endpoint in endpoints if endpoint is not None]
 
 
 def read_finding(condition: Mapping[str, Any]) -> Finding:

@@ -23,10 +23,14 @@ from tonnage.reconcile.calibration import measured_status
 from tonnage.reconcile.observation.attempts import Attempts, read_attempts
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import format_time
-from tonnage.reconcile.observation.long_endpoint import read_endpoints
 from tonnage.reconcile.observation.migration import MigrationReason
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_unobserved
+from tonnage.reconcile.observation.previous import (
+    Remembered,
+    Unobserved,
+    read_endpoints,
+    read_unobserved,
+)
 from tonnage.reconcile.rollout.approval.proposal import proposed_plan
 from tonnage.reconcile.rollout.placements import image_of
 from tonnage.reconcile.rollout.rollback import Rollback
