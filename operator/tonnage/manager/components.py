@@ -148,12 +148,7 @@ def assemble(
     queue = _build_queue(settings, metrics)
     bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
     api = AioKubeApi(transport, before_write=elector.check, bucket=bucket)
-    events = EventRecorder(
-        api.create_event,
-        identity=identity,
-        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
-        now=_now,
-    )
+    events = _build_event_recorder(api, identity)
     corrections = _build_correction_store(transport, settings, elector, events, catalog, metrics)
     triggers = Triggers(queue, fleet)
     informers = _build_informers(
@@ -316,6 +311,15 @@ def _build_correction_store(
     corrections = CorrectionStore(config_map, events.record, frozenset(catalog.accelerators))
     metrics.registry.register(CorrectionsCollector(corrections))
     return corrections
+
+
+def _build_event_recorder(api: KubeApi, identity: str) -> EventRecorder:
+    return EventRecorder(
+        api.create_event,
+        identity=identity,
+        new_bucket=lambda: TokenBucket(EVENTS_PER_SECOND, EVENT_BURST),
+        now=_now,
+    )
 
 
 def _now() -> datetime:
