@@ -35,3 +35,15 @@ def test_the_api_server_accepts_each_overlay(
         *("--warnings-as-errors", "-k", str(ROOT / "manifests" / folder)),
     )
     assert "deployment.apps/tonnage serverside-applied" in said
+
+
+@pytest.mark.parametrize("name", ["operator", "models"])
+def test_an_api_server_takes_the_network_policies(
+    name: str, platform: Admin, operator_namespace: str
+) -> None:
+    path = ROOT / "manifests" / "components" / "network-policies" / f"{name}.yaml"
+    output = platform.kubectl(
+        *("apply", "--server-side", "--dry-run=server", "--validate=strict"),
+        *("--warnings-as-errors", f"--namespace={operator_namespace}", "-f", str(path)),
+    )
+    assert "serverside-applied" in output

@@ -276,3 +276,25 @@ def test_the_image_has_the_version_of_the_project():
 
     (container,) = find("Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"tonnage:{__version__}"
+
+
+NETWORK = ROOT / "manifests" / "components" / "network-policies"
+
+
+def test_the_network_policies_select_the_pods_and_open_the_ports_that_they_listen_on():
+    (operator,), (models,) = load(NETWORK / "operator.yaml"), load(NETWORK / "models.yaml")
+    template = find("Deployment")["spec"]["template"]
+    rendered = load(ROOT / "tests" / "golden" / "render" / "70b-on-mi300x.output.yaml")
+    (deployment,) = [body for body in rendered if body["kind"] == "Deployment"]
+    for policy, pod in ((operator, template), (models, deployment["spec"]["template"])):
+        selector = policy["spec"]["podSelector"]["matchLabels"]
+        assert selector.items() <= pod["metadata"]["labels"].items()
+        (container,) = pod["spec"]["containers"]
+        listens = {port["containerPort"] for port in container["ports"]}
+        opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        assert opened == listens
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    reached = [rule for rule in operator["spec"]["egress"] if {"port": 8000} in rule["ports"]]
+    ((peer,),) = [rule["to"] for rule in reached]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
