@@ -46,7 +46,7 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
     """The option on the same pool by this catalogue, with the same parallelism if it fits."""
     option, corrections = placed.option, context.corrections
     request = Request(
-        owner=context.observation.owner,
+        owner=context.observation.key,
         spec=context.spec,
         checkpoint=context.accepted.checkpoint,
         keep=(option.pool.name, option.parallelism),
