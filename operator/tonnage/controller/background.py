@@ -41,6 +41,6 @@ class Background:
         error = task.exception()
         if error is None:
             return
-        _log.error("task failed: %s", task.get_name(), extra={"error": str(error)}, exc_info=error)
+        _log.error("task failed: %s: %s", task.get_name(), error, exc_info=error)
         self.failure = self.failure or error
         self._on_failure()

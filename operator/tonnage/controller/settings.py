@@ -98,7 +98,7 @@ class Settings:
 _HELP: Final[Mapping[str, str]] = {
     "kubeconfig": "kubeconfig file; default: the pod's service account, else as kubectl does",
     "context": "context of the kubeconfig; default: its current one",
-    "namespace": "namespace of the Lease; in a cluster, the operator's own",
+    "namespace": "namespace of the Lease, which must exist; in a cluster, the operator's own",
     "namespaces": "comma-separated namespaces to serve; default: all",
     "fleet_file": "file with Nodes and AcceleratorPools, read instead of the cluster's; "
     "default: none",

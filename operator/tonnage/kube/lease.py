@@ -53,6 +53,10 @@ class Clock:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
+class LeaseNamespaceMissingError(Exception):
+    """The namespace of the Lease does not exist; the message says what to do."""
+
+
 class LeaderElector:
     """One candidate for one Lease."""
 
@@ -96,7 +100,7 @@ class LeaderElector:
         return self._valid_until - now + timing.lease_seconds - timing.renew_deadline_seconds
 
     async def acquire(self) -> None:
-        """Wait until this process leads."""
+        """Wait until this process leads. Raises LeaseNamespaceMissingError, as no wait helps."""
         while not await self.try_acquire_or_renew():
             await self._clock.sleep(self._seconds_to_next_try())
         _log.info("leading", extra={"identity": self._identity})
@@ -128,7 +132,7 @@ class LeaderElector:
             _log.warning("lease not released: %s", error)
 
     async def try_acquire_or_renew(self) -> bool:
-        """Try once. Returns whether this process leads."""
+        """Try once. Returns whether this process leads. Raises LeaseNamespaceMissingError."""
         started = self._clock.monotonic()
         try:
             if not await self._renew_own_record():
@@ -136,10 +140,11 @@ class LeaderElector:
                 if self._is_held_by_another():
                     self._valid_until = None
                     return False
-                self._observe(await self._api.put_lease(self._claim()))
+                self._observe(await self._write_claim())
         except ApiError as error:
-            # A valid lease stays valid until its deadline.
-            _log.info("lease not renewed: %s", error)
+            # A valid lease stays valid until its deadline. Candidates conflict in normal operation.
+            level = logging.INFO if isinstance(error, ConflictError) else logging.WARNING
+            _log.log(level, "lease not renewed: %s", error)
             return self.is_leading()
         self._is_own_record = True
         self._valid_until = started + self._timing.renew_deadline_seconds
@@ -156,6 +161,20 @@ class LeaderElector:
         except (ConflictError, NotFoundError):
             return False
         return True
+
+    async def _write_claim(self) -> Object:
+        """Create or replace the record. Raises ApiError and LeaseNamespaceMissingError."""
+        claim = self._claim()
+        try:
+            return await self._api.put_lease(claim)
+        except NotFoundError:
+            if "resourceVersion" in claim["metadata"]:
+                raise  # the Lease was deleted since it was read
+            raise LeaseNamespaceMissingError(
+                f"namespace {self._namespace} of the Lease for leader election does not exist: "
+                f"create it (kubectl create namespace {self._namespace}), or name another one by "
+                "--namespace"
+            ) from None
 
     async def _read(self) -> Object | None:
         try:

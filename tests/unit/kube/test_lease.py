@@ -1,14 +1,22 @@
 """Leader election under fake time: which process may write, and when none may."""
 
 import asyncio
+import logging
 
 import pytest
 
 from tests.support.fake_api import FakeApi
 from tests.support.fake_clock import FakeClock
 from tonnage.kube.kinds import LEASES
-from tonnage.kube.lease import Clock, LeaderElector
-from tonnage.kube.protocol import ConflictError, NotLeadingError, Object, TransientError
+from tonnage.kube.lease import Clock, LeaderElector, LeaseNamespaceMissingError
+from tonnage.kube.protocol import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotLeadingError,
+    Object,
+    TransientError,
+)
 
 
 def candidate(api: FakeApi, clock: FakeClock, identity: str, jitter: float = 0.0) -> LeaderElector:
@@ -319,3 +327,50 @@ async def test_labels_that_others_put_on_the_lease_are_kept(api: FakeApi, clock:
     api.put(LEASES, labelled)
     await holder.try_acquire_or_renew()
     assert lease(api)["metadata"]["labels"] == {"team": "platform"}
+
+
+async def test_a_missing_namespace_ends_the_wait_and_says_what_to_do(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    api.fail_next("put_lease", NotFoundError('namespaces "tonnage-system" not found'))
+    with pytest.raises(LeaseNamespaceMissingError) as error:
+        await candidate(api, clock, "a").acquire()
+    assert str(error.value) == (
+        "namespace tonnage-system of the Lease for leader election does not exist: create it "
+        "(kubectl create namespace tonnage-system), or name another one by --namespace"
+    )
+
+
+async def test_a_lease_that_was_deleted_after_it_was_read_is_created_again(
+    api: FakeApi, clock: FakeClock
+) -> None:
+    first, second = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await first.try_acquire_or_renew()
+    clock.advance(3600)
+    await second.try_acquire_or_renew()
+    clock.advance(12)
+    api.fail_next("put_lease", NotFoundError('leases "tonnage" not found'))
+    assert not await second.try_acquire_or_renew()
+    assert await second.try_acquire_or_renew()
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (ConflictError("changed"), logging.INFO),
+        (ForbiddenError("may not create leases"), logging.WARNING),
+        (TransientError("no route"), logging.WARNING),
+    ],
+)
+async def test_what_keeps_a_candidate_from_leading_is_a_warning(
+    api: FakeApi,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    want: int,
+) -> None:
+    caplog.set_level(logging.INFO)
+    api.fail_next("put_lease", error)
+    assert not await candidate(api, clock, "a").try_acquire_or_renew()
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (want, f"lease not renewed: {error}")
