@@ -73,7 +73,7 @@ def test_three_failed_starts_lead_to_settings_that_run(user: User, recorder: Wat
         "maxNumSeqs": 512,
         "maxNumBatchedTokens": 4096,
     }
-    assert "since starts without ran out of memory" in placement["message"]
+    assert "because starts with higher values ran out of memory" in placement["message"]
     failed = status["failedPlans"]
     assert [entry["reason"] for entry in failed] == ["OutOfMemory"] * 3
     assert all("Tried to allocate 490.00 MiB" in entry["message"] for entry in failed)
@@ -101,10 +101,10 @@ def test_a_model_that_never_fits_is_given_up_with_its_history(
         user.await_quiet()
     assert condition(status, "Placed")["message"] == (
         "no plan is left to try; nvidia-h100-sxm-80gb: ran out of memory with TP 1"
-        "; with TP 2, then maxNumBatchedTokens 1024 and maxNumSeqs 128"
-        "; with TP 4, then maxNumBatchedTokens 1024 and maxNumSeqs 128"
-        "; with TP 8, then maxNumBatchedTokens 1024 and maxNumSeqs 128"
-        " (the last had 1.0 of the 1.9 GiB that its KV cache needs) (8 GPUs on 1 node)"
+        "; with TP 2, then with maxNumBatchedTokens 1024 and maxNumSeqs 128"
+        "; with TP 4, then with maxNumBatchedTokens 1024 and maxNumSeqs 128"
+        "; with TP 8, then with maxNumBatchedTokens 1024 and maxNumSeqs 128"
+        " (the last start had 1.0 of the 1.9 GiB that its KV cache needs) (8 GPUs on 1 node)"
     )
     assert condition(status, "Stalled")["status"] == "True"
     starts = starts_of(recorder)

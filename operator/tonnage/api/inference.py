@@ -212,7 +212,8 @@ class PlacementSpec(ApiModel):
     """How feasible pools are ranked: LowestCost, FewestGPUs or HighestThroughput. Default:
     LowestCost."""
     accelerators: Annotated[list[str], Field(max_length=64)] | None = None
-    """Allowed accelerator IDs, for example mi300x or h100-sxm-80gb. Default: all."""
+    """Allowed accelerators: IDs as mi300x or h100-sxm-80gb, families as h100, or a vendor (amd,
+    nvidia). Default: all."""
     pool_selector: PoolSelector | None = None
     """Allowed AcceleratorPools, by label. Default: all pools."""
     fallback: Fallback = Fallback()

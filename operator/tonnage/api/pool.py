@@ -24,7 +24,7 @@ class AcceleratorPoolSpec(ApiModel):
     node_selector: Annotated[StringMap, Field(min_length=1)]
     """Labels of the nodes in the pool."""
     accelerator: Annotated[str, StringConstraints(max_length=63)] | None = None
-    """Accelerator ID. Default: detected from node labels."""
+    """Accelerator ID, for example mi300x. Default: detected from node labels."""
     cost_per_gpu_hour: Annotated[Money | None, Field(alias="costPerGPUHour")] = None
     """Price of one GPU per hour in US dollars. Default: the price list of the operator."""
     images: PoolImages = PoolImages()

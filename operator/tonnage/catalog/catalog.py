@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tonnage.catalog.accelerator_names import is_named, suggest_names
 from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.catalog.models.architectures import Architectures
 from tonnage.catalog.rules import CompatibilityRule
@@ -16,7 +17,7 @@ _MAX_SHOWN_CHARS: Final = 64
 
 
 class UnknownAcceleratorError(ValueError):
-    """No accelerator of that id; the message names the nearest ones that exist."""
+    """None or several accelerators have that name; the message lists those that may be meant."""
 
 
 class UnknownRuleError(ValueError):
@@ -35,17 +36,37 @@ class Catalog:
     quantization_methods: QuantizationMethods
     architectures: Architectures
 
-    def accelerator(self, accelerator_id: str) -> Accelerator:
-        """The accelerator of that id.
+    def accelerator(self, name: str) -> Accelerator:
+        """The one accelerator of that name, as `accelerator_names` describes names.
+
+        Raises UnknownAcceleratorError, also for a name of several.
+        """
+        accelerator, *others = self.accelerators_named(name)
+        if others:
+            ids = ", ".join(one.id for one in (accelerator, *others))
+            shown = name[:_MAX_SHOWN_CHARS]
+            raise UnknownAcceleratorError(
+                f"accelerator {shown!r} is a name of {1 + len(others)}: expected one of {ids}"
+            )
+        return accelerator
+
+    def accelerators_named(self, name: str) -> Sequence[Accelerator]:
+        """All accelerators of that name, at least one, in the order of the catalogue.
 
         Raises UnknownAcceleratorError.
         """
-        accelerator = self.accelerators.get(accelerator_id)
-        if accelerator is None:
-            name = accelerator_id[:_MAX_SHOWN_CHARS]
-            hint = _suggest(name, sorted(self.accelerators))
-            raise UnknownAcceleratorError(f"accelerator {name!r} is not in the catalogue; {hint}")
-        return accelerator
+        accelerator = self.accelerators.get(name)
+        if accelerator is not None:
+            return (accelerator,)
+        named = [one for one in self.accelerators.values() if is_named(one, name)]
+        if not named:
+            near = suggest_names(name, self.accelerators.values())
+            hint = f"did you mean: {', '.join(near)}? " if near else ""
+            raise UnknownAcceleratorError(
+                f"accelerator {name[:_MAX_SHOWN_CHARS]!r} is not in the catalogue; {hint}"
+                "`tonnage accelerators` lists all"
+            )
+        return named
 
     def rule(self, name: str) -> CompatibilityRule:
         """The compatibility rule of that name.

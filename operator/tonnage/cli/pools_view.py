@@ -1,6 +1,6 @@
 """Formats pools as tables, with a line for each pool and each node, and as JSON data."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -8,11 +8,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tonnage.cli.output import make_table
+from tonnage.catalog.prices import format_money
+from tonnage.cli.output import make_table, print_line
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode
 from tonnage.fleet.pools.report import pool_readiness
-from tonnage.placement.pricing import format_money, price_per_gpu_hour
+from tonnage.placement.pricing import price_per_device_hour, price_per_gpu_hour
 
 _GIB: Final = 2**30
 _BAR_COLUMNS: Final = 24
@@ -29,9 +30,27 @@ def show_pools(console: Console, pools: Sequence[Pool], *, every_node: bool) -> 
     for pool in pools:
         readiness = pool_readiness(pool)
         if not readiness.ready or pool.overlaps:
-            console.print(f"  {escape(f'{pool.name}: {readiness.message}')}", soft_wrap=True)
+            print_line(console, f"  {escape(f'{pool.name}: {readiness.message}')}")
+    for line in _format_equal_devices(pools):
+        print_line(console, f"  {escape(line)}")
     console.print()
     _show_nodes(console, pools, every_node=every_node)
+
+
+def _format_equal_devices(pools: Iterable[Pool]) -> Iterator[str]:
+    """Name discovered pools with equal devices, which no common label selects."""
+    by_devices: dict[object, list[Pool]] = {}
+    for pool in pools:
+        if pool.declared is None and pool.accelerator is not None:
+            devices = (pool.accelerator.id, pool.device_bytes, pool.resource, pool.partition)
+            by_devices.setdefault(devices, []).append(pool)
+    for equal in by_devices.values():
+        if len(equal) > 1:
+            names = ", ".join(pool.name for pool in equal)
+            yield (
+                f"{names}: the same devices under different labels; for one pool, label their "
+                "nodes alike, or declare an AcceleratorPool with a label that all of them have"
+            )
 
 
 def tabulate_pools(pools: Iterable[Pool]) -> Table:
@@ -39,7 +58,7 @@ def tabulate_pools(pools: Iterable[Pool]) -> Table:
     numbers = ("MEMORY", "NODES", "GPUS", "USABLE", "FREE", "LARGEST", "$/GPU/H")
     table = make_table("POOL", "ACCELERATOR", *numbers, "PRICE", "IN USE", right=numbers)
     for pool in pools:
-        price, source = price_per_gpu_hour(pool)
+        price, source = price_per_device_hour(pool)
         table.add_row(
             escape(pool.name),
             pool.accelerator.id if pool.accelerator else "-",
@@ -93,7 +112,8 @@ def _draw_bar(usable: int, free: int) -> Text:
 def pool_data(pool: Pool) -> dict[str, Any]:
     """The pool with its nodes as JSON data."""
     readiness = pool_readiness(pool)
-    price, source = price_per_gpu_hour(pool)
+    whole_price, _ = price_per_gpu_hour(pool)
+    price, source = price_per_device_hour(pool)
     return {
         "name": pool.name,
         "discovered": pool.declared is None,
@@ -103,7 +123,8 @@ def pool_data(pool: Pool) -> dict[str, Any]:
         "resource": pool.resource,
         "deviceBytes": pool.device_bytes,
         "partition": pool.partition.mode if pool.partition else None,
-        "costPerGPUHour": None if price is None else format_money(price),
+        "costPerGPUHour": None if whole_price is None else format_money(whole_price),
+        "costPerDeviceHour": None if price is None else format_money(price),
         "priceSource": source.text,
         "gpus": {
             "total": pool.total,

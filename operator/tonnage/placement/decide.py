@@ -16,12 +16,12 @@ from typing import Final
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import PlacementSpec
 from tonnage.catalog.catalog import Catalog
+from tonnage.fit.messages import format_count
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
 from tonnage.placement.judge import PoolJudge, keeps_its_place
 from tonnage.placement.messages import (
     format_choice,
-    format_count,
     format_needed_gpus,
     format_pools,
     format_reasons,

@@ -1,4 +1,4 @@
-"""Formats placement's decisions as sentences with numbers. GiB appears here only.
+"""Formats placement's decisions as sentences with numbers.
 
 Messages are part of status, so they avoid values that change often: they name free GPUs only
 where these are insufficient.
@@ -9,27 +9,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from tonnage.catalog.model import Accelerator
+from tonnage.catalog.prices import format_money
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.legality.compatibility import Compatibility
-from tonnage.fit.model import DoesNotFit, IllegalParallelism, MemoryTerm, Parallelism
+from tonnage.fit.messages import format_count, format_gib, format_parallelism
+from tonnage.fit.model import IllegalParallelism, Parallelism
 from tonnage.fleet.model import Partition, Pool
 from tonnage.fleet.pools.report import format_unusable
 from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.placement.model import Candidate, Option
-from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.placement.pricing import NO_PRICE
 from tonnage.throughput.model import ThroughputEstimate
 
-GIB: Final = 1024**3
 GIGA: Final = 10**9
 
 _NAMED_POOLS: Final = 4
-_TERMS: Final = {
-    MemoryTerm.WEIGHTS: "the weights need",
-    MemoryTerm.ACTIVATION: "activations need",
-    MemoryTerm.NON_TORCH: "memory outside torch needs",
-    MemoryTerm.GRAPHS: "graphs need",
-    MemoryTerm.CORRECTION: "the correction from earlier starts needs",
-}
 
 
 def format_fit(option: Option) -> str:
@@ -119,22 +113,6 @@ def format_partition_limit(accelerator: Accelerator, partition: Partition | None
     return f"; {_format_partition(accelerator, partition)} carries no TP group: TP 1 and PP 1 only"
 
 
-def format_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_tokens: int) -> str:
-    """Format the part of memory that is too small, inside vLLM's budget or outside it."""
-    part = _TERMS.get(shortage.term)
-    if part is None:
-        part = f"the KV cache of {required_tokens} tokens needs"
-    needed, left = _format_apart(shortage.needed_bytes, shortage.available_bytes)
-    device = format_gib(shortage.account.device_bytes)
-    need = f"with {format_parallelism(parallelism)} {part} {needed} GiB a GPU"
-    if shortage.outside_budget:
-        return (
-            f"{need} outside vLLM's share of the memory; the GPU memory utilization leaves {left}"
-            f" of its {device} GiB free: lower it"
-        )
-    return f"{need}; {left} of its {device} GiB are left"
-
-
 def format_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_node: int) -> str:
     """Format that vLLM refuses every parallelism over the GPUs of one node."""
     gpus = format_count(largest_node, "GPU")
@@ -181,13 +159,6 @@ def format_reasons(candidates: Sequence[Candidate]) -> str:
     )
 
 
-def format_parallelism(parallelism: Parallelism) -> str:
-    """Format a parallelism: TP 4, or TP 8, PP 2."""
-    stages = f", PP {parallelism.pipeline}" if parallelism.pipeline > 1 else ""
-    ranks = f", DP {parallelism.data}" if parallelism.data > 1 else ""
-    return f"TP {parallelism.tensor}{stages}{ranks}"
-
-
 def format_adjustments(adjustments: EngineAdjustments) -> list[str]:
     """Format the engine settings that Tonnage chose: maxNumSeqs 512."""
     return [f"{setting} {value}" for setting, value in adjustments.values.items()]
@@ -196,25 +167,6 @@ def format_adjustments(adjustments: EngineAdjustments) -> list[str]:
 def format_devices(pool: Pool, count: int, which: str = "") -> str:
     """Format a number of the pool's devices: GPUs, or partitions of them."""
     return format_count(count, f"{which}{'partition' if pool.partition else 'GPU'}")
-
-
-def format_gib(size_bytes: int) -> str:
-    """Format bytes as GiB with one decimal."""
-    return f"{size_bytes / GIB:.1f}"
-
-
-def _format_apart(needed_bytes: int, left_bytes: int) -> tuple[str, str]:
-    """Format both as GiB, with enough decimals to show which is more."""
-    for decimals in (1, 2):
-        needed, left = (f"{size / GIB:.{decimals}f}" for size in (needed_bytes, left_bytes))
-        if needed != left:
-            return needed, left
-    return f"{needed_bytes / GIB:.4f}", f"{left_bytes / GIB:.4f}"
-
-
-def format_count(count: int, noun: str) -> str:
-    """Format a number with its noun, in the plural except for 1."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _format_partition(accelerator: Accelerator, partition: Partition) -> str:

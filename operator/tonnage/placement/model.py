@@ -96,13 +96,13 @@ class Option:
     with its part of the requests. Options are compared with at least one replica, so that a
     deployment that is scaled to zero gets a pool as well. `notes` are remarks for the user;
     `overridden` are the compatibility rules that the user overrides, `settings` what the server
-    needs there, `adjustments` engine settings that Tonnage chose because starts without them ran
-    out of memory. `avoided`: it fits tightly, and the user prefers any other option. `unverified`
-    are the compatibility rules that warn of the model there. `full` is one full replica, where the
-    number of replicas follows the load. `placement` is the placement's name where that is not the
-    accelerator's id, because another pool of this accelerator is in use as well. `needed` are the
-    replicas that the measured load needs there, not rounded; None where they
-    equal `replicas`.
+    needs there, `adjustments` engine settings that Tonnage set because starts with higher values
+    ran out of memory. `avoided`: it fits tightly, and the user prefers any other option.
+    `unverified` are the compatibility rules that warn of the model there. `full` is one full
+    replica, where the number of replicas follows the load. `placement` is the placement's name
+    where that is not the accelerator's id, because another pool of this accelerator is in use as
+    well. `needed` are the replicas that the measured load needs there, not rounded; None where
+    they equal `replicas`.
     """
 
     pool: Pool

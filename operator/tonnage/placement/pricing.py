@@ -3,8 +3,9 @@
 Pools without a known price are compared by the number of their GPUs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from tonnage.api.status import PriceSourceName
@@ -12,8 +13,8 @@ from tonnage.fleet.model import Pool
 
 NO_PRICE: Final = "no price known"
 
-_HUNDREDTH: Final = Decimal("0.01")
-_SMALLEST: Final = Decimal("0.000001")
+_MAX_PARTS: Final = 64
+"""No GPU is divided into more partitions; shares are stored as floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,7 @@ def price_per_device_hour(pool: Pool) -> tuple[Decimal | None, PriceSource]:
     price, source = price_per_gpu_hour(pool)
     if price is None or pool.partition is None:
         return price, source
-    return price * Decimal(str(pool.partition.share)), source
-
-
-def format_money(amount: Decimal) -> str:
-    """Format dollars with cents, or with more digits where cents would hide a small amount."""
-    rounded = amount.quantize(_HUNDREDTH)
-    cents_suffice = rounded == amount or abs(amount) >= 10 * _HUNDREDTH
-    return f"{rounded if cents_suffice else amount.quantize(_SMALLEST).normalize():f}"
+    share = Fraction(pool.partition.share).limit_denominator(_MAX_PARTS)
+    return price * Decimal(str(pool.partition.share)), replace(
+        source, text=f"{share} of the {source.text}"
+    )

@@ -15,12 +15,12 @@ from tonnage.api.status import (
     PlacementStatus,
 )
 from tonnage.api.text import truncate
+from tonnage.catalog.prices import cost_per_million_tokens, format_money
+from tonnage.fit.messages import GIB
 from tonnage.fit.model import MemoryFit
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.filters.latency import format_latency
-from tonnage.placement.messages import GIB
 from tonnage.placement.model import Candidate, Decision, Option
-from tonnage.placement.pricing import format_money
 from tonnage.placement.reasons import ChosenReason, FeasibleReason, RejectedReason
 
 MAX_STATUS_BYTES: Final = 64 * 1024
@@ -38,9 +38,6 @@ _OMITTED_BYTES: Final = sum(
     len(reason) + _MAX_COUNT_BYTES for reason in (*ChosenReason, *FeasibleReason, *RejectedReason)
 )
 """Largest size of the count by reason as JSON."""
-
-_TOKENS_PER_COST: Final = 1_000_000
-_SECONDS_PER_HOUR: Final = 3600
 
 
 def with_candidates(
@@ -155,8 +152,7 @@ def _estimate_status(option: Option) -> EstimateStatus | None:
     if option.estimate is None or speed is None:
         return None
     if option.compared_cost is not None:
-        tokens_per_hour = Decimal(speed) * _SECONDS_PER_HOUR
-        cost = format_money(option.compared_cost * _TOKENS_PER_COST / tokens_per_hour)
+        cost = format_money(cost_per_million_tokens(option.compared_cost, speed))
     return EstimateStatus(
         tokens_per_second=round(speed),
         time_to_first_token=format_latency(option.estimate.time_to_first_token_seconds),

@@ -14,12 +14,12 @@ from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.status import MeasuredStatus, PlacementStatus
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.calibration.corrections import CorrectionKey, Corrections, MemoryCorrection, Origin
+from tonnage.fit.messages import format_gib
 from tonnage.fit.model import IllegalParallelism, MemoryAccount
 from tonnage.fit.options import engine_options
 from tonnage.fit.questions.measured import key_of, measured_kv_bytes, missed_bytes
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
-from tonnage.placement.messages import format_gib
 from tonnage.placement.model import Option
 from tonnage.placement.oom_fallback.next_start import missed_kv_bytes
 from tonnage.reconcile.observation.children import ChildDeployment

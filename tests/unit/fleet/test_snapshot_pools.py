@@ -94,6 +94,23 @@ def test_virtual_functions_are_a_pool_of_their_own_with_less_memory() -> None:
     assert pools["amd-mi300x-vf"].device_bytes == 205825570242
 
 
+def test_more_labels_that_name_the_card_make_no_other_pool() -> None:
+    by_cloud = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    by_type = {"node.kubernetes.io/instance-type": "p5.48xlarge"}
+    nodes = [
+        nvidia_node("gfd"),
+        nvidia_node("gfd-and-gke", H100 | by_cloud),
+        nvidia_node("gfd-and-eks", H100 | by_type),
+        amd_node("labeller"),
+        amd_node("labeller-and-nfd", MI300X | {"feature.node.kubernetes.io/amd-gpu": "true"}),
+    ]
+    pools = {name: [node.name for node in pool.nodes] for name, pool in pools_of(nodes).items()}
+    assert pools == {
+        "nvidia-h100-sxm-80gb": ["gfd", "gfd-and-eks", "gfd-and-gke"],
+        "amd-mi300x": ["labeller", "labeller-and-nfd"],
+    }
+
+
 def test_cards_identified_by_different_labels_are_separate_pools() -> None:
     gke = nvidia_node("g", {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"})
     assert set(pools_of([gke])) == {"nvidia-h100-sxm-80gb"}
@@ -192,6 +209,18 @@ class TestDeclaredPools:
         chat = pools_of([nvidia_node("a", labels)], declared_pools=(pool,))["chat"]
         assert chat.free == 0
         assert "a share of a GPU" in (chat.nodes[0].unusable or "")
+
+    @pytest.mark.parametrize("name", ["H200-SXM-141GB", "h200-sxm", "NVIDIA H200 SXM5 141GB"])
+    def test_a_declared_accelerator_has_any_name_that_means_one(self, name: str) -> None:
+        pool = declared("chat", {"team": "chat"}, accelerator=name)
+        chat = pools_of([nvidia_node("a", {"team": "chat"})], declared_pools=(pool,))["chat"]
+        assert chat.accelerator is CATALOG.accelerator("h200-sxm-141gb")
+
+    def test_a_declared_family_of_several_is_reported_with_its_members(self) -> None:
+        pool = declared("chat", {"team": "chat"}, accelerator="H200")
+        chat = pools_of([nvidia_node("a", {"team": "chat"})], declared_pools=(pool,))["chat"]
+        assert chat.accelerator is None
+        assert "expected one of h200-sxm-141gb, h200-nvl-141gb" in (chat.unrecognised or "")
 
     def test_an_unknown_accelerator_is_reported_with_the_nearest_one(self) -> None:
         pool = declared("chat", {"team": "chat"}, accelerator="mi300")

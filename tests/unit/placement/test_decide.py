@@ -168,6 +168,22 @@ class TestFilters:
             by_pool(decision)[MI300X_POOL].message
         )
 
+    @pytest.mark.parametrize(
+        ("names", "want"),
+        [
+            (["L40S"], {L40S_POOL}),
+            (["H100"], {H100_POOL}),
+            (["amd"], {MI300X_POOL, MI355X_POOL}),
+            (["NVIDIA H100", "mi300x"], {H100_POOL, MI300X_POOL}),
+        ],
+    )
+    def test_the_allow_list_has_families_and_vendors_in_any_case(
+        self, names: list[str], want: set[str]
+    ) -> None:
+        decision = decide_on(mixed_fleet(), placement={"accelerators": names})
+        allowed = {one.pool.name for one in decision.candidates if one.reason != "NotAllowed"}
+        assert allowed == want
+
     def test_the_pool_selector(self) -> None:
         nodes = [nvidia_node("a", H100 | {"t": "1"}), amd_node("b")]
         pool = declared("chat", {"t": "1"}, labels={"team": "chat"})

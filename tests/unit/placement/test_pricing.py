@@ -11,12 +11,7 @@ from tests.support.placing import CATALOG
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import Partition, Pool
-from tonnage.placement.pricing import (
-    PriceSource,
-    format_money,
-    price_per_device_hour,
-    price_per_gpu_hour,
-)
+from tonnage.placement.pricing import PriceSource, price_per_device_hour, price_per_gpu_hour
 
 (MI300X,) = build_pools(snapshot_of([amd_node("a")]), CATALOG)
 
@@ -64,6 +59,20 @@ def test_a_part_of_a_gpu_costs_its_share() -> None:
     assert price_per_device_hour(replace(unpriced(MI300X), partition=eighth))[0] is None
 
 
+@pytest.mark.parametrize(
+    ("partition", "want"),
+    [
+        (Partition("cpx_nps4", 24 * 2**30, 0.125), "1/8 of the list price of 2026-05-18"),
+        (Partition("3g.40gb", 40 * 2**30, 3 / 7), "3/7 of the list price of 2026-05-18"),
+    ],
+)
+def test_the_price_of_a_part_says_of_which_price(partition: Partition, want: str) -> None:
+    _, source = price_per_device_hour(replace(MI300X, partition=partition))
+    assert (source.kind, source.text, source.date) == ("List", want, "2026-05-18")
+    _, own = price_per_device_hour(replace(declared_at("2.00"), partition=partition))
+    assert own.text == f"{want.split(maxsplit=1)[0]} of the price of AcceleratorPool mine"
+
+
 def test_every_list_price_has_a_day_and_a_source() -> None:
     prices = [each.price for each in CATALOG.accelerators.values() if each.price is not None]
     assert len(prices) >= 16
@@ -71,11 +80,3 @@ def test_every_list_price_has_a_day_and_a_source() -> None:
         assert price.usd_per_gpu_hour > 0
         assert date.fromisoformat(price.date).year >= 2026
         assert "on demand" in price.source or "on-demand" in price.source
-
-
-@pytest.mark.parametrize(
-    ("amount", "want"),
-    [("1.99", "1.99"), ("3", "3.00"), ("0.004567", "0.004567"), ("12.345", "12.34")],
-)
-def test_money_has_cents_and_more_where_they_would_hide_it(amount: str, want: str) -> None:
-    assert format_money(Decimal(amount)) == want

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from tonnage.api.parse import parse_duration
 from tonnage.api.workload import LatencyTargets
-from tonnage.placement.messages import format_band, format_count
+from tonnage.fit.messages import format_count
+from tonnage.placement.messages import format_band
 from tonnage.throughput.model import ThroughputEstimate
 
 

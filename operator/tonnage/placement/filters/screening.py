@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec, PlacementSpec, PoolSelector
+from tonnage.catalog.accelerator_names import is_named
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.model import Partition, Pool
@@ -44,7 +45,11 @@ def _check_selection(placement: PlacementSpec, pool: Pool) -> Rejection | None:
                 message = f"spec.placement.poolSelector asks for label {key}={value}"
                 return Rejection(RejectedReason.NOT_SELECTED, message)
     allowed, accelerator = placement.accelerators, pool.accelerator
-    if allowed is not None and accelerator is not None and accelerator.id not in allowed:
+    if (
+        allowed is not None
+        and accelerator is not None
+        and not any(is_named(accelerator, name) for name in allowed)
+    ):
         message = f"{accelerator.id} is not in spec.placement.accelerators ({', '.join(allowed)})"
         return Rejection(RejectedReason.NOT_ALLOWED, message)
     return None
@@ -106,7 +111,7 @@ def check_accelerators(spec: InferenceDeploymentSpec, catalog: Catalog) -> None:
     """Raise UnknownAcceleratorError for the first unknown name in the allow-list."""
     for position, name in enumerate(spec.placement.accelerators or ()):
         try:
-            catalog.accelerator(name)
+            catalog.accelerators_named(name)
         except UnknownAcceleratorError as error:
             where = f"spec.placement.accelerators[{position}]"
             raise UnknownAcceleratorError(f"{where}: {error}") from None

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Final
 
 from tonnage.catalog.model import Accelerator
+from tonnage.fit.messages import format_count, format_gib, format_parallelism
 from tonnage.placement.adjustments import (
     UNADJUSTED,
     EngineAdjustments,
@@ -12,33 +13,29 @@ from tonnage.placement.adjustments import (
     MemoryShortfall,
     ShortfallKind,
 )
-from tonnage.placement.messages import (
-    format_adjustments,
-    format_count,
-    format_gib,
-    format_parallelism,
-)
+from tonnage.placement.messages import format_adjustments
 
 _NEEDS: Final = {
-    ShortfallKind.FREE_MEMORY: "its share of a GPU needs",
+    ShortfallKind.FREE_MEMORY: "its share of the GPU needs",
     ShortfallKind.KV_CACHE: "its KV cache needs",
     ShortfallKind.ALLOCATION: "its last allocation needs",
 }
 
 
 def explain_adjustments(adjustments: EngineAdjustments) -> str | None:
-    """Name the settings that Tonnage chose, and why; None where it chose none."""
+    """Name the settings that Tonnage lowered, and why; None where it lowered none."""
     if adjustments == UNADJUSTED:
         return None
     settings = " and ".join(format_adjustments(adjustments))
-    return f"Tonnage chose {settings}, since starts without ran out of memory"
+    return f"Tonnage set {settings} because starts with higher values ran out of memory"
 
 
 def format_failed_starts(tried: Sequence[FailedStart], accelerator: Accelerator) -> str:
     """Format all starts on this accelerator, or that too many failed elsewhere to try it."""
     here = [one for one in tried if one.accelerator_id == accelerator.id]
     if not here:
-        return f"not tried: {format_count(len(tried), 'start')} on other devices ran out of memory"
+        starts = format_count(len(tried), "start")
+        return f"not tried because {starts} on other devices ran out of memory"
     ordered = sorted(here, key=lambda one: one.parallelism.gpus)  # stable: starts stay in order
     by_parallelism = [
         f"with {format_parallelism(parallelism)}{_format_steps(one.adjustments for one in starts)}"
@@ -48,12 +45,12 @@ def format_failed_starts(tried: Sequence[FailedStart], accelerator: Accelerator)
 
 
 def _format_steps(starts: Iterable[EngineAdjustments]) -> str:
-    """Format what each start changed from the one before it: ", then maxNumSeqs 512"."""
+    """Format what each start changed from the one before it: ", then with maxNumSeqs 512"."""
     steps: list[str] = []
     before = UNADJUSTED
     for adjustments in starts:
         changed = format_adjustments(adjustments.difference(before))
-        steps += [f", then {' and '.join(changed)}"] if changed else []
+        steps += [f", then with {' and '.join(changed)}"] if changed else []
         before = adjustments
     return "".join(steps)
 
@@ -63,4 +60,4 @@ def _format_last(shortfall: MemoryShortfall | None) -> str:
     if shortfall is None or shortfall.needed_bytes is None or shortfall.available_bytes is None:
         return ""
     needed, available = format_gib(shortfall.needed_bytes), format_gib(shortfall.available_bytes)
-    return f" (the last had {available} of the {needed} GiB that {_NEEDS[shortfall.kind]})"
+    return f" (the last start had {available} of the {needed} GiB that {_NEEDS[shortfall.kind]})"

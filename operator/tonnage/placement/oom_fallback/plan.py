@@ -5,22 +5,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.placement.adjustments import EngineAdjustments, EngineSetting, ShortfallKind
 
 UnitInterval = Annotated[float, Field(gt=0, lt=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
-    """A part of the file. Unknown keys are errors, so that the first test finds a typo."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Halving(Section):
+class Halving(Entry):
     """A setting that is divided at each step, down to a floor."""
 
     divisor: Annotated[int, Field(ge=2)]
@@ -34,7 +28,7 @@ class Halving(Section):
         return lower if lower >= self.floor else None
 
 
-class Stepping(Section):
+class Stepping(Entry):
     """A share that is reduced by the same amount at each step, down to a floor."""
 
     step: UnitInterval
@@ -48,7 +42,7 @@ class Stepping(Section):
         return lower if lower >= self.floor else None
 
 
-class OOMFallbackPlan(Section):
+class OOMFallbackPlan(Entry):
     """The whole file. `turns` are the settings to lower for each kind of shortfall, in rotation."""
 
     starts: PositiveInt

@@ -9,10 +9,11 @@ from decimal import Decimal
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.workload import LatencyTargets
+from tonnage.catalog.prices import format_money
+from tonnage.fit.messages import format_count
 from tonnage.placement.filters.latency import excess_ratio, format_excess, meets_targets
-from tonnage.placement.messages import format_count, format_devices, format_fit
+from tonnage.placement.messages import format_devices, format_fit
 from tonnage.placement.model import Option, Rejection
-from tonnage.placement.pricing import format_money
 from tonnage.placement.reasons import RejectedReason, nearness
 from tonnage.placement.scoring.ranking import rank
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tonnage.api.inference import PlacementPolicy, PlacementSpec
+from tonnage.catalog.prices import format_money
 from tonnage.placement.messages import (
     format_band,
     format_capacity,
@@ -13,7 +14,7 @@ from tonnage.placement.messages import (
     format_speed,
 )
 from tonnage.placement.model import Option
-from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.placement.pricing import NO_PRICE
 from tonnage.placement.reasons import FeasibleReason
 from tonnage.placement.scoring.ranking import (
     CapacityClass,

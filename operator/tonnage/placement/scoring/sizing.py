@@ -19,6 +19,7 @@ from tonnage.fit.legality.compatibility import (
     judge_compatibility,
 )
 from tonnage.fit.legality.parallelism import legal_degrees
+from tonnage.fit.messages import format_shortage
 from tonnage.fit.model import (
     DoesNotFit,
     IllegalParallelism,
@@ -35,7 +36,6 @@ from tonnage.placement.messages import (
     format_links,
     format_overrides,
     format_partition_limit,
-    format_shortage,
 )
 from tonnage.placement.model import Rejection
 from tonnage.placement.oom_fallback.failed_starts import explain_adjustments, format_failed_starts

@@ -6,8 +6,8 @@ from math import ceil
 from typing import Final
 
 from tonnage.api.conditions import Reason
+from tonnage.fit.messages import format_count, format_parallelism
 from tonnage.fleet.model import Reservation
-from tonnage.placement.messages import format_count, format_parallelism
 from tonnage.placement.model import Decision, Option
 from tonnage.placement.spread import Share, missing_work, work_of
 from tonnage.reconcile.observation.children import ChildDeployment

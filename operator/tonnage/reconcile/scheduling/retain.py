@@ -20,9 +20,9 @@ from tonnage.api.inference import (
 )
 from tonnage.api.parse import parse_duration
 from tonnage.api.status import RebalanceStatus
+from tonnage.catalog.prices import format_money
 from tonnage.fleet.model import Reservation
 from tonnage.placement.model import Decision, Option, Verdict
-from tonnage.placement.pricing import format_money
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.migration import Migration, MigrationReason
 from tonnage.reconcile.observation.observation import Observation

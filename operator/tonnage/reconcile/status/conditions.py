@@ -8,10 +8,10 @@ from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType, 
 from tonnage.api.inference import Approval
 from tonnage.api.status import FailedPlan, PlacementStatus
 from tonnage.api.text import redact, truncate
+from tonnage.fit.messages import GIB, format_parallelism
 from tonnage.fit.model import Parallelism
 from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
-from tonnage.placement.messages import GIB, format_parallelism
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import find_accuracy
 from tonnage.reconcile.observation.failures import PodFailure

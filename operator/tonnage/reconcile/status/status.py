@@ -14,9 +14,10 @@ from tonnage.api.status import (
     ProposedPlan,
     RebalanceStatus,
 )
+from tonnage.fit.messages import GIB, format_count
 from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
-from tonnage.placement.messages import GIB, format_count, format_fit
+from tonnage.placement.messages import format_fit
 from tonnage.placement.report import placement_status, with_candidates
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.calibration import measured_status

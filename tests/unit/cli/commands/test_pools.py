@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.support.gpu_nodes import MI300X, amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tests.support.gpu_nodes import H100, MI300X, amd_node, gpu_pod_body, mixed_fleet, nvidia_node
 from tonnage.cli.main import main
 
 
@@ -95,6 +95,45 @@ def test_a_price_of_the_pool_comes_before_the_list(tmp_path, capsys):
     assert pools["mine"]["priceSource"] == "price of AcceleratorPool mine"
 
 
+def test_a_partition_costs_its_share_and_says_so(tmp_path, capsys):
+    partitioned = MI300X | {
+        "amd.com/gpu.compute-memory-partition": "cpx_nps4",
+        "amd.com/gpu.vram": "24G",
+        "amd.com/gpu.cu-count": "38",
+        "amd.com/gpu.simd-count": "152",
+    }
+    nodes = write(tmp_path, "nodes.json", [amd_node("a", partitioned, gpus=64)])
+    _, pools = pools_of(capsys, "--nodes", nodes)
+    (pool,) = pools.values()
+    assert pool["partition"] == "cpx_nps4"
+    assert (pool["costPerGPUHour"], pool["costPerDeviceHour"]) == ("1.99", "0.25")
+    assert pool["priceSource"] == "1/8 of the list price of 2026-05-18"
+    main(["pools", "--nodes", nodes])
+    assert "0.25   1/8 of the list price" in capsys.readouterr().out
+
+
+def test_pools_of_the_same_devices_say_how_to_join_them(tmp_path, capsys):
+    gke = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    nodes = [nvidia_node("gfd"), nvidia_node("cloud", gke), amd_node("a")]
+    main(["pools", "--nodes", write(tmp_path, "nodes.json", nodes)])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "the same devices" in line)
+    names, _, advice = line.strip().partition(": ")
+    assert names == "nvidia-h100-sxm-80gb, nvidia-h100-sxm-80gb-gke-accelerator"
+    assert "declare an AcceleratorPool with a label that all of them have" in advice
+    label = {"team": "chat"}
+    pool = {
+        "kind": "AcceleratorPool",
+        "metadata": {"name": "h100"},
+        "spec": {"nodeSelector": label},
+    }
+    nodes = [nvidia_node("gfd", H100 | label), nvidia_node("cloud", gke | label), pool]
+    file = write(tmp_path, "declared.json", nodes)
+    _, pools = pools_of(capsys, "--nodes", file)
+    assert {name: len(pool["nodes"]) for name, pool in pools.items()} == {"h100": 2}
+    main(["pools", "--nodes", file])
+    assert "the same devices" not in capsys.readouterr().out
+
+
 def test_the_bar_shows_a_cell_a_gpu(tmp_path, capsys):
     nodes = write(tmp_path, "nodes.json", [amd_node("a")])
     pods = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "3"})])
@@ -166,7 +205,10 @@ def test_a_fleet_without_a_usable_pool_ends_with_3(tmp_path, capsys, nodes, want
 def test_a_file_of_other_objects_is_refused(tmp_path, capsys):
     path = write(tmp_path, "pods.json", [pod("p", node="a", gpus={"amd": "4"}), {"a": 1}])
     assert main(["pools", "--nodes", path]) == 2
-    want = f"tonnage pools: {path} holds no Node; found Pod, objects without a kind\n"
+    want = (
+        f"tonnage pools: --nodes {path} holds no Node, but Pod, objects without a kind: write it "
+        "by `kubectl get nodes -o yaml`, or without a cluster by hand as docs/plan.md shows\n"
+    )
     assert capsys.readouterr().err == want
 
 

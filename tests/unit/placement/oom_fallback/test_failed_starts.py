@@ -28,6 +28,7 @@ from tonnage.placement.adjustments import (
     ShortfallKind,
 )
 from tonnage.placement.model import Decision, Verdict
+from tonnage.placement.oom_fallback.plan import load_oom_fallback_plan
 from tonnage.placement.report import placement_status
 
 GIB: Final = 2**30
@@ -61,7 +62,7 @@ def test_settings_that_tonnage_chose_are_explained() -> None:
     message = by_pool(decision)[MI300X_POOL].message
     assert message.startswith("fits with TP 1, maxNumBatchedTokens 8192 (")
     assert message.endswith(
-        "; Tonnage chose maxNumBatchedTokens 8192, since starts without ran out of memory"
+        "; Tonnage set maxNumBatchedTokens 8192 because starts with higher values ran out of memory"
     )
 
 
@@ -100,6 +101,12 @@ def test_another_pool_is_chosen_after_all_starts_on_this_one_failed() -> None:
     assert reason_of(decision, H200_POOL) == (Verdict.REJECTED, "FailedBefore")
 
 
+def test_a_pool_that_is_not_tried_after_failures_elsewhere_says_so() -> None:
+    tried = [on("h200-sxm-141gb", 2) for _ in range(load_oom_fallback_plan().starts)]
+    message = by_pool(decide_after(*tried))[MI300X_POOL].message
+    assert message.startswith(f"not tried because {len(tried)} starts on other devices ran out")
+
+
 def test_the_message_has_all_failed_starts_when_no_plan_is_left() -> None:
     shorter = EngineAdjustments(max_num_batched_tokens=4096)
     fewer = replace(shorter, max_num_seqs=512)
@@ -113,9 +120,10 @@ def test_the_message_has_all_failed_starts_when_no_plan_is_left() -> None:
     assert decision.chosen is None
     assert decision.reason is Reason.OUT_OF_MEMORY
     assert decision.message == (
-        f"no plan is left to try; {H100_POOL}: ran out of memory with TP 4, then"
-        " maxNumBatchedTokens 4096, then maxNumSeqs 512; with TP 8"
-        " (the last had 1.0 of the 41.0 GiB that its last allocation needs) (8 GPUs on 1 node)"
+        f"no plan is left to try; {H100_POOL}: ran out of memory with TP 4, then with"
+        " maxNumBatchedTokens 4096, then with maxNumSeqs 512; with TP 8"
+        " (the last start had 1.0 of the 41.0 GiB that its last allocation needs)"
+        " (8 GPUs on 1 node)"
     )
 
 

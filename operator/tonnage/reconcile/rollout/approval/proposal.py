@@ -10,9 +10,10 @@ from typing import Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import ProposedPlan
 from tonnage.api.text import truncate
+from tonnage.catalog.prices import format_money
+from tonnage.fit.messages import format_count, format_parallelism
 from tonnage.fit.model import Parallelism
-from tonnage.placement.messages import format_count, format_parallelism
-from tonnage.placement.pricing import NO_PRICE, format_money
+from tonnage.placement.pricing import NO_PRICE
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms

@@ -1,7 +1,7 @@
 """The message on a model that does not fit names the memory that is too small."""
 
+from tonnage.fit.messages import format_shortage
 from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryTerm, Parallelism
-from tonnage.placement.messages import format_shortage
 
 GIB = 2**30
 ACCOUNT = MemoryAccount(80 * GIB, 72 * GIB, 0, 0, 0, 0, 0, 0, 0, 0)
