@@ -8,7 +8,8 @@ import pytest
 
 from e2e.harness.admin import Admin
 from e2e.harness.stack import Stack
-from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
+from tonnage.api.names import CORRECTIONS_CONFIG_MAP
+from tonnage.controller.correction_store import CorrectionStore
 from tonnage.fit.calibration.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
 from tonnage.fit.calibration.entries import entry_name, read_entries, write_entry
 from tonnage.kube.connection import connect
@@ -34,11 +35,11 @@ class RecordedNotes(list[str]):
 async def api(control_plane: Stack, namespace: str) -> AsyncIterator[ConfigMapEntries]:
     async with connect(str(control_plane.kubeconfig)) as connection:
         transport = Transport(connection.client, lambda *_: None)
-        yield ConfigMapEntries(transport, namespace, CONFIG_MAP, lambda: 30.0)
+        yield ConfigMapEntries(transport, namespace, CORRECTIONS_CONFIG_MAP, lambda: 30.0)
 
 
 def data(admin: Admin) -> dict[str, str]:
-    stored = admin.get("configmaps", CONFIG_MAP)
+    stored = admin.get("configmaps", CORRECTIONS_CONFIG_MAP)
     assert stored is not None
     entries: dict[str, str] = stored["data"]
     return entries
@@ -46,7 +47,7 @@ def data(admin: Admin) -> dict[str, str]:
 
 def apply(admin: Admin, **entries: str) -> None:
     """What a team applies from Git."""
-    metadata = {"name": CONFIG_MAP}
+    metadata = {"name": CORRECTIONS_CONFIG_MAP}
     admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": entries})
 
 
@@ -82,7 +83,9 @@ async def test_an_invalid_edit_is_reported_and_the_last_valid_state_is_kept(
     assert {entry.extra_bytes for entry in store.known().entries} == {7, 100}
     assert store.invalid == 1
     assert data(admin)["ours"] == "extraBytes: lots\n"
-    assert [note.partition(":")[0] for note in notes] == [f"ConfigMap {CONFIG_MAP}, key ours"]
+    assert [note.partition(":")[0] for note in notes] == [
+        f"ConfigMap {CORRECTIONS_CONFIG_MAP}, key ours"
+    ]
     assert read_entries(data(admin), ACCELERATORS).problems.keys() == {"ours"}
 
 

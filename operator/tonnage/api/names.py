@@ -9,6 +9,9 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 INFERENCE_DEPLOYMENT: Final = "InferenceDeployment"
 ACCELERATOR_POOL: Final = "AcceleratorPool"
 
+INFERENCE_DEPLOYMENT_WORDS: Final = ("infd", "inferencedeployment", "inferencedeployments")
+"""Names that kubectl accepts for the kind."""
+
 LABEL_OWNER: Final = f"{GROUP}/inferencedeployment"
 """On every child and pod: the name of its InferenceDeployment."""
 
@@ -54,6 +57,9 @@ digests of what users and platform teams set."""
 ANNOTATION_POD_TEMPLATE: Final = f"{GROUP}/pod-template"
 """On a child Deployment: its pod template as rendered, packed (`api.packed`). The template of an
 unchanged object stays, whatever a later operator would render."""
+
+CORRECTIONS_CONFIG_MAP: Final = "tonnage-corrections"
+"""In the namespace of the operator: memory corrections from earlier starts."""
 
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"

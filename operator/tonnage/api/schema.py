@@ -26,6 +26,8 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
         # A value can be a secret; `api.parse` shows the others.
         hide_input_in_errors=True,
+        # Build a validator when it is first used: most commands use few of them.
+        defer_build=True,
     )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_ELLIPSIS: Final = "..."
+ELLIPSIS: Final = "..."
 _CONTROLS: Final = {
     code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))
 }
@@ -21,7 +21,7 @@ def truncate(text: str, max_bytes: int) -> str:
     encoded = text.encode()
     if len(encoded) <= max_bytes:
         return text
-    return encoded[: max_bytes - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
+    return encoded[: max_bytes - len(ELLIPSIS)].decode(errors="ignore") + ELLIPSIS
 
 
 REDACTED: Final = "***"

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from tonnage.api.schema import STRICT_NUMBER, ApiModel, Duration, TokenCount
+from tonnage.api.typical_request import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
 
 
 class Context(StrEnum):
@@ -56,9 +57,9 @@ class Workload(ApiModel):
     """Maximum request length in tokens, prompt and answer together (vLLM's --max-model-len)."""
     concurrency: Annotated[int, Field(ge=1, le=1_000_000), STRICT_NUMBER] = 1
     """Concurrent requests over all replicas. Default: 1."""
-    input_tokens: TokenCount = 1000
+    input_tokens: TokenCount = TYPICAL_INPUT_TOKENS
     """Prompt tokens of a typical request. Default: 1000."""
-    output_tokens: TokenCount = 200
+    output_tokens: TokenCount = TYPICAL_OUTPUT_TOKENS
     """Generated tokens of a typical request. Default: 200."""
     latency_targets: LatencyTargets = LatencyTargets()
     """Latency limits. Pools without an estimate within them are rejected. Default: none."""

@@ -3,19 +3,15 @@
 from collections.abc import Mapping
 from datetime import date
 
-from pydantic import BaseModel, ConfigDict
-
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import LabelMatch
 
 
-class CloudLabel(BaseModel):
+class CloudLabel(Entry):
     """One label of a cloud, with its values for each accelerator.
 
     `virtual_functions` are the accelerators that the cloud provides as virtual functions.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cloud: str
     label: str
@@ -25,10 +21,8 @@ class CloudLabel(BaseModel):
     virtual_functions: frozenset[str] = frozenset()
 
 
-class CloudLabelsFile(BaseModel):
+class CloudLabelsFile(Entry):
     """cloud_labels.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     compiled: date
     labels: tuple[CloudLabel, ...]

@@ -13,9 +13,12 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Entry(BaseModel):
-    """A section of a data file; unknown keys are errors."""
+    """A section of a data file; unknown keys are errors.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    pydantic builds the validator of a section when a file is read, which many commands never do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def read_data_file(name: str) -> object:

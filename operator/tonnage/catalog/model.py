@@ -7,8 +7,9 @@ from typing import Final
 
 from pydantic import ConfigDict
 
-STRICT: Final = ConfigDict(extra="forbid")
-"""Loading refuses entries of data files with an unknown key."""
+STRICT: Final = ConfigDict(extra="forbid", defer_build=True)
+"""Loading refuses entries of data files with an unknown key. See `data_files.Entry` on
+`defer_build`."""
 
 
 class Vendor(StrEnum):

@@ -4,28 +4,22 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import ComputePartition, MigGeometry
 
 MemoryFraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class PartitionsSection(BaseModel):
-    """A section of partitions.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PartitionMode(PartitionsSection):
+class PartitionMode(Entry):
     """One mode of AMD's partitioning."""
 
     parts: Annotated[int, Field(ge=2)]
     memory_modes: tuple[str, ...]
 
 
-class ComputePartitions(PartitionsSection):
+class ComputePartitions(Entry):
     """Modes by layout of the dies, and the layout of each accelerator."""
 
     source: str
@@ -34,7 +28,7 @@ class ComputePartitions(PartitionsSection):
     accelerators: Mapping[str, str]
 
 
-class Mig(PartitionsSection):
+class Mig(Entry):
     """Compute slices by accelerator, and the memory that torch reports for a MIG device."""
 
     source: str
@@ -44,7 +38,7 @@ class Mig(PartitionsSection):
     slices: Mapping[str, Annotated[int, Field(ge=1)]]
 
 
-class Partitioning(PartitionsSection):
+class Partitioning(Entry):
     """partitions.yaml."""
 
     compiled: date

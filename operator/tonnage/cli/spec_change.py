@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import INFERENCE_DEPLOYMENT
+from tonnage.api.names import INFERENCE_DEPLOYMENT, INFERENCE_DEPLOYMENT_WORDS
 from tonnage.api.parse import InvalidSpecError, parse_model, parse_spec
 from tonnage.api.status import InferenceDeploymentStatus, reported_status
 from tonnage.cli.errors import InputError
-from tonnage.cli.sources.live_cluster import add_cluster_arguments, namespace_of, open_editor
+from tonnage.cli.sources.cluster_client import open_editor
+from tonnage.cli.sources.live_cluster import add_cluster_arguments, namespace_of
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 from tonnage.reconcile.key import Key
-
-KIND_WORDS: Final = ("infd", "inferencedeployment", "inferencedeployments")
-"""Names that kubectl accepts for the kind."""
 
 GITOPS: Final = """\
 If a GitOps tool applies the object, it reverts such a change: write the field in Git instead.
@@ -85,7 +83,7 @@ async def _change(options: argparse.Namespace, make_patch: MakePatch) -> LiveObj
 def _parse_name(argument: str) -> str:
     """The NAME of `NAME` or `infd/NAME`. Raises InputError."""
     kind, slash, name = argument.rpartition("/")
-    if slash and kind.lower().partition(".")[0] not in KIND_WORDS:
+    if slash and kind.lower().partition(".")[0] not in INFERENCE_DEPLOYMENT_WORDS:
         raise InputError(
             f"{argument}: {kind!r} is no {INFERENCE_DEPLOYMENT}; give NAME or infd/NAME"
         )

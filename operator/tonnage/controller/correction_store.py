@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tonnage.api.names import CORRECTIONS_CONFIG_MAP
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections, MemoryCorrection
 from tonnage.fit.calibration.entries import (
     MAX_ENTRIES,
@@ -28,7 +29,6 @@ from tonnage.kube.single_fields import ConfigMapEntries
 
 _log = logging.getLogger(__name__)
 
-CONFIG_MAP: Final = "tonnage-corrections"
 _MAX_ATTEMPTS: Final = 3
 _EVENT_REASON: Final = "CorrectionInvalid"
 _EVENT_ACTION: Final = "ReadingCorrections"
@@ -71,7 +71,9 @@ class CorrectionStore:
                     await self._write()
                 self._last_failure = ""
             except ApiError as error:
-                self._log_failure(f"cannot read or write ConfigMap {CONFIG_MAP}: {error}")
+                self._log_failure(
+                    f"cannot read or write ConfigMap {CORRECTIONS_CONFIG_MAP}: {error}"
+                )
 
     async def add(self, correction: MemoryCorrection) -> None:
         """Add the correction unless a known one takes precedence.
@@ -121,7 +123,8 @@ class CorrectionStore:
             effect = (
                 "using its last valid value" if name in self._entries.by_name else "ignoring it"
             )
-            message = f"ConfigMap {CONFIG_MAP}, key {name}: {problem}; {effect} until it is fixed"
+            subject = f"ConfigMap {CORRECTIONS_CONFIG_MAP}, key {name}"
+            message = f"{subject}: {problem}; {effect} until it is fixed"
             _log.warning(message)
             if self._config_map is not None:
                 self._record_event(self._config_map, True, _EVENT_REASON, message, _EVENT_ACTION)

@@ -3,17 +3,15 @@
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class Conventions(BaseModel):
+class Conventions(Entry):
     """The fields of autoscaling.yaml, which explains them and names their sources."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     spare: Annotated[float, Field(ge=0, lt=1)]
     most_busy: Annotated[float, Field(gt=0, le=1)]

@@ -4,23 +4,17 @@ pod_defaults.yaml."""
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tonnage.api.pod import Toleration
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import Vendor
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
-    """A part of the file; it refuses unknown keys, so that any test finds a typo."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Sourced(Section):
+class Sourced(Entry):
     """A part of the file with the source of its values and the date at which they were read."""
 
     source: str
@@ -59,7 +53,7 @@ class Startup(Sourced):
     image_pull_seconds: Seconds
 
 
-class ProbePeriod(Section):
+class ProbePeriod(Entry):
     """Interval and timeout of a probe."""
 
     period_seconds: PositiveInt
@@ -90,7 +84,7 @@ class Resources(Sourced):
     memory_share_of_weights: Annotated[float, Field(ge=0, le=1)]
 
 
-class SharedMemorySize(Section):
+class SharedMemorySize(Entry):
     """Size of /dev/shm by the GPUs of a replica."""
 
     floor_gib: PositiveInt
@@ -118,13 +112,13 @@ class Environment(Sourced):
     architectures: dict[str, dict[str, str]]
 
 
-class RunAs(Section):
+class RunAs(Entry):
     """The user and groups of a vendor's pods; None leaves the choice to the image."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
     fs_group: int
-    supplemental_groups: list[int] = []
+    supplemental_groups: tuple[int, ...] = ()
 
 
 class Security(Sourced):
@@ -145,7 +139,7 @@ class ReservedVariables(Sourced):
     names: frozenset[str]
 
 
-class Defaults(Section):
+class Defaults(Entry):
     """The whole file."""
 
     server: Server

@@ -8,10 +8,11 @@ from operator import attrgetter
 from typing import Final
 
 from tonnage import delays
+from tonnage.api.names import CORRECTIONS_CONFIG_MAP
 from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.load import load_catalog
-from tonnage.controller.correction_store import CONFIG_MAP, CorrectionStore
+from tonnage.controller.correction_store import CorrectionStore
 from tonnage.controller.health import Health
 from tonnage.controller.metrics.components import CorrectionsCollector
 from tonnage.controller.metrics.registry import Metrics
@@ -307,7 +308,9 @@ def _build_correction_store(
     catalog: Catalog,
     metrics: Metrics,
 ) -> CorrectionStore:
-    config_map = ConfigMapEntries(transport, settings.namespace, CONFIG_MAP, elector.check)
+    config_map = ConfigMapEntries(
+        transport, settings.namespace, CORRECTIONS_CONFIG_MAP, elector.check
+    )
     corrections = CorrectionStore(config_map, events.record, frozenset(catalog.accelerators))
     metrics.registry.register(CorrectionsCollector(corrections))
     return corrections

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Release
 from tonnage.catalog.vllm.releases import parse_version
@@ -19,13 +19,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class ThroughputDataModel(BaseModel):
-    """A part of the data file, which explains its fields with formulas and sources."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Bands(ThroughputDataModel):
+class Bands(Entry):
     """Relative uncertainty of estimates for models without and with experts.
 
     Four of five measurements are within this share of the estimate.
@@ -35,7 +29,7 @@ class Bands(ThroughputDataModel):
     experts: Share
 
 
-class Figures(ThroughputDataModel):
+class Figures(Entry):
     """The shares of its peaks that an architecture reaches, and the fixed costs of each layer.
 
     `compute_efficiency` is by precision (bf16, fp8, fp4).
@@ -51,7 +45,7 @@ class Figures(ThroughputDataModel):
     source: str
 
 
-class EngineGeneration(ThroughputDataModel):
+class EngineGeneration(Entry):
     """The figures of engine releases before `before`, relative to current ones."""
 
     before: Release
@@ -61,7 +55,7 @@ class EngineGeneration(ThroughputDataModel):
     source: str
 
 
-class ExpandedFormat(ThroughputDataModel):
+class ExpandedFormat(Entry):
     """Formats without kernels on `archs`: every step expands these quantised weights."""
 
     archs: tuple[str, ...]
@@ -80,7 +74,7 @@ class ExpandedFormat(ThroughputDataModel):
         return any(fnmatchcase(arch, pattern) for pattern in self.archs)
 
 
-class ThroughputData(ThroughputDataModel):
+class ThroughputData(Entry):
     """The content of throughput.yaml."""
 
     compiled: date

@@ -3,10 +3,13 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.gpu_nodes import amd_node
+from tests.support.shapes import CONFIGS
 from tonnage import __version__
 from tonnage.api.crd import crd_manifests
 from tonnage.cli import main as program
@@ -85,6 +88,61 @@ def test_only_the_subcommand_in_use_is_loaded():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert process.stdout.splitlines()[-1] == "[]"
+
+
+SLOW_CLIENTS = ("aiohttp", "huggingface_hub", "kopf", "kubernetes", "prometheus_api_client",
+                "prometheus_client", "requests")  # fmt: skip
+"""Clients and servers of the operator, which take longer to import than a short command takes."""
+
+LLAMA = str(CONFIGS / "llama-3.1-8b.json")
+FIT = ["fit", "--config", LLAMA, "--max-model-len", "8192"]
+
+
+@pytest.fixture
+def offline(tmp_path) -> dict[str, list[str]]:
+    """Commands that read files, by name."""
+    facts = {"metadata": {"name": "facts"}, "data": {"config.json": Path(LLAMA).read_text()}}
+    manifest = {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "InferenceDeployment",
+        "metadata": {"name": "llama"},
+        "spec": {
+            "model": {"source": {"configMap": {"name": "facts"}}},
+            "workload": {"maxModelLen": 8192},
+        },
+    }
+    objects = [manifest, {"apiVersion": "v1", "kind": "ConfigMap", **facts}, amd_node("a")]
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return {
+        "--help": ["--help"],
+        "fit --help": ["fit", "--help"],
+        "fit": [*FIT, "--accelerator", "mi300x"],
+        "fit, several": [*FIT, "--accelerator", "amd"],
+        "plan": ["plan", "-f", str(file), "--nodes", str(file)],
+        "explain": ["explain", "llama", "--nodes", str(file)],
+        "pools": ["pools", "--nodes", str(file)],
+        "accelerators": ["accelerators"],
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "fit --help", "fit", "fit, several", "plan", "explain", "pools", "accelerators"],
+)
+def test_a_command_without_a_cluster_loads_no_client(command, offline):
+    code = (
+        "import sys\n"
+        "from tonnage.cli.main import main\n"
+        "try: code = main(sys.argv[1:])\n"
+        "except SystemExit as ended: code = ended.code\n"
+        f"loaded = [name for name in {SLOW_CLIENTS!r} if name in sys.modules]\n"
+        "print(code, loaded, file=sys.stderr)\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code, *offline[command]], capture_output=True, text=True, check=True
+    )
+    assert process.stderr.splitlines()[-1] == "0 []", process.stderr
 
 
 def test_a_closed_pipe_is_no_error(monkeypatch):

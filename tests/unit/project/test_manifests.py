@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tonnage.api.names import ACCELERATOR_POOL, API_VERSION, INFERENCE_DEPLOYMENT
+from tonnage.api.names import (
+    ACCELERATOR_POOL,
+    API_VERSION,
+    CORRECTIONS_CONFIG_MAP,
+    INFERENCE_DEPLOYMENT,
+)
 from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
-from tonnage.controller.correction_store import CONFIG_MAP
 from tonnage.kube import kinds
 from tonnage.kube.protocol import Kind
 
@@ -236,7 +240,7 @@ def test_only_the_lease_and_the_corrections_are_written_in_the_operators_namespa
 def test_only_the_config_map_of_corrections_can_be_changed():
     rules = [rule for role in find_all("Role") for rule in role["rules"]]
     named = [rule for rule in rules if "patch" in rule["verbs"]]
-    assert [rule["resourceNames"] for rule in named] == [[CONFIG_MAP]]
+    assert [rule["resourceNames"] for rule in named] == [[CORRECTIONS_CONFIG_MAP]]
 
 
 def test_bindings_bind_the_service_account_to_the_roles():

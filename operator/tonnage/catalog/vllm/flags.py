@@ -11,9 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
-from tonnage.catalog.data_files import read_data_file
+from tonnage.catalog.data_files import Entry, read_data_file
 
 COUNTED: Final = "counted"
 """Value of `EngineFlag.memory`: the memory calculation follows the flag."""
@@ -22,10 +20,8 @@ _SHORT: Final = re.compile(r"-[A-Za-z]")
 """How a short flag begins: `-1` is a number and `-` a file."""
 
 
-class EngineFlag(BaseModel):
+class EngineFlag(Entry):
     """One flag; the head of the data file explains the fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     short: str | None = None
     field: str | None = None
@@ -63,10 +59,8 @@ class GivenFlag:
         return None if self.value in self.flag.permitted else self.flag.instead
 
 
-class EngineFlags(BaseModel):
+class EngineFlags(Entry):
     """The table. `flags` by their long names, `variables` by what they bring."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     date: str

@@ -30,10 +30,31 @@ from tonnage.api.text import redact
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
 
-SOURCE_FIELD: Final = "spec.model.source.huggingFace"
-
 MAX_SERVER_TEXT: Final = 200
 """Characters of a server's text in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubInputs:
+    """Where a user gives the inputs of a request, for messages that say what to change.
+
+    `token` is set to `token_value`; `alternative` is how to give a model without the Hub.
+    """
+
+    repository: str
+    revision: str
+    token: str
+    token_value: str
+    alternative: str
+
+
+SPEC_INPUTS: Final = HubInputs(
+    repository="spec.model.source.huggingFace.repo",
+    revision="spec.model.source.huggingFace.revision",
+    token="spec.model.source.huggingFace.tokenSecretRef",  # noqa: S106 - the name of a field
+    token_value="a Secret with a token",  # noqa: S106 - a text
+    alternative="give the facts by spec.model.source.configMap or inline",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,7 @@ class HubRequest:
     timeout_seconds: float
     has_token: bool
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    inputs: HubInputs = SPEC_INPUTS
 
     @property
     def repository(self) -> str:
@@ -75,7 +97,7 @@ def translate_errors(request: HubRequest) -> Iterator[None]:
         raise _content_error(request, Reason.INVALID_MODEL, error) from None
     except HFValidationError as error:
         text = _sanitize(request, str(error))
-        message = f"{SOURCE_FIELD}.repo {request.source.repo!r} is no repository id: {text}"
+        message = f"{request.inputs.repository} {request.source.repo!r} is no repository id: {text}"
         raise ModelLookupError(Reason.INVALID_SPEC, message) from None
     except (OfflineModeIsEnabled, TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"{request.repository} cannot be read: {_format_unreachable(request, error)}"
@@ -89,8 +111,8 @@ def _content_error(request: HubRequest, reason: Reason, error: CheckpointError) 
 def _format_unreachable(request: HubRequest, error: Exception) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return (
-            "HF_HUB_OFFLINE is set in the environment of tonnage; unset it, or give the facts by "
-            "spec.model.source.configMap or inline"
+            "HF_HUB_OFFLINE is set in the environment of tonnage; unset it, or "
+            f"{request.inputs.alternative}"
         )
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return (
@@ -100,8 +122,8 @@ def _format_unreachable(request: HubRequest, error: Exception) -> str:
     text = _sanitize(request, str(error))
     return (
         f"{request.endpoint} cannot be reached ({type(error).__name__}: {text}); "
-        "check HF_ENDPOINT, DNS, proxy and network policy, or give the facts by "
-        "spec.model.source.configMap or inline"
+        "check HF_ENDPOINT, DNS, proxy and network policy, or "
+        f"{request.inputs.alternative}"
     )
 
 
@@ -114,8 +136,8 @@ def _response_error(request: HubRequest, error: HfHubHTTPError) -> ModelLookupEr
         return ModelLookupError(
             Reason.MODEL_NOT_FOUND,
             f"repository {request.source.repo} on {request.endpoint} has no revision "
-            f"{request.source.revision!r}: set {SOURCE_FIELD}.revision to a branch, tag or commit "
-            "it has",
+            f"{request.source.revision!r}: set {request.inputs.revision} to a branch, tag or "
+            "commit it has",
         )
     if isinstance(error, RemoteEntryNotFoundError):
         return ModelLookupError(
@@ -149,7 +171,7 @@ def _format_gated(request: HubRequest) -> str:
         )
     return (
         f"repository {request.source.repo} is gated: ask for access at {page}, and set "
-        f"{SOURCE_FIELD}.tokenSecretRef to a Secret with a token of that account"
+        f"{request.inputs.token} to {request.inputs.token_value} of that account"
     )
 
 
@@ -157,7 +179,7 @@ def _format_forbidden(request: HubRequest, error: HfHubHTTPError) -> str:
     advice = (
         f"check the permissions of {request.token}"
         if request.has_token
-        else f"set {SOURCE_FIELD}.tokenSecretRef to a Secret with a token that may read it"
+        else f"set {request.inputs.token} to {request.inputs.token_value} that may read it"
     )
     reason = _sanitize(request, error.server_message) or "no reason given"
     return f"{request.endpoint} forbids {request.repository} ({reason}); {advice}"
@@ -167,12 +189,13 @@ def _format_not_found(request: HubRequest) -> str:
     if request.has_token:
         return (
             f"repository {request.source.repo} does not exist on {request.endpoint}, or "
-            f"{request.token} may not see it: check {SOURCE_FIELD}.repo and the token's permissions"
+            f"{request.token} may not see it: check {request.inputs.repository} and the token's "
+            "permissions"
         )
     return (
         f"repository {request.source.repo} does not exist on {request.endpoint}, or it is private; "
-        f"without a token the Hub answers both alike: check {SOURCE_FIELD}.repo, or set "
-        f"{SOURCE_FIELD}.tokenSecretRef"
+        f"without a token the Hub answers both alike: check {request.inputs.repository}, or set "
+        f"{request.inputs.token}"
     )
 
 
@@ -181,9 +204,7 @@ def _unavailable_error(request: HubRequest, error: HfHubHTTPError) -> ModelLooku
     status, retry_after = error.response.status_code, _read_retry_after(error.response)
     if status == httpx.codes.TOO_MANY_REQUESTS:
         wait = "" if retry_after is None else f", asks to wait {retry_after:g} s"
-        advice = (
-            "" if request.has_token else f"; the limit is higher with {SOURCE_FIELD}.tokenSecretRef"
-        )
+        advice = "" if request.has_token else f"; the limit is higher with {request.inputs.token}"
         cause = f"{request.endpoint} limits the rate of requests (429){wait}{advice}"
     else:
         text = _sanitize(request, error.server_message)

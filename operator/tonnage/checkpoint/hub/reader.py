@@ -18,7 +18,7 @@ from tonnage.api.conditions import Reason
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.text import passwords_of, without_credentials
 from tonnage.checkpoint.hub.cache import load_tensors, store_tensors
-from tonnage.checkpoint.hub.errors import SOURCE_FIELD, HubRequest, translate_errors
+from tonnage.checkpoint.hub.errors import SPEC_INPUTS, HubInputs, HubRequest, translate_errors
 from tonnage.checkpoint.hub.files import RepositoryFiles
 from tonnage.checkpoint.hub.headers import read_headers
 from tonnage.checkpoint.hub.session import guarded_session
@@ -47,13 +47,14 @@ class HubSettings:
 
     `cache_dir` caches tensors by commit, None for huggingface_hub's assets cache.
     `request_timeout_seconds` limits each wait for the server, `lookup_timeout_seconds` a lookup
-    without the Hub's listing, which is one request.
+    without the Hub's listing, which is one request. `inputs` are the user's, for messages.
     """
 
     endpoint: str | None = None
     cache_dir: Path | None = None
     request_timeout_seconds: float = 10.0
     lookup_timeout_seconds: float = 60.0
+    inputs: HubInputs = SPEC_INPUTS
 
 
 def fetch_checkpoint(
@@ -72,6 +73,7 @@ def fetch_checkpoint(
         settings.request_timeout_seconds,
         has_token=token is not None,
         secrets=(*([token] if token else []), *passwords_of(endpoint)),
+        inputs=settings.inputs,
     )
     with translate_errors(request):
         files = _list_files(request, endpoint, token, settings)
@@ -160,8 +162,8 @@ def _read_config(request: HubRequest, files: RepositoryFiles) -> bytes:
         raise ModelLookupError(
             Reason.MODEL_NOT_FOUND,
             f"{request.repository} (commit {files.commit[:12]}) has no {CONFIG_FILE}: "
-            f"{SOURCE_FIELD}.repo must be a model in the Hugging Face layout, not an adapter or a "
-            "GGUF file",
+            f"{request.inputs.repository} must be a model in the Hugging Face layout, not an "
+            "adapter or a GGUF file",
         )
     return files.read(CONFIG_FILE, MAX_CONFIG_BYTES)
 

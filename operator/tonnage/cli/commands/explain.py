@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.api.names import INFERENCE_DEPLOYMENT, INFERENCE_DEPLOYMENT_WORDS, LABEL_OWNER
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.explain.explanation import Explanation, explanation_data, list_next_steps
 from tonnage.cli.explain.view import show_explanation
 from tonnage.cli.output import TABLE, add_output_argument, make_console, write_data
 from tonnage.cli.plan.planning import observe_in, plan_all
-from tonnage.cli.sources.corrections import (
-    add_corrections_argument,
-    add_operator_namespace_argument,
-    read_operator_corrections,
-)
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.dump import Dump
 from tonnage.cli.sources.fleet_files import add_fleet_arguments, load_cluster, read_fleet
@@ -28,8 +23,11 @@ from tonnage.cli.sources.live_cluster import (
     open_cluster,
     read_cluster,
 )
+from tonnage.cli.sources.operator_corrections import (
+    add_operator_corrections_arguments,
+    read_operator_corrections,
+)
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
-from tonnage.cli.spec_change import KIND_WORDS
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import build_pools
 from tonnage.kube.protocol import ClusterReader
@@ -74,8 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
     add_hub_argument(parser)
-    add_corrections_argument(parser)
-    add_operator_namespace_argument(parser)
+    add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
@@ -126,11 +123,11 @@ async def _explain_in(
 def _resolve_name(argument: str, namespace: str, dump: Dump) -> str:
     """The InferenceDeployment that `NAME` or `KIND/NAME` refers to. Raises InputError."""
     kind, slash, name = argument.rpartition("/")
-    if not slash or kind.lower().partition(".")[0] in KIND_WORDS:
+    if not slash or kind.lower().partition(".")[0] in INFERENCE_DEPLOYMENT_WORDS:
         return name
     child = _CHILD_KINDS.get(kind.lower().partition(".")[0])
     if child is None:
-        kinds = ", ".join([KIND_WORDS[0], *dict.fromkeys(_CHILD_KINDS)])
+        kinds = ", ".join([INFERENCE_DEPLOYMENT_WORDS[0], *dict.fromkeys(_CHILD_KINDS)])
         raise InputError(
             f"{argument}: {kind!r} is none of the kinds that can be explained: {kinds}"
         )

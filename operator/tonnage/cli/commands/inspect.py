@@ -14,14 +14,7 @@ import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from tonnage.api.inference import (
-    ConfigMapSource,
-    HuggingFaceSource,
-    ModelFacts,
-    PersistentVolumeClaimSource,
-)
-from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint, saved_token
-from tonnage.checkpoint.lookup import ModelLookupError
+from tonnage.api.inference import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
@@ -34,8 +27,6 @@ Parsed = TypeVar("Parsed")
 
 _GIB: Final = 1024**3
 _FLAG_OF_FIELD: Final = {
-    "repo": "--repo",
-    "revision": "--revision",
     "claim_name": "--pvc",
     "path": "--path",
     "name": "--config-map",
@@ -89,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.pvc is not None:
         sys.stdout.write(_render_job(options))
         return ExitCode.DONE
-    checkpoint = _from_hub(options) if options.repo is not None else _from_files(options)
+    checkpoint = _read_checkpoint(options)
     if options.output == "json":
         tensors = checkpoint.tensors
         facts = {
@@ -103,17 +94,12 @@ def run(options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _from_hub(options: argparse.Namespace) -> Checkpoint:
-    try:
-        source = HuggingFaceSource(repo=options.repo, revision=options.revision)
-        return fetch_checkpoint(source, saved_token(), HubSettings())
-    except ValidationError as error:
-        raise InputError(_first_error(error)) from None
-    except ModelLookupError as error:
-        raise InputError(error.message) from None
+def _read_checkpoint(options: argparse.Namespace) -> Checkpoint:
+    if options.repo is not None:
+        # The client of the Hub takes longer to import than a file takes to read.
+        from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415
 
-
-def _from_files(options: argparse.Namespace) -> Checkpoint:
+        return read_repository(options.repo, options.revision, "--repo")
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
     if options.index is None:
         return Checkpoint(shape=shape)

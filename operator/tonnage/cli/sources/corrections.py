@@ -1,22 +1,16 @@
-"""Reads memory corrections from `--corrections FILE` or from the operator's ConfigMap."""
+"""Reads memory corrections from `--corrections FILE`."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import Final
 
+from tonnage.api.names import CORRECTIONS_CONFIG_MAP
 from tonnage.catalog.catalog import Catalog
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document, load_documents
-from tonnage.cli.sources.dump import Dump
-from tonnage.controller.correction_store import CONFIG_MAP
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
-from tonnage.fit.calibration.entries import read_entries
-from tonnage.kube.kinds import CONFIG_MAPS
-from tonnage.kube.protocol import ForbiddenError, NotFoundError
 
-_KIND: Final = CONFIG_MAPS.kind
-_OPERATOR_NAMESPACE: Final = "tonnage-system"
+_KIND: Final = "ConfigMap"
 _MAX_PROBLEMS: Final = 3
 
 
@@ -25,43 +19,18 @@ def add_corrections_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corrections",
         metavar="FILE",
-        help=f"memory corrections from earlier starts: ConfigMap {CONFIG_MAP}, or its data; "
-        "- is stdin",
+        help=f"memory corrections from earlier starts: ConfigMap {CORRECTIONS_CONFIG_MAP}, or its "
+        "data; - is stdin",
     )
-
-
-def add_operator_namespace_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the namespace of the ConfigMap with the operator's corrections."""
-    parser.add_argument(
-        "--operator-namespace",
-        default=_OPERATOR_NAMESPACE,
-        metavar="NAME",
-        help=f"namespace of the operator; ConfigMap {CONFIG_MAP} is read there unless "
-        f"--corrections is given (default: {_OPERATOR_NAMESPACE})",
-    )
-
-
-async def read_operator_corrections(
-    options: argparse.Namespace, dump: Dump, catalog: Catalog
-) -> KnownCorrections:
-    """The corrections of the given file, else of the operator's ConfigMap. Invalid entries of the
-    ConfigMap are ignored, as the operator does. Raises InputError for the file."""
-    if options.corrections is not None:
-        return read_corrections(options.corrections, catalog)
-    try:
-        config_map = await dump.get(CONFIG_MAPS, options.operator_namespace, CONFIG_MAP)
-    except NotFoundError:
-        return NO_CORRECTIONS
-    except ForbiddenError as error:
-        sys.stderr.write(f"planning without memory corrections (see --corrections): {error}\n")
-        return NO_CORRECTIONS
-    return read_entries(config_map.get("data") or {}, catalog.accelerators).corrections
 
 
 def read_corrections(path: str | None, catalog: Catalog) -> KnownCorrections:
     """The corrections of a file. Raises InputError naming file, key and field."""
     if path is None:
         return NO_CORRECTIONS
+    # The models of the API take a tenth of the time of `tonnage fit`, which needs no others.
+    from tonnage.fit.calibration.entries import read_entries  # noqa: PLC0415
+
     (document, *others) = load_documents(path)
     if others:
         raise InputError(f"{document.file}: holds {1 + len(others)} objects, expected one {_KIND}")

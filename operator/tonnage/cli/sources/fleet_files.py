@@ -20,6 +20,14 @@ from tonnage.reconcile.scheduling.reservations import read_reservations
 _FLAGS: Final = {"nodes": "Node", "pods": "Pod", "pools": ACCELERATOR_POOL}
 """Flags that name a file, and the kind that the file must hold."""
 
+_HOW_TO_WRITE: Final = {
+    "nodes": "write it by `kubectl get nodes -o yaml`, or without a cluster by hand as "
+    "docs/plan.md shows",
+    "pods": "write it by `kubectl get pods -A -o yaml`",
+    "pools": "write it by `kubectl get apool -o yaml`",
+}
+"""How to get the file of each flag."""
+
 
 def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files that describe a cluster; `-` reads one of them from standard input."""
@@ -57,7 +65,7 @@ def load_cluster(
     for flag, kind in _FLAGS.items():
         path = getattr(options, flag)
         if path is not None:
-            from_file = _require_kind(load_documents(path), kind, path)
+            from_file = _require_kind(load_documents(path), flag, path)
             replaced = {kind, *(document.kind for document in from_file)}
             kept = [document for document in documents if document.kind not in replaced]
             documents = kept + from_file
@@ -95,10 +103,14 @@ def _read_pools(documents: Iterable[Document]) -> tuple[DeclaredPool, ...]:
     return tuple(pools)
 
 
-def _require_kind(documents: list[Document], kind: str, path: str) -> list[Document]:
-    """Return the documents. Raises InputError if a file has objects, but none of the kind."""
+def _require_kind(documents: list[Document], flag: str, path: str) -> list[Document]:
+    """Return the documents. Raises InputError if a file has objects, but none of that kind."""
+    kind = _FLAGS[flag]
     if documents and not _of_kind(documents, kind):
-        raise InputError(f"{path} holds no {kind}; found {', '.join(_kinds(documents))}")
+        raise InputError(
+            f"--{flag} {path} holds no {kind}, but {', '.join(_kinds(documents))}: "
+            f"{_HOW_TO_WRITE[flag]}"
+        )
     return documents
 
 

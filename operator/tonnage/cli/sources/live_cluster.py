@@ -1,17 +1,17 @@
-"""Connects to a live cluster as kubectl does, reads it, and changes specs with the user's
-credentials."""
+"""Reads a live cluster as kubectl does.
+
+The client of Kubernetes is imported when a command connects: a command that reads files must not
+wait for it.
+"""
 
 import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn
+from typing import Final, Protocol
 
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
-from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.fleet.nodes.pod import read_gpu_pod
-from tonnage.kube.client import AioKubeApi
-from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -21,19 +21,24 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
-from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, ObjectParts, Selection
-from tonnage.kube.single_fields import SpecEditor
-from tonnage.kube.throttle import TokenBucket
-from tonnage.kube.transport import Request, Transport
+from tonnage.kube.protocol import (
+    ClusterReader,
+    ForbiddenError,
+    Kind,
+    ListWatch,
+    Object,
+    ObjectParts,
+    Selection,
+)
 
 SOURCE: Final = "the cluster"
 """Names the source in messages, in place of a file name."""
 
 DEFAULT_NAMESPACE: Final = "default"
 
-_REQUESTS_PER_SECOND: Final = 50.0
-_REQUESTS_AT_ONCE: Final = 300
-"""The limits of kubectl's client."""
+
+class LiveReader(ClusterReader, ListWatch, Protocol):
+    """Reads a live cluster, also page by page."""
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,31 +52,13 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @asynccontextmanager
-async def open_cluster(options: argparse.Namespace) -> AsyncIterator[AioKubeApi]:
+async def open_cluster(options: argparse.Namespace) -> AsyncIterator[LiveReader]:
     """A read-only client. Raises InputError, also for API errors while it is used: a refused read
     is no bug of the program."""
-    try:
-        async with connect(options.kubeconfig, options.context) as connection:
-            yield AioKubeApi(
-                Transport(connection.client, _ignore_request),
-                before_write=_refuse_to_write,
-                bucket=TokenBucket(_REQUESTS_PER_SECOND, _REQUESTS_AT_ONCE),
-            )
-    except ConnectionConfigError as error:
-        raise InputError(str(error)) from None
-    except ApiError as error:
-        raise InputError(f"the cluster cannot be read: {error}") from None
+    from tonnage.cli.sources.cluster_client import open_reader  # noqa: PLC0415 - see the module
 
-
-@asynccontextmanager
-async def open_editor(options: argparse.Namespace) -> AsyncIterator[SpecEditor]:
-    """A client that changes specs with the user's credentials. Raises InputError if it cannot
-    connect, and ApiError while it is used."""
-    try:
-        async with connect(options.kubeconfig, options.context) as connection:
-            yield SpecEditor(Transport(connection.client, _ignore_request))
-    except ConnectionConfigError as error:
-        raise InputError(str(error)) from None
+    async with open_reader(options) as api:
+        yield api
 
 
 def namespace_of(options: argparse.Namespace) -> str:
@@ -81,13 +68,12 @@ def namespace_of(options: argparse.Namespace) -> str:
     """
     if options.namespace is not None:
         return str(options.namespace)
-    try:
-        return context_namespace(options.kubeconfig, options.context) or DEFAULT_NAMESPACE
-    except ConnectionConfigError as error:
-        raise InputError(str(error)) from None
+    from tonnage.cli.sources.cluster_client import read_context_namespace  # noqa: PLC0415
+
+    return read_context_namespace(options) or DEFAULT_NAMESPACE
 
 
-async def read_cluster(api: AioKubeApi) -> list[Document]:
+async def read_cluster(api: LiveReader) -> list[Document]:
     """Read all objects that the operator reads. Raises ApiError."""
     managed = {LABEL_MANAGED_BY: MANAGED_BY}
     bodies = [
@@ -102,7 +88,7 @@ async def read_cluster(api: AioKubeApi) -> list[Document]:
     return [Document(SOURCE, body) for body in bodies]
 
 
-async def _list_if_allowed(api: AioKubeApi, kind: Kind) -> list[Object]:
+async def _list_if_allowed(api: LiveReader, kind: Kind) -> list[Object]:
     """The objects of a kind; empty if forbidden, as in the operator."""
     try:
         return await api.list(kind)
@@ -110,7 +96,7 @@ async def _list_if_allowed(api: AioKubeApi, kind: Kind) -> list[Object]:
         return []
 
 
-async def _list_relevant_pods(api: AioKubeApi) -> list[Object]:
+async def _list_relevant_pods(api: LiveReader) -> list[Object]:
     pods: list[Object] = []
 
     def keep_relevant(pod: Object) -> None:
@@ -124,11 +110,3 @@ async def _list_relevant_pods(api: AioKubeApi) -> list[Object]:
 def _is_relevant(pod: Object) -> bool:
     """Whether the pod holds or waits for GPUs, or belongs to an InferenceDeployment."""
     return read_gpu_pod(pod) is not None or LABEL_OWNER in (pod["metadata"].get("labels") or {})
-
-
-def _ignore_request(request: Request, code: str, seconds: float) -> None:
-    """Record no metric: a command exposes none."""
-
-
-def _refuse_to_write() -> NoReturn:
-    raise AssertionError("the command line writes nothing to a cluster")

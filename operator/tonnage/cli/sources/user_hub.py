@@ -11,7 +11,6 @@ from typing import Final
 
 from tonnage.api.inference import HuggingFaceSource
 from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY, VLLM_CONTAINER
-from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint, saved_token
 from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelUnavailable
 from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
@@ -67,14 +66,21 @@ def make_user_hub_lookup(given: str | None, used: str | None) -> HubLookup:
 
     A Hub that only Deployments name gets no token.
     """
-    token = saved_token() if used == given else None
-    return partial(_fetch, HubSettings(endpoint=used), token)
+    return partial(_fetch, used, used == given)
 
 
 def _fetch(
-    settings: HubSettings, token: str | None, source: HuggingFaceSource, _: str | None
+    endpoint: str | None, with_token: bool, source: HuggingFaceSource, _: str | None
 ) -> ModelAnswer:
+    # Models in files need no Hub, whose client takes longer to import than a plan takes.
+    from tonnage.checkpoint.hub.reader import (  # noqa: PLC0415
+        HubSettings,
+        fetch_checkpoint,
+        saved_token,
+    )
+
     try:
-        return fetch_checkpoint(source, token, settings)
+        token = saved_token() if with_token else None
+        return fetch_checkpoint(source, token, HubSettings(endpoint=endpoint))
     except ModelLookupError as error:
         return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)

@@ -60,7 +60,7 @@ def test_a_repository_is_read_with_the_token_of_the_user(
         shape = parse_config_text(CONFIG.start)
         return Checkpoint(shape, 1024**3, (("BF16", 1024**3),), "c0ffee")
 
-    monkeypatch.setattr("tonnage.cli.commands.inspect.fetch_checkpoint", fetch)
+    monkeypatch.setattr("tonnage.cli.sources.repository.fetch_checkpoint", fetch)
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
     code, out, _ = tonnage("--repo", "acme/tiny", "--revision", "v2")
     assert code == 0
@@ -73,7 +73,7 @@ def test_a_refusal_of_the_hub_is_one_line(tonnage: Run, monkeypatch: pytest.Monk
     def fetch(*_: object) -> Checkpoint:
         raise ModelLookupError(Reason.MODEL_NOT_FOUND, "repository acme/tiny does not exist")
 
-    monkeypatch.setattr("tonnage.cli.commands.inspect.fetch_checkpoint", fetch)
+    monkeypatch.setattr("tonnage.cli.sources.repository.fetch_checkpoint", fetch)
     code, out, err = tonnage("--repo", "acme/tiny")
     assert (code, out) == (2, "")
     assert err == "tonnage inspect: repository acme/tiny does not exist\n"

@@ -1,0 +1,35 @@
+"""Reads the facts of a model in a repository on the Hub, with the token of the user."""
+
+from pydantic import ValidationError
+
+from tonnage.api.inference import HuggingFaceSource
+from tonnage.checkpoint.hub.errors import HubInputs
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint, saved_token
+from tonnage.checkpoint.lookup import ModelLookupError
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.cli.errors import InputError
+
+
+def read_repository(repo: str, revision: str, flag: str) -> Checkpoint:
+    """The model at that revision. Raises InputError naming `flag`, which gave the repository, or
+    --revision."""
+    try:
+        source = HuggingFaceSource(repo=repo, revision=revision)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = flag if first["loc"][-1] == "repo" else "--revision"
+        raise InputError(f"{name} {str(first['input'])[:80]!r}: {first['msg']}") from None
+    try:
+        return fetch_checkpoint(source, saved_token(), HubSettings(inputs=_inputs(flag)))
+    except ModelLookupError as error:
+        raise InputError(error.message) from None
+
+
+def _inputs(flag: str) -> HubInputs:
+    return HubInputs(
+        repository=flag,
+        revision="--revision",
+        token="HF_TOKEN",  # noqa: S106 - the name of a variable
+        token_value="a token",  # noqa: S106 - a text
+        alternative="give its config.json by --config",
+    )
