@@ -1,5 +1,7 @@
-"""Marks each test by its path, so that `pytest -m` selects what to run."""
+"""Marks each test by its path, so that `pytest -m` selects what to run, and fixes the width of the
+output."""
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,11 @@ _MARKER_OF_PATH: Final = {
     "tests/unit/reconcile/test_calibration_of_spread.py": "slow",
 }
 """The unit tests that take more than some two seconds together are slow."""
+
+
+def pytest_configure() -> None:
+    """Let tests see the same output in every terminal: xdist sets COLUMNS for its workers."""
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

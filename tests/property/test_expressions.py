@@ -38,7 +38,7 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 SHORT_ONLY = {
     "api.parse._DURATION_PART": "a duration that has passed the schema, of 32 characters at most",
-    "cli.fit.release._NUMBERS": "the name of an image, of 512 characters at most",
+    "cli.fit.vllm.release._NUMBERS": "the name of an image, of 512 characters at most",
     "telemetry.startup_log._EXCEPTION": "a line of a log, of 4096 characters at most",
 }
 """Expressions that are never given more."""

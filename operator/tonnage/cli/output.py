@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +18,21 @@ from rich.console import (
     RenderableType,
     RenderHook,
 )
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from tonnage.api.text import escape_controls
 from tonnage.cli.errors import ExitCode, InputError
 
 TABLE: Final = "table"
+LINES: Final = "jsonl"
 _FILE_COLUMNS: Final = 160
 """Width if the output is no terminal; the default of rich, 80, would cut lines in a log."""
+
+_COLUMNS: Final = "COLUMNS"
+"""Variable with the width of all output, as in other programs and for `watch`."""
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +55,31 @@ def write_data(form: str, data: Mapping[str, Any] | Sequence[Mapping[str, Any]])
 
 
 def make_console() -> Console:
-    """A console that is as wide as the terminal, or wide enough for a log."""
+    """A console as wide as the variable COLUMNS says, else as the terminal or wide enough for a
+    log."""
     if isinstance(sys.stdout, TextIOWrapper):  # an unencodable name must not end the program
         sys.stdout.reconfigure(errors="backslashreplace")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=_read_columns())
     console.push_render_hook(_ControlEscaper())
-    if not console.is_terminal:
+    if not console.is_terminal and _read_columns() is None:
         console.width = _FILE_COLUMNS
     return console
+
+
+def print_line(console: Console, markup: str) -> None:
+    """Print one line of text, which COLUMNS wraps. Without that variable it stays one line: the
+    terminal wraps it, and in a log it can be searched."""
+    if _read_columns() is None:
+        console.print(markup, soft_wrap=True)
+        return
+    text = markup.lstrip(" ")
+    console.print(Padding(Text.from_markup(text), (0, 0, 0, len(markup) - len(text))))
+
+
+def _read_columns() -> int | None:
+    """The width that the user asks for; None if the variable is unset or no number above 0."""
+    text = os.environ.get(_COLUMNS, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
 class _ControlEscaper(RenderHook):

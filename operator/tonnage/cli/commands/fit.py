@@ -1,28 +1,17 @@
-"""`tonnage fit`: checks from files, without a cluster or GPU, whether a model fits on devices."""
+"""`tonnage fit`: checks without a cluster or GPU whether a model fits on devices."""
 
 import argparse
-import json
-import sys
-from functools import partial
-from typing import Final
 
-from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Vendor
-from tonnage.cli.errors import ExitCode, InputError
-from tonnage.cli.fit.batch import predict_fit, predict_legality, run_batch
-from tonnage.cli.fit.flags import read_flags
-from tonnage.cli.fit.judgement import Outcome
-from tonnage.cli.fit.report import make_report, report_data
-from tonnage.cli.fit.view import show_report
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
 from tonnage.cli.fit.vllm.values import size
-from tonnage.cli.output import TABLE, make_console, write_data
-from tonnage.cli.sources.corrections import add_corrections_argument, read_corrections
+from tonnage.cli.output import LINES, TABLE
+from tonnage.cli.sources.corrections import add_corrections_argument
 
-_LINES: Final = "jsonl"
-
-_EPILOG: Final = """\
+_EPILOG = """\
 examples:
+  a model on the Hugging Face Hub, on several accelerators side by side with their cost:
+    tonnage fit meta-llama/Llama-3.1-8B --accelerator mi300x,h100
   every tensor-parallel degree of a node, and the smallest that fits:
     tonnage fit --config config.json --accelerator h100-sxm-80gb --max-model-len 32k
   one layout that holds 50 requests of 2000 tokens, for a program:
@@ -34,14 +23,12 @@ examples:
   many cases, one JSON object a line:
     tonnage fit --batch cases.jsonl -o jsonl > predictions.jsonl
 
-exit codes of one question: 0 it fits, 2 unusable input, 3 it does not fit or is refused
+exit codes of one question: 0 it fits on an accelerator, 2 unusable input, 3 it does not fit or is
+refused
 exit codes of a batch: 0 every line has its answer, which is an error for an invalid line (standard
 error says how many), 2 the batch cannot be read
 
 docs/fit.md explains the answer and describes cases and predictions."""
-
-_BATCH_OPTIONS: Final = frozenset({"subcommand", "batch", "tp_batch", "output", "corrections"})
-"""Options allowed with a batch, whose lines hold all other settings."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="its repository on the Hugging Face Hub, as meta-llama/Llama-3.1-8B (honours "
+        "HF_ENDPOINT, and HF_TOKEN or what `hf auth login` saved)",
+    )
     source.add_argument("--config", metavar="FILE", help="config.json of the model; - is stdin")
     source.add_argument("--batch", metavar="FILE", help="cases, one JSON object a line; - is stdin")
     source.add_argument(
@@ -57,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        choices=(TABLE, "json", "yaml", _LINES),
-        help=f"form of the answer (default: {TABLE}; {_LINES} for a batch)",
+        choices=(TABLE, "json", "yaml", LINES),
+        help=f"form of the answer (default: {TABLE}; {LINES} for a batch)",
     )
     _add_model_arguments(parser)
     _add_device_arguments(parser)
@@ -76,41 +70,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer one question, or every line of a batch."""
-    if options.config is not None:
-        return _answer_one(options)
-    if options.output not in (None, _LINES):
-        raise InputError(f"-o {options.output}: a batch is answered as {_LINES}")
-    unused = [
-        name
-        for name, value in vars(options).items()
-        if value not in (None, "", []) and name not in _BATCH_OPTIONS
-    ]
-    if unused:
-        raise InputError(f"a batch sets {', '.join(unused)} in its lines: leave the flags out")
-    catalog = load_catalog()
-    if options.batch is not None:
-        corrections = read_corrections(options.corrections, catalog).most_careful()
-        return run_batch(options.batch, partial(predict_fit, corrections=corrections), catalog)
-    if options.corrections is not None:
-        raise InputError("--corrections: what vLLM accepts does not depend on memory")
-    return run_batch(options.tp_batch, predict_legality, catalog)
+    # Each answer needs much of the program, and `--help` needs none of it.
+    if options.batch is not None or options.tp_batch is not None:
+        from tonnage.cli.fit.batch import answer_batch  # noqa: PLC0415
 
+        return answer_batch(options)
+    from tonnage.cli.fit.answer import answer_flags  # noqa: PLC0415
 
-def _answer_one(options: argparse.Namespace) -> int:
-    catalog = load_catalog()
-    report = make_report(read_flags(options, catalog), catalog)
-    form = options.output or TABLE
-    if form == TABLE:
-        show_report(make_console(), report)
-    elif form == _LINES:
-        sys.stdout.write(json.dumps(report_data(report)) + "\n")
-    else:
-        write_data(form, report_data(report))
-    return ExitCode.DONE if report.outcome is Outcome.FITS else ExitCode.ANSWER_IS_NO
+    return answer_flags(options)
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
+    group.add_argument(
+        "--revision", default="main", help="with MODEL: branch, tag or commit (default: main)"
+    )
     weights = group.add_mutually_exclusive_group()
     weights.add_argument(
         "--weights-bytes", type=size, metavar="N", help="size of its files: 141107412992, 132GiB"
@@ -122,7 +96,13 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_device_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("device")
-    group.add_argument("--accelerator", metavar="ID", help="its id in the catalogue, as mi300x")
+    group.add_argument(
+        "--accelerator",
+        action="append",
+        metavar="NAME[,NAME...]",
+        help="id (mi300x), family (h100) or vendor (amd) in any case; several are compared; "
+        "`tonnage accelerators` lists them",
+    )
     group.add_argument(
         "--vendor",
         type=Vendor,

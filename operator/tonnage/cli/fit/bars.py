@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tonnage.cli.output import make_table
+from tonnage.fit.messages import format_gib
 from tonnage.fit.model import MemoryAccount, MemoryTerm
-from tonnage.placement.messages import format_gib
 
 _COLOURS: Final = {
     MemoryTerm.WEIGHTS: "blue",

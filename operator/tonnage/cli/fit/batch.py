@@ -3,26 +3,65 @@
 The answer to an invalid line is its error; the other lines are still answered.
 """
 
+import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.load import load_catalog
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.fit.case import MAX_LINE_BYTES, FitCase, case_id, parse_case
 from tonnage.cli.fit.judgement import judge_for_vllm
-from tonnage.cli.fit.prediction import as_prediction
+from tonnage.cli.fit.prediction import as_data, data_without_device
 from tonnage.cli.fit.question import make_question
+from tonnage.cli.output import LINES
+from tonnage.cli.sources.corrections import read_corrections
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.legality.parallelism import check_parallelism
 
 STDIN: Final = "-"
+_BATCH_FLAGS: Final = ("--batch", "--tp-batch", "--output", "--corrections")
+"""The lines of a batch hold all other settings."""
 
 Answer = Callable[[FitCase, Catalog], dict[str, Any]]
+
+
+def answer_batch(options: argparse.Namespace) -> int:
+    """Answer every line of the batch. Raises InputError for flags that a batch does not have."""
+    if options.output not in (None, LINES):
+        raise InputError(f"-o {options.output}: a batch is answered as {LINES}")
+    refused = [flag for flag in _typed_flags(options.typed) if not _is_of_batches(flag)]
+    if refused:
+        raise InputError(f"{', '.join(refused)}: each line of a batch has its own; leave this out")
+    catalog = load_catalog()
+    if options.batch is not None:
+        corrections = read_corrections(options.corrections, catalog).most_careful()
+        return run_batch(options.batch, partial(predict_fit, corrections=corrections), catalog)
+    if options.corrections is not None:
+        raise InputError("--corrections: what vLLM accepts does not depend on memory")
+    return run_batch(options.tp_batch, predict_legality, catalog)
+
+
+def _typed_flags(arguments: Sequence[str]) -> Iterator[str]:
+    """The flags among the arguments, as the user typed them."""
+    return (
+        argument.partition("=")[0]
+        for argument in arguments
+        if argument.startswith("-") and argument != STDIN
+    )
+
+
+def _is_of_batches(flag: str) -> bool:
+    """Whether a batch has the flag; argparse accepts the start of a long one."""
+    if not flag.startswith("--"):
+        return flag.startswith("-o")
+    return any(known.startswith(flag) for known in _BATCH_FLAGS)
 
 
 def run_batch(path: str, answer: Answer, catalog: Catalog) -> int:
@@ -46,7 +85,8 @@ def predict_fit(
     made = make_question(case, catalog)
     question = replace(made.question, corrections=corrections)
     judged = judge_for_vllm(question, catalog)
-    return as_prediction(case.id, replace(made, question=question), judged)
+    data = as_data(judged) if made.device_known else data_without_device(judged)
+    return {"id": case.id, **data, "notes": [*made.notes, *judged.notes]}
 
 
 def predict_legality(case: FitCase, catalog: Catalog) -> dict[str, Any]:

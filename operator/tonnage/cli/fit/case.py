@@ -32,7 +32,12 @@ class CasePart(BaseModel):
     """A part of a case: camelCase names, strict types, unknown keys in `model_extra`."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="allow", frozen=True, strict=True, protected_namespaces=()
+        alias_generator=to_camel,
+        extra="allow",
+        frozen=True,
+        strict=True,
+        protected_namespaces=(),
+        defer_build=True,  # a single question has no case
     )
 
 

@@ -1,23 +1,22 @@
-"""Turns the flags of `tonnage fit` into a question."""
+"""Turns the flags of `tonnage fit` into a question for each accelerator."""
 
 import argparse
-import difflib
 import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tonnage.api.workload import Workload
-from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.api.typical_request import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
+from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
 from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.model import apply_file_quantization, list_assumptions, make_checkpoint
-from tonnage.cli.fit.question import (
+from tonnage.cli.fit.settings import (
     list_layout_notes,
     make_unlisted_accelerator,
     read_engine_options,
@@ -53,48 +52,78 @@ only if the utilization itself is too high."""
 
 
 @dataclass(frozen=True, slots=True)
+class Workload:
+    """A typical request, and how many come at a time: None where the user did not say."""
+
+    input_tokens: int
+    output_tokens: int
+    concurrency: int | None
+    stated: bool
+    """Whether the user described the workload at all."""
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of a typical request."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all concurrent requests."""
+        return (self.concurrency or 0) * self.request_tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Flags:
     """The question of the flags, and the options for its answer.
 
     `chosen` are the settings that the user chose; without a tensor-parallel size every legal one
-    within `max_gpus` is judged. `request_tokens` is a typical request, None without a workload.
+    within `max_gpus` is judged.
     """
 
     question: FitQuestion
     chosen: Collection[Setting]
     allow: Collection[str]
     max_gpus: int
-    request_tokens: int | None
+    workload: Workload
     notes: tuple[str, ...]
 
 
-def read_flags(options: argparse.Namespace, catalog: Catalog) -> Flags:
-    """Read the flags. Raises InputError naming the flag or file and the expected form."""
+def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ...]:
+    """Read the flags: a question for each accelerator that they name.
+
+    Raises InputError naming the flag or file and the expected form.
+    """
     extra = _read_extra_arguments(options.extra_args)
     settings = {**extra.settings, **vars(options)}
+    devices, notes = _select_devices(options, catalog)
     checkpoint = _read_checkpoint(options, settings.get("quantization"))
-    accelerator = _select_accelerator(options, catalog)
-    version, notes = _resolve_version(options.vllm_version, catalog)
-    notes.extend([*list_assumptions(checkpoint), *extra.notes, *list_layout_notes(settings)])
+    version, version_notes = _resolve_version(options.vllm_version, catalog)
+    notes += [*version_notes, *list_assumptions(checkpoint), *extra.notes]
+    notes += list_layout_notes(settings)
     length = default_context(checkpoint.shape, catalog.release(version))
     if "max_model_len" not in settings:
         notes.append(f"without --max-model-len the model's own length counts: {length:,} tokens")
-    workload_tokens, request_tokens = _read_workload(options)
-    return Flags(
-        FitQuestion(
-            checkpoint,
-            accelerator,
-            _device_bytes(options, accelerator),
-            read_parallelism(settings),
-            read_engine_options(settings, version, length, extra.stated),
-            workload_tokens,
-            read_corrections(options.corrections, catalog).most_careful(),
-        ),
-        frozenset(setting for name, setting in _SETTINGS.items() if name in settings),
-        _check_rules(options.allow, catalog),
-        options.gpus_per_node or accelerator.gpus_per_node or _DEFAULT_GPUS_PER_NODE,
-        request_tokens,
-        tuple(notes),
+    workload = _read_workload(options)
+    engine_options = read_engine_options(settings, version, length, extra.stated)
+    corrections = read_corrections(options.corrections, catalog).most_careful()
+    return tuple(
+        Flags(
+            FitQuestion(
+                checkpoint,
+                device.accelerator,
+                device.size_bytes,
+                read_parallelism(settings),
+                engine_options,
+                workload.tokens,
+                corrections,
+            ),
+            frozenset(setting for name, setting in _SETTINGS.items() if name in settings),
+            _check_rules(options.allow, catalog),
+            options.gpus_per_node or device.accelerator.gpus_per_node or _DEFAULT_GPUS_PER_NODE,
+            workload,
+            tuple(notes),
+        )
+        for device in devices
     )
 
 
@@ -108,12 +137,34 @@ def _read_extra_arguments(text: str) -> ExtraArguments:
 
 
 def _read_checkpoint(options: argparse.Namespace, method: str | None) -> Checkpoint:
+    if options.model is not None:
+        checkpoint = _fetch_checkpoint(options)
+        return replace(checkpoint, shape=apply_file_quantization(checkpoint.shape, method))
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
     shape = apply_file_quantization(shape, method)
     if options.safetensors_index is None:
         return make_checkpoint(shape, options.weights_bytes)
     index = _parse(parse_index, options.safetensors_index, MAX_INDEX_BYTES)
     return make_checkpoint(shape, index=index)
+
+
+def _fetch_checkpoint(options: argparse.Namespace) -> Checkpoint:
+    """The model of a repository on the Hub, whose files state their sizes."""
+    for flag, value in (
+        ("--weights-bytes", options.weights_bytes),
+        ("--safetensors-index", options.safetensors_index),
+    ):
+        if value is not None:
+            raise InputError(f"{flag} describes the files of --config; leave it out with MODEL")
+    if Path(options.model).exists():
+        raise InputError(
+            f"MODEL {options.model!r} is a file or folder, expected a repository as "
+            "meta-llama/Llama-3.1-8B; give a config.json by --config"
+        )
+    # The client of the Hub takes longer to import than the answer from a file takes.
+    from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415
+
+    return read_repository(options.model, options.revision, "MODEL")
 
 
 def _parse(parse: Callable[[bytes], Parsed], path: str, limit_bytes: int) -> Parsed:
@@ -140,10 +191,39 @@ def _read(path: str, name: str, limit_bytes: int) -> bytes:
         raise InputError(f"{name!r} is not the name of a file") from None
 
 
-def _select_accelerator(options: argparse.Namespace, catalog: Catalog) -> Accelerator:
-    if options.accelerator is not None:
+@dataclass(frozen=True, slots=True)
+class _Device:
+    accelerator: Accelerator
+    size_bytes: int
+
+
+def _select_devices(
+    options: argparse.Namespace, catalog: Catalog
+) -> tuple[Sequence[_Device], list[str]]:
+    """The devices that the flags name, and a note on those that cannot be calculated."""
+    accelerators = _select_accelerators(options, catalog)
+    if options.device_memory is not None and len(accelerators) > 1:
+        ids = ", ".join(accelerator.id for accelerator in accelerators)
+        raise InputError(f"--device-memory is of one card: expected one of {ids} as --accelerator")
+    known = [
+        _Device(accelerator, size_bytes)
+        for accelerator in accelerators
+        if (size_bytes := options.device_memory or accelerator.memory_bytes)
+    ]
+    left_out = [one.id for one in accelerators if one not in {each.accelerator for each in known}]
+    if not known:
+        names = ", ".join(left_out)
+        raise InputError(f"--device-memory is missing: that of {names} is not known")
+    notes = [f"{', '.join(left_out)}: left out, their memory is not known"] if left_out else []
+    return known, notes
+
+
+def _select_accelerators(options: argparse.Namespace, catalog: Catalog) -> Sequence[Accelerator]:
+    if options.accelerator:
+        names = [name.strip() for text in options.accelerator for name in text.split(",")]
         try:
-            return catalog.accelerator(options.accelerator)
+            named = (one for name in names for one in catalog.accelerators_named(name))
+            return tuple(dict.fromkeys(named))
         except UnknownAcceleratorError as error:
             raise InputError(f"--accelerator: {error}") from None
     if options.vendor is None:
@@ -151,23 +231,16 @@ def _select_accelerator(options: argparse.Namespace, catalog: Catalog) -> Accele
             "give --accelerator, or for a card that is not in the catalogue --vendor and "
             "--device-memory"
         )
-    return make_unlisted_accelerator(options.vendor, options.gpus_per_node)
-
-
-def _device_bytes(options: argparse.Namespace, accelerator: Accelerator) -> int:
-    device_bytes: int | None = options.device_memory or accelerator.memory_bytes
-    if device_bytes is None:
-        raise InputError(f"--device-memory is missing: that of {accelerator.name} is not known")
-    return device_bytes
+    return (make_unlisted_accelerator(options.vendor, options.gpus_per_node),)
 
 
 def _check_rules(names: Sequence[str], catalog: Catalog) -> frozenset[str]:
     """Check the names of the rules to override: an unknown one would override nothing silently."""
-    known = sorted(rule.name for rule in catalog.rules)
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name[:64], known, n=3, cutoff=0.4) or known
-            raise InputError(f"--allow {name[:64]!r} is no rule; did you mean: {', '.join(near)}?")
+        try:
+            catalog.rule(name)
+        except UnknownRuleError as error:
+            raise InputError(f"--allow {error}") from None
     return frozenset(names)
 
 
@@ -182,13 +255,10 @@ def _resolve_version(text: str | None, catalog: Catalog) -> tuple[str, list[str]
     return release.version, [release.note] if release.note else []
 
 
-def _read_workload(options: argparse.Namespace) -> tuple[int, int | None]:
-    """Tokens of all concurrent requests, and of a typical one; 0 and None without a workload."""
-    sizes = (options.concurrency, options.input_tokens, options.output_tokens)
-    if not any(sizes):
-        return 0, None
-    typical = Workload(max_model_len=1)
-    request = (options.input_tokens or typical.input_tokens) + (
-        options.output_tokens or typical.output_tokens
+def _read_workload(options: argparse.Namespace) -> Workload:
+    return Workload(
+        options.input_tokens or TYPICAL_INPUT_TOKENS,
+        options.output_tokens or TYPICAL_OUTPUT_TOKENS,
+        options.concurrency,
+        any((options.concurrency, options.input_tokens, options.output_tokens)),
     )
-    return (options.concurrency or 0) * request, request

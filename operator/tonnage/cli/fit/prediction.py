@@ -3,10 +3,9 @@
 from typing import Any, Final
 
 from tonnage.cli.fit.judgement import Judgement
-from tonnage.cli.fit.question import CaseQuestion
+from tonnage.fit.messages import format_gib, format_parallelism, format_shortage
 from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryFit
 from tonnage.fit.questions.question import FitQuestion
-from tonnage.placement.messages import format_gib, format_parallelism, format_shortage
 
 GIB: Final = 2**30
 
@@ -15,12 +14,6 @@ _LARGEST_BLOCK_TOKENS: Final = 256
 
 
 _NO_DEVICE: Final = "the memory of the device is not known: give accelerator or deviceMemoryBytes"
-
-
-def as_prediction(identifier: str, made: CaseQuestion, judged: Judgement) -> dict[str, Any]:
-    """The answer to a case of a batch."""
-    data = as_data(judged) if made.device_known else _data_without_device(judged)
-    return {"id": identifier, **data, "notes": [*made.notes, *judged.notes]}
 
 
 def as_data(judged: Judgement) -> dict[str, Any]:
@@ -62,7 +55,7 @@ def token_bytes(account: MemoryAccount, length: int) -> float:
     return account.request_kv_bytes / length
 
 
-def _data_without_device(judged: Judgement) -> dict[str, Any]:
+def data_without_device(judged: Judgement) -> dict[str, Any]:
     """The data for a device of unknown memory: without a verdict unless refused."""
     data: dict[str, Any] = {"verdict": None, "reason": _NO_DEVICE}
     if judged.refusal is not None:

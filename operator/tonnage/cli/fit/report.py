@@ -5,7 +5,8 @@ from typing import Any
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.rules import Settings
-from tonnage.cli.fit.flags import Flags
+from tonnage.cli.fit.cost import ReplicaCost, compute_cost, cost_data
+from tonnage.cli.fit.flags import Flags, Workload
 from tonnage.cli.fit.judgement import Judgement, Outcome, judge_for_user
 from tonnage.cli.fit.prediction import as_data
 from tonnage.fit.context import context_limit
@@ -45,7 +46,7 @@ class FitReport:
     """The answer; `degrees` (by tensor-parallel size) is empty if the user chose one.
 
     `judged` is the question at the size that the user chose, else at the smallest one that fits,
-    else at the largest.
+    else at the largest. `cost` is None if the model does not start.
     """
 
     flags: Flags
@@ -54,6 +55,7 @@ class FitReport:
     smallest: Parallelism | None
     limits: LayoutLimits | None
     changes: tuple[Change, ...]
+    cost: ReplicaCost | None
 
     @property
     def outcome(self) -> Outcome:
@@ -79,8 +81,10 @@ def make_report(flags: Flags, catalog: Catalog) -> FitReport:
     judged = judge_for_user(question, flags.allow, catalog)
     fits = judged.outcome is Outcome.FITS
     changes = () if fits else advise(question, flags.chosen, flags.allow, flags.max_gpus, catalog)
-    limits = _compute_limits(judged, flags.request_tokens, catalog)
-    return FitReport(flags, judged, degrees, smallest, limits, changes)
+    limits = _compute_limits(judged, flags.workload, catalog)
+    max_num_seqs = limits.max_num_seqs if limits is not None else 1
+    cost = compute_cost(judged, flags.workload, max_num_seqs, catalog)
+    return FitReport(flags, judged, degrees, smallest, limits, changes, cost)
 
 
 def report_data(report: FitReport) -> dict[str, Any]:
@@ -102,6 +106,8 @@ def report_data(report: FitReport) -> dict[str, Any]:
             {"tensorParallelSize": parallelism.tensor, **_verdict_data(verdict)}
             for parallelism, verdict in report.degrees
         ]
+    if report.cost is not None:
+        data |= cost_data(report.cost)
     data["nextSteps"] = [_change_data(change) for change in report.changes]
     data["settings"] = _settings_data(report.judged.settings)
     data["notes"] = list(report.notes)
@@ -114,9 +120,7 @@ def _settings_data(settings: Settings) -> dict[str, Any]:
     return {"env": dict(settings.env), "args": list(settings.args), **image}
 
 
-def _compute_limits(
-    judged: Judgement, request_tokens: int | None, catalog: Catalog
-) -> LayoutLimits | None:
+def _compute_limits(judged: Judgement, workload: Workload, catalog: Catalog) -> LayoutLimits | None:
     """The limits of the layout; None if vLLM refuses it."""
     question, account = judged.question, judged.account
     if account is None:
@@ -124,8 +128,8 @@ def _compute_limits(
     longest_request = question.options.max_model_len
     typical = (
         None
-        if request_tokens is None
-        else concurrent_requests(question, account, request_tokens, catalog)
+        if not workload.stated
+        else concurrent_requests(question, account, workload.request_tokens, catalog)
     )
     return LayoutLimits(
         margin_bytes=account.margin_bytes,

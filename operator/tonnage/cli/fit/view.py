@@ -7,15 +7,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tonnage.catalog.prices import format_money
 from tonnage.catalog.rules import Settings
 from tonnage.cli.fit.bars import tabulate_memory
+from tonnage.cli.fit.cost import ReplicaCost
 from tonnage.cli.fit.judgement import Judgement, Outcome
 from tonnage.cli.fit.prediction import format_reason
 from tonnage.cli.fit.report import FitReport, LayoutLimits
-from tonnage.cli.output import make_table
+from tonnage.cli.output import make_table, print_line
+from tonnage.fit.messages import format_count, format_gib, format_parallelism
 from tonnage.fit.model import DoesNotFit, FitVerdict, MemoryFit
 from tonnage.fit.questions.advice import Change
-from tonnage.placement.messages import format_count, format_gib, format_parallelism
 
 _MAX_ALTERNATIVES: Final = 4
 
@@ -34,16 +36,17 @@ def show_report(console: Console, report: FitReport) -> None:
         console.print(_tabulate_degrees(report))
     if report.judged.account is not None:
         console.print(tabulate_memory(console, report.judged.account))
-    verdict = _format_verdict(report.judged)
-    for line in (*verdict, *_format_limits(report), *_format_next_steps(report)):
-        console.print(line, soft_wrap=True)
-    for setting in _format_settings(report.judged.settings):
-        console.print(f"  start with: {escape(setting)}", soft_wrap=True)
+    verdict = format_verdict(report.judged)
+    limits, cost = _format_limits(report), _format_cost(report)
+    for line in (*verdict, *limits, *cost, *format_next_steps(report)):
+        print_line(console, line)
+    for setting in format_settings(report.judged.settings):
+        print_line(console, f"  start with: {escape(setting)}")
     for note in report.notes:
-        console.print(f"  note: {escape(note)}", soft_wrap=True)
+        print_line(console, f"  note: {escape(note)}")
 
 
-def _format_settings(settings: Settings) -> Iterator[str]:
+def format_settings(settings: Settings) -> Iterator[str]:
     """The settings that the server needs, as arguments and environment variables."""
     yield from (f"{name}={value}" for name, value in settings.env.items())
     yield from settings.args
@@ -51,7 +54,8 @@ def _format_settings(settings: Settings) -> Iterator[str]:
         yield f"image {settings.image}"
 
 
-def _format_verdict(judged: Judgement) -> Iterator[str]:
+def format_verdict(judged: Judgement) -> Iterator[str]:
+    """The verdict with its reason."""
     match judged.outcome:
         case Outcome.REFUSED:
             refused = "Refused by vLLM" if judged.by_vllm else "Refused"
@@ -77,8 +81,8 @@ def _format_limits(report: FitReport) -> Iterator[str]:
     yield f"  margin: {_format_margin(limits, report)}"
     yield f"  longest context: {_format_context(limits)}"
     requests = _format_requests(limits.requests, question.options.max_model_len, limits)
-    if limits.typical is not None and report.flags.request_tokens is not None:
-        typical = _format_requests(limits.typical, report.flags.request_tokens, limits)
+    if limits.typical is not None:
+        typical = _format_requests(limits.typical, report.flags.workload.request_tokens, limits)
         requests += f", or {typical}"
     yield f"  requests at a time: {requests}"
 
@@ -112,7 +116,33 @@ def _format_requests(requests: int, tokens: int, limits: LayoutLimits) -> str:
     )
 
 
-def _format_next_steps(report: FitReport) -> Iterator[str]:
+def _format_cost(report: FitReport) -> Iterator[str]:
+    cost = report.cost
+    if cost is None:
+        return
+    if cost.price is None or cost.per_hour is None:
+        yield f"  cost: no price of {escape(report.judged.question.accelerator.name)} is known"
+    else:
+        gpus = format_count(cost.gpus, "GPU")
+        price = f"${format_money(cost.per_hour)} an hour for {gpus}"
+        yield f"  cost: {price} (list price of {cost.price.date}){_format_token_cost(cost)}"
+    if cost.estimate is not None:
+        speed = f"{cost.estimate.tokens_per_second:,.0f} tokens/s"
+        requests = format_count(cost.estimate.batch, "request")
+        size = report.flags.workload
+        yield (
+            f"  speed: about {speed} with {requests} at a time, each {size.input_tokens:,} tokens "
+            f"in and {size.output_tokens:,} out (estimate +/- {cost.estimate.band * 100:.0f} %)"
+        )
+
+
+def _format_token_cost(cost: ReplicaCost) -> str:
+    amount = cost.per_million_tokens
+    return "" if amount is None else f", ${format_money(amount)} per million generated tokens"
+
+
+def format_next_steps(report: FitReport) -> Iterator[str]:
+    """The changes that make the model fit, the smallest first; nothing if it does."""
     if report.outcome is Outcome.FITS:
         return
     for number, change in enumerate(report.changes[: _MAX_ALTERNATIVES + 1]):

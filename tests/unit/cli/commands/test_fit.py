@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub.errors import OfflineModeIsEnabled
 from rich.console import Console
 
 from tests.support.command_line import Run, runner
 from tests.support.shapes import CONFIGS
+from tonnage.api.inference import HuggingFaceSource
+from tonnage.checkpoint.hub.errors import HubRequest, translate_errors
+from tonnage.checkpoint.hub.reader import HubSettings
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.checkpoint.shape import parse_config_text
 
 LLAMA = str(CONFIGS / "llama-3.3-70b.json")
+SMALL = str(CONFIGS / "llama-3.1-8b.json")
 LLAMA_CONFIG = json.loads(Path(LLAMA).read_text())
 
 SHORT = ("--max-model-len", "8192")
@@ -203,18 +210,29 @@ def test_bars_are_plain_in_files_and_blocks_on_terminals(
     arguments = ("--config", LLAMA, "--accelerator", "mi300x", "-tp", "1", *SHORT)
     assert fit(*arguments)[1].isascii()
     terminal = Console(force_terminal=True, width=100, highlight=False, no_color=False)
-    monkeypatch.setattr("tonnage.cli.commands.fit.make_console", lambda: terminal)
+    monkeypatch.setattr("tonnage.cli.fit.answer.make_console", lambda: terminal)
     out = fit(*arguments)[1]
     assert "█" in out
     plain = Console(force_terminal=True, width=60, highlight=False, no_color=True)
-    monkeypatch.setattr("tonnage.cli.commands.fit.make_console", lambda: plain)
+    monkeypatch.setattr("tonnage.cli.fit.answer.make_console", lambda: plain)
     bars = [line for line in fit(*arguments)[1].splitlines() if "|" in line]
     assert bars
     assert max(map(len, bars)) <= 60
 
 
 BAD: list[tuple[list[str], str]] = [
-    (["--config", LLAMA, "--accelerator", "h100-sxm"], "did you mean: h100-sxm-80gb"),
+    (["--config", LLAMA, "--accelerator", "h100-smx"], "did you mean: h100-sxm-80gb"),
+    (["--config", LLAMA, "--accelerator", "h100,mi300"], "did you mean: mi300x"),
+    (["--config", LLAMA, "--accelerator", "mi300a"], "--device-memory is missing"),
+    (
+        ["--config", LLAMA, "--accelerator", "H200", "--device-memory", "140GiB"],
+        "--device-memory is of one card: expected one of h200-sxm-141gb, h200-nvl-141gb",
+    ),
+    (["acme", "--config", LLAMA, "--accelerator", "mi300x"], "not allowed with argument"),
+    ([LLAMA, "--accelerator", "mi300x"], "is a file or folder, expected a repository"),
+    (["not a repository", "--accelerator", "mi300x"], "MODEL 'not a repository'"),
+    (["acme/llama", "--revision", "", "--accelerator", "mi300x"], "--revision ''"),
+    (["acme/llama", "--weights-bytes", "1GiB", "--accelerator", "mi300x"], "--weights-bytes"),
     (["--config", LLAMA], "give --accelerator"),
     (["--config", "", "--accelerator", "mi300x"], "'' is not the name of a file"),
     (["--config", "/nowhere", "--accelerator", "mi300x"], "/nowhere cannot be read"),
@@ -256,7 +274,124 @@ def test_an_invalid_field_of_the_config_is_named(
     assert str(path) in err
 
 
+# Several accelerators
+
+COMPARED = ("--config", SMALL, "--accelerator", "mi300x,H100", "--accelerator", "L4", *SHORT)
+
+
+def test_accelerators_are_compared_side_by_side(fit: Run) -> None:
+    code, out, err = fit(*COMPARED)
+    assert (code, err) == (0, "")
+    title, heading, *lines = out.splitlines()
+    assert title == "LlamaForCausalLM, vLLM 0.32.0, 8,192 tokens"
+    columns = "ACCELERATOR GiB VERDICT TP GPUS TOKENS REQUESTS TOKENS/S $/H $/1M TOKENS"
+    assert heading.split() == columns.split()
+    rows = {line.split()[0]: line.split() for line in lines[:5]}
+    assert list(rows) == ["mi300x", "h100-sxm-80gb", "h100-pcie-80gb", "h100-nvl-94gb", "l4"]
+    assert rows["mi300x"][1:5] == ["192.0", "fits", "1", "1"]
+    assert rows["mi300x"][-2] == "1.99"
+    assert rows["l4"][-2:] == ["-", "-"], "the price list has no L4"
+    assert "  cost: of one replica, by list prices of 2026-05-18 to 2026-09-25" in lines
+
+
+def test_json_has_an_item_for_each_of_several_accelerators(fit: Run) -> None:
+    items = json.loads(fit(*COMPARED, "-o", "json")[1])["items"]
+    lines = [json.loads(line) for line in fit(*COMPARED, "-o", "jsonl")[1].splitlines()]
+    assert items == lines
+    alone = json.loads(fit(*COMPARED[:2], "--accelerator", "mi300x", *SHORT, "-o", "json")[1])
+    assert items[0] == alone, "one accelerator has the same fields"
+    assert alone["gpus"] == alone["tensorParallelSize"] == 1
+    assert (alone["costPerHour"], alone["priceSource"]) == ("1.99", "list price of 2026-05-18")
+    speed, cost = alone["tokensPerSecond"], float(alone["costPerMillionTokens"])
+    assert cost == pytest.approx(1.99 * 1e6 / (speed * 3600), abs=0.01)
+    assert (items[4]["costPerHour"], items[4]["costPerMillionTokens"]) == (None, None)
+    assert items[4]["tokensPerSecond"] > 0
+
+
+def test_a_replica_costs_all_of_its_gpus(fit: Run) -> None:
+    arguments = ("--config", LLAMA, "--accelerator", "h100-sxm", *SHORT, "-o", "json")
+    answer = json.loads(fit(*arguments, "-tp", "4")[1])
+    assert (answer["gpus"], answer["costPerHour"]) == (4, "11.96")
+
+
+def test_the_workload_decides_the_speed_that_the_cost_is_for(fit: Run) -> None:
+    arguments = (*COMPARED[:2], "--accelerator", "mi300x", *SHORT, "-o", "json")
+    full = json.loads(fit(*arguments)[1])
+    quiet = json.loads(fit(*arguments, "--concurrency", "4")[1])
+    assert quiet["estimatedRequests"] == 4
+    assert full["estimatedRequests"] > 100
+    assert float(quiet["costPerMillionTokens"]) > float(full["costPerMillionTokens"])
+
+
+def test_one_accelerator_on_which_the_model_fits_is_enough(fit: Run) -> None:
+    arguments = ("--config", LLAMA, *SHORT, "-tp", "1", "--accelerator")
+    code, out, _ = fit(*arguments, "l4,mi300x")
+    assert code == 0
+    assert "  l4: Does not fit: with TP 1 the weights need" in out
+    code, out, _ = fit(*arguments, "l4,h100-sxm")
+    assert code == 3
+    assert "  l4: next step: --tensor-parallel-size 8" in out
+
+
+def test_a_card_of_a_family_that_cannot_be_calculated_is_left_out_with_a_note(fit: Run) -> None:
+    items = json.loads(fit(*COMPARED[:2], "--accelerator", "AMD", *SHORT, "-o", "json")[1])["items"]
+    assert len(items) > 5
+    assert "mi300a" not in [item["accelerator"] for item in items]
+    assert "mi300a, mi350p: left out, their memory is not known" in items[0]["notes"]
+
+
+# A repository
+
+
+def test_a_model_on_the_hub_is_given_by_its_repository(
+    fit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str, str | None]] = []
+
+    def fetch(source: HuggingFaceSource, token: str | None, _: HubSettings) -> Checkpoint:
+        asked.append((source.repo, source.revision, token))
+        return Checkpoint(parse_config_text(Path(SMALL).read_bytes()))
+
+    monkeypatch.setattr("tonnage.cli.sources.repository.fetch_checkpoint", fetch)
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    arguments = ("--accelerator", "mi300x", *SHORT, "-o", "json")
+    code, out, _ = fit("meta-llama/Llama-3.1-8B", *arguments, "--revision", "v2")
+    assert (code, asked) == (0, [("meta-llama/Llama-3.1-8B", "v2", "hf_mine")])
+    assert json.loads(out) == json.loads(fit("--config", SMALL, *arguments)[1])
+
+
+def test_a_refusal_of_the_hub_says_what_to_change_on_the_command_line(
+    fit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(source: HuggingFaceSource, _: str | None, settings: HubSettings) -> Checkpoint:
+        request = HubRequest(source, "https://hub", 1.0, has_token=False, inputs=settings.inputs)
+        with translate_errors(request):
+            raise OfflineModeIsEnabled
+        raise AssertionError
+
+    monkeypatch.setattr("tonnage.cli.sources.repository.fetch_checkpoint", fetch)
+    code, out, err = fit("acme/llama", "--accelerator", "mi300x")
+    assert (code, out) == (2, "")
+    assert err.startswith("tonnage fit: repository acme/llama at revision main cannot be read")
+    assert "give its config.json by --config" in err
+    assert "spec." not in err
+
+
 # Many questions
+
+
+def test_flags_that_a_batch_does_not_have_are_named_as_the_user_typed_them(
+    fit: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(case()) + "\n")
+    typed = ("-tp", "2", "--max-model-len=8k", "--accel", "mi300x", "--no-enable-prefix-caching")
+    code, out, err = fit("--batch", str(path), *typed, "-O", "0")
+    assert (code, out) == (2, "")
+    flags = "-tp, --max-model-len, --accel, --no-enable-prefix-caching, -O"
+    assert err == f"tonnage fit: {flags}: each line of a batch has its own; leave this out\n"
+    assert fit("--batch", str(path), "--output=jsonl")[0] == 0
+    assert fit("--batch", str(path), "-ojsonl")[0] == 0
 
 
 def test_a_batch_is_answered_in_its_order(ask: Any) -> None:
@@ -271,6 +406,11 @@ def test_a_batch_is_answered_in_its_order(ask: Any) -> None:
         "weightsGiB", "kvCacheGiB", "activationGiB", "nonTorchGiB", "cudaGraphGiB", "budgetGiB",
     }  # fmt: skip
     assert answers[0]["kvBytesPerTokenPerGPU"] == 80 * 2 * 2 * 128 * 2
+
+
+def test_a_case_names_an_accelerator_as_flags_do(ask: Any) -> None:
+    _, answers = ask(case("a"), case("a", accelerator="H100 SXM"))
+    assert answers[0] == answers[1]
 
 
 def test_a_batch_reports_the_number_of_invalid_lines(fit: Run, tmp_path: Path) -> None:
@@ -303,7 +443,8 @@ def test_a_rule_that_a_user_may_override_is_a_note_in_a_batch(ask: Any) -> None:
         (json.dumps(case(engine={"kvCacheDtype": "fp7"})), "engine.kvCacheDtype is 'fp7'"),
         (json.dumps(case(engine={"extraArgs": "--max-num-seqs x"})), "engine.extraArgs"),
         (json.dumps(case(engine={"extraArgs": '"--max'})), "No closing quotation"),
-        (json.dumps(case(accelerator="h100")), "did you mean"),
+        (json.dumps(case(accelerator="mi30x")), "did you mean"),
+        (json.dumps(case(accelerator="H100")), "expected one of h100-sxm-80gb"),
         (json.dumps(case(accelerator=None, vendor=None)), "accelerator and vendor are missing"),
         (json.dumps(case(vendor="acme")), "vendor is 'acme'"),
         (json.dumps(case(config={})), "model.config: architectures is missing"),
