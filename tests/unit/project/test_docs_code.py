@@ -96,3 +96,8 @@ def test_a_here_document_belongs_to_its_command():
     applied, listed = typed_commands(text, 1, prompt=True)
     assert (applied.words, applied.given) == (("kubectl", "apply", "-f", "-"), "a: 1")
     assert (listed.words, listed.line) == (("ls",), 4)
+
+
+def test_the_readme_says_where_the_image_comes_from_before_it_installs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 0 < text.index("`make image`") < text.index("kubectl apply -k")

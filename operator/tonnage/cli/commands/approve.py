@@ -9,10 +9,10 @@ from rich.markup import escape
 from tonnage.api.inference import Approval
 from tonnage.api.status import ProposedPlan
 from tonnage.cli.errors import ExitCode, InputError
-from tonnage.cli.output import make_console
+from tonnage.cli.output import make_console, print_line
 from tonnage.cli.spec_change import GITOPS, LiveObject, add_object_arguments, change_spec
+from tonnage.fit.messages import format_count, format_parallelism
 from tonnage.fit.model import Parallelism
-from tonnage.placement.messages import format_count, format_parallelism
 
 _EPILOG: Final = f"""\
 examples:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
     live = change_spec(options, make_patch)
     approved = _format_plan(_get_pending_plan(live, options.plan))
-    make_console().print(escape(f"{live.key}: approved {approved}"), soft_wrap=True)
+    print_line(make_console(), escape(f"{live.key}: approved {approved}"))
     return ExitCode.DONE
 
 

@@ -6,7 +6,8 @@ creation, each in the capacity that earlier ones leave.
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,16 +16,12 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import TABLE, add_output_argument, make_console, write_data
+from tonnage.cli.plan.advice import PoolAdvice, advice_data, advise_plan
 from tonnage.cli.plan.diff import diff_plan, show_diff
 from tonnage.cli.plan.endpoints import observe_endpoints
 from tonnage.cli.plan.optimize import assignment_data, optimise, show_assignment
 from tonnage.cli.plan.planning import Planned, observe_declared, plan_all
 from tonnage.cli.plan.view import show_plan
-from tonnage.cli.sources.corrections import (
-    add_corrections_argument,
-    add_operator_namespace_argument,
-    read_operator_corrections,
-)
 from tonnage.cli.sources.declared import Declared, find_declared, sort_by_creation
 from tonnage.cli.sources.documents import Document, load_manifests
 from tonnage.cli.sources.dump import Dump
@@ -36,15 +33,28 @@ from tonnage.cli.sources.live_cluster import (
     open_cluster,
     read_cluster,
 )
+from tonnage.cli.sources.operator_corrections import (
+    add_operator_corrections_arguments,
+    read_operator_corrections,
+)
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
 from tonnage.engines.inputs import RenderSettings
+from tonnage.fleet.fleet import build_pools
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.batches.assignment import Assignment
+from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.context import Dependencies
 
-_Answer = tuple[list[Planned], Assignment | None]
-"""The plans, and with --optimize the joint assignment of all objects."""
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The plans with the advice for each, and with --optimize the joint assignment of all."""
+
+    planned: Sequence[Planned]
+    advice: Mapping[Key, Sequence[PoolAdvice]]
+    assignment: Assignment | None
+
 
 _EXAMPLES: Final = """\
 examples:
@@ -99,8 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another is not the best (needs the extra `tonnage[optimize]`)",
     )
     add_hub_argument(parser)
-    add_corrections_argument(parser)
-    add_operator_namespace_argument(parser)
+    add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
@@ -111,13 +120,13 @@ def run(options: argparse.Namespace) -> int:
     if options.diff and (options.output != TABLE or options.optimize):
         raise InputError("--diff prints a diff and nothing else: leave out -o and --optimize")
     manifests = [document for path in options.filename for document in load_manifests(path)]
-    planned, assignment = asyncio.run(_plan(options, manifests))
+    answer = asyncio.run(_plan(options, manifests))
     changed = False
     if options.diff:
-        changed = show_diff(make_console(), [diff_plan(one) for one in planned])
+        changed = show_diff(make_console(), [diff_plan(one) for one in answer.planned])
     else:
-        _show(options.output, planned, assignment)
-    if not all(one.is_placed for one in planned):
+        _show(options.output, answer)
+    if not all(one.is_placed for one in answer.planned):
         return ExitCode.ANSWER_IS_NO
     return ExitCode.DIFFERENT if changed else ExitCode.DONE
 
@@ -155,7 +164,10 @@ async def _plan_in(
     observations = await observe_endpoints(observations, dump, ask_hub, now)
     fleet = read_fleet(dump, _shard_of(observations))
     planned = await plan_all(observations, dump, fleet, dependencies, now)
-    return planned, optimise(planned, fleet, dependencies) if options.optimize else None
+    pools = build_pools(fleet, catalog)
+    advice = {one.key: advise_plan(one, pools, dependencies) for one in planned}
+    assignment = optimise(planned, fleet, dependencies) if options.optimize else None
+    return _Answer(planned, advice, assignment)
 
 
 def _shard_of(observations: Sequence[Observation]) -> Shard:
@@ -177,22 +189,26 @@ def _find_declared(
     return sort_by_creation(declared)
 
 
-def _show(form: str, planned: Sequence[Planned], assignment: Assignment | None) -> None:
+def _show(form: str, answer: _Answer) -> None:
+    assignment = answer.assignment
     if form != TABLE:
         optimized = {"optimized": assignment_data(assignment)} if assignment else {}
-        write_data(form, {"items": [_as_data(one) for one in planned], **optimized})
+        items = [_as_data(one, answer.advice[one.key]) for one in answer.planned]
+        write_data(form, {"items": items, **optimized})
         return
     console = make_console()
-    for one in planned:
-        show_plan(console, one.key, one.plan)
+    for one in answer.planned:
+        show_plan(console, one.key, one.plan, answer.advice[one.key])
     if assignment is not None:
         show_assignment(console, assignment)
 
 
-def _as_data(one: Planned) -> dict[str, Any]:
+def _as_data(one: Planned, advice: Sequence[PoolAdvice]) -> dict[str, Any]:
+    next_steps = {"nextSteps": [advice_data(each) for each in advice]} if advice else {}
     return {
         "namespace": one.key.namespace,
         "name": one.key.name,
         "status": one.plan.status.to_dict(),
         "manifests": one.manifests,
+        **next_steps,
     }

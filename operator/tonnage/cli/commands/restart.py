@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.cli.errors import ExitCode
-from tonnage.cli.output import make_console
+from tonnage.cli.output import make_console, print_line
 from tonnage.cli.spec_change import GITOPS, LiveObject, add_object_arguments, change_spec
 from tonnage.reconcile.observation.findings import format_time
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     message = f"{live.key}: restarting all replicas (spec.rollout.restartedAt: {at})"
     if _awaits_approval(live):
         message = f"{message} together with the pending plan, once it is approved"
-    make_console().print(escape(message), soft_wrap=True)
+    print_line(make_console(), escape(message))
     return ExitCode.DONE
 
 

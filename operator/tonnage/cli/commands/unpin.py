@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from tonnage.api.inference import Approval
 from tonnage.cli.errors import ExitCode, InputError
-from tonnage.cli.output import make_console
+from tonnage.cli.output import make_console, print_line
 from tonnage.cli.spec_change import GITOPS, LiveObject, add_object_arguments, change_spec
 
 _EPILOG: Final = f"""\
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     message = f"{live.key}: plans are carried out without approval from now on"
     if live.status.proposed_plan is not None:
         message = f"{message}, pending plan {live.status.proposed_plan.hash} at once"
-    make_console().print(escape(message), soft_wrap=True)
+    print_line(make_console(), escape(message))
     return ExitCode.DONE
 
 

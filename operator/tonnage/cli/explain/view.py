@@ -9,10 +9,10 @@ from tonnage.api.conditions import ConditionType
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import PlacementStatus
 from tonnage.cli.explain.explanation import Explanation, format_pod_state, measured_share
-from tonnage.cli.output import make_table
+from tonnage.cli.output import make_table, print_line
 from tonnage.cli.plan.view import format_condition, format_endpoint, show_candidates, show_placement
 from tonnage.cli.pools_view import tabulate_pools
-from tonnage.placement.messages import format_count
+from tonnage.fit.messages import format_count
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
@@ -29,7 +29,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
     _print_heading(console, "Next")
     for step in explanation.steps:
         when = f"{step.when}: " if step.when else ""
-        console.print(f"  {escape(when + step.what)}", soft_wrap=True)
+        print_line(console, f"  {escape(when + step.what)}")
 
 
 def _show_title(console: Console, explanation: Explanation) -> None:
@@ -41,25 +41,25 @@ def _show_title(console: Console, explanation: Explanation) -> None:
     ready = explanation.conditions.get(ConditionType.READY)
     available = explanation.conditions.get(ConditionType.AVAILABLE)
     if ready is not None:
-        console.print(f"  {format_condition(ready)}", soft_wrap=True)
+        print_line(console, f"  {format_condition(ready)}")
     if available is not None and (ready is None or available.message != ready.message):
-        console.print(f"  {format_condition(available)}", soft_wrap=True)
+        print_line(console, f"  {format_condition(available)}")
     for endpoint in explanation.planned.plan.status.endpoints or []:
         state = "ready" if endpoint.ready else f"not ready: {endpoint.reason}"
-        console.print(f"  {escape(f'{format_endpoint(endpoint)}: {state}')}", soft_wrap=True)
+        print_line(console, f"  {escape(f'{format_endpoint(endpoint)}: {state}')}")
     pool = explanation.conditions.get(ConditionType.INFERENCE_POOL_APPLIED)
     if pool is not None:
-        console.print(f"  {format_condition(pool)}", soft_wrap=True)
+        print_line(console, f"  {format_condition(pool)}")
 
 
 def _show_model(console: Console, explanation: Explanation) -> None:
     _print_heading(console, "Model")
     accepted = explanation.conditions.get(ConditionType.ACCEPTED)
     if accepted is not None:
-        console.print(f"  {format_condition(accepted)}", soft_wrap=True)
+        print_line(console, f"  {format_condition(accepted)}")
     spec = explanation.planned.observation.spec
     if isinstance(spec, InferenceDeploymentSpec):
-        console.print(f"  {escape(_format_workload(spec))}", soft_wrap=True)
+        print_line(console, f"  {escape(_format_workload(spec))}")
 
 
 def _format_workload(spec: InferenceDeploymentSpec) -> str:
@@ -78,7 +78,7 @@ def _show_verdicts(console: Console, explanation: Explanation) -> None:
     _print_heading(console, "Pools judged")
     placed = explanation.conditions.get(ConditionType.PLACED)
     if placed is not None:
-        console.print(f"  {format_condition(placed)}", soft_wrap=True)
+        print_line(console, f"  {format_condition(placed)}")
     show_candidates(console, explanation.planned.plan.status)
 
 
@@ -86,7 +86,7 @@ def _show_running(console: Console, explanation: Explanation) -> None:
     _print_heading(console, "Runs")
     status, pods = explanation.planned.plan.status, explanation.planned.observation.pods
     for placement in status.placements:
-        console.print(f"  {escape(_format_placement(placement))}", soft_wrap=True)
+        print_line(console, f"  {escape(_format_placement(placement))}")
         show_placement(console, placement)
     if not pods:
         console.print("  no pod yet")
@@ -124,7 +124,7 @@ def _show_measured(console: Console, explanation: Explanation) -> None:
             else f"{placement.measured_kv_cache_tokens:,} tokens of KV cache a replica, "
             f"{share:.1%} of the {placement.kv_cache_tokens:,} predicted"
         )
-        console.print(f"  {escape(placement.name)}: {measured}", soft_wrap=True)
+        print_line(console, f"  {escape(placement.name)}: {measured}")
     if not explanation.planned.plan.status.placements:
         console.print("  nothing runs")
 

@@ -10,16 +10,16 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from tonnage.api.inference import PlacementSpec
+from tonnage.catalog.prices import format_money
 from tonnage.cli.errors import InputError
-from tonnage.cli.output import make_table
+from tonnage.cli.output import make_table, print_line
 from tonnage.cli.plan.planning import Planned
+from tonnage.fit.messages import format_count
 from tonnage.fleet.model import FleetSnapshot, Reservation
 from tonnage.fleet.usage.gpu_pods import Owner
 from tonnage.placement.batches.assignment import Assignment, Batch, assign
 from tonnage.placement.batches.integer_program import NotSolvedError, SolverMissingError
-from tonnage.placement.messages import format_count
 from tonnage.placement.model import Option, Request
-from tonnage.placement.pricing import format_money
 from tonnage.reconcile.accept import Accepted, accept
 from tonnage.reconcile.scheduling.context import Dependencies
 
@@ -84,7 +84,7 @@ def show_assignment(console: Console, assignment: Assignment) -> None:
     for owner in _owners(after):
         pinned = assignment.pins.get(owner)
         placement = f": {json.dumps(_pin_data(pinned))}" if pinned else ""
-        console.print(f"  - {escape('/'.join(owner) + placement)}", soft_wrap=True)
+        print_line(console, f"  - {escape('/'.join(owner) + placement)}")
 
 
 def assignment_data(assignment: Assignment) -> dict[str, Any]:

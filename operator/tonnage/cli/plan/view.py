@@ -1,5 +1,7 @@
 """Prints a plan: the verdict, every pool with its reason, the memory of one GPU."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -12,29 +14,33 @@ from tonnage.api.status import (
     MemoryStatus,
     PlacementStatus,
 )
-from tonnage.cli.output import make_table
-from tonnage.placement.messages import format_count
+from tonnage.api.text import ELLIPSIS
+from tonnage.cli.output import make_table, print_line
+from tonnage.cli.plan.advice import PoolAdvice, format_advice
+from tonnage.fit.messages import format_count
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.plan import Plan
 
 _COLOURS = {"Chosen": "green", "Feasible": "default", "Rejected": "dim"}
 
 
-def show_plan(console: Console, key: Key, plan: Plan) -> None:
-    """Print the plan of one object."""
+def show_plan(console: Console, key: Key, plan: Plan, advice: Sequence[PoolAdvice] = ()) -> None:
+    """Print the plan of one object, and what to change where it does not fit."""
     console.print(f"[bold]{escape(str(key))}[/bold]")
     for condition in plan.status.conditions:
         if condition.type in (ConditionType.ACCEPTED, ConditionType.PLACED):
-            console.print(f"  {format_condition(condition)}", soft_wrap=True)
+            print_line(console, f"  {format_condition(condition)}")
     for endpoint in plan.status.endpoints or []:
-        console.print(f"  {escape(format_endpoint(endpoint))}", soft_wrap=True)
+        print_line(console, f"  {escape(format_endpoint(endpoint))}")
     for placement in plan.status.placements:
         if placement.weight is not None:
-            console.print(f"  {escape(_format_share(placement))}", soft_wrap=True)
+            print_line(console, f"  {escape(_format_share(placement))}")
         show_placement(console, placement)
     show_candidates(console, plan.status)
+    for line in format_advice(advice):
+        print_line(console, f"  {escape(line)}")
     for action in plan.all_actions:
-        console.print(f"  would {escape(str(action))}")
+        print_line(console, f"  would {escape(str(action))}")
     console.print()
 
 
@@ -61,10 +67,10 @@ def format_condition(condition: Condition) -> str:
 def show_placement(console: Console, placement: PlacementStatus) -> None:
     """Print the memory of one GPU, and the estimated throughput and cost of the replicas."""
     memory = placement.memory
-    console.print(
+    print_line(
+        console,
         f"  Memory of one GPU in GiB: {_format_terms(memory)} = {memory.budget_gi_b:.1f} of "
         f"{memory.device_gi_b:.1f}; a replica holds {placement.kv_cache_tokens:,} tokens",
-        soft_wrap=True,
     )
     if placement.estimate is not None:
         estimate = placement.estimate
@@ -88,9 +94,13 @@ def _format_terms(memory: MemoryStatus) -> str:
 
 
 def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None:
-    """Print a line for each pool: its verdict, its figures, and the reason."""
+    """Print a line for each pool: its verdict, its figures, and the reason, whose message is left
+    out where condition Placed has it."""
     if not status.candidates:
         return
+    placed = next(
+        (one.message for one in status.conditions if one.type == ConditionType.PLACED), ""
+    )
     numbers = ("TP", "GPUS", "REPLICAS", "$/H")
     table = make_table("POOL", "ACCELERATOR", "VERDICT", *numbers, "REASON", right=numbers)
     for candidate in status.candidates:
@@ -99,12 +109,18 @@ def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None
             candidate.accelerator or "-",
             candidate.verdict,
             *(_format_cell(value) for value in _figures(candidate)),
-            f"{candidate.reason}: {escape(candidate.message)}",
+            escape(_format_reason(candidate, placed)),
             style=_COLOURS[candidate.verdict],
         )
     console.print(Padding(table, (0, 0, 0, 2)))
     for reason, count in status.omitted_candidates.items():
         console.print(f"  and {count} more pools: {escape(reason)}")
+
+
+def _format_reason(candidate: CandidateStatus, placed: str) -> str:
+    if candidate.message.removesuffix(ELLIPSIS) in placed:
+        return candidate.reason
+    return f"{candidate.reason}: {candidate.message}"
 
 
 def _figures(candidate: CandidateStatus) -> tuple[int | str | None, ...]:
