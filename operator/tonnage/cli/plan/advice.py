@@ -26,7 +26,7 @@ from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.scoring.sizing import required_tokens
 from tonnage.reconcile.accept import Accepted, accept
-from tonnage.reconcile.context import Dependencies
+from tonnage.reconcile.scheduling.context import Dependencies
 
 _TOO_LITTLE_MEMORY: Final = frozenset(
     {

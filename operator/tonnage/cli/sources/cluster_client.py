@@ -8,8 +8,8 @@ from typing import Final, NoReturn
 from tonnage.cli.errors import InputError
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
-from tonnage.kube.edit import SpecEditor
 from tonnage.kube.protocol import ApiError
+from tonnage.kube.single_fields import SpecEditor
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 

@@ -5,10 +5,10 @@ from typing import Final
 
 from tonnage.api.inference import PlacementPolicy, PlacementSpec
 from tonnage.catalog.prices import format_money
+from tonnage.fit.messages import format_count
 from tonnage.placement.messages import (
     format_band,
     format_capacity,
-    format_count,
     format_devices,
     format_fit,
     format_speed,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tonnage.api.names import VLLM_CONTAINER
+from tonnage.fit.messages import format_parallelism
 from tonnage.kube.protocol import Object
-from tonnage.placement.messages import format_parallelism
 from tonnage.reconcile.observation.plan_terms import Terms
 
 _MODEL: Final = "the model"
