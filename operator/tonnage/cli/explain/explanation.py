@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tonnage.api.conditions import Condition, ConditionType, Reason
-from tonnage.api.status import AvailableUpdate, PlacementStatus
+from tonnage.api.status import PlacementStatus
 from tonnage.cli.plan.planning import Planned
 from tonnage.cli.pools_view import pool_data
 from tonnage.fleet.model import Pool
 from tonnage.reconcile.observation.children import ChildPod
 from tonnage.reconcile.observation.findings import format_time
-from tonnage.reconcile.observation.previous import read_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,7 @@ def _next_steps(planned: Planned, now: datetime) -> Iterator[NextStep]:
 
 
 def _available_update(planned: Planned) -> Iterator[NextStep]:
-    """The reported update: a dump may lack the Deployment that a planned one is compared with."""
-    reported, key = planned.observation.previous_status.get("availableUpdate"), planned.key
-    update = read_reported(AvailableUpdate, reported)
+    update, key = planned.plan.status.available_update, planned.key
     if update is not None:
         command = f"`kubectl tonnage upgrade {key.name} -n {key.namespace}`"
         yield NextStep(f"{command} takes the available update: {update.message}")
