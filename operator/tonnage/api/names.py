@@ -50,14 +50,6 @@ ANNOTATION_RESTARTED_AT: Final = f"{GROUP}/restarted-at"
 ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
 """On a child Service: name of the InferencePool that exists, or can exist, for it."""
 
-ANNOTATION_RENDERED_FROM: Final = f"{GROUP}/rendered-from"
-"""On a child Deployment: what its pod template was rendered from, as JSON: the vLLM release, and
-digests of what users and platform teams set."""
-
-ANNOTATION_POD_TEMPLATE: Final = f"{GROUP}/pod-template"
-"""On a child Deployment: its pod template as rendered, packed (`api.packed`). The template of an
-unchanged object stays, whatever a later operator would render."""
-
 CORRECTIONS_CONFIG_MAP: Final = "tonnage-corrections"
 """In the namespace of the operator: memory corrections from earlier starts."""
 

@@ -2,7 +2,7 @@
 node autoscaler? The result is its best option, or a rejection."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -13,17 +13,17 @@ from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
-from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
-from tonnage.placement.cache import PlacementCache, Sizes
+from tonnage.placement.adjustments import UNADJUSTED
+from tonnage.placement.cache import PlacementCache
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_no_capacity, format_pool_size
-from tonnage.placement.model import Option, PlacedFor, Rejection, Request
+from tonnage.placement.model import Option, Rejection, Request
 from tonnage.placement.pricing import PriceSource, price_per_device_hour
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.scoring.bounds import keep_within_bounds
 from tonnage.placement.scoring.ranking import rank
-from tonnage.placement.scoring.sizing import Size, size_as_placed, size_replicas
+from tonnage.placement.scoring.sizing import Size, size_replicas
 
 
 class PoolJudge:
@@ -42,8 +42,7 @@ class PoolJudge:
         self._load = _load_with(request.corrections, request, catalog)
         self._sizes = cache.sizes(self._load)
         self._kept = {
-            kept.pool: (load, cache.sizes(load), kept)
-            for kept, load in _kept_loads(request, catalog)
+            pool: (load, cache.sizes(load)) for pool, load in _kept_loads(request, catalog)
         }
         self._verdicts = cache.verdicts(self._load, request.spec.placement)
 
@@ -68,20 +67,7 @@ class PoolJudge:
         sizes = devices if isinstance(devices, Rejection) else self._size(pool, devices)
         if isinstance(sizes, Rejection):
             return sizes
-        return self._keep_within_bounds(pool, _make_options(self._request, pool, sizes))
-
-    def _keep_within_bounds(
-        self, pool: Pool, options: Sequence[Option]
-    ) -> Sequence[Option] | Rejection:
-        """Without the options that exceed a bound of the user, but for replicas that run: no price
-        and no estimate makes them leave."""
-        kept = self._kept[pool.name][2] if self._is_kept(pool) else None
-        staying = [each for each in options if kept is not None and kept.stays_as(each)]
-        others = [each for each in options if each not in staying]
-        within = keep_within_bounds(self._request.spec, others) if others else ()
-        if staying and isinstance(within, Rejection):
-            return staying
-        return within if isinstance(within, Rejection) else [*staying, *within]
+        return keep_within_bounds(self._request.spec, _make_options(self._request, pool, sizes))
 
     def _judge(self, pool: Pool) -> Option | Rejection:
         options = self.options(pool)
@@ -93,25 +79,12 @@ class PoolJudge:
         return pool.name in self._kept
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
-        if not self._is_kept(pool):
-            return self._size_with(self._load, self._sizes, devices)
-        load, cached, kept = self._kept[pool.name]
-        sizes = self._size_with(load, cached, devices)
-        if kept.placed_for is None or _has_failed(
-            self._request, kept.parallelism, devices.accelerator
-        ):
-            return sizes
-        fitting = () if isinstance(sizes, Rejection) else sizes
-        if any(size.parallelism == kept.parallelism for size in fitting):
-            return sizes
-        placed, tokens = (kept.parallelism, kept.adjustments), kept.placed_for.tokens
-        size = size_as_placed(load, devices, placed, tokens, self._catalog)
-        return sizes if size is None else [size, *fitting]
-
-    def _size_with(self, load: Load, cached: Sizes, devices: Devices) -> Sequence[Size] | Rejection:
-        if devices not in cached:
-            cached[devices] = size_replicas(load, devices, self._catalog)
-        return cached[devices]
+        load, sizes = self._load, self._sizes
+        if self._is_kept(pool):
+            load, sizes = self._kept[pool.name]
+        if devices not in sizes:
+            sizes[devices] = size_replicas(load, devices, self._catalog)
+        return sizes[devices]
 
 
 def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> Load:
@@ -122,36 +95,17 @@ def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Replicas of the request that run on a pool, and what they were placed for."""
-
-    pool: str
-    parallelism: Parallelism
-    adjustments: EngineAdjustments
-    placed_for: PlacedFor | None
-
-    def stays_as(self, option: Option) -> bool:
-        """Whether the option is what runs, for the same demand."""
-        same_demand = self.placed_for is not None and self.placed_for.same_demand
-        return same_demand and option.parallelism == self.parallelism
-
-
-def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[_Kept, Load]]:
-    """Return the replicas that already run, and the load to size them by."""
-    kept = [
-        _Kept(one.pool, one.parallelism, one.adjustments, one.placed_for)
-        for one in request.secondary
-    ]
+def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load]]:
+    """Return the load of replicas that already run, by the names of their pools."""
+    kept = [(one.pool, one.parallelism, one.adjustments) for one in request.secondary]
     if request.keep is not None:
-        kept.append(_Kept(*request.keep, request.kept_adjustments, request.placed_for))
+        kept.append((*request.keep, request.kept_adjustments))
     if not kept:
         return
     load = _load_with(request.kept_corrections, request, catalog)
-    for one in kept:
-        shareable = one.adjustments == UNADJUSTED and not request.failed_starts  # others share it
-        placed = one.parallelism, one.adjustments
-        yield one, load if shareable else replace(load, kept=placed)
+    for pool, parallelism, adjustments in kept:
+        shareable = adjustments == UNADJUSTED and not request.failed_starts  # others share it
+        yield pool, load if shareable else replace(load, kept=(parallelism, adjustments))
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:
@@ -159,17 +113,15 @@ def keeps_its_place(request: Request, option: Option) -> bool:
     whether it is in the same pool: more of its devices come before another pool."""
     if request.keep is None or request.keep[0] != option.pool.name:
         return False
-    if option.parallelism != request.keep[1] and not _has_failed(
-        request, request.keep[1], option.accelerator
-    ):
+    if option.parallelism != request.keep[1] and not _has_failed(request, option.accelerator):
         return False
     return option.grown_capacity > 0 or option.replicas == 0
 
 
-def _has_failed(request: Request, parallelism: Parallelism, accelerator: Accelerator) -> bool:
-    """Whether a start with this parallelism ran out of memory on this accelerator."""
-    return any(
-        (one.accelerator_id, one.parallelism) == (accelerator.id, parallelism)
+def _has_failed(request: Request, accelerator: Accelerator) -> bool:
+    """Whether a start with the kept parallelism ran out of memory on this accelerator."""
+    return request.keep is not None and any(
+        (one.accelerator_id, one.parallelism) == (accelerator.id, request.keep[1])
         for one in request.failed_starts
     )
 
@@ -268,20 +220,12 @@ def _count_wanted(
     """
     demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
     if demanded is None:
-        return _count_placed(request, pool, size) or size.replicas
+        return size.replicas
     wanted = demanded.replicas if _is_kept(request, pool, size) else size.replicas
     if bound is None or not cost_per_replica:
         return wanted
     affordable = int(Decimal(bound) // cost_per_replica)
     return min(wanted, max(request.spec.scaling.min_replicas, affordable))
-
-
-def _count_placed(request: Request, pool: Pool, size: Size) -> int | None:
-    """Return the number of running replicas that the same demand of the spec gave when they were
-    placed; None where it counts anew."""
-    placed = request.placed_for
-    counted = request.spec.replicas is None and _is_kept(request, pool, size)
-    return placed.replicas if counted and placed is not None and placed.same_demand else None
 
 
 def _needed(request: Request, pool: Pool, size: Size, wanted: int) -> Fraction | None:

@@ -62,7 +62,6 @@ def _next_steps(planned: Planned, now: datetime) -> Iterator[NextStep]:
     pending = plan.status.proposed_plan
     if pending is not None:
         yield NextStep(f"a user must approve plan {pending.hash}: {pending.message}")
-    yield from _available_update(planned)
     by_type = {condition.type: condition for condition in plan.status.conditions}
     stalled = by_type.get(ConditionType.STALLED)
     progressing = by_type.get(ConditionType.PROGRESSING)
@@ -77,13 +76,6 @@ def _next_steps(planned: Planned, now: datetime) -> Iterator[NextStep]:
     if plan.requeue.seconds is not None:
         when = now + timedelta(seconds=plan.requeue.seconds)
         yield NextStep("the operator reconciles without an event", format_time(when))
-
-
-def _available_update(planned: Planned) -> Iterator[NextStep]:
-    update, key = planned.plan.status.available_update, planned.key
-    if update is not None:
-        command = f"`kubectl tonnage upgrade {key.name} -n {key.namespace}`"
-        yield NextStep(f"{command} takes the available update: {update.message}")
 
 
 def _is_outdated(reported: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:

@@ -22,7 +22,6 @@ from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
 from tonnage.reconcile.observation.migration import Migration, read_migration
-from tonnage.reconcile.observation.template_record import TemplateRecord, read_record
 from tonnage.workloads.metadata import CORRECTION_BYTES, SECONDARY
 
 _ENDED: Final = ("Succeeded", "Failed")
@@ -101,12 +100,6 @@ class ChildDeployment:
     def serves(self, replicas: int) -> bool:
         """Whether at least so many replicas are ready, and none is still to be replaced."""
         return self.settled and self.ready >= replicas
-
-    @property
-    def record(self) -> TemplateRecord | None:
-        """Its template as rendered, and what it was rendered from; None where an older operator
-        rendered it, or the record was edited."""
-        return read_record(self.child.body["metadata"].get("annotations") or {}, self.template)
 
     @property
     def accelerator(self) -> str:

@@ -6,17 +6,16 @@ placement, and the others go on serving.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tonnage.api.names import ANNOTATION_PLACEMENT
+from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Scale, apply_if_changed
+from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState
 from tonnage.reconcile.rollout.drain import shift_replicas
-from tonnage.reconcile.rollout.retained_template import RenderedDeployment
 from tonnage.reconcile.rollout.services import (
     make_service,
     render_services,
@@ -62,15 +61,12 @@ class PlacementChildren:
 
 
 def roll_out(
-    context: ReconcileContext,
-    placed: Scheduled,
-    deployment: RenderedDeployment,
-    approval: ApprovalState,
+    context: ReconcileContext, placed: Scheduled, deployment: Object, approval: ApprovalState
 ) -> PlacementChildren:
     """Plan the Services, a Deployment for each placement, and the drain of old placements."""
     observation = context.observation
-    live = find_deployment(observation, deployment.body)
-    stamped_deployment = deployment.to_apply(live)
+    live = find_deployment(observation, deployment)
+    stamped_deployment = stamped(deployment)
     apply_actions = apply_if_changed(DEPLOYMENTS, stamped_deployment, live.child if live else None)
     target = live if not apply_actions else None
     first_serves = target is not None and target.serves(placed.granted)
@@ -156,22 +152,23 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
 def _carry_out(
     context: ReconcileContext, placed: Scheduled, *, may_roll: bool
 ) -> SecondaryPlacement:
-    rendered = _render_secondary(context, placed)
-    live = find_deployment(context.observation, rendered.body)
-    if live is not None and live.template not in ("", rendered.template) and not may_roll:
+    rendered = _mark_secondary(render(context, placed))
+    live = find_deployment(context.observation, rendered)
+    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+    if live is not None and live.template not in ("", template) and not may_roll:
         return _keep_template(context, placed, live)
-    deployment = rendered.to_apply(live)
+    deployment = stamped(rendered)
     apply_actions = apply_if_changed(DEPLOYMENTS, deployment, live.child if live else None)
     target = live if not apply_actions else None
     return SecondaryPlacement(placed, apply_actions, deployment, live, target)
 
 
 def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement:
-    rendered = _render_secondary(context, placed)
-    live = find_deployment(context.observation, rendered.body)
+    rendered = _mark_secondary(render(context, placed))
+    live = find_deployment(context.observation, rendered)
     if live is None:
-        return SecondaryPlacement(placed, (), rendered.to_apply(None), None, None)
-    is_same = live.template == rendered.template
+        return SecondaryPlacement(placed, (), stamped(rendered), None, None)
+    is_same = live.template == rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
     return SecondaryPlacement(placed, (), live.child.body, live, live if is_same else None)
 
 
@@ -183,12 +180,10 @@ def _keep_template(
     return SecondaryPlacement(placed, actions, live.child.body, live, None)
 
 
-def _render_secondary(context: ReconcileContext, placed: Scheduled) -> RenderedDeployment:
+def _mark_secondary(deployment: Object) -> Object:
     """The Deployment marked as secondary; only the mark changes when the first one goes."""
-    rendered = render(context, placed)
-    metadata = rendered.body["metadata"]
+    metadata = deployment["metadata"]
     place = {**json.loads(metadata["annotations"][ANNOTATION_PLACEMENT]), SECONDARY: True}
     text = json.dumps(place, separators=(",", ":"))
     annotations = {**metadata["annotations"], ANNOTATION_PLACEMENT: text}
-    body = {**rendered.body, "metadata": {**metadata, "annotations": annotations}}
-    return replace(rendered, body=body)
+    return {**deployment, "metadata": {**metadata, "annotations": annotations}}

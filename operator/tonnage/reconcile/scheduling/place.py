@@ -20,7 +20,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Candidate, Decision, Option, PlacedFor, Request
+from tonnage.placement.model import Candidate, Decision, Option, Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
@@ -34,7 +34,6 @@ from tonnage.reconcile.observation.serving import (
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.known_corrections import known_when_placed
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
-from tonnage.reconcile.scheduling.placed_for import find_placed_for
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,
     make_fallback_migration,
@@ -86,7 +85,8 @@ class _Search:
         return self.context.observation.pods
 
     def decide(self, request: Request) -> Decision:
-        catalog, cache = self.context.catalog, self.context.dependencies.placement_cache
+        dependencies = self.context.dependencies
+        catalog, cache = dependencies.catalog, dependencies.placement_cache
         decision = decide(request, self.pools, catalog, cache)
         if decision.chosen is None and request.failed_pools:  # one of them is better than none
             return decide(replace(request, failed_pools={}), self.pools, catalog, cache)
@@ -139,7 +139,6 @@ def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pend
             _count_held(observation.pods, current),
             current.adjustments,
             _known_when_placed(search, current),
-            find_placed_for(context, current),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
@@ -155,7 +154,6 @@ def _request(
     held: int = 0,
     adjustments: EngineAdjustments = UNADJUSTED,
     known: Corrections | None = None,
-    placed_for: PlacedFor | None = None,
 ) -> Request:
     context, corrections = search.context, search.context.corrections
     return Request(
@@ -170,12 +168,9 @@ def _request(
         corrections=corrections,
         kept_corrections=corrections if known is None else known,
         secondary=make_running_shares(
-            search.secondary,
-            lambda deployment: _count_held(search.pods, deployment),
-            lambda deployment: find_placed_for(context, deployment),
+            search.secondary, lambda deployment: _count_held(search.pods, deployment)
         ),
         failed_pools=search.failed_pools,
-        placed_for=placed_for,
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tonnage.api.scaling import ScalingStatus
-from tonnage.api.status import AvailableUpdate, EndpointStatus
+from tonnage.api.status import EndpointStatus
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import Reading
@@ -38,8 +38,7 @@ class StatusInput:
     placements in addition to the first. `plan_failed`: the failure of a plan was just found, which
     the next reconcile acts on. `scaling` is what the measured load requests. `endpoints` is None
     where they stay as the status lists them. `missing_right` is the right that the operator lacks
-    to carry the plan out, or to observe the object. `update` is what the operator would run the
-    replicas with now, in place of what it retains.
+    to carry the plan out, or to observe the object.
     """
 
     accepted: Accepted | Refused | Remembered | Unobserved
@@ -57,7 +56,6 @@ class StatusInput:
     inference_pool: Finding | None = None
     endpoints: EndpointFindings | None = None
     missing_right: Right | None = None
-    update: AvailableUpdate | None = None
 
     @property
     def paused(self) -> bool:
