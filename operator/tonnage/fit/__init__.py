@@ -11,4 +11,5 @@ In reading order:
 - `legality`: the parallelisms and combinations that vLLM accepts.
 - `calibration`: the bytes that real starts took in addition, and the error of the sum.
 - `questions`: does it fit, how much fits (by `bisection`), and what would make it fit.
+- `messages`: counts, sizes and parallelisms as text.
 """

@@ -8,31 +8,24 @@ for that (`retain`), and one object at a time. A placement that is seconds old a
 has a node is chosen again at once if its pool cannot run it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage import delays
 from tonnage.api.inference import SpreadPolicy
-from tonnage.fit.calibration.corrections import Corrections
-from tonnage.fit.model import Parallelism
-from tonnage.fleet.model import Pool
-from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
-from tonnage.placement.decide import decide
-from tonnage.placement.model import Candidate, Decision, Option, Request
+from tonnage.placement.model import Candidate, Decision, Option
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share
-from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.attempts import starts_without_memory
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.migration import Migration
 from tonnage.reconcile.observation.serving import (
     find_secondary_deployments,
-    pool_now,
     serving_deployment,
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext
-from tonnage.reconcile.scheduling.known_corrections import known_when_placed
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,
@@ -42,8 +35,14 @@ from tonnage.reconcile.scheduling.retain import (
     unplaced_since,
     wait_of,
 )
+from tonnage.reconcile.scheduling.search import (
+    Search,
+    count_held,
+    known_to_running,
+    make_request,
+    with_current_pool,
+)
 from tonnage.reconcile.scheduling.spread import (
-    make_running_shares,
     may_spread,
     name_placements,
     split_replicas,
@@ -69,129 +68,34 @@ _MISFITS: Final = frozenset(
 """Reasons that no free GPU removes: the pool does not match the spec any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """One search for a placement. `pools` have the free capacity for this object. `bound`: the
-    replicas do not leave a pool that the spec still leads to. `secondary` are the Deployments next
-    to the first one."""
-
-    context: ReconcileContext
-    pools: Sequence[Pool]
-    bound: bool
-    secondary: tuple[ChildDeployment, ...] = ()
-
-    @property
-    def pods(self) -> tuple[ChildPod, ...]:
-        return self.context.observation.pods
-
-    def decide(self, request: Request) -> Decision:
-        dependencies = self.context.dependencies
-        catalog, cache = dependencies.catalog, dependencies.placement_cache
-        decision = decide(request, self.pools, catalog, cache)
-        if decision.chosen is None and request.failed_pools:  # one of them is better than none
-            return decide(replace(request, failed_pools={}), self.pools, catalog, cache)
-        return decision
-
-    @property
-    def failed_pools(self) -> Mapping[str, str]:
-        """Pools where the replicas did not come up; none where the plan that served last can take
-        over instead (`rollback`)."""
-        attempts = self.context.attempts
-        if attempts.last_ready is not None:
-            served = attempts.last_ready.placement.name
-            if any(one.placement == served for one in self.context.observation.deployments):
-                return {}
-        return failed_pools(attempts)
-
-    def lost(self, placement: str) -> list[ChildPod]:
-        """Scheduled pods of the placement that are not ready, on nodes whose kubelet is silent."""
-        fleet = self.context.fleet
-        pods = find_scheduled_pods(self.pods, placement)
-        return [pod for pod in pods if not pod.ready and fleet.is_silent(pod.node or "")]
-
-    def has_failed(self, option: Option) -> bool:
-        """Whether replicas failed to start there; no replica migrates there by choice again."""
-        return self.context.attempts.have_failed_on(option.pool.name, option.parallelism)
-
-    def runs(self, placement: str) -> bool:
-        """Whether any scheduled pod of the placement is not lost."""
-        return len(find_scheduled_pods(self.pods, placement)) > len(self.lost(placement))
-
-
 def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pending | Unschedulable:
     """Judge every pool and decide where the replicas belong.
 
     `bound`: replicas on a pool that the spec still leads to do not leave it, by need or by choice.
     """
     observation = context.observation
-    search = _Search(context, context.own_pools(), bound)
+    search = Search(context, context.own_pools(), bound)
     serving = serving_deployment(observation)
     if serving is None:
-        return _spread(search, _schedule(search.decide(_request(search)), None), None)
-    current = _with_current_pool(search, serving)
+        return _spread(search, _schedule(search.decide(make_request(search)), None), None)
+    current = with_current_pool(search, serving)
     others = find_secondary_deployments(observation, serving)
-    secondary = tuple(_with_current_pool(search, deployment) for deployment in others)
+    secondary = tuple(with_current_pool(search, deployment) for deployment in others)
     search = replace(search, secondary=secondary)
     decision = search.decide(
-        _request(
+        make_request(
             search,
             (current.pool, current.parallelism),
-            _count_held(observation.pods, current),
+            count_held(observation.pods, current),
             current.adjustments,
-            _known_when_placed(search, current),
+            known_to_running(search, current),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
         return _stay(search, current, decision, decision.chosen)
     if not bound and _is_provisional(search, current):
-        return _spread(search, _schedule(search.decide(_request(search)), None), None)
+        return _spread(search, _schedule(search.decide(make_request(search)), None), None)
     return _wait_for_pool(search, current, decision) or _fall_back(search, current, decision)
-
-
-def _request(
-    search: _Search,
-    keep: tuple[str, Parallelism] | None = None,
-    held: int = 0,
-    adjustments: EngineAdjustments = UNADJUSTED,
-    known: Corrections | None = None,
-) -> Request:
-    context, corrections = search.context, search.context.corrections
-    return Request(
-        owner=context.observation.key,
-        spec=context.spec,
-        checkpoint=context.accepted.checkpoint,
-        keep=keep,
-        held=held,
-        failed_starts=starts_without_memory(context.attempts, search.pools),
-        demanded=context.accepted.demanded,
-        kept_adjustments=adjustments,
-        corrections=corrections,
-        kept_corrections=corrections if known is None else known,
-        secondary=make_running_shares(
-            search.secondary, lambda deployment: _count_held(search.pods, deployment)
-        ),
-        failed_pools=search.failed_pools,
-    )
-
-
-def _with_current_pool(search: _Search, deployment: ChildDeployment) -> ChildDeployment:
-    pods = search.pods
-    return replace(deployment, pool=pool_now(deployment, pods, search.pools, search.context.fleet))
-
-
-def _known_when_placed(search: _Search, current: ChildDeployment) -> Corrections:
-    context = search.context
-    known = context.corrections
-    for deployment in (current, *search.secondary):
-        known = known_when_placed(deployment, context.accepted, known, context.catalog)
-    return known
-
-
-def _count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
-    """Replicas that have their GPUs; a pod of an older parallelism holds those of another
-    replica."""
-    own = find_scheduled_pods(pods, current.placement)
-    return sum(pod.gpus == current.parallelism.gpus for pod in own)
 
 
 def _schedule(decision: Decision, last_migration: Migration | None) -> Scheduled | Unschedulable:
@@ -204,7 +108,7 @@ def _schedule(decision: Decision, last_migration: Migration | None) -> Scheduled
 
 
 def _spread(
-    search: _Search, placed: Scheduled | Unschedulable, current: ChildDeployment | None
+    search: Search, placed: Scheduled | Unschedulable, current: ChildDeployment | None
 ) -> Scheduled | Unschedulable:
     """Add secondary placements, where the user allows that and the replicas need them."""
     if not isinstance(placed, Scheduled):
@@ -236,7 +140,7 @@ def _schedule_on_one_pool(placed: Scheduled, running: Sequence[ChildDeployment])
 
 
 def _promote_secondary(
-    search: _Search,
+    search: Search,
     placed: Scheduled,
     first: Option,
     running: Sequence[ChildDeployment],
@@ -248,7 +152,9 @@ def _promote_secondary(
     comes first.
     """
     secondary = tuple(deployment for deployment in running if deployment.pool != first.pool.name)
-    request = _request(replace(search, secondary=secondary), (first.pool.name, first.parallelism))
+    request = make_request(
+        replace(search, secondary=secondary), (first.pool.name, first.parallelism)
+    )
     if request.demanded is not None:
         request = replace(request, demanded=replace(request.demanded, replicas=first.replicas))
     decision = search.decide(request)
@@ -263,11 +169,11 @@ def _promote_secondary(
 
 
 def _migrate(
-    search: _Search, option: Option, last_migration: Migration
+    search: Search, option: Option, last_migration: Migration
 ) -> Scheduled | Unschedulable:
     """Leave the pool for the option."""
     pool_and_parallelism, adjustments = (option.pool.name, option.parallelism), option.adjustments
-    request = _request(search, pool_and_parallelism, adjustments=adjustments)
+    request = make_request(search, pool_and_parallelism, adjustments=adjustments)
     if request.demanded is not None:  # as many as carry the same load there
         demanded = replace(request.demanded, replicas=option.replicas)
         request = replace(request, demanded=demanded)
@@ -275,7 +181,7 @@ def _migrate(
 
 
 def _stay(
-    search: _Search, current: ChildDeployment, decision: Decision, chosen: Option
+    search: Search, current: ChildDeployment, decision: Decision, chosen: Option
 ) -> Scheduled | Unschedulable:
     """Keep the pool, unless the replicas have been short of GPUs for too long or do not come up, or
     the user asked to migrate to a better one and this object may migrate now."""
@@ -309,7 +215,7 @@ def _stay(
 
 
 def _stay_short(
-    search: _Search, current: ChildDeployment, placed: Scheduled
+    search: Search, current: ChildDeployment, placed: Scheduled
 ) -> Scheduled | Unschedulable:
     """Wait for more GPUs here, up to a time, if all replicas could run elsewhere."""
     since = short_since(search.context.observation, current, search.context.now)
@@ -319,7 +225,7 @@ def _stay_short(
 
 
 def _leave_later(
-    search: _Search,
+    search: Search,
     current: ChildDeployment,
     placed: Scheduled,
     since: datetime,
@@ -339,18 +245,18 @@ def _leave_later(
     return _migrate(search, target, last_migration)
 
 
-def _silent_nodes(search: _Search, current: ChildDeployment, option: Option) -> tuple[str, ...]:
+def _silent_nodes(search: Search, current: ChildDeployment, option: Option) -> tuple[str, ...]:
     """Silent nodes whose replicas fit nowhere else in the pool. Their GPUs stay reserved meanwhile,
     so that a node that comes back finds its replicas."""
     lost = search.lost(current.placement)
-    held = _count_held((pod for pod in search.pods if pod not in lost), current)
+    held = count_held((pod for pod in search.pods if pod not in lost), current)
     elsewhere = max(option.pool.replica_capacity(option.parallelism.gpus), held)
     if elsewhere >= option.replicas:
         return ()
     return tuple(sorted({pod.node for pod in lost if pod.node}))
 
 
-def _wait_for_pool(search: _Search, current: ChildDeployment, decision: Decision) -> Pending | None:
+def _wait_for_pool(search: Search, current: ChildDeployment, decision: Decision) -> Pending | None:
     """Whether the replicas of a pool that cannot take them stay there, or still wait for it.
 
     While any replica is scheduled they stay, since the nodes may only have lost their labels,
@@ -380,7 +286,7 @@ def _wait_for_pool(search: _Search, current: ChildDeployment, decision: Decision
     return Pending(decision, current, why, until) if until > search.context.now else None
 
 
-def _is_provisional(search: _Search, current: ChildDeployment) -> bool:
+def _is_provisional(search: Search, current: ChildDeployment) -> bool:
     """Whether the placement was first chosen just now and no pod has a node yet.
 
     It was chosen for nodes that were leaving or that others took: waiting for them gains nothing,
@@ -393,7 +299,7 @@ def _is_provisional(search: _Search, current: ChildDeployment) -> bool:
     return not any(pod.node for pod in search.pods if pod.placement == current.placement)
 
 
-def _ran_out_of_memory(search: _Search, current: ChildDeployment) -> bool:
+def _ran_out_of_memory(search: Search, current: ChildDeployment) -> bool:
     """Whether replicas with these very settings ran out of memory."""
     settings = current.accelerator, current.parallelism, current.adjustments
     tried = starts_without_memory(search.context.attempts, search.pools)
@@ -401,7 +307,7 @@ def _ran_out_of_memory(search: _Search, current: ChildDeployment) -> bool:
 
 
 def _fall_back(
-    search: _Search, current: ChildDeployment, decision: Decision
+    search: Search, current: ChildDeployment, decision: Decision
 ) -> Scheduled | Unschedulable:
     """Take another pool, since this one could not hold the replicas for so long."""
     if decision.chosen is None:

@@ -176,7 +176,7 @@ class TestGrowth:
         (cheap,) = (pool for pool in dear_now_and_cheap_later(maxNodes=3) if pool.name == "cheap")
         assert decide_among([cheap]).message.endswith("the lowest cost of 1 pool that can grow")
 
-    def test_capacity_for_fewer_replicas_is_told_apart(self) -> None:
+    def test_capacity_for_fewer_replicas_is_distinguished(self) -> None:
         nodes = [amd_node("a", gpus=2), nvidia_node("h")]
         decision = decide_on(nodes, LLAMA_8B, replicas=4)
         assert taken(decision)[0] == H100_POOL
