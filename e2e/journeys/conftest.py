@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from e2e.harness.admin import Admin
 from e2e.harness.credentials import write_private
 from e2e.harness.operator_process import NAMESPACE, ROOT, USER, OperatorProcess, install
-from e2e.harness.rest import Json
+from e2e.harness.rest import ApiError, Json
 from e2e.harness.stack import Stack
 from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User
@@ -127,11 +128,24 @@ def declare(operator: OperatorProcess, installed: Admin) -> Iterator[Declare]:
         installed.delete("apool", name, timeout=None)
 
 
+def is_served(admin: Admin, kind: str) -> bool:
+    """Whether objects of the kind can be listed. While the API server prepares the storage of a CRD
+    that was just applied, it answers with TooManyRequests."""
+    try:
+        admin.items(kind, everywhere=True)
+    except ApiError as error:
+        if error.code != HTTPStatus.TOO_MANY_REQUESTS:
+            raise
+        return False
+    return True
+
+
 def clear(admin: Admin) -> None:
     """Take away what the journey left, and wait until its pods hold no GPU any more.
 
     A namespace that is deleted keeps its objects for a while, and the next operator meets them.
     """
+    admin.until("the API server to serve InferenceDeployments", lambda: is_served(admin, "infd"))
     for kind, selector in (("infd", ""), ("deployments", "app.kubernetes.io/managed-by=tonnage")):
         # A cluster whose CRDs are new collects no garbage of theirs for half a minute.
         for item in admin.items(kind, everywhere=True, selector=selector):
