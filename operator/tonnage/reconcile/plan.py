@@ -12,7 +12,6 @@ from functools import cached_property
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.names import LABEL_PLACEMENT
-from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
@@ -20,7 +19,7 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
+from tonnage.reconcile.accept import Refused, accept, give_back, was_refused
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
@@ -61,9 +60,9 @@ from tonnage.reconcile.scheduling.outcome import (
 )
 from tonnage.reconcile.scheduling.reservations import reserve_all
 from tonnage.reconcile.scheduling.retain import waits_to_return
-from tonnage.reconcile.status.scaling import Taken, scaling_before, scaling_status, taken_by
+from tonnage.reconcile.status.scaling import scaling_before
 from tonnage.reconcile.status.status import make_status
-from tonnage.reconcile.status.status_input import StatusInput
+from tonnage.reconcile.status.status_input import StatusInput, make_status_input
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def _keep_all(observation: Observation, now: datetime, status_input: StatusInput
 def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> Plan:
     """Change nothing that may serve, except for the number of replicas, where fewer are requested.
     Where the refusal only means that the model is unknown for now, the previous status stays."""
-    idle_actions, name_taken = give_back(observation, refused), was_taken(observation)
+    idle_actions = give_back(observation, refused)
     scaling = scaling_before(observation)
     remembered = None
     if refused.pending or refused.reason is Reason.MODEL_SOURCE_UNREACHABLE:
@@ -217,7 +216,7 @@ def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> 
         _keep_all(observation, now, status_input),
         requeue=Requeue(delays.REQUEUE_NOW if idle_actions else refused.retry_after_seconds),
     )
-    if idle_actions and name_taken:
+    if idle_actions and was_refused(observation, refused.reason):
         return replace(plan, actions=idle_actions)
     return _with_scales(plan, scales_down(observation))
 
@@ -235,7 +234,7 @@ def _wait(
             return _roll_back(context, outcome, rollback, approval)
     until = outcome.until if isinstance(outcome, Pending) else None
     plan = replace(
-        _keep_all(context.observation, context.now, _make_status_input(context, outcome, approval)),
+        _keep_all(context.observation, context.now, make_status_input(context, outcome, approval)),
         requeue=Requeue.at_first(context.now, until),
         waits_for_capacity=True,
         claims=find_claims(outcome, context.observation, proposed=approval.is_proposed),
@@ -269,7 +268,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     reviewed = review(context, placed, deployment, rollout)
     plan_failed = reviewed.attempts.failed != context.attempts.failed
     status_input = replace(
-        _make_status_input(context, placed, approval),
+        make_status_input(context, placed, approval),
         target=rollout.target,
         image=image_of(deployment),
         readings=reviewed.readings,
@@ -317,7 +316,7 @@ def _roll_back(
     return Plan(
         observation,
         context.now,
-        _make_status_input(context, outcome, approval, rollback),
+        make_status_input(context, outcome, approval, rollback),
         actions=(
             *apply_if_changed(SERVICES, service, observation.service),
             *rollback.actions,
@@ -342,7 +341,7 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
     running = newest(observation.deployments)
     target = running if running and is_carried_out(context, outcome, running) else None
     status_input = replace(
-        _make_status_input(context, outcome, approval),
+        make_status_input(context, outcome, approval),
         target=target,
         image=image_of(target.child.body) if target else "",
         secondary=inspect_secondary(context, outcome) if isinstance(outcome, Scheduled) else (),
@@ -366,34 +365,3 @@ def _with_service(plan: Plan) -> Plan:
     service_actions = apply_if_changed(SERVICES, service, observation.service)
     children = (service, *plan.children)
     return replace(plan, actions=(*service_actions, *plan.actions), children=children)
-
-
-def _make_status_input(
-    context: ReconcileContext,
-    outcome: PlacementOutcome,
-    approval: ApprovalState,
-    rollback: Rollback | None = None,
-) -> StatusInput:
-    """The status input that plans of an accepted spec share."""
-    return StatusInput(
-        context.accepted,
-        outcome,
-        target=rollback.settled if rollback else None,
-        approval=approval,
-        attempts=context.attempts,
-        rollback=rollback,
-        scaling=_scaling(context.accepted, outcome, rollback),
-    )
-
-
-def _scaling(
-    accepted: Accepted, outcome: PlacementOutcome, rollback: Rollback | None
-) -> ScalingStatus | None:
-    """The replicas that the measured load asks for, on the placement that was taken."""
-    if accepted.by_load is None:
-        return None
-    if rollback is not None:
-        return scaling_status(
-            accepted.by_load, Taken(rollback.last.placement.name, rollback.wanted)
-        )
-    return scaling_status(accepted.by_load, taken_by(outcome))
