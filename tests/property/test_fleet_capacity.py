@@ -12,6 +12,7 @@ from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Pool, Reser
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.fleet.resources import Resources
 
 CATALOG = load_catalog()
 POOL = "nvidia-h100-sxm-80gb"
@@ -60,7 +61,7 @@ def test_reservations_never_exceed_the_free_gpus(
     for node in pool.nodes:
         assert 0 <= node.free <= max(0, node.allocatable - used[node.name])
     for gpus in (1, 2, 4, 8):
-        assert pool.replica_capacity(gpus) * gpus <= pool.free
+        assert pool.replica_capacity(Resources(gpus)) * gpus <= pool.free
 
 
 @given(PODS, RESERVATIONS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 6))
@@ -73,9 +74,11 @@ def test_unscheduled_replicas_reserve_gpus_up_to_the_capacity(
     mine = Reservation(("late", "comer"), "h100", POOL, gpus, replicas)
     before = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(others)))
     after = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=(*others, mine)))
-    placed = min(replicas, before.replica_capacity(gpus))
+    placed = min(replicas, before.replica_capacity(Resources(gpus)))
     assert before.free - after.free == placed * gpus
-    assert before.replica_capacity(gpus) - after.replica_capacity(gpus) == placed
+    assert (
+        before.replica_capacity(Resources(gpus)) - after.replica_capacity(Resources(gpus)) == placed
+    )
 
 
 @given(PODS, RESERVATIONS, st.randoms(use_true_random=False))

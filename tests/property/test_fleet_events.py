@@ -16,6 +16,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.fleet.resources import Resources
 
 CATALOG = load_catalog()
 OWNERS = [("chat", "one"), ("chat", "two"), ("code", "one")]
@@ -223,7 +224,9 @@ def test_counts_equal_the_listed_nodes(history: list[tuple[str, Any]]) -> None:
             assert pool.largest_free_block == max((node.free for node in listed), default=0)
             assert pool.nodes.counts.usable == sum(node.unusable is None for node in listed)
             for gpus in (1, 2, 3, 4, 8):
-                assert pool.replica_capacity(gpus) == sum(node.free // gpus for node in listed)
+                assert pool.replica_capacity(Resources(gpus)) == sum(
+                    node.free // gpus for node in listed
+                )
 
 
 @given(events, st.sampled_from([None, *OWNERS]))

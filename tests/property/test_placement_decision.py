@@ -39,6 +39,7 @@ STANDS_AGAINST: dict[str, str] = {
     "ReplicasRunElsewhere": "replicas stay on",
     "InsufficientGPUs": r"needs \d+ free .* has \d+ free of \d+",
     "NoUsableNodes": "no usable node|no node has the labels|none of its",
+    "InsufficientResources": "no node",
     "OverBudget": r"[\d.]+/h for .* spec.placement.maxCostPerHour is [\d.]+",
     "TooSlow": r"about [\d.]+m?s .*, at most .+ asked \(estimate ±\d+ %",
     "NoEstimate": "no estimate",

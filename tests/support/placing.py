@@ -15,6 +15,7 @@ from tonnage.fleet.model import DeclaredPool, GpuPod, Pool
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pool_nodes import PoolNodes, as_blocks
 from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.fleet.resources import UNKNOWN_SIZE
 from tonnage.placement.decide import decide
 from tonnage.placement.model import Candidate, Decision, Option, Request, Verdict
 
@@ -77,7 +78,9 @@ def grow(pool: Pool, nodes: int) -> Pool:
     accelerator = pool.accelerator
     usual = accelerator.gpus_per_node if accelerator and not pool.nodes else None
     counts = replace(pool.nodes.counts, largest_node=usual or pool.largest_node)
-    grown = replace(counts, to_come=as_blocks({counts.largest_node: nodes}))
+    grown = replace(
+        counts, to_come=as_blocks({UNKNOWN_SIZE._replace(gpus=counts.largest_node): nodes})
+    )
     return replace(pool, growth=nodes, nodes=PoolNodes(grown, lambda: list(pool.nodes)))
 
 

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NO_MATCHING_POOL = "NoMatchingPool"
     DOES_NOT_FIT = "DoesNotFit"
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
     OVER_BUDGET = "OverBudget"
     TOO_SLOW = "TooSlow"
     SCALED_TO_ZERO = "ScaledToZero"

@@ -15,12 +15,21 @@ from typing import Final
 from tonnage.api.pod import Toleration
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.catalog import Catalog
-from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
+from tonnage.fleet.model import (
+    BoundPod,
+    DeclaredPool,
+    FleetSnapshot,
+    GpuPod,
+    Node,
+    Pool,
+    Reservation,
+)
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
 from tonnage.fleet.pools.building import Demands, build_pool
 from tonnage.fleet.pools.groups import Groups
 from tonnage.fleet.pools.usability import has_lost_capacity
-from tonnage.fleet.usage.gpu_pods import GpuPods, Owner
+from tonnage.fleet.resources import NOTHING, Resources
+from tonnage.fleet.usage.gpu_pods import GpuPods, Owner, held_by
 from tonnage.fleet.usage.reservations import Reservations
 
 
@@ -48,7 +57,10 @@ class Fleet:
         for node in snapshot.nodes:
             fleet.put_node(node)
         for pod in snapshot.pods:
-            fleet.put_pod(pod)
+            if isinstance(pod, BoundPod):
+                fleet.add_other_pod(pod)
+            else:
+                fleet.put_pod(pod)
         by_owner: dict[Owner, list[Reservation]] = {}
         for reservation in snapshot.reservations:
             by_owner.setdefault(reservation.owner, []).append(reservation)
@@ -76,16 +88,27 @@ class Fleet:
         return self._affected_owners(name, key)
 
     def put_pod(self, pod: GpuPod) -> None:
-        """Add or update a pod."""
+        """Add or update a pod with GPUs."""
         self.remove_pod(pod.uid)
         self._gpu_pods.put(pod)
         self._mark_changed(pod)
 
     def remove_pod(self, uid: str) -> None:
-        """Remove a pod that is gone or has finished."""
+        """Remove a pod with GPUs that is gone or has finished."""
         pod = self._gpu_pods.remove(uid)
         if pod is not None:
             self._mark_changed(pod)
+
+    def add_other_pod(self, pod: BoundPod) -> bool:
+        """Add a pod without GPUs; return whether it takes anything of a node in a pool."""
+        self._gpu_pods.add_other(pod)
+        return self._groups.recount(pod.node)
+
+    def remove_other_pod(self, pod: BoundPod) -> bool:
+        """Remove a pod without GPUs that was added; return whether a node in a pool has more free
+        by that."""
+        self._gpu_pods.remove_other(pod)
+        return self._groups.recount(pod.node)
 
     def declare(self, pool: DeclaredPool) -> None:
         """Add or update an AcceleratorPool."""
@@ -113,7 +136,7 @@ class Fleet:
         self._refresh()
         if excluding is None and not tolerations:
             return tuple(map(self._pools.__getitem__, self._groups.names))
-        held = self._gpus_held_by(excluding) if excluding else {}
+        held = self._held_by(excluding) if excluding else {}
         waiting = self._reservations.pools_of(excluding) if excluding else ()
         affected = {*held, *self._keys_of(waiting)}
         return tuple(
@@ -140,7 +163,8 @@ class Fleet:
     def assumed_gpus(self, pool: str) -> int:
         """GPUs of a pool assumed for replicas that have no pod on a node yet and replace none."""
         self._refresh()
-        return sum(gpus * replicas for gpus, replicas in self._reservations.waiting(pool))
+        waiting = self._reservations.waiting(pool)
+        return sum(requests.gpus * replicas for requests, replicas in waiting)
 
     def owners(self) -> set[Owner]:
         """All owners with a reservation."""
@@ -150,7 +174,7 @@ class Fleet:
         """All nodes, pods, reservations and declared pools, each in order."""
         return FleetSnapshot(
             nodes=tuple(self._groups.nodes()),
-            pods=tuple(self._gpu_pods),
+            pods=(*self._gpu_pods, *self._gpu_pods.others()),
             reservations=tuple(self._reservations),
             declared_pools=tuple(self._groups.declared()),
             shard=self.shard,
@@ -208,7 +232,7 @@ class Fleet:
         key: GroupKey,
         tolerated: frozenset[NodeClass] = frozenset(),
         excluding: Owner | None = None,
-        excluded_gpus: Mapping[str, int] | None = None,
+        excluded: Mapping[str, Resources] | None = None,
     ) -> Pool:
         name, description = self._groups.names[key], self._groups.descriptions[key]
         return build_pool(
@@ -221,20 +245,20 @@ class Fleet:
             Demands(
                 self._reservations.waiting(name, excluding),
                 self._reservations.successors(name, excluding),
-                excluded_gpus or {},
+                excluded or {},
             ),
         )
 
-    def _gpus_held_by(self, owner: Owner) -> dict[GroupKey, dict[str, int]]:
-        """GPUs that the owner's pods hold, by group and node."""
-        held: dict[GroupKey, dict[str, int]] = {}
+    def _held_by(self, owner: Owner) -> dict[GroupKey, dict[str, Resources]]:
+        """What the owner's pods hold, by group and node."""
+        held: dict[GroupKey, dict[str, Resources]] = {}
         for pod in self._gpu_pods.of(owner):
             key = self._groups.key_of(pod.node) if pod.node else None
             if pod.node is None or key is None:
                 continue
             resource = self._groups.by_key[key].members[pod.node].node_class.resource
             by_node = held.setdefault(key, {})
-            by_node[pod.node] = by_node.get(pod.node, 0) + pod.requests.get(resource, 0)
+            by_node[pod.node] = by_node.get(pod.node, NOTHING).plus(held_by(pod, resource))
         return held
 
     def _name_of(self, node: str) -> str | None:

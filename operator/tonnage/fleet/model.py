@@ -1,13 +1,14 @@
 """Nodes, pods, reservations and pools as frozen data."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fleet.pool_nodes import PoolNodes
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
 _DEFAULT_WEIGHT: Final[int] = AcceleratorPoolSpec.model_fields["weight"].default
 
@@ -23,7 +24,8 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What placement needs of a Node object; GPU resources only (`amd.com/...`, `nvidia.com/...`).
+    """What placement needs of a Node object. `capacity` and `allocatable` are GPU resources
+    (`amd.com/...`, `nvidia.com/...`), `size` is the allocatable CPU, memory and storage.
 
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
     deleted, ...), None when it is. `silent`: its kubelet does not report, so that the state of its
@@ -37,11 +39,13 @@ class Node:
     allocatable: dict[str, int]
     unusable: str | None
     silent: bool = False
+    size: Resources = UNKNOWN_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPod:
-    """A pod that requests GPUs. `node` is None while it is not scheduled.
+    """A pod that requests GPUs, and the `others`: CPU, memory and storage. `node` is None while it
+    is not scheduled.
 
     `owner` is (namespace, name) of the InferenceDeployment and `placement` its placement when the
     operator created the pod (label tonnage.dev/inferencedeployment), else None. One that is
@@ -54,17 +58,37 @@ class GpuPod:
     owner: tuple[str, str] | None = None
     placement: str | None = None
     deleting: bool = False
+    others: Resources = NOTHING
+
+
+class BoundPod(NamedTuple):
+    """A pod without GPUs on a node, and the CPU, memory and storage that it requests. Ten times as
+    many as other pods, and nothing else of them matters."""
+
+    node: str
+    requests: Resources
+
+
+PodUsage = GpuPod | BoundPod
+"""What a pod takes of its node, or waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Replicas of a placement of an InferenceDeployment; GPUs are assumed for unscheduled ones."""
+    """Replicas of a placement of an InferenceDeployment; for unscheduled ones GPUs are assumed, and
+    the `others`: CPU, memory and storage, as far as known."""
 
     owner: tuple[str, str]
     placement: str
     pool: str
     gpus_per_replica: int
     replicas: int
+    others: Resources = NOTHING
+
+    @property
+    def requests(self) -> Resources:
+        """What one replica requests of its node."""
+        return self.others._replace(gpus=self.gpus_per_replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +105,7 @@ class FleetSnapshot:
     """All objects that placement uses, at one moment: of one shard, except for the pods."""
 
     nodes: tuple[Node, ...]
-    pods: tuple[GpuPod, ...] = ()
+    pods: tuple[PodUsage, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     declared_pools: tuple[DeclaredPool, ...] = ()
     shard: Shard = UNNAMED_SHARD
@@ -168,10 +192,10 @@ class Pool:
         """Most free GPUs on one node."""
         return self.nodes.counts.largest_free_block
 
-    def replica_capacity(self, gpus_per_replica: int) -> int:
-        """Replicas of this many GPUs each that can start now; a replica runs on one node."""
-        return self.nodes.counts.replica_capacity(gpus_per_replica)
+    def replica_capacity(self, requests: Resources) -> int:
+        """Replicas with these requests that can start now; a replica runs on one node."""
+        return self.nodes.replica_capacity(requests)
 
-    def capacity_after_growth(self, gpus_per_replica: int) -> int:
+    def capacity_after_growth(self, requests: Resources) -> int:
         """Replicas that can start now or on the nodes that an autoscaler may still add."""
-        return self.nodes.counts.capacity_after_growth(gpus_per_replica)
+        return self.replica_capacity(requests) + self.nodes.counts.added_capacity(requests)

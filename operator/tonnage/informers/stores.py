@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from tonnage.api.names import LABEL_OWNER
-from tonnage.fleet.model import GpuPod, Node
+from tonnage.fleet.model import Node, PodUsage
 from tonnage.fleet.nodes.node import read_node
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_pod
 from tonnage.informers.expectations import Expectations
 from tonnage.informers.owners import owner_keys
 from tonnage.informers.store import Change, ObjectKey, Store
@@ -32,9 +32,10 @@ OnChange = Callable[[Kind, Change[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class PodEntry:
-    """The stored part of a Pod: its GPUs, and the packed Pod where the operator owns it."""
+    """The stored part of a Pod: what it takes of its node, and the packed Pod where the operator
+    owns it."""
 
-    gpus: GpuPod | None
+    usage: PodUsage | None
     packed: bytes | None
 
 
@@ -150,4 +151,4 @@ def unpack(packed: bytes) -> Object:
 
 def _read_pod(obj: Object) -> PodEntry:
     labels = obj["metadata"].get("labels") or {}
-    return PodEntry(read_gpu_pod(obj), pack(obj) if LABEL_OWNER in labels else None)
+    return PodEntry(read_pod(obj), pack(obj) if LABEL_OWNER in labels else None)

@@ -53,7 +53,7 @@ class Triggers:
     def _change_pod(self, change: Change[Any]) -> None:
         before, after = change.before, change.after
         self._fleet.change_pod(
-            None if before is None else before.gpus, None if after is None else after.gpus
+            None if before is None else before.usage, None if after is None else after.usage
         )
         if change.obj is None or self._fleet.view().shard.has(change.obj):
             self._wake_owners(PODS, change)

@@ -4,7 +4,7 @@ A cached result never differs from a new one: a size depends only on the devices
 a pool that is the same object as before has not changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -38,14 +38,15 @@ class PlacementCache:
         """The cached sizes of devices under this load; the caller adds new ones."""
         return self._sizes(load)
 
-    def verdicts(self, load: Load, placement: PlacementSpec) -> Verdicts:
-        """The cached verdicts on pools for this load and spec; the caller adds new ones."""
-        return self._verdicts(load, placement.model_dump_json())
+    def verdicts(self, load: Load, placement: PlacementSpec, pods: Hashable = None) -> Verdicts:
+        """The cached verdicts on pools for this load and spec, and for pods that this key stands
+        for; the caller adds new ones."""
+        return self._verdicts(load, placement.model_dump_json(), pods)
 
 
 def _make_sizes(load: Load) -> Sizes:
     return {}
 
 
-def _make_verdicts(load: Load, placement: str) -> Verdicts:
+def _make_verdicts(load: Load, placement: str, pods: Hashable) -> Verdicts:
     return {}

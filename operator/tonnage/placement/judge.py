@@ -13,11 +13,13 @@ from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
 from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
+from tonnage.fleet.resources import NOTHING
 from tonnage.placement.adjustments import UNADJUSTED
 from tonnage.placement.cache import PlacementCache
+from tonnage.placement.filters.node_resources import find_node_shortage
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
-from tonnage.placement.messages import format_no_capacity, format_pool_size
+from tonnage.placement.messages import format_fit, format_no_capacity, format_pool_size
 from tonnage.placement.model import Option, Rejection, Request
 from tonnage.placement.pricing import PriceSource, price_per_device_hour
 from tonnage.placement.reasons import RejectedReason
@@ -44,7 +46,8 @@ class PoolJudge:
         self._kept = {
             pool: (load, cache.sizes(load)) for pool, load in _kept_loads(request, catalog)
         }
-        self._verdicts = cache.verdicts(self._load, request.spec.placement)
+        pods = None if request.pods is None else request.pods.key
+        self._verdicts = cache.verdicts(self._load, request.spec.placement, pods)
 
     def judge(self, pool: Pool) -> Option | Rejection:
         """Return the pool's best option for the request, or why it has none now or later. An option
@@ -143,9 +146,13 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
         return best
     # Without capacity the message names the shortage of the option with the fewest GPUs.
     best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, placement)))
-    usable = pool.nodes.counts.usable
-    reason = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
-    return Rejection(reason, format_no_capacity(best), option=best)
+    if not pool.nodes.counts.usable:
+        return Rejection(RejectedReason.NO_USABLE_NODES, format_no_capacity(best), option=best)
+    shortage = find_node_shortage(best)
+    if shortage is not None:
+        message = f"{format_fit(best)}, but {shortage}"
+        return Rejection(RejectedReason.INSUFFICIENT_RESOURCES, message, option=best)
+    return Rejection(RejectedReason.INSUFFICIENT_GPUS, format_no_capacity(best), option=best)
 
 
 def _nearest_option(request: Request, options: Sequence[Option]) -> Option | None:
@@ -187,16 +194,13 @@ def _make_option(
 ) -> Option:
     gpus = size.parallelism.gpus
     replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
-    capacity = pool.replica_capacity(gpus)
-    added = pool.capacity_after_growth(gpus) - capacity
-    capacity = max(capacity, _count_held(request, pool, size.parallelism))
-    return Option(
+    option = Option(
         pool=pool,
         parallelism=size.parallelism,
         fit=size.fit,
         replicas=replicas,
-        capacity=capacity,
-        grown_capacity=capacity + added,
+        capacity=0,
+        grown_capacity=0,
         cost_per_hour=None if price is None else price * gpus * replicas,
         price_source=source,
         estimate=size.estimate,
@@ -210,6 +214,17 @@ def _make_option(
         avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
         unverified=size.compatibility.unverified,
     )
+    others = request.pods.of(option).others if request.pods else NOTHING
+    return _with_capacity(request, replace(option, others=others))
+
+
+def _with_capacity(request: Request, option: Option) -> Option:
+    """Count the replicas that can run on the pool, now and after growth."""
+    pool, requests = option.pool, option.requests
+    capacity = pool.replica_capacity(requests)
+    added = pool.capacity_after_growth(requests) - capacity
+    capacity = max(capacity, _count_held(request, pool, option.parallelism))
+    return replace(option, capacity=capacity, grown_capacity=capacity + added)
 
 
 def _count_wanted(

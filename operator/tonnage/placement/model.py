@@ -1,6 +1,6 @@
 """Requests to placement and its decisions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -12,9 +12,11 @@ from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
-from tonnage.fleet.model import Pool
+from tonnage.fleet.model import Pool, Reservation
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
+from tonnage.placement.pod_demand import PodDemand
 from tonnage.placement.pricing import PriceSource
 from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
@@ -52,7 +54,8 @@ class Request:
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
-    only replicas that are still there may stay.
+    only replicas that are still there may stay. `pods` derives what the pods request in addition to
+    GPUs; None where nothing else is known of them.
     """
 
     owner: tuple[str, str]
@@ -67,6 +70,7 @@ class Request:
     demanded: Demanded | None = None
     secondary: tuple[RunningSecondary, ...] = ()
     failed_pools: Mapping[str, str] = field(default_factory=dict)
+    pods: "PodDemands | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,12 @@ class Option:
     deployment that is scaled to zero gets a pool as well. `notes` are remarks for the user;
     `overridden` are the compatibility rules that the user overrides, `settings` what the server
     needs there, `adjustments` engine settings that Tonnage set because starts with higher values
-    ran out of memory. `avoided`: it fits tightly, and the user prefers any other option.
-    `unverified` are the compatibility rules that warn of the model there. `full` is one full
-    replica, where the number of replicas follows the load. `placement` is the placement's name
-    where that is not the accelerator's id, because another pool of this accelerator is in use as
-    well. `needed` are the replicas that the measured load needs there, not rounded; None where
-    they equal `replicas`.
+    ran out of memory. `avoided`: it fits tightly, and the user prefers any other option. `others`
+    is what a replica requests in addition to GPUs. `unverified` are the compatibility rules that
+    warn of the model there. `full` is one full replica, where the number of replicas follows the
+    load. `placement` is the placement's name where that is not the accelerator's id, because
+    another pool of this accelerator is in use as well. `needed` are the replicas that the measured
+    load needs there, not rounded; None where they equal `replicas`.
     """
 
     pool: Pool
@@ -100,6 +104,7 @@ class Option:
     estimate: ThroughputEstimate | None
     price_per_gpu_hour: Decimal | None = None
     notes: tuple[str, ...] = ()
+    others: Resources = NOTHING
     overridden: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     avoided: bool = False
@@ -118,6 +123,16 @@ class Option:
         gpus, price = max(1, self.replicas) * self.parallelism.gpus, self.price_per_gpu_hour
         object.__setattr__(self, "gpus", gpus)
         object.__setattr__(self, "compared_cost", None if price is None else price * gpus)
+
+    @property
+    def requests(self) -> Resources:
+        """What one replica requests of its node."""
+        return self.others._replace(gpus=self.parallelism.gpus)
+
+    def claim(self, owner: tuple[str, str], replicas: int, placement: str = "") -> Reservation:
+        """Return the reservation of so many replicas; without a name, of no placement yet."""
+        gpus = self.parallelism.gpus
+        return Reservation(owner, placement, self.pool.name, gpus, replicas, self.others)
 
     @property
     def accelerator(self) -> Accelerator:
@@ -141,6 +156,15 @@ class Option:
         if awaited_replicas <= 0:
             return 0
         return -(-awaited_replicas // (self.pool.largest_node // self.parallelism.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemands:
+    """Derives what the pods of an option demand. `key` stands for everything that decides it in
+    addition to the option."""
+
+    key: Hashable
+    of: Callable[[Option], PodDemand]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
-from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
+from tonnage.fleet.model import BoundPod, DeclaredPool, GpuPod, Node, PodUsage, Reservation
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
@@ -62,10 +62,19 @@ class FleetState:
             self._on_loss(Key(*owner))
         self._record_change()
 
-    def change_pod(self, before: GpuPod | None, after: GpuPod | None) -> None:
-        """Record the GPUs of a Pod; None is a Pod that has no GPU or is deleted."""
+    def change_pod(self, before: PodUsage | None, after: PodUsage | None) -> None:
+        """Record what a Pod takes of its node; None is a Pod that takes nothing or is deleted."""
         if before == after:
             return
+        if isinstance(before, GpuPod) or isinstance(after, GpuPod):
+            self._change_gpu_pod(_gpu_pod(before), _gpu_pod(after))
+        # Pods without GPUs come and go on most nodes without a change of any pool.
+        frees = isinstance(before, BoundPod) and self._fleet.remove_other_pod(before)
+        takes = isinstance(after, BoundPod) and self._fleet.add_other_pod(after)
+        if frees or takes:
+            self._record_change(frees_capacity=frees)
+
+    def _change_gpu_pod(self, before: GpuPod | None, after: GpuPod | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._fleet.remove_pod(before.uid)
         if after is not None:
@@ -144,6 +153,10 @@ class FleetState:
         self._on_change()
         if frees_capacity:
             self._on_capacity_freed()
+
+
+def _gpu_pod(usage: PodUsage | None) -> GpuPod | None:
+    return usage if isinstance(usage, GpuPod) else None
 
 
 def _read_declared_pool(obj: Object) -> DeclaredPool | None:

@@ -14,6 +14,7 @@ from tonnage.fleet.model import DeclaredPool, GpuPod, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.fleet.pools.report import pool_readiness
+from tonnage.fleet.resources import Resources
 
 OF_NO_SHARD = {LABEL_SHARD: ()}
 CATALOG = load_catalog()
@@ -288,7 +289,11 @@ class TestGrowth:
         nodes = [nvidia_node(name, H100 | {"team": "chat"}) for name in "abc"]
         fleet = fleet_of(*nodes[:1], declared=(declare("chat", {"team": "chat"}, maxNodes=2),))
         pool = by_name(fleet)["chat"]
-        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(4)) == (1, 8, 4)
+        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(Resources(4))) == (
+            1,
+            8,
+            4,
+        )
         fleet.put_node(read_node(nodes[1]))
         fleet.put_node(read_node(nodes[2]))
         assert by_name(fleet)["chat"].growth == 0
@@ -298,22 +303,31 @@ class TestGrowth:
         fleet = fleet_of(*nodes, declared=(declare("chat", {"team": "chat"}, maxNodes=3),))
         fleet.reserve(LLAMA, [Reservation(LLAMA, "h100-sxm-80gb", "chat", 8, 2)])
         pool = by_name(fleet)["chat"]
-        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (0, 2)
+        assert (pool.replica_capacity(Resources(4)), pool.capacity_after_growth(Resources(4))) == (
+            0,
+            2,
+        )
         own = by_name(fleet, excluding=LLAMA)["chat"]
-        assert (own.replica_capacity(4), own.capacity_after_growth(4)) == (2, 6)
+        assert (own.replica_capacity(Resources(4)), own.capacity_after_growth(Resources(4))) == (
+            2,
+            6,
+        )
 
     def test_the_first_node_of_a_pool_has_the_gpus_of_the_catalogue(self) -> None:
         selector = {"team": "chat"}
         declared = declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=3)
         pool = by_name(fleet_of(declared=(declared,)))["chat"]
         assert (pool.total, pool.largest_node, pool.growth) == (0, 8, 3)
-        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (0, 6)
+        assert (pool.replica_capacity(Resources(4)), pool.capacity_after_growth(Resources(4))) == (
+            0,
+            6,
+        )
         assert "up to 3 nodes with 8 GPUs may come" in pool_readiness(pool).message
 
     def test_nodes_to_come_have_no_size_without_nodes_or_accelerator(self) -> None:
         declared = declare("chat", {"team": "chat"}, maxNodes=3)
         pool = by_name(fleet_of(declared=(declared,)))["chat"]
-        assert (pool.largest_node, pool.capacity_after_growth(1)) == (0, 0)
+        assert (pool.largest_node, pool.capacity_after_growth(Resources(1))) == (0, 0)
         assert "the size of the up to 3 nodes to come is not known" in pool_readiness(pool).message
 
 

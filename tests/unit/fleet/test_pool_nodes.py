@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
+from tonnage.fleet.resources import AMPLE, Resources
 
 NODES = [
     PoolNode("b", 8, 8, 5, None),
@@ -17,8 +18,27 @@ def test_nodes_are_counted() -> None:
     assert (counts.nodes, counts.usable) == (4, 3)
     assert (counts.total, counts.allocatable, counts.free) == (28, 20, 13)
     assert (counts.largest_node, counts.largest_free_block) == (8, 8)
-    assert counts.blocks == ((5, 1), (8, 1))
-    assert [counts.replica_capacity(gpus) for gpus in (1, 2, 4, 8)] == [13, 6, 3, 1]
+    assert [(free.gpus, nodes) for free, nodes in counts.blocks] == [(5, 1), (8, 1)]
+    sizes = map(Resources, (1, 2, 4, 8))
+    assert [counts.replica_capacity(requests) for requests in sizes] == [13, 6, 3, 1]
+
+
+GIB = 1024**3
+
+
+def test_memory_bounds_the_replicas() -> None:
+    sizes = {"a": 40 * GIB, "b": 1024 * GIB, "c": 2048 * GIB}
+    nodes = PoolNodes.of(
+        PoolNode(name, 8, 8, 8, None, Resources(0, 10**6, size), Resources(0, 10**6, size))
+        for name, size in sizes.items()
+    )
+    assert len(nodes.counts.blocks) == 2, "nodes with ample memory are counted together"
+    assert nodes.replica_capacity(Resources(1, 0, 16 * GIB)) == 2 + 8 + 8
+    assert nodes.replica_capacity(Resources(1, 0, AMPLE.memory)) == 8 + 8
+    assert nodes.replica_capacity(Resources(1, 0, 512 * GIB)) == 2 + 4, "by the list"
+    left = nodes.less([(Resources(1, 0, 512 * GIB), 3)])
+    assert left.replica_capacity(Resources(1, 0, 512 * GIB)) == 3
+    assert left == PoolNodes.of(left)
 
 
 def test_nodes_are_sorted_by_name() -> None:
@@ -60,7 +80,7 @@ def test_equal_nodes_are_equal_in_any_order() -> None:
 
 
 def test_packed_replicas_reduce_counts_and_list() -> None:
-    left = PoolNodes.of(NODES).less([(4, 2)])
-    assert left.counts.blocks == ((1, 1), (4, 1))
+    left = PoolNodes.of(NODES).less([(Resources(4), 2)])
+    assert [(free.gpus, nodes) for free, nodes in left.counts.blocks] == [(1, 1), (4, 1)]
     assert {node.name: node.free for node in left} == {"a": 4, "b": 1, "c": 0, "d": 0}
     assert left == PoolNodes.of(left)

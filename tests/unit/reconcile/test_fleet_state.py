@@ -10,7 +10,7 @@ from tonnage.catalog.load import load_catalog
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_pod
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
@@ -39,7 +39,7 @@ class Notifications:
 
     def pod(self, before: Object | None, after: Object | None) -> None:
         """Change the store's pod."""
-        self.fleet.change_pod(*(body and read_gpu_pod(body) for body in (before, after)))
+        self.fleet.change_pod(*(body and read_pod(body) for body in (before, after)))
 
     def _change(self) -> None:
         self.changes += 1
@@ -83,7 +83,7 @@ def test_a_heartbeat_of_a_node_changes_nothing(notifications: Notifications) -> 
     beat = node()
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2"
     beat["status"]["images"] = [{"names": ["x"]}]
-    beat["status"]["allocatable"]["cpu"] = "95"
+    beat["status"]["allocatable"]["pods"] = "95"
     notifications.node(node(), beat)
     assert (notifications.changes, notifications.capacity_freed, notifications.fleet.changes) == (
         1,

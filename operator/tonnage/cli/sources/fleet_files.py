@@ -10,9 +10,9 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document, load_documents
 from tonnage.cli.sources.dump import Dump
-from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot, PodUsage
 from tonnage.fleet.nodes.node import read_node
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_pod
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.scheduling.reservations import read_reservations
@@ -86,8 +86,8 @@ def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
     )
 
 
-def _read_pods(bodies: Iterable[Object]) -> tuple[GpuPod, ...]:
-    pods = (read_gpu_pod(body) for body in bodies)
+def _read_pods(bodies: Iterable[Object]) -> tuple[PodUsage, ...]:
+    pods = (read_pod(body) for body in bodies)
     return tuple(pod for pod in pods if pod is not None)
 
 

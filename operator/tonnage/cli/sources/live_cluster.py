@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
 from tonnage.cli.sources.documents import Document
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_pod
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
@@ -108,5 +108,6 @@ async def _list_relevant_pods(api: LiveReader) -> list[Object]:
 
 
 def _is_relevant(pod: Object) -> bool:
-    """Whether the pod holds or waits for GPUs, or belongs to an InferenceDeployment."""
-    return read_gpu_pod(pod) is not None or LABEL_OWNER in (pod["metadata"].get("labels") or {})
+    """Whether the pod takes anything of a node, waits for GPUs, or belongs to an
+    InferenceDeployment."""
+    return read_pod(pod) is not None or LABEL_OWNER in (pod["metadata"].get("labels") or {})

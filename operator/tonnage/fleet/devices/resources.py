@@ -62,8 +62,14 @@ def shared(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
+def is_gpu(resource: str) -> bool:
+    """Whether a device plugin of a vendor offers GPUs under this name."""
+    return _GPU_RESOURCE.fullmatch(resource) is not None
+
+
 def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
-    """Read GPUs by resource name from a capacity, allocatable or requests map.
+    """Read GPUs by resource name from a capacity or allocatable map.
 
     The second part names the first quantity that is not a whole number; it counts as 0.
     """
@@ -73,7 +79,7 @@ def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
         # Most are cpu, memory and the like: the prefix excludes them faster.
         if not isinstance(name, str) or not name.startswith(_VENDORS):
             continue
-        if _GPU_RESOURCE.fullmatch(name) is None:
+        if not is_gpu(name):
             continue
         count = read_count(value)
         if count is None:

@@ -1,38 +1,50 @@
-"""Reads the GPUs that a raw Pod object holds."""
+"""Reads what a raw Pod object takes of its node."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
-from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts
-from tonnage.fleet.model import GpuPod
+from tonnage.fleet.devices.resources import as_mapping, is_gpu
+from tonnage.fleet.model import BoundPod, GpuPod, PodUsage
+from tonnage.fleet.nodes.amounts import pod_requests, without_gpus
+from tonnage.fleet.resources import NOTHING
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
-def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
-    """Read a Pod that holds or waits for GPUs; None when it requests none or has finished.
+def read_pod(obj: Mapping[str, Any]) -> PodUsage | None:
+    """Read a Pod that takes something of a node, or waits for GPUs; None for any other, and for one
+    that has finished.
 
-    A pod that is being deleted holds its GPUs until it is gone. Never raises.
+    A pod that is being deleted holds everything until it is gone. Never raises.
     """
     metadata, spec = (as_mapping(obj.get(part)) for part in ("metadata", "spec"))
     if has_finished(obj):
         return None
-    requests = _effective_requests(spec)
-    if not requests:
-        return None
+    amounts = pod_requests(spec)
+    gpus = tuple((name, count) for name, count in amounts.items() if count and is_gpu(name))
+    others, node = without_gpus(amounts), _text(spec.get("nodeName"))
+    if not gpus:
+        return None if node is None or others == NOTHING else BoundPod(node, others)
     labels = as_mapping(metadata.get("labels"))
     owner = _text(labels.get(LABEL_OWNER))
     namespace = _text(metadata.get("namespace")) or "default"
     return GpuPod(
         uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",
-        node=_text(spec.get("nodeName")),
-        requests=_shared(tuple(requests.items())),
+        node=node,
+        requests=_shared(gpus),
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
         deleting=metadata.get("deletionTimestamp") is not None,
+        others=others,
     )
+
+
+def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
+    """Read a Pod that holds or waits for GPUs; None for any other. Never raises."""
+    pod = read_pod(obj)
+    return pod if isinstance(pod, GpuPod) else None
 
 
 @lru_cache(maxsize=256)
@@ -44,50 +56,6 @@ def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
 def has_finished(obj: Mapping[str, Any]) -> bool:
     """Whether the Pod has finished; it never runs again. Never raises."""
     return _text(as_mapping(obj.get("status")).get("phase")) in _FINISHED
-
-
-def _effective_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the GPUs that the scheduler allocates to the pod.
-
-    The larger of two sums: all containers that run together (containers and sidecars), and the
-    peak of the start, when an init container runs next to the sidecars started before it. Source:
-    Kubernetes documentation, "Resource sharing within containers" of sidecar containers.
-    """
-    running = _sum(_requests(container) for container in as_sequence(spec.get("containers")))
-    sidecars: dict[str, int] = {}
-    start: dict[str, int] = {}
-    for container in as_sequence(spec.get("initContainers")):
-        requests = _requests(container)
-        if as_mapping(container).get("restartPolicy") == "Always":
-            sidecars = _sum((sidecars, requests))
-        else:
-            start = _largest((start, _sum((sidecars, requests))))
-    effective = _largest((_sum((running, sidecars)), start))
-    return {resource: count for resource, count in effective.items() if count}
-
-
-def _requests(container: object) -> dict[str, int]:
-    """Read one container's GPUs; the API server copies a limit without a request to the request."""
-    resources = as_mapping(as_mapping(container).get("resources"))
-    limits, _ = gpu_counts(resources.get("limits"))
-    requests, _ = gpu_counts(resources.get("requests"))
-    return limits | requests
-
-
-def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for resource, count in part.items():
-            total[resource] = total.get(resource, 0) + count
-    return total
-
-
-def _largest(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    largest: dict[str, int] = {}
-    for part in parts:
-        for resource, count in part.items():
-            largest[resource] = max(largest.get(resource, 0), count)
-    return largest
 
 
 def _text(value: object) -> str | None:

@@ -10,11 +10,18 @@ from tonnage.api.shard import Shard
 from tonnage.fleet.model import Pool
 from tonnage.fleet.nodes.node_class import NodeClass
 from tonnage.fleet.occupancy import PackedNodes, Successor, Waiting, pack_nodes
-from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks
+from tonnage.fleet.pool_nodes import (
+    NodeCounts,
+    PoolNode,
+    PoolNodes,
+    as_blocks,
+    bounded_blocks,
+)
 from tonnage.fleet.pools.description import GroupDescription, Reasons
 from tonnage.fleet.pools.group import Group, Member
 from tonnage.fleet.pools.separation import Separation
 from tonnage.fleet.pools.shape import Shape, gpu_node_taints
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, largest
 
 DISCOVERED_LABELS: Final = {LABEL_DISCOVERED: "true", LABEL_MANAGED_BY: MANAGED_BY}
 """Labels of the AcceleratorPool for nodes that no declared pool selects."""
@@ -23,11 +30,16 @@ DISCOVERED_LABELS: Final = {LABEL_DISCOVERED: "true", LABEL_MANAGED_BY: MANAGED_
 @dataclass(frozen=True, slots=True)
 class Demands:
     """Replicas to be scheduled on a group: `waiting` ones, and `successors` of existing pods.
-    `excluded_gpus` are held by pods that do not count, by node."""
+    `excluded` is held by pods that do not count, by node."""
 
     waiting: Waiting = ()
     successors: Sequence[Successor] = ()
-    excluded_gpus: Mapping[str, int] = field(default_factory=dict)
+    excluded: Mapping[str, Resources] = field(default_factory=dict)
+
+    @property
+    def are_countable(self) -> bool:
+        """Whether counts of nodes decide where the replicas are packed, without names."""
+        return not self.successors and all(each.is_countable for each, _ in self.waiting)
 
 
 def build_pool(
@@ -92,49 +104,61 @@ def _count_nodes(
     group: Group, shape: Shape, growth: int, reasons: Reasons, demands: Demands
 ) -> NodeCounts:
     """Count the nodes by their classes, without iterating over all nodes."""
-    blocks: Counter[int] = Counter()
-    total = usable = allocatable = largest = 0
+    blocks: Counter[Resources] = Counter()
+    total = usable = allocatable = 0
     for node_class, counts in group.classes.items():
-        gpus = _gpus(node_class, shape)
-        total += gpus * counts.nodes
-        largest = max(largest, gpus)
+        total += _gpus(node_class, shape) * counts.nodes
         if reasons[node_class] is None:
             usable_of_class = counts.usable_by_free.total()
             usable += usable_of_class
             allocatable += node_class.allocatable * usable_of_class
             blocks.update(counts.usable_by_free)
-    for name in demands.excluded_gpus:
+    for name in demands.excluded:
         member = group.members[name]
         if _why_unusable(member, reasons) is None:
-            blocks[member.free] -= 1
-            blocks[_free(name, member, demands)] += 1
+            blocks[member.free.bounded()] -= 1
+            blocks[_free(name, member, demands).bounded()] += 1
+    new_node = _size_of_new_node(group, shape)
     node_counts = NodeCounts(
         nodes=len(group.members),
         usable=usable,
         total=total,
         allocatable=allocatable,
-        largest_node=largest or _catalogued_gpus_per_node(group, shape, growth),
+        largest_node=new_node.gpus if growth else _most_gpus(group, shape),
         blocks=as_blocks(blocks),
+        to_come=as_blocks({new_node: growth}),
     )
-    grown = replace(node_counts, to_come=as_blocks({node_counts.largest_node: growth}))
-    if not demands.successors:
-        return grown.less(demands.waiting)
+    if demands.are_countable:
+        return node_counts.less(demands.waiting)
     packed = _pack_members(group.members, reasons, demands)
-    left = replace(grown, blocks=as_blocks(Counter(packed.left.values())))
+    left = replace(node_counts, blocks=bounded_blocks(Counter(packed.left.values())))
     return left.less_to_come(packed.unplaced)
 
 
-def _catalogued_gpus_per_node(group: Group, shape: Shape, growth: int) -> int:
-    """GPUs of the first node that an autoscaler adds to a pool, as the catalogue states them."""
-    if group.members or shape.accelerator is None or not growth:
-        return 0
-    return shape.accelerator.gpus_per_node or 0
+def _most_gpus(group: Group, shape: Shape) -> int:
+    return max((_gpus(node_class, shape) for node_class in group.classes), default=0)
+
+
+def _size_of_new_node(group: Group, shape: Shape) -> Resources:
+    """A node that an autoscaler adds: as large as the largest node. Where no node offers GPUs yet,
+    it has as many GPUs as the catalogue states."""
+    gpus = _most_gpus(group, shape)
+    if gpus:
+        sizes = [
+            counts.size
+            for node_class, counts in group.classes.items()
+            if _gpus(node_class, shape) == gpus
+        ]
+        return largest(sizes)._replace(gpus=gpus)
+    catalogued = shape.accelerator.gpus_per_node if shape.accelerator else None
+    sizes = [counts.size for counts in group.classes.values()] or [UNKNOWN_SIZE]
+    return largest(sizes)._replace(gpus=catalogued or 0)
 
 
 def _list_nodes(
     members: Mapping[str, Member], shape: Shape, reasons: Reasons, demands: Demands
 ) -> Iterator[PoolNode]:
-    """List the nodes by name, less the GPUs assumed for unscheduled replicas."""
+    """List the nodes by name, less what is assumed for unscheduled replicas."""
     free = _pack_members(members, reasons, demands).left
     for name, member in sorted(members.items()):
         node_class, reason = member.node_class, _why_unusable(member, reasons)
@@ -142,8 +166,10 @@ def _list_nodes(
             name=name,
             gpus=_gpus(node_class, shape),
             allocatable=0 if reason else node_class.allocatable,
-            free=free.get(name, 0),
+            free=free.get(name, NOTHING).gpus,
             unusable=reason,
+            size=member.size,
+            spare=free.get(name, member.free)._replace(gpus=0),
         )
 
 
@@ -161,9 +187,11 @@ def _why_unusable(member: Member, reasons: Reasons) -> str | None:
     return member.unusable or reasons[member.node_class]
 
 
-def _free(name: str, member: Member, demands: Demands) -> int:
-    used = member.used - demands.excluded_gpus.get(name, 0)
-    return max(0, member.node_class.allocatable - used)
+def _free(name: str, member: Member, demands: Demands) -> Resources:
+    excluded = demands.excluded.get(name)
+    if excluded is None:
+        return member.free
+    return replace(member, used=member.used.minus(excluded)).free
 
 
 def _gpus(node_class: NodeClass, shape: Shape) -> int:

@@ -1,4 +1,4 @@
-"""The nodes of one pool, counted by class and by their free GPUs."""
+"""The nodes of one pool, counted by class and by what is free on them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,32 +6,37 @@ from typing import Final
 
 from tonnage.fleet.devices.recognize import Unrecognised
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, largest
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A node of the group.
 
-    `unusable` is why the node itself is no capacity now, `used` are the GPUs of its class's
-    resource that bound pods hold.
+    `unusable` is why the node itself is no capacity now, `used` is what bound pods hold: GPUs of
+    its class's resource, CPU, memory and storage. `size` is its allocatable CPU, memory and
+    storage.
     """
 
     node_class: NodeClass
     unusable: str | None
-    used: int
+    used: Resources = NOTHING
+    size: Resources = UNKNOWN_SIZE
 
     @property
-    def free(self) -> int:
-        """Allocatable GPUs that no bound pod holds, whether or not the node is usable."""
-        return max(0, self.node_class.allocatable - self.used)
+    def free(self) -> Resources:
+        """What is allocatable and no bound pod holds, whether or not the node is usable."""
+        return self.size._replace(gpus=self.node_class.allocatable).minus(self.used)
 
 
 @dataclass(slots=True)
 class ClassCounts:
-    """The members of one class: how many nodes, and the usable ones by their free GPUs."""
+    """The members of one class: how many nodes, the usable ones by what is free on them (bounded),
+    and the largest size of any since the class has members."""
 
     nodes: int = 0
-    usable_by_free: Counter[int] = field(default_factory=Counter)
+    usable_by_free: Counter[Resources] = field(default_factory=Counter)
+    size: Resources = NOTHING
 
 
 class Group:
@@ -75,16 +80,18 @@ class Group:
             counts = self.classes[member.node_class] = ClassCounts()
             self.classes_changed = True
         counts.nodes += 1
+        counts.size = largest((counts.size, member.size))
         if member.unusable is None:
-            counts.usable_by_free[member.free] += 1
+            counts.usable_by_free[member.free.bounded()] += 1
 
     def _uncount(self, member: Member) -> None:
         counts = self.classes[member.node_class]
         counts.nodes -= 1
         if member.unusable is None:
-            counts.usable_by_free[member.free] -= 1
-            if not counts.usable_by_free[member.free]:
-                del counts.usable_by_free[member.free]
+            free = member.free.bounded()
+            counts.usable_by_free[free] -= 1
+            if not counts.usable_by_free[free]:
+                del counts.usable_by_free[free]
         if not counts.nodes:
             del self.classes[member.node_class]
             self.classes_changed = True

@@ -6,7 +6,7 @@ from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.model import DeclaredPool, Node
-from tonnage.fleet.nodes.node_class import Classifier, DeclaredGroup, GroupKey
+from tonnage.fleet.nodes.node_class import Classifier, DeclaredGroup, GroupKey, NodeClass
 from tonnage.fleet.pools.description import GroupDescription, describe
 from tonnage.fleet.pools.group import Group, Member
 from tonnage.fleet.pools.names import name_groups
@@ -74,11 +74,13 @@ class Groups:
         if self._nodes.pop(name, None) is not None:
             self._remove_member(name)
 
-    def recount(self, name: str) -> None:
-        """Count the GPUs that pods hold on a node again, where the node exists."""
+    def recount(self, name: str) -> bool:
+        """Count what pods hold on a node again, where the node exists; return whether that may
+        change a pool."""
         node = self._nodes.get(name)
-        if node is not None and not self._regroup_all:
-            self._update_member(node)
+        if node is None or self._regroup_all:
+            return node is not None
+        return self._update_member(node)
 
     def declare(self, pool: DeclaredPool) -> None:
         """Add or update a declared pool."""
@@ -119,18 +121,24 @@ class Groups:
         if node.name not in group.members:
             self._group_of[node.name] = group
             self.regrouped_nodes.add(node.name)
-        used = self._gpu_pods.used(node.name, node_class.resource)
-        if group.put(node.name, Member(node_class, node.unusable, used)):
+        if group.put(node.name, self._member(node, node_class)):
             self._stale.add(group.key)
 
-    def _update_member(self, node: Node) -> None:
-        """Update the node's usability and free GPUs in the group that it is in."""
+    def _update_member(self, node: Node) -> bool:
+        """Update the node's usability and what is free on it in the group that it is in; return
+        whether that changes anything."""
         group = self._group_of.get(node.name)
-        if group is not None:
-            node_class = group.members[node.name].node_class
-            used = self._gpu_pods.used(node.name, node_class.resource)
-            if group.put(node.name, Member(node_class, node.unusable, used)):
-                self._stale.add(group.key)
+        if group is None:
+            return False
+        node_class = group.members[node.name].node_class
+        is_changed = group.put(node.name, self._member(node, node_class))
+        if is_changed:
+            self._stale.add(group.key)
+        return is_changed
+
+    def _member(self, node: Node, node_class: NodeClass) -> Member:
+        used = self._gpu_pods.used(node.name, node_class.resource)
+        return Member(node_class, node.unusable, used, node.size)
 
     def _remove_member(self, name: str) -> None:
         group = self._group_of.pop(name, None)

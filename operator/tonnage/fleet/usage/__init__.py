@@ -1,1 +1,1 @@
-"""GPUs in use: held by pods, or assumed for replicas."""
+"""What is in use on nodes: held by pods, or assumed for replicas."""

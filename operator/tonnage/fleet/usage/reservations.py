@@ -1,8 +1,8 @@
-"""GPUs assumed for the operator's replicas: what is reserved, less what scheduled replicas hold.
+"""What is assumed for the operator's replicas: reservations, less what scheduled replicas hold.
 
 A bound pod counts for its placement when it is in the placement's pool, holds as many GPUs as a
 replica does now, and is not being deleted. Any other pod will be replaced, and its successor needs
-GPUs: those of the pod it replaces, where it is in the same pool, or others.
+resources: those of the pod it replaces, where it is in the same pool, or others.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from typing import Final
 
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.occupancy import Successor, Waiting
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.fleet.usage.gpu_pods import GpuPods, Owner
 
 PoolOf = Callable[[str], str | None]
@@ -20,13 +21,13 @@ PoolOf = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledReplicas:
-    """An owner's replicas that are still to be scheduled, by pool and GPUs of a replica.
+    """An owner's replicas that are still to be scheduled, by pool and requests of a replica.
 
-    `superseded_gpus` are the GPUs that the pods replaced by these replicas hold, by pool and node.
+    `superseded` is what the pods replaced by these replicas hold, by pool and node.
     """
 
-    replicas: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    superseded_gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    replicas: Mapping[tuple[str, Resources], int] = field(default_factory=dict)
+    superseded: Mapping[str, Mapping[str, Resources]] = field(default_factory=dict)
 
 
 _NONE_UNSCHEDULED: Final = UnscheduledReplicas()
@@ -42,7 +43,7 @@ class Reservations:
         self._gpu_pods = gpu_pods
         self._reserved: dict[Owner, tuple[Reservation, ...]] = {}
         self._unscheduled: dict[Owner, UnscheduledReplicas] = {}
-        self._waiting: dict[str, Counter[int]] = {}
+        self._waiting: dict[str, Counter[Resources]] = {}
         self._replacing: dict[str, set[Owner]] = {}
         self._stale_owners: set[Owner] = set()
 
@@ -118,42 +119,45 @@ class Reservations:
         excluded = (
             self._unscheduled.get(excluding, _NONE_UNSCHEDULED) if excluding else _NONE_UNSCHEDULED
         )
-        if pool not in excluded.superseded_gpus:
-            for gpus, count in _on(pool, excluded):
-                replicas[gpus] -= count
-        return sorted(((gpus, left) for gpus, left in replicas.items() if left), reverse=True)
+        if pool not in excluded.superseded:
+            for requests, count in _on(pool, excluded):
+                replicas[requests] -= count
+        return sorted(((each, left) for each, left in replicas.items() if left), reverse=True)
 
     def successors(self, pool: str, excluding: Owner | None = None) -> tuple[Successor, ...]:
         """Replicas still to be scheduled on a pool that replace their owners' pods there, without
         those of one owner."""
         return tuple(
-            Successor(gpus, count, self._unscheduled[owner].superseded_gpus[pool])
+            Successor(requests, count, self._unscheduled[owner].superseded[pool])
             for owner in sorted(self._replacing.get(pool, ()))
             if owner != excluding
-            for gpus, count in _on(pool, self._unscheduled[owner])
+            for requests, count in _on(pool, self._unscheduled[owner])
         )
 
     def _count(self, owner: Owner, unscheduled: UnscheduledReplicas) -> None:
-        for (pool, gpus), replicas in unscheduled.replicas.items():
-            if pool in unscheduled.superseded_gpus:
+        for (pool, requests), replicas in unscheduled.replicas.items():
+            if pool in unscheduled.superseded:
                 self._replacing.setdefault(pool, set()).add(owner)
             else:
-                self._waiting.setdefault(pool, Counter())[gpus] += replicas
+                self._waiting.setdefault(pool, Counter())[requests] += replicas
 
     def _uncount(self, owner: Owner, unscheduled: UnscheduledReplicas) -> None:
-        for (pool, gpus), replicas in unscheduled.replicas.items():
-            if pool in unscheduled.superseded_gpus:
+        for (pool, requests), replicas in unscheduled.replicas.items():
+            if pool in unscheduled.superseded:
                 self._replacing[pool].discard(owner)
             else:
-                self._waiting[pool][gpus] -= replicas
+                self._waiting[pool][requests] -= replicas
 
     def _count_unscheduled(self, owner: Owner, pool_of: PoolOf) -> UnscheduledReplicas:
         missing: Counter[tuple[str, str | None, int]] = Counter()
+        requests: dict[tuple[str, str | None, int], Resources] = {}
         for reservation in self.of(owner):
             gpus = reservation.gpus_per_replica
             if gpus > 0:
-                missing[reservation.placement, reservation.pool, gpus] += reservation.replicas
-        superseded: dict[str, dict[str, int]] = {}
+                reserved = (reservation.placement, reservation.pool, gpus)
+                missing[reserved] += reservation.replicas
+                requests[reserved] = reservation.requests
+        superseded: dict[str, dict[str, Resources]] = {}
         for pod in sorted(self._gpu_pods.of(owner), key=lambda pod: pod.uid):
             pool = pool_of(pod.node) if pod.node else None
             gpus = sum(pod.requests.values())
@@ -162,30 +166,32 @@ class Reservations:
                 missing[replica] -= 1
             elif pool is not None and pod.node is not None:
                 by_node = superseded.setdefault(pool, {})
-                by_node[pod.node] = by_node.get(pod.node, 0) + gpus
-        left: Counter[tuple[str, int]] = Counter()
-        for (_, pool, gpus), replicas in missing.items():
+                held = pod.others._replace(gpus=gpus)
+                by_node[pod.node] = by_node.get(pod.node, NOTHING).plus(held)
+        left: Counter[tuple[str, Resources]] = Counter()
+        for (placement, pool, gpus), replicas in missing.items():
             if replicas > 0 and pool is not None:
-                left[pool, gpus] += replicas
+                left[pool, requests[placement, pool, gpus]] += replicas
         pools = {pool for pool, _ in left}
         return UnscheduledReplicas(
             left, {pool: by_node for pool, by_node in superseded.items() if pool in pools}
         )
 
 
-def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[int, int]]:
-    """Return GPUs of a replica and the replicas to be scheduled on a pool, the largest first."""
+def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[Resources, int]]:
+    """Return the requests of a replica and the replicas to be scheduled on a pool, the largest
+    first."""
     return (
-        (gpus, replicas)
-        for (name, gpus), replicas in sorted(unscheduled.replicas.items(), reverse=True)
+        (requests, replicas)
+        for (name, requests), replicas in sorted(unscheduled.replicas.items(), reverse=True)
         if name == pool
     )
 
 
 def largest_first(reservations: Iterable[Reservation]) -> Waiting:
     """Return the reserved replicas as they are packed."""
-    replicas: Counter[int] = Counter()
+    replicas: Counter[Resources] = Counter()
     for reservation in reservations:
         if reservation.gpus_per_replica > 0:
-            replicas[reservation.gpus_per_replica] += reservation.replicas
+            replicas[reservation.requests] += reservation.replicas
     return sorted(replicas.items(), reverse=True)

@@ -16,6 +16,7 @@ from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.model import Pool
+from tonnage.fleet.resources import Resources
 from tonnage.fleet.usage.gpu_pods import Owner
 from tonnage.placement.batches.integer_program import Limit, Weights, minimise
 from tonnage.placement.cache import PlacementCache
@@ -92,7 +93,7 @@ def _limit_per_pool(alternatives: Sequence[_Alternative], pools: Iterable[Pool])
                 for number, option in options.items()
                 if option.parallelism.gpus >= size
             }
-            yield Limit(blocks, pool.replica_capacity(size))
+            yield Limit(blocks, pool.replica_capacity(Resources(size)))
 
 
 def _goals(alternatives: Sequence[_Alternative], current: Mapping[Owner, Option]) -> list[Weights]:

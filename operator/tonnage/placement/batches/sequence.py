@@ -45,10 +45,5 @@ def place_in_sequence(
 
 def reservation_of(request: Request, option: Option) -> Reservation:
     """Return the reservation for the option's replicas that can start now."""
-    return Reservation(
-        owner=request.owner,
-        placement=option.accelerator.id,
-        pool=option.pool.name,
-        gpus_per_replica=option.parallelism.gpus,
-        replicas=min(option.replicas, option.capacity),
-    )
+    replicas = min(option.replicas, option.capacity)
+    return option.claim(request.owner, replicas, option.accelerator.id)

@@ -18,7 +18,10 @@ from tonnage.api.names import (
 from tonnage.api.text import is_secret_name
 from tonnage.engines.defaults import load_defaults
 from tonnage.fit.model import Parallelism
+from tonnage.fleet.devices.resources import as_mapping
+from tonnage.fleet.nodes.amounts import pod_requests, without_gpus
 from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
 from tonnage.reconcile.observation.migration import Migration, read_migration
@@ -66,6 +69,7 @@ class ChildDeployment:
     replicas have once served from the current template. `updated` counts the pods of that template;
     `overdue` says that they have made no progress for longer than the progress deadline.
     `secondary`: a secondary placement, for replicas that the first one has no capacity for.
+    `others` is what a replica requests in addition to GPUs.
     """
 
     child: Child
@@ -86,11 +90,17 @@ class ChildDeployment:
     correction_bytes: int = 0
     overdue: bool = False
     secondary: bool = False
+    others: Resources = NOTHING
 
     @property
     def since(self) -> datetime:
         """When the operator placed the replicas there."""
         return max(self.created, self.last_migration.at) if self.last_migration else self.created
+
+    @property
+    def requests(self) -> Resources:
+        """What one replica requests of its node."""
+        return self.others._replace(gpus=self.parallelism.gpus)
 
     @property
     def placement(self) -> str:
@@ -219,6 +229,7 @@ def read_deployment(body: Object) -> ChildDeployment:
         correction_bytes=_read_correction(placement),
         overdue=progress == _OVERDUE,
         secondary=placement.get(SECONDARY) is True,
+        others=without_gpus(pod_requests(as_mapping(spec["template"].get("spec")))),
     )
 
 

@@ -25,7 +25,7 @@ def scales_in_force(context: ReconcileContext) -> tuple[Scale, ...]:
 
     def capacity_of(deployment: ChildDeployment) -> int:
         pool = pool_now(deployment, observation.pods, context.own_pools(), context.fleet)
-        return context.capacity_in(pool, deployment.parallelism.gpus)
+        return context.capacity_in(pool, deployment.requests)
 
     current = newest(observation.deployments)
     requested = accepted.asked_on(current.placement) if current else None

@@ -146,6 +146,7 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
         pool=placed.option.pool.name,
         gpus_per_replica=placed.option.parallelism.gpus,
         replicas=placed.granted,
+        others=placed.option.others,
     )
 
 

@@ -87,7 +87,12 @@ class Rollback:
         """What the replicas hold or will hold."""
         placement = self.last.placement
         return Reservation(
-            owner, placement.name, placement.pool, placement.gpus_per_replica, self.replicas
+            owner,
+            placement.name,
+            placement.pool,
+            placement.gpus_per_replica,
+            self.replicas,
+            self.live.others,
         )
 
 
@@ -148,7 +153,8 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     wanted = last.placement.replicas if requested is None else requested
     running = live.wanted if revision is None else 0
     if wanted > running:
-        capacity = context.capacity_in(last.placement.pool, last.placement.gpus_per_replica)
+        requests = live.others._replace(gpus=last.placement.gpus_per_replica)
+        capacity = context.capacity_in(last.placement.pool, requests)
         wanted = max(running, min(wanted, capacity))
     return Rollback(last, failed, live, revision, wanted, requested) if wanted else None
 

@@ -15,6 +15,7 @@ from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus
 from tonnage.fleet.model import Pool, Reservation
 from tonnage.fleet.occupancy import pack_nodes
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.fleet.usage.reservations import largest_first
 from tonnage.placement.reasons import RejectedReason
 
@@ -106,13 +107,13 @@ def _subtract_claims(pool: Pool, shared: Pool, claims: Sequence[Reservation]) ->
     sorted_claims = largest_first(claims)
     if pool is shared:
         return replace(pool, nodes=pool.nodes.less(sorted_claims))
-    free = {node.name: node.free for node in shared.nodes}
+    free = {node.name: node.available for node in shared.nodes}
     packing = pack_nodes(free, sorted_claims)
-    taken = {name: count - packing.left[name] for name, count in free.items()}
+    taken = {name: available.minus(packing.left[name]) for name, available in free.items()}
     to_come = pool.nodes.counts.less_to_come(packing.unplaced).to_come
-    nodes = (_subtract_gpus(node, taken.get(node.name, 0)) for node in pool.nodes)
+    nodes = (_subtract(node, taken.get(node.name, NOTHING)) for node in pool.nodes)
     return replace(pool, nodes=PoolNodes.of(nodes, to_come))
 
 
-def _subtract_gpus(node: PoolNode, taken: int) -> PoolNode:
-    return replace(node, free=max(0, node.free - taken)) if taken else node
+def _subtract(node: PoolNode, taken: Resources) -> PoolNode:
+    return node if taken == NOTHING else node.left(node.available.minus(taken))

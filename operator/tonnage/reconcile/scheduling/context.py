@@ -6,27 +6,34 @@ from typing import Self
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings
+from tonnage.engines.replica import Replica
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
+from tonnage.fleet.resources import Resources
 from tonnage.placement.cache import PlacementCache
+from tonnage.placement.model import Option, PodDemands
+from tonnage.placement.pod_demand import PodDemand
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
+from tonnage.workloads.pod.demand import DemandCache, template_key
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What all plans share: the catalogue, the operator's settings for rendering, and
-    `placement_cache`, a cache of earlier placements that changes no plan.
+    caches of earlier placements and of the demands of pods, which change no plan.
     `scaling_interval_seconds`: how often the operator samples the load of objects that scale by it;
     `corrections`: the memory corrections that starts gave so far, in all namespaces."""
 
     catalog: Catalog
     settings: RenderSettings
     placement_cache: PlacementCache = field(default_factory=PlacementCache, compare=False)
+    demand_cache: DemandCache = field(default_factory=DemandCache, compare=False)
     corrections: KnownCorrections = NO_CORRECTIONS
     scaling_interval_seconds: float = 15.0
 
@@ -77,13 +84,37 @@ class ReconcileContext:
             return own
         return set_aside(own, self.shared_pools(), self.admission.claims)
 
-    def capacity_in(self, pool: str, gpus: int) -> int:
-        """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""
-        return next((own.replica_capacity(gpus) for own in self.own_pools() if own.name == pool), 0)
+    def capacity_in(self, pool: str, requests: Resources) -> int:
+        """How many replicas with these requests the named pool takes, including those that run
+        there."""
+        pools = self.own_pools()
+        return next((own.replica_capacity(requests) for own in pools if own.name == pool), 0)
+
+    def pod_demands(self) -> PodDemands:
+        """What pods of this spec demand, by the option that they run with."""
+        return demands_of(
+            self.spec, self.accepted.checkpoint, owner_of(self.observation), self.dependencies
+        )
 
     def with_migration_admitted(self) -> Self:
         """The same context, with the admission to leave the pool by choice."""
         return replace(self, admission=replace(self.admission, may_migrate=True))
+
+
+def demands_of(
+    spec: InferenceDeploymentSpec,
+    checkpoint: Checkpoint,
+    owner: Owner,
+    dependencies: Dependencies,
+) -> PodDemands:
+    """What pods of a spec, which has passed check_template, demand by their option."""
+    key, cache = template_key(spec), dependencies.demand_cache
+    catalog, settings = dependencies.catalog, dependencies.settings
+
+    def demand(option: Option) -> PodDemand:
+        return cache.demand(Replica(owner, spec, checkpoint, option, catalog, settings), key)
+
+    return PodDemands(key, demand)
 
 
 def owner_of(observation: Observation) -> Owner:

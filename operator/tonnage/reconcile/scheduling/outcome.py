@@ -143,14 +143,13 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     missing = placed.wanted - carried
     if missing <= 0:
         return ()
-    name, gpus = placement_name(option), option.parallelism.gpus
-    return (Reservation(observation.key, name, option.pool.name, gpus, missing),)
+    return (option.claim(observation.key, missing, placement_name(option)),)
 
 
 def _claim_anywhere(decision: Decision, owner: tuple[str, str]) -> tuple[Reservation, ...]:
     """All replicas, on each pool that only lacks the GPUs for them."""
     return tuple(
-        Reservation(owner, "", option.pool.name, option.parallelism.gpus, option.replicas)
+        option.claim(owner, option.replicas)
         for candidate in decision.candidates
         if (option := candidate.option) is not None
         and candidate.reason in LACKS_CAPACITY

@@ -171,6 +171,7 @@ def _request(
             search.secondary, lambda deployment: _count_held(search.pods, deployment)
         ),
         failed_pools=search.failed_pools,
+        pods=context.pod_demands(),
     )
 
 
@@ -344,7 +345,7 @@ def _silent_nodes(search: _Search, current: ChildDeployment, option: Option) -> 
     so that a node that comes back finds its replicas."""
     lost = search.lost(current.placement)
     held = _count_held((pod for pod in search.pods if pod not in lost), current)
-    elsewhere = max(option.pool.replica_capacity(option.parallelism.gpus), held)
+    elsewhere = max(option.pool.replica_capacity(option.requests), held)
     if elsewhere >= option.replicas:
         return ()
     return tuple(sorted({pod.node for pod in lost if pod.node}))

@@ -17,6 +17,7 @@ def reserve_for(owner: tuple[str, str], deployment: ChildDeployment) -> Reservat
         pool=deployment.pool,
         gpus_per_replica=deployment.parallelism.gpus,
         replicas=deployment.wanted,
+        others=deployment.others,
     )
 
 

@@ -53,7 +53,7 @@ class PlannedMigration:
         option = self.option
         if option.capacity < option.replicas:
             return None
-        return Reservation(owner, "", option.pool.name, option.parallelism.gpus, option.replicas)
+        return option.claim(owner, option.replicas)
 
 
 def plan_migration(

@@ -1,6 +1,9 @@
-"""Pods and the GPUs that they hold."""
+"""Pods, and what they hold on their nodes."""
 
-from tonnage.fleet.model import GpuPod
+from dataclasses import replace
+
+from tonnage.fleet.model import BoundPod, GpuPod
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.fleet.usage.gpu_pods import GpuPods
 
 ONE = ("chat", "one")
@@ -21,14 +24,14 @@ def test_all_pods_on_a_node_hold_gpus_there() -> None:
     pods = gpu_pods(
         pod("a", "n0", 2), pod("b", "n0", 3, owner=None), pod("c", "n1"), pod("d", None)
     )
-    assert pods.used("n0", "nvidia.com/gpu") == 5
-    assert pods.used("n0", "amd.com/gpu") == 0
-    assert pods.used("elsewhere", "nvidia.com/gpu") == 0
+    assert pods.used("n0", "nvidia.com/gpu").gpus == 5
+    assert pods.used("n0", "amd.com/gpu").gpus == 0
+    assert pods.used("elsewhere", "nvidia.com/gpu").gpus == 0
 
 
 def test_a_scheduled_pod_holds_its_gpus() -> None:
     pods = gpu_pods(pod("a", None), pod("a", "n0"))
-    assert pods.used("n0", "nvidia.com/gpu") == 1
+    assert pods.used("n0", "nvidia.com/gpu").gpus == 1
     assert [one.uid for one in pods] == ["a"]
 
 
@@ -43,3 +46,16 @@ def test_a_removed_pod_holds_nothing() -> None:
     assert pods.remove("a") == pod("a", "n0")
     assert pods.remove("a") is None
     assert (list(pods), list(pods.on("n0")), list(pods.of(ONE))) == ([], [], [])
+
+
+def test_pods_with_and_without_gpus_hold_cpu_and_memory() -> None:
+    pods = gpu_pods(replace(pod("a", "n0", 2), others=Resources(0, 4000, 100)))
+    web, agent = BoundPod("n0", Resources(0, 500, 10)), BoundPod("n0", Resources(0, 100, 1))
+    for one in (web, web, agent):
+        pods.add_other(one)
+    assert pods.used("n0", "nvidia.com/gpu") == Resources(2, 5100, 121)
+    assert list(pods.others()) == [BoundPod("n0", Resources(0, 1100, 21))]
+    for one in (web, agent, web):
+        pods.remove_other(one)
+    pods.remove("a")
+    assert (pods.used("n0", "nvidia.com/gpu"), list(pods.others())) == (NOTHING, [])
