@@ -36,6 +36,7 @@ DEEPSEEK_V4 = "DeepseekV4ForCausalLM"
 
 EXAMPLES: dict[str, tuple[Wish, Wish]] = {
     "UnsupportedAccelerator": (Wish("mi100"), Wish("mi210")),
+    "UncountedMemory": (Wish(H100, uncounted=("--enable-eplb, which brings copies",)), Wish(H100)),
     "ArchitectureRemoved": (
         Wish(H100, architecture="QWenLMHeadModel"),
         Wish(H100, architecture="QWenLMHeadModel", version="0.23.0"),

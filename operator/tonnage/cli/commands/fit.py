@@ -13,11 +13,11 @@ from tonnage.cli.fit.batch import predict_fit, predict_legality, run_batch
 from tonnage.cli.fit.flags import read_flags
 from tonnage.cli.fit.judgement import Outcome
 from tonnage.cli.fit.report import make_report, report_data
-from tonnage.cli.fit.values import size
 from tonnage.cli.fit.view import show_report
 from tonnage.cli.fit.vllm_flags import add_engine_arguments
 from tonnage.cli.output import TABLE, make_console, write_data
 from tonnage.cli.sources.corrections import add_corrections_argument, read_corrections
+from tonnage.fit.flag_values import size
 
 _LINES: Final = "jsonl"
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="TEXT",
         help="other arguments and environment variables of the server, in one text, as in "
-        "--extra-args 'VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 --enable-lora'",
+        "--extra-args 'VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 --enable-eplb'",
     )
 
 

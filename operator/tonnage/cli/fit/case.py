@@ -14,8 +14,8 @@ from pydantic_core import from_json
 
 from tonnage.catalog.model import Vendor
 from tonnage.cli.errors import InputError
-from tonnage.cli.fit.values import MAX_COUNT
 from tonnage.cli.fit.vllm_flags import CACHE_DTYPES
+from tonnage.fit.flag_values import MAX_COUNT
 
 MAX_LINE_BYTES: Final = 8 * 1024**2
 """Longest line of a batch; a line holds one config.json, which has at most half of this."""

@@ -4,10 +4,10 @@ import argparse
 import difflib
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tonnage.api.workload import Workload
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
@@ -27,7 +27,7 @@ from tonnage.cli.fit.question import (
 )
 from tonnage.cli.fit.release import resolve_release
 from tonnage.cli.sources.corrections import read_corrections
-from tonnage.fit.context import default_context
+from tonnage.fit.context import default_context, override_context
 from tonnage.fit.questions.advice import Setting
 from tonnage.fit.questions.question import FitQuestion
 
@@ -72,7 +72,7 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> Flags:
     """Read the flags. Raises InputError naming the flag or file and the expected form."""
     extra = _read_extra_arguments(options.extra_args)
     settings = {**extra.settings, **vars(options)}
-    checkpoint = _read_checkpoint(options, settings.get("quantization"))
+    checkpoint = _read_checkpoint(options, settings)
     accelerator = _select_accelerator(options, catalog)
     version, notes = _resolve_version(options.vllm_version, catalog)
     notes.extend([*list_assumptions(checkpoint), *extra.notes, *list_layout_notes(settings)])
@@ -107,9 +107,13 @@ def _read_extra_arguments(text: str) -> ExtraArguments:
     return read_extra_arguments("--extra-args", arguments)
 
 
-def _read_checkpoint(options: argparse.Namespace, method: str | None) -> Checkpoint:
+def _read_checkpoint(options: argparse.Namespace, settings: Mapping[str, Any]) -> Checkpoint:
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
-    shape = apply_file_quantization(shape, method)
+    shape = apply_file_quantization(shape, settings.get("quantization"))
+    try:
+        shape = override_context(shape, settings.get("context_overrides", ""))
+    except CheckpointError as error:
+        raise InputError(f"the overrides of config.json: {error}") from None
     if options.safetensors_index is None:
         return make_checkpoint(shape, options.weights_bytes)
     index = _parse(parse_index, options.safetensors_index, MAX_INDEX_BYTES)

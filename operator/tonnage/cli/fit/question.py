@@ -19,7 +19,7 @@ from tonnage.cli.fit.model import (
 )
 from tonnage.cli.fit.release import ResolvedRelease, resolve_release
 from tonnage.cli.fit.vllm_flags import engine_settings
-from tonnage.fit.context import default_context
+from tonnage.fit.context import default_context, override_context
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion
 
@@ -41,11 +41,12 @@ class CaseQuestion:
 
 def make_question(case: FitCase, catalog: Catalog) -> CaseQuestion:
     """Make the question of a case. Raises InputError naming the invalid field."""
+    extra = read_extra_arguments("engine.extraArgs", case.engine.extra_args)
     try:
         shape = read_config(case.model.config)
+        shape = override_context(shape, extra.settings.get("context_overrides", ""))
     except CheckpointError as error:
         raise InputError(f"model.config: {error}") from None
-    extra = read_extra_arguments("engine.extraArgs", case.engine.extra_args)
     release = _resolve_release(case.engine.vllm_version, catalog.default_release)
     settings = {**extra.settings, **_explicit_settings(case.engine)}
     longest = default_context(shape, catalog.release(release.version))

@@ -33,6 +33,8 @@ def ask(fit: Run, *arguments: str) -> dict[str, Any]:
         ([], {}),
         (["--performance-mode", "throughput"], {"throughput_batch": True}),
         (["--performance_mode=balanced"], {"throughput_batch": False}),
+        (["--enable-lora", "--max-loras=2"], {"enable_lora": True, "max_loras": 2}),
+        (["--speculative-config", '{"method": "ngram"}'], {"speculative_tokens": 1}),
         (["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0"], {"graphs_in_budget": False}),
         (["--load-format", "dummy", "VLLM_ROCM_USE_AITER=1", "--port", "8000"], {}),
     ],
@@ -48,8 +50,8 @@ def test_arguments_of_the_memory_calculation_are_parsed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--enable-lora"], "--enable-lora was ignored: adapters"),
-        (["--max-lora-rank", "64"], "--max-lora-rank was ignored: adapters"),
+        (["--enable-eplb"], "--enable-eplb was ignored: copies of experts"),
+        (["--hf-overrides", '{"hidden_size": 1}'], "another config.json cannot be calculated"),
         (["-dcp", "2"], "-dcp was ignored: a KV cache"),
         (["VLLM_USE_V1=0"], "VLLM_USE_V1 was ignored: another engine"),
         (["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1"], "ESTIMATE_CUDAGRAPHS was ignored"),

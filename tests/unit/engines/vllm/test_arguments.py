@@ -201,6 +201,10 @@ def test_the_users_arguments_come_last_and_as_written() -> None:
         pytest.param(["--host", "127.0.0.1"], "expected :: or 0.0.0.0", id="loopback, two words"),
         pytest.param(["--headless"], "no replica becomes ready", id="no API server"),
         pytest.param(["--uds=/tmp/vllm"], "need a port", id="a socket"),
+        pytest.param(["--ssl-certfile=/tls/crt"], "probes and the Service speak HTTP", id="TLS"),
+        pytest.param(["--ssl-c=/tls/crt"], "which is --ssl-certfile, ", id="TLS, abbreviated"),
+        pytest.param(["--dtype=float32"], "expected auto, half, float16 or bfloat16", id="32 bits"),
+        pytest.param(["--enable-lor"], "which is --enable-lora, is refused: write it", id="prefix"),
         pytest.param(["--nnodes", "2"], "one node", id="several nodes"),
     ],
 )
