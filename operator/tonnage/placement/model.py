@@ -50,6 +50,8 @@ class Request:
     apply to the kept pool, so that no calibration migrates running replicas. `demanded` are the
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
+    `arguments_run`: the kept replicas already run with the spec's extra arguments, so that the
+    memory that these are said to take moves no replica.
     """
 
     owner: tuple[str, str]
@@ -63,6 +65,7 @@ class Request:
     kept_corrections: Corrections = UNCORRECTED
     demanded: Demanded | None = None
     secondary: tuple[RunningSecondary, ...] = ()
+    arguments_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

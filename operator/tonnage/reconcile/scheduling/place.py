@@ -124,6 +124,7 @@ def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pend
             _count_held(observation.pods, current),
             current.adjustments,
             _known_when_placed(search, current),
+            arguments_run=current.runs_with(context.spec.engine.vllm.extra_args),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
@@ -139,6 +140,8 @@ def _request(
     held: int = 0,
     adjustments: EngineAdjustments = UNADJUSTED,
     known: Corrections | None = None,
+    *,
+    arguments_run: bool = False,
 ) -> Request:
     context, corrections = search.context, search.context.corrections
     return Request(
@@ -155,6 +158,7 @@ def _request(
         secondary=make_running_shares(
             search.secondary, lambda deployment: _count_held(search.pods, deployment)
         ),
+        arguments_run=arguments_run,
     )
 
 
