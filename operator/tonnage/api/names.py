@@ -56,6 +56,9 @@ VLLM_CONTAINER: Final = "vllm"
 MAX_NAME_LENGTH: Final = 63
 """Length of a DNS label, the limit of Service names and label values."""
 
+ANNOTATION_POD_AFFINITY: Final = f"{GROUP}/pod-affinity"
+"""On a child Deployment: digest of the affinity that podTemplates add to that of the pool."""
+
 ANNOTATION_RENDERED: Final = f"{GROUP}/rendered"
 """On a child: digest of the rendered object; the operator applies a child whose digest differs."""
 

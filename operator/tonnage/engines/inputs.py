@@ -38,6 +38,8 @@ class SurgeMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
     """Settings of the operator for all objects. `hf_endpoint` is the URL of the Hugging Face Hub or
-    mirror from which pods load models, None for the public Hub."""
+    mirror from which pods load models, None for the public Hub. With `privileged_pools`, the
+    podTemplate of an AcceleratorPool may break the Pod Security Standard "baseline"."""
 
     hf_endpoint: str | None = None
+    privileged_pools: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.controller.hub_cache import HubModelCache
-from tonnage.controller.settings import Settings
+from tonnage.controller.settings import PRIVILEGED, Settings
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.kube.protocol import KubeApi, Object
@@ -37,7 +37,9 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
     catalog = load_catalog()
     fleet, migration_lock, stores = dependencies.fleet, MigrationLock(), dependencies.stores
     interval = settings.scaling_interval_seconds
-    rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
+    rendering = RenderSettings(
+        hf_endpoint=settings.hf_endpoint, privileged_pools=settings.pool_pod_security == PRIVILEGED
+    )
     planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
     planner = Planner(
         fleet,
@@ -57,7 +59,7 @@ def build_loop(settings: Settings, scope: Scope, dependencies: LoopDependencies)
         now=_now,
         correction_registry=dependencies.correction_registry,
     )
-    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
+    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now, rendering)
 
     async def rebuild_state() -> None:
         # Nothing is awaited between the reads of the stores, so both show the same moment.

@@ -43,6 +43,7 @@ class RejectedReason(StrEnum):
     WEIGHTS_DO_NOT_FIT = "WeightsDoNotFit"
     ILLEGAL_PARALLELISM = "IllegalParallelism"
     INCOMPATIBLE = "Incompatible"
+    INVALID_POD_TEMPLATE = "InvalidPodTemplate"
     UNSUPPORTED = "Unsupported"
     UNRECOGNISED = "Unrecognised"
     NOT_SELECTED = "NotSelected"

@@ -3,9 +3,10 @@
 import json
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NewType
+from typing import Any, Final, NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.engines.quantity import parse_quantity, read_quantity
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.children import Child
 
@@ -49,6 +50,18 @@ class Scale:
 
 Action = Apply | Delete | Scale
 
+_DROPPED_IF_ZERO: Final = frozenset(
+    {
+        "annotations", "hostIPC", "hostNetwork", "hostPID", "hostPort", "initialDelaySeconds",
+        "labels", "limits", "nodeSelector", "readOnly", "requests", "stdin", "tty",
+    }
+)  # fmt: skip
+"""Fields that the API server leaves out where they are false, 0 or empty (`omitempty` without a
+pointer in core/v1/types.go); of others absence means something else."""
+
+_QUANTITY_PARENTS: Final = frozenset({"requests", "limits", "sizeLimit", "storage", "divisor"})
+"""Fields of a pod whose value is a quantity, or has quantities by name."""
+
 Stamped = NewType("Stamped", Object)
 """A child as it is applied: rendered, with the digest that later reveals a change."""
 
@@ -88,6 +101,9 @@ def stamped(rendered: Object) -> Stamped:
 def _contains(live: object, wanted: object) -> bool:
     """Whether `live` has all of `wanted`, and maybe more that other clients added.
 
+    Users write parts of a pod as they like, and the API server leaves out what is empty and writes
+    quantities its own way: such a value counts as absent, and 1024Mi as 1Gi.
+
     Server-side apply merges lists of named items (containers, variables, volumes, mounts), so each
     wanted item has to be among them; all other lists must be equal. A name alone does not identify
     an item: a pod may mount one volume twice.
@@ -96,11 +112,27 @@ def _contains(live: object, wanted: object) -> bool:
         return True
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
-            key in live and _contains(live[key], value) for key, value in wanted.items()
+            _contains_field(live, key, value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return isinstance(live, list) and _contains_items(live, wanted)
     return False
+
+
+def _contains_field(live: dict[str, Any], key: str, value: object) -> bool:
+    if key not in live:
+        return value in ("", []) or (not value and key in _DROPPED_IF_ZERO)
+    if key in _QUANTITY_PARENTS and _same_quantities(live[key], value):
+        return True
+    return _contains(live[key], value)
+
+
+def _same_quantities(live: object, wanted: object) -> bool:
+    """Whether two quantities, or the quantities of `wanted` by name, have the same values."""
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        return all(_same_quantities(live.get(name), value) for name, value in wanted.items())
+    texts = read_quantity(live), read_quantity(wanted)
+    return all(texts) and parse_quantity(texts[0] or "") == parse_quantity(texts[1] or "")
 
 
 def _contains_items(live: list[Any], wanted: list[Any]) -> bool:

@@ -15,6 +15,7 @@ from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observe import Observation
 from tonnage.reconcile.rollout.attempts import Attempts
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
+from tonnage.workloads.pod.pool_check import explain_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,20 @@ class ReconcileContext:
 
     def shared_pools(self) -> tuple[Pool, ...]:
         """The pools that its pods tolerate, with the free capacity for every object."""
-        return self.fleet.pools(tolerations=self.spec.template.spec.tolerations)
+        return self.fleet.pools(tolerations=self.spec.tolerations)
 
     def own_pools(self) -> tuple[Pool, ...]:
         """The same pools with the free capacity for this object: what it holds is free, and what
         objects of higher precedence claim is not."""
-        own = self.fleet.pools(
-            excluding=self.observation.owner, tolerations=self.spec.template.spec.tolerations
-        )
-        if not self.admission.claims:
-            return own
-        return set_aside(own, self.shared_pools(), self.admission.claims)
+        own = self.fleet.pools(excluding=self.observation.owner, tolerations=self.spec.tolerations)
+        if self.admission.claims:
+            own = set_aside(own, self.shared_pools(), self.admission.claims)
+        return tuple(self._with_refusal(pool) for pool in own)
+
+    def _with_refusal(self, pool: Pool) -> Pool:
+        """The pool, marked where its podTemplate and that of the object do not go together."""
+        refused = explain_templates(self.spec, pool, self.dependencies.settings)
+        return pool if refused is None else replace(pool, refused=refused)
 
     def capacity_in(self, pool: str, gpus: int) -> int:
         """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""

@@ -213,7 +213,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         long_endpoint=_find_long_endpoint(cache, observation),
         priority=0
         if isinstance(spec, InvalidSpecError)
-        else await sources.find_priority(spec.template.spec.priority_class_name),
+        else await sources.find_priority(spec.priority_class_name),
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec, Rollout
+from tonnage.api.names import ANNOTATION_POD_AFFINITY
 from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
@@ -17,6 +18,7 @@ from tonnage.workloads.metadata import (
     queue_labels,
 )
 from tonnage.workloads.names import deployment_name, placement_name
+from tonnage.workloads.pod.patches import affinity_digest, pool_patch, user_patch
 from tonnage.workloads.pod.template import render_pod_template
 
 _REVISION_HISTORY: Final = 10
@@ -56,10 +58,13 @@ def render_deployment(
             "name": deployment_name(owner.name, placement_name(option)),
             "namespace": owner.namespace,
             "labels": {
-                **queue_labels(owner, spec.template.metadata),
+                **queue_labels(owner, spec.pod_metadata),
                 **placement_labels(owner, option),
             },
-            "annotations": placement_annotations(option, placement_digest),
+            "annotations": {
+                **placement_annotations(option, placement_digest),
+                **_affinity_annotation(replica),
+            },
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
@@ -71,6 +76,12 @@ def render_deployment(
             "template": render_pod_template(replica),
         },
     }
+
+
+def _affinity_annotation(replica: Replica) -> dict[str, str]:
+    """What tells a change of the user's affinity from one of the pool's labels."""
+    digest = affinity_digest((pool_patch(replica.option.pool), user_patch(replica.spec)))
+    return {} if digest is None else {ANNOTATION_POD_AFFINITY: digest}
 
 
 def render_strategy(surge: SurgeMode, rollout: Rollout) -> dict[str, Any]:

@@ -64,13 +64,14 @@ _FORBIDDEN_KEYS: Final = {
 }
 
 
-def check_metadata(metadata: TemplateMetadata) -> None:
-    """Refuse keys that users must not set. Raises ForbiddenMetadataError."""
+def check_metadata(metadata: TemplateMetadata, path: str) -> None:
+    """Refuse keys that nobody but the operator must set; `path` is that of the metadata. Raises
+    ForbiddenMetadataError."""
     for field, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         for key in keys:
             cause = _why_forbidden(key)
             if cause:
-                raise ForbiddenMetadataError(f"spec.template.metadata.{field}", key, cause)
+                raise ForbiddenMetadataError(f"{path}.{field}", key, cause)
 
 
 def owner_reference(owner: Owner) -> dict[str, Any]:

@@ -249,7 +249,9 @@ async def test_pools_of_both_stand_side_by_side_and_none_takes_the_name_of_anoth
     east.api.put(ACCELERATOR_POOLS, taken)
     for cluster in (east, west):
         cluster.watch()
-        reporter = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+        reporter = PoolReporter(
+            cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+        )
         await reporter.report()
     found = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
     assert set(found) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}

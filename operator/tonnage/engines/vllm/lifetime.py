@@ -45,6 +45,12 @@ def termination_grace_seconds(vendor: Vendor) -> int:
     )
 
 
+def least_grace_seconds() -> int:
+    """The seconds of `termination_grace_seconds` that every vendor needs: endpoints and drain."""
+    server = load_defaults().server
+    return server.pre_stop_seconds + server.shutdown_timeout_seconds
+
+
 def render_lifecycle() -> dict[str, Any]:
     """A pause before SIGTERM. The `sleep` action needs no program in the image. It needs Kubernetes
     1.30, the first release that enables it by default."""

@@ -112,7 +112,7 @@ def circumstances_of(
     A restart that the user requests is such a change; the number of replicas is not.
     """
     replica_spec = spec.model_dump(mode="json", exclude=_IGNORED_FIELDS, exclude_defaults=True)
-    pools = fleet.pools(tolerations=spec.template.spec.tolerations)
+    pools = fleet.pools(tolerations=spec.tolerations)
     return digest(
         {
             "spec": replica_spec,

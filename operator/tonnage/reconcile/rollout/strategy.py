@@ -9,7 +9,7 @@ another size than the old one, all old ones stop, because one of them may not fr
 from collections.abc import Iterable
 
 from tonnage.api.inference import Rollout, RolloutStrategy
-from tonnage.api.names import ANNOTATION_TEMPLATE
+from tonnage.api.names import ANNOTATION_POD_AFFINITY, ANNOTATION_TEMPLATE
 from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
@@ -102,12 +102,21 @@ def _keep_affinity(rendered: Object, live: ChildDeployment, observation: Observa
     template = rendered["spec"]["template"]
     pod = live.child.body["spec"].get("template", {}).get("spec", {})
     is_same = pod.get("affinity") == template["spec"].get("affinity")
-    if is_same or _waits_for_a_node(live, observation):
+    if is_same or _waits_for_a_node(live, observation) or _adds_other_affinity(rendered, live):
         return rendered
     kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
     if digest(kept) != live.template:
         return rendered
     return {**rendered, "spec": {**rendered["spec"], "template": kept}}
+
+
+def _adds_other_affinity(rendered: Object, live: ChildDeployment) -> bool:
+    """Whether podTemplates add another affinity to that of the pool than the live one has."""
+    digests = [
+        (body["metadata"].get("annotations") or {}).get(ANNOTATION_POD_AFFINITY)
+        for body in (rendered, live.child.body)
+    ]
+    return digests[0] != digests[1]
 
 
 def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:

@@ -1,6 +1,7 @@
 """Node affinity and tolerations of a pod."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any, Final
 
 from tonnage.api.pod import Toleration
@@ -12,6 +13,8 @@ from tonnage.fleet.devices.label_index import ARCHITECTURE
 from tonnage.fleet.model import Pool
 
 _OS: Final = "kubernetes.io/os"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS: Final = "nodeSelectorTerms"
 
 
 def render_affinity(pool: Pool, catalog: Catalog) -> dict[str, Any]:
@@ -25,11 +28,35 @@ def render_affinity(pool: Pool, catalog: Catalog) -> dict[str, Any]:
         *_expressions("NotIn", excluded),
         *({"key": key, "operator": "DoesNotExist"} for key in absent),
     ]
-    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return {"nodeAffinity": {_REQUIRED: {_TERMS: [{"matchExpressions": expressions}]}}}
 
 
-def tolerations(pool: Pool, user_tolerations: list[Toleration]) -> list[dict[str, Any]]:
+def require_all(
+    affinity: Mapping[str, Any], pool: Mapping[str, Any], patches: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The merged affinity, requiring of a node what the pool and each of the patches require.
+
+    The terms of one node affinity are alternatives, so those of several are combined.
+    """
+    alternatives = [_terms(one) for one in (pool, *patches)]
+    terms = [
+        {
+            key: [expression for term in chosen for expression in term.get(key) or []]
+            for key in ("matchExpressions", "matchFields")
+            if any(term.get(key) for term in chosen)
+        }
+        for chosen in product(*(each for each in alternatives if each))
+    ]
+    node_affinity = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: {_TERMS: terms}}
+    return {**affinity, "nodeAffinity": node_affinity}
+
+
+def _terms(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    return [term for term in required.get(_TERMS) or [] if isinstance(term, Mapping)]
+
+
+def tolerations(pool: Pool, user_tolerations: Iterable[Toleration]) -> list[dict[str, Any]]:
     """The conventional tolerations of GPU nodes, the pool's and the user's, each once.
 
     Pods tolerate no other taints of the pool's nodes: a taint is there to keep pods away.

@@ -15,7 +15,9 @@ SELECTOR = {"amd.com/gpu.device-id": "74a1"}
 
 def reporter(cluster: Cluster) -> PoolReporter:
     cluster.watch()
-    return PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+    return PoolReporter(
+        cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+    )
 
 
 def pools(cluster: Cluster) -> dict[str, Any]:
@@ -100,7 +102,9 @@ async def test_a_pool_that_only_the_cache_has_lost_is_kept() -> None:
     cluster = await reported(MI300X)
     for node in cluster.stores.nodes.values():
         cluster.fleet.change_node(node.name, node, None)
-    stale = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+    stale = PoolReporter(
+        cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+    )
     await stale.report()
     assert list(pools(cluster)) == ["amd-mi300x"]
     assert len(cluster.api.objects(NODES)) == 1
