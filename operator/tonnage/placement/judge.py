@@ -11,7 +11,6 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
-from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED
 from tonnage.placement.cache import PlacementCache
@@ -88,10 +87,13 @@ class PoolJudge:
 
 
 def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> Load:
-    options, shape = engine_options(request.spec, catalog), request.checkpoint.shape
-    of_model = corrections.of(shape, options, catalog.release(options.vllm_version))
     return load_of(
-        request.spec, request.checkpoint, options, of_model, request.failed_starts, request.demanded
+        request.spec,
+        request.checkpoint,
+        catalog,
+        corrections,
+        request.failed_starts,
+        request.demanded,
     )
 
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.workload import Workload
+from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import EngineOptions, Parallelism
+from tonnage.fit.options import engine_options
 from tonnage.placement.adjustments import EngineAdjustments, FailedStart
 
 
@@ -74,12 +76,17 @@ class Load:
 def load_of(
     spec: InferenceDeploymentSpec,
     checkpoint: Checkpoint,
-    options: EngineOptions,
+    catalog: Catalog,
     corrections: Corrections = UNCORRECTED,
     tried: tuple[FailedStart, ...] = (),
     demanded: Demanded | None = None,
 ) -> Load:
-    """Return the load that a spec requests."""
+    """Return the load that a spec requests, with those of the corrections that apply to its model.
+
+    Raises fit.options.InvalidOptionError for invalid engine settings.
+    """
+    options = engine_options(spec, catalog)
+    of_model = corrections.of(checkpoint.shape, options, catalog.release(options.vllm_version))
     return Load(
         checkpoint=checkpoint,
         workload=spec.workload,
@@ -89,7 +96,7 @@ def load_of(
         max_replicas=spec.scaling.max_replicas,
         follows_load=spec.scaling.targets is not None,
         allow=tuple(spec.placement.allow),
-        corrections=corrections,
+        corrections=of_model,
         tried=tried,
         demanded=demanded,
     )

@@ -7,7 +7,6 @@ import pytest
 from tests.support.gpu_nodes import mixed_fleet, snapshot_of
 from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, spec_of
 from tonnage.fit.model import Parallelism
-from tonnage.fit.options import engine_options
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Pool
 from tonnage.placement import judge
@@ -97,7 +96,7 @@ def test_another_pool_of_the_same_name_is_judged_again(placer: CountingPlacer) -
 
 def test_the_cache_is_bounded() -> None:
     cache = PlacementCache()
-    load = load_of(REQUEST.spec, REQUEST.checkpoint, engine_options(REQUEST.spec, CATALOG))
+    load = load_of(REQUEST.spec, REQUEST.checkpoint, CATALOG)
     sizes = cache.sizes(load)
     for replicas in range(MAX_LOADS):
         cache.sizes(replace(load, replicas=replicas))

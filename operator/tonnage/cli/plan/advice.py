@@ -16,7 +16,6 @@ from tonnage.cli.plan.planning import Planned
 from tonnage.fit.legality.parallelism import legal_degrees
 from tonnage.fit.messages import format_parallelism
 from tonnage.fit.model import Parallelism
-from tonnage.fit.options import engine_options
 from tonnage.fit.questions.advice import Change, Setting, Step, advise
 from tonnage.fit.questions.question import FitQuestion
 from tonnage.fleet.model import Pool
@@ -55,7 +54,8 @@ def advise_plan(
     if Reason.DOES_NOT_FIT not in reasons or not isinstance(accepted, Accepted):
         return ()
     by_name = {pool.name: pool for pool in pools}
-    load = _load_of(accepted, planned.key.namespace, dependencies)
+    corrections = dependencies.corrections.counting_in(planned.key.namespace)
+    load = load_of(accepted.spec, accepted.checkpoint, dependencies.catalog, corrections)
     judged: dict[Devices, PoolAdvice] = {}
     for candidate in planned.plan.status.candidates:
         pool = by_name.get(candidate.pool)
@@ -110,19 +110,9 @@ def list_fields(change: Change) -> Iterator[tuple[str, Any]]:
     """The fields of the spec to set, with their values."""
     flags = engine_flags().flags
     for step in change.steps:
-        if step.setting is Setting.SPLIT:
-            continue  # the operator chooses it
         flag = flags.get(step.setting)
         field = flag.field if flag else None
         yield (field, step.value) if field else (_EXTRA_ARGUMENTS, [step.argument])
-
-
-def _load_of(accepted: Accepted, namespace: str, dependencies: Dependencies) -> Load:
-    spec, checkpoint, catalog = accepted.spec, accepted.checkpoint, dependencies.catalog
-    options = engine_options(spec, catalog)
-    corrections = dependencies.corrections.counting_in(namespace)
-    of_model = corrections.of(checkpoint.shape, options, catalog.release(options.vllm_version))
-    return load_of(spec, checkpoint, options, of_model)
 
 
 def _advise(
@@ -164,6 +154,7 @@ def _chosen(spec: InferenceDeploymentSpec) -> Collection[Setting]:
 
 
 def _drop_split(change: Change) -> Change:
+    """The change without the parallelism, which the operator chooses."""
     steps: tuple[Step, ...] = tuple(
         step for step in change.steps if step.setting is not Setting.SPLIT
     )

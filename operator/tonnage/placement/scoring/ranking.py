@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from tonnage.api.inference import PlacementPolicy, PlacementSpec, SpreadPolicy
 from tonnage.placement.model import Option
@@ -11,9 +11,6 @@ Rank = tuple[Any, ...]
 """Sort key of options, best first; the elements at one index have the same type."""
 
 Cost = tuple[bool, Decimal]
-
-_RISKS: Final = 2
-"""Elements of `preference` that the precedence has as well."""
 
 
 class CapacityClass(IntEnum):
@@ -80,19 +77,20 @@ def rank(option: Option, placement: PlacementSpec) -> Rank:
     """Return the sort key of an option: its precedence; then the policy's metric; then capacity
     now before nodes to come, where these count as well; then the pool's weight, cost, GPUs, the
     smaller tensor-parallel group, and the name."""
-    ordered = preference(option, placement.policy)[_RISKS:]
+    first, metric = precedence(option, placement), _metric(option, placement.policy)
     if _fills_by_cost(placement):
-        return (*precedence(option, placement), *ordered)
-    metric, *ties = ordered
-    return (*precedence(option, placement), metric, capacity_class(option), *ties)
+        return (*first, metric, *_break_ties(option))
+    return (*first, metric, capacity_class(option), *_break_ties(option))
 
 
 def preference(option: Option, policy: PlacementPolicy) -> Rank:
     """Return the rank without capacity: the order in which pools are filled one after the other."""
+    risks = bool(option.unverified), option.avoided
+    return (*risks, _metric(option, policy), *_break_ties(option))
+
+
+def _break_ties(option: Option) -> Rank:
     return (
-        bool(option.unverified),
-        option.avoided,
-        _metric(option, policy),
         -option.pool.weight,
         _cost(option),
         option.gpus,

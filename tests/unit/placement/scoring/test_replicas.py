@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.gpu_nodes import amd_node
 from tests.support.placing import CATALOG, LLAMA_8B, chosen, decide_on, spec_of
-from tonnage.fit.options import engine_options
 from tonnage.placement.filters.latency import meets_targets
 from tonnage.placement.load import Demanded, FullReplica, Load, load_of
 from tonnage.placement.scoring.replicas import count_replicas, fill_replica
@@ -18,7 +17,7 @@ from tonnage.throughput.model import ThroughputEstimate
 
 def load(demanded: Demanded | None = None, **how: Any) -> Load:
     spec = spec_of(**how)
-    return load_of(spec, LLAMA_8B, engine_options(spec, CATALOG), demanded=demanded)
+    return load_of(spec, LLAMA_8B, CATALOG, demanded=demanded)
 
 
 def follows(demanded: Demanded | None = None, **scaling: Any) -> Load:
