@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> int:
     """Answer one question, or every line of a batch."""
     # Each answer needs much of the program, and `--help` needs none of it.
     if options.batch is not None or options.tp_batch is not None:
-        from tonnage.cli.fit.batch import answer_batch  # noqa: PLC0415
+        from tonnage.cli.fit.batch import answer_batch  # noqa: PLC0415 - see above
 
         return answer_batch(options)
-    from tonnage.cli.fit.answer import answer_flags  # noqa: PLC0415
+    from tonnage.cli.fit.answer import answer_flags  # noqa: PLC0415 - see above
 
     return answer_flags(options)
 

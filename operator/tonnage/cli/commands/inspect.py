@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 def _read_checkpoint(options: argparse.Namespace) -> Checkpoint:
     if options.repo is not None:
         # The client of the Hub takes longer to import than a file takes to read.
-        from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415
+        from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415 - see above
 
         return read_repository(options.repo, options.revision, "--repo")
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)

@@ -162,7 +162,7 @@ def _fetch_checkpoint(options: argparse.Namespace) -> Checkpoint:
             "meta-llama/Llama-3.1-8B; give a config.json by --config"
         )
     # The client of the Hub takes longer to import than the answer from a file takes.
-    from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415
+    from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415 - see above
 
     return read_repository(options.model, options.revision, "MODEL")
 

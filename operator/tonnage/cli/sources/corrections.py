@@ -29,7 +29,7 @@ def read_corrections(path: str | None, catalog: Catalog) -> KnownCorrections:
     if path is None:
         return NO_CORRECTIONS
     # The models of the API take a tenth of the time of `tonnage fit`, which needs no others.
-    from tonnage.fit.calibration.entries import read_entries  # noqa: PLC0415
+    from tonnage.fit.calibration.entries import read_entries  # noqa: PLC0415 - see above
 
     (document, *others) = load_documents(path)
     if others:

@@ -55,7 +55,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 async def open_cluster(options: argparse.Namespace) -> AsyncIterator[LiveReader]:
     """A read-only client. Raises InputError, also for API errors while it is used: a refused read
     is no bug of the program."""
-    from tonnage.cli.sources.cluster_client import open_reader  # noqa: PLC0415 - see the module
+    from tonnage.cli.sources.cluster_client import open_reader  # noqa: PLC0415 - see the module's text
 
     async with open_reader(options) as api:
         yield api
@@ -68,9 +68,9 @@ def namespace_of(options: argparse.Namespace) -> str:
     """
     if options.namespace is not None:
         return str(options.namespace)
-    from tonnage.cli.sources.cluster_client import read_context_namespace  # noqa: PLC0415
+    from tonnage.cli.sources import cluster_client  # noqa: PLC0415 - see the module's text
 
-    return read_context_namespace(options) or DEFAULT_NAMESPACE
+    return cluster_client.read_context_namespace(options) or DEFAULT_NAMESPACE
 
 
 async def read_cluster(api: LiveReader) -> list[Document]:

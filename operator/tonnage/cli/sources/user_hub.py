@@ -73,7 +73,7 @@ def _fetch(
     endpoint: str | None, with_token: bool, source: HuggingFaceSource, _: str | None
 ) -> ModelAnswer:
     # Models in files need no Hub, whose client takes longer to import than a plan takes.
-    from tonnage.checkpoint.hub.reader import (  # noqa: PLC0415
+    from tonnage.checkpoint.hub.reader import (  # noqa: PLC0415 - see above
         HubSettings,
         fetch_checkpoint,
         saved_token,
