@@ -68,7 +68,7 @@ def answer(question: str, copy: Path) -> str:
     result = subprocess.run(
         words,
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy / "operator"), "COLUMNS": "100"},
+        env={**os.environ, "PYTHONPATH": str(copy / "operator")},
         capture_output=True,
         text=True,
         check=False,
