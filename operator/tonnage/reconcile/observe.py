@@ -7,7 +7,6 @@ ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final, Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
@@ -32,6 +31,7 @@ from tonnage.reconcile.observation.children import (
     ChildDeployment,
     ChildPod,
     is_controlled_by,
+    parse_time,
     read_child,
     read_deployments,
     read_pods,
@@ -171,7 +171,7 @@ def observe_object(sources: Sources, key: Key) -> Observation | None:
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         generation=metadata["generation"],
-        created=datetime.fromisoformat(metadata["creationTimestamp"]),
+        created=parse_time(metadata["creationTimestamp"]),
         spec=spec if isinstance(spec, InvalidSpecError) else _own_spec(spec),
         model=None,
         previous_status=reported_status(body),

@@ -1,7 +1,6 @@
 """Rebuild the state of a new leader from what exists."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from tonnage.api.parse import InvalidSpecError, parse_model
@@ -9,6 +8,7 @@ from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import parse_time
 from tonnage.reconcile.observation.previous import read_time
 from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
 from tonnage.reconcile.scheduling.admission import read_claims
@@ -56,7 +56,7 @@ def _read_statuses(
             continue
         priority = classes.find(_class_name(body))
         value = priority if isinstance(priority, int) else 0
-        yield Precedence(value, datetime.fromisoformat(metadata["creationTimestamp"]), key), status
+        yield Precedence(value, parse_time(metadata["creationTimestamp"]), key), status
 
 
 def _read_candidate(status: InferenceDeploymentStatus) -> MigrationCandidate | None:

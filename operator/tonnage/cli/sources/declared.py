@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
@@ -11,6 +10,7 @@ from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import parse_time
 
 # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -107,7 +107,7 @@ def _nested_values(value: Any) -> Iterable[Any]:
 
 def _check_time(document: Document, field: str, text: str | None) -> None:
     try:
-        if text is not None and datetime.fromisoformat(text).tzinfo is None:
+        if text is not None and parse_time(text).tzinfo is None:
             raise _invalid(document, field, "a time with its zone", text)
     except ValueError:
         raise _invalid(document, field, "a time as 2026-01-31T12:00:00Z", text) from None
@@ -122,6 +122,6 @@ def sort_by_creation(declared: Iterable[Declared]) -> list[Declared]:
     existing, new = [], []
     for one in declared:
         created = one.document.body["metadata"].get("creationTimestamp")
-        (existing.append((datetime.fromisoformat(created), one)) if created else new.append(one))
+        (existing.append((parse_time(created), one)) if created else new.append(one))
     existing.sort(key=lambda dated: (dated[0], dated[1].key))
     return [one for _, one in existing] + new

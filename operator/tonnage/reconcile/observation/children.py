@@ -187,6 +187,11 @@ def read_pods(bodies: Iterable[Object]) -> tuple[ChildPod, ...]:
     return tuple(sorted(map(_read_pod, alive), key=lambda pod: (pod.created, pod.name)))
 
 
+def parse_time(text: str) -> datetime:
+    """Parse a time as the API server writes it."""
+    return datetime.fromisoformat(text)
+
+
 def read_deployment(body: Object) -> ChildDeployment:
     """Read a Deployment that the operator rendered."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
@@ -198,7 +203,7 @@ def read_deployment(body: Object) -> ChildDeployment:
     progress = _read_progress(status.get("conditions") or []) if is_observed else None
     return ChildDeployment(
         child=read_child(body),
-        created=datetime.fromisoformat(metadata["creationTimestamp"]),
+        created=parse_time(metadata["creationTimestamp"]),
         pool=str(placement.get("pool", "")),
         parallelism=Parallelism(
             _read_count_or_one(placement.get("tensorParallelSize")),
@@ -292,7 +297,7 @@ def _read_pod(body: Object) -> ChildPod:
     return ChildPod(
         name=metadata["name"],
         placement=labels.get(LABEL_PLACEMENT, ""),
-        created=datetime.fromisoformat(metadata["creationTimestamp"]),
+        created=parse_time(metadata["creationTimestamp"]),
         node=body["spec"].get("nodeName"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting="deletionTimestamp" in metadata,

@@ -17,6 +17,7 @@ from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ReportedModel
 from tonnage.api.status import EndpointStatus, InferenceDeploymentStatus, PlacementStatus
 from tonnage.api.workload import Context
+from tonnage.reconcile.observation.children import parse_time
 from tonnage.reconcile.observation.findings import Finding
 
 Reported = TypeVar("Reported", bound=ReportedModel)
@@ -118,7 +119,7 @@ def _by_type(conditions: Iterable[Condition]) -> dict[ConditionType, Finding]:
 def read_time(text: str) -> datetime | None:
     """A time of the object's own status; an unreadable one counts as absent."""
     try:
-        time = datetime.fromisoformat(text)
+        time = parse_time(text)
     except ValueError:
         return None
     return time if time.tzinfo is not None else None

@@ -23,7 +23,7 @@ from tonnage.api.status import RebalanceStatus
 from tonnage.catalog.prices import format_money
 from tonnage.fleet.model import Reservation
 from tonnage.placement.model import Decision, Option, Verdict
-from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment, parse_time
 from tonnage.reconcile.observation.migration import Migration, MigrationReason
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.previous import read_reported, read_time
@@ -141,7 +141,7 @@ def unplaced_since(observation: Observation, now: datetime) -> datetime:
     """When condition Placed became False; `now` if it is not False yet."""
     for condition in observation.previous_status.get("conditions") or []:
         if condition.get("type") == ConditionType.PLACED and condition.get("status") == "False":
-            return datetime.fromisoformat(condition["lastTransitionTime"])
+            return parse_time(condition["lastTransitionTime"])
     return now
 
 
