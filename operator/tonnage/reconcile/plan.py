@@ -240,7 +240,9 @@ def _wait(
         waits_for_capacity=True,
         claims=find_claims(outcome, context.observation, proposed=approval.is_proposed),
     )
-    return _with_scales(plan, scales_in_force(context))
+    # No pool takes the new spec, so what runs by the old one does not grow for it.
+    may_grow = not isinstance(outcome, Unschedulable)
+    return _with_scales(plan, scales_in_force(context, may_grow=may_grow))
 
 
 def _with_scales(plan: Plan, scales: Iterable[Scale]) -> Plan:

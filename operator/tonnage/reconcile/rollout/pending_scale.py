@@ -18,12 +18,15 @@ CapacityOf = Callable[[ChildDeployment], int]
 """The replicas of a Deployment that its pool takes, including those that run there."""
 
 
-def scales_in_force(context: ReconcileContext) -> tuple[Scale, ...]:
+def scales_in_force(context: ReconcileContext, *, may_grow: bool = True) -> tuple[Scale, ...]:
     """Scale the Deployments of an accepted spec to the number that the user or the measured load
-    requests, as far as there is capacity; none where the workload decides the number."""
+    requests, as far as there is capacity and they `may_grow`; none where the workload decides the
+    number."""
     observation, accepted = context.observation, context.accepted
 
     def capacity_of(deployment: ChildDeployment) -> int:
+        if not may_grow:
+            return 0
         pool = pool_now(deployment, observation.pods, context.own_pools(), context.fleet)
         return context.capacity_in(pool, deployment.parallelism.gpus)
 

@@ -196,3 +196,11 @@ def checkpoint_of(spec: dict[str, Any]) -> ModelAnswer:
     inline = parse_spec(spec).model.source.inline
     assert inline is not None
     return checkpoint_from_inline(inline)
+
+
+async def test_what_runs_does_not_grow_for_a_spec_that_no_pool_takes() -> None:
+    cluster = await served(MI300X, replicas=1)
+    cluster.apply("llama", spec_of(quantization="unknown-format", replicas=4))
+    await cluster.settle()
+    assert cluster.conditions()["Placed"][0] == "False"
+    assert wanted(cluster) == {DEPLOYMENT: 1}
