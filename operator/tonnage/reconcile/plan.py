@@ -12,7 +12,6 @@ from functools import cached_property
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.names import LABEL_PLACEMENT
-from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
@@ -20,7 +19,7 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_taken
+from tonnage.reconcile.accept import Refused, accept, give_back, was_taken
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
@@ -61,7 +60,7 @@ from tonnage.reconcile.scheduling.outcome import (
 )
 from tonnage.reconcile.scheduling.reservations import reserve_all
 from tonnage.reconcile.scheduling.retain import waits_to_return
-from tonnage.reconcile.status.scaling import Taken, scaling_before, scaling_status, taken_by
+from tonnage.reconcile.status.scaling import report_scaling, scaling_before
 from tonnage.reconcile.status.status import make_status
 from tonnage.reconcile.status.status_input import StatusInput
 
@@ -384,18 +383,5 @@ def _make_status_input(
         approval=approval,
         attempts=context.attempts,
         rollback=rollback,
-        scaling=_scaling(context.accepted, outcome, rollback),
+        scaling=report_scaling(context.accepted.by_load, outcome, rollback),
     )
-
-
-def _scaling(
-    accepted: Accepted, outcome: PlacementOutcome, rollback: Rollback | None
-) -> ScalingStatus | None:
-    """The replicas that the measured load asks for, on the placement that was taken."""
-    if accepted.by_load is None:
-        return None
-    if rollback is not None:
-        return scaling_status(
-            accepted.by_load, Taken(rollback.last.placement.name, rollback.wanted)
-        )
-    return scaling_status(accepted.by_load, taken_by(outcome))

@@ -19,6 +19,7 @@ from tonnage.reconcile.autoscaling import ByLoad
 from tonnage.reconcile.observation.findings import Finding, format_time
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.previous import read_reported
+from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
 from tonnage.workloads.names import placement_name
 
@@ -45,6 +46,18 @@ def taken_by(outcome: PlacementOutcome) -> Taken | None:
     others = (share.option for share in outcome.secondary)
     full_by_name = {placement_name(one): one.full for one in others if one.full is not None}
     return Taken(placement_name(option), option.replicas, option.full, full_by_name)
+
+
+def report_scaling(
+    by_load: ByLoad | None, outcome: PlacementOutcome, rollback: Rollback | None
+) -> ScalingStatus | None:
+    """The status to report of an accepted spec. None if it does not scale by load."""
+    if by_load is None:
+        return None
+    if rollback is not None:
+        taken = Taken(rollback.last.placement.name, rollback.wanted)
+        return scaling_status(by_load, taken)
+    return scaling_status(by_load, taken_by(outcome))
 
 
 def scaling_status(by_load: ByLoad, taken: Taken | None) -> ScalingStatus | None:
