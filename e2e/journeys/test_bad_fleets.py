@@ -126,13 +126,22 @@ def test_the_api_server_refuses_an_invalid_pool_with_the_field(installed: Admin,
 
 
 UNKNOWN_NAMES: dict[str, tuple[Json, tuple[str, ...]]] = {
-    "a family": ({"accelerators": ["h100"]}, ("spec.placement.accelerators", "h100-sxm-80gb")),
+    "a near name": ({"accelerators": ["h1000"]}, ("spec.placement.accelerators", "h100-sxm-80gb")),
     "a slip": (
-        {"accelerators": ["mi300x", "mi300-x"]},
-        ("spec.placement.accelerators[1]", "'mi300-x'", "mi300x"),
+        {"accelerators": ["mi300x", "mi30x"]},
+        ("spec.placement.accelerators[1]", "'mi30x'", "mi300x"),
     ),
     "a rule": ({"allow": ["UnsupportedAcelerator"]}, ("spec.placement.allow", "UnsupportedAcc")),
 }
+
+
+@pytest.mark.parametrize("name", ["h100", "H100", "nvidia"])
+def test_an_accelerator_may_be_named_by_its_family_or_vendor(
+    fleet: UseFleet, user: User, name: str
+) -> None:
+    fleet("tiny")
+    user.apply(inference("llama", "llama-3.1-8b", placement={"accelerators": [name]}))
+    assert user.wait_ready("llama")["placements"][0]["accelerator"] == "h100-sxm-80gb"
 
 
 @pytest.mark.parametrize("case", UNKNOWN_NAMES)

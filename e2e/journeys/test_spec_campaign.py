@@ -100,7 +100,7 @@ class Tried:
         assert self._replace(spec)["spec"] == stored
         alone = asyncio.run(_run_alone(self.name, stored))
         state = end_state(alone.api)
-        self._view = _children_and_status if _is_placed(state, self.name) else _judgement
+        self._view = _children_and_status if _has_children(state, self.name) else _judgement
         self._wanted = self._view(state, self.name)
 
     def _replace(self, spec: Spec) -> Json:
@@ -174,8 +174,16 @@ def _conditions(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str
     return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
 
-def _is_placed(state: Mapping[str, Any], name: str) -> bool:
-    return _conditions(state, name)["Placed"][0] == "True"
+def _has_children(state: Mapping[str, Any], name: str) -> bool:
+    """Whether the spec alone creates children. Without replicas and without a pool that takes it,
+    it is Placed and has none, while children of an earlier spec stay without replicas."""
+    is_placed = _conditions(state, name)["Placed"][0] == "True"
+    return is_placed and any(_is_child(key, body, name) for key, body in state.items())
+
+
+def _is_child(key: str, body: Mapping[str, Any], name: str) -> bool:
+    is_kind = key.startswith(("Deployment/", "Service/"))
+    return is_kind and body["metadata"].get("labels", {}).get(LABEL_OWNER) == name
 
 
 def _judgement(state: Mapping[str, Any], name: str) -> Json:
@@ -192,8 +200,7 @@ def _children_and_status(state: Mapping[str, Any], name: str) -> Json:
     owned = {
         key: {"spec": body["spec"], "labels": body["metadata"]["labels"]}
         for key, body in state.items()
-        if key.startswith(("Deployment/", "Service/"))
-        if body["metadata"].get("labels", {}).get(LABEL_OWNER) == name
+        if _is_child(key, body, name)
     }
     for body in owned.values():
         body["spec"] = {key: value for key, value in body["spec"].items() if key != "strategy"}
