@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from tests.support.admission import Schema, is_admitted, spec_schema
 from tests.support.spec_values import MODELS, Path, bad, choices, config_of, fields, good
@@ -51,6 +52,18 @@ def walks(draw: Draw, steps: int, schema: Schema) -> Walk:
     return walk
 
 
+class _WithoutConstants(HypothesisProvider):
+    """Draws no constants from the source of the modules that happen to be imported: by these, walks
+    would depend on the tests that ran before."""
+
+    def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_WITHOUT_CONSTANTS: Final = "without-constants"
+AVAILABLE_PROVIDERS[_WITHOUT_CONSTANTS] = _WithoutConstants
+
+
 def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
     """So many walks, always the same ones."""
     collected: list[Walk] = []
@@ -59,6 +72,7 @@ def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
         max_examples=count,
         phases=[Phase.generate],
         derandomize=True,
+        backend=_WITHOUT_CONSTANTS,
         database=None,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
