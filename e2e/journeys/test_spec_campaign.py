@@ -28,8 +28,8 @@ View = Callable[[Mapping[str, Any], str], Json]
 
 OBJECTS, STEPS = 20, 6
 """A hundred changes: the first specs come to an empty namespace."""
-ROOMY: Final = [{**group, "gpusPerNode": 8, "count": 8} for group in (MI300X, H100, L40S)]
-"""GPUs enough for all objects at once, wherever they go."""
+ROOMY: Final = [{**group, "gpusPerNode": 8, "count": 24} for group in (MI300X, H100, L40S)]
+"""GPUs enough for all objects at once, wherever they go, also for those that need whole nodes."""
 
 _NOT_HERE: Final = (
     # What the cluster would need for it is not there, and the API server in memory asks for none.
@@ -41,6 +41,8 @@ _NOT_HERE: Final = (
     ("template", "spec", "serviceAccountName"),
     ("template", "spec", "volumes"),
     ("template", "spec", "volumeMounts"),
+    # Nodes have the memory of real ones here, and no limit in memory.
+    ("model", "source", "inline", "weightsBytes"),
     # No user approves plans here, and no load is measured.
     ("approval",),
     ("approvedPlan",),
