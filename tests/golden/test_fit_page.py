@@ -24,7 +24,7 @@ CASES: list[dict[str, Any]] = [
         "model": {"config": LLAMA},
         "accelerator": "h100-sxm-80gb",
         "engine": {"tensorParallelSize": 4, "maxModelLen": 32768, "vllmVersion": "0.32.0",
-                   "extraArgs": ["--enable-lora"]},
+                   "extraArgs": ["--enable-eplb"]},
     },
     {
         "id": "b",

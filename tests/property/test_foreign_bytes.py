@@ -46,7 +46,6 @@ ELSEWHERE = {
     "checkpoint/hub/session.py": "addresses: integration/hub/test_checkpoint_hub_redirects.py",
     "checkpoint/volume/read.py": "runs in a Job of the user: unit/checkpoint/volume/test_job.py",
     "cli/fit/flags.py": "arguments that a person types: unit/cli/commands/test_fit.py",
-    "cli/fit/vllm/values.py": "arguments that a person types: unit/cli/commands/test_fit.py",
     "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",

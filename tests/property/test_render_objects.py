@@ -78,7 +78,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
                 "version": draw(st.sampled_from([None, "v0.9.0", "v0.32.0", "v9.9.9"])),
                 "image": draw(st.none() | st.just("me/vllm:1")),
                 "extraArgs": draw(
-                    st.lists(st.sampled_from(["--seed=1", "x y", "--a=b"]), max_size=64)
+                    st.lists(st.sampled_from(["--seed=1", "x y", "--api-key=b"]), max_size=64)
                 ),
                 "env": draw(ENVIRONMENT),
                 "gpuMemoryUtilization": draw(st.none() | st.floats(0.01, 1)),

@@ -32,6 +32,8 @@ from tonnage.cli.sources.dump import Dump
 from tonnage.cli.sources.fleet_files import read_fleet
 from tonnage.engines.errors import RenderError
 from tonnage.fit.calibration.entries import read_entries
+from tonnage.fit.context import override_context
+from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import FleetSnapshot
 from tonnage.fleet.nodes.node import read_node
@@ -101,6 +103,12 @@ def _spec(raw: Any) -> object:
     check_template(spec)
     inline = spec.model.source.inline
     return inline and checkpoint_from_inline(inline)
+
+
+def _overrides(text: str) -> object:
+    spec = parse_spec({**SPEC, "engine": {"vllm": {"extraArgs": [f"--hf-overrides={text}"]}}})
+    overrides = engine_options(spec, CATALOG).context_overrides
+    return override_context(parse_config_text(json.dumps(LLAMA)), overrides)
 
 
 def _fleet_file(text: bytes) -> object:
@@ -323,6 +331,12 @@ READERS: Mapping[str, Reader] = {
         ("api/parse.py",),
         (SPEC,),
         (InvalidSpecError, RenderError, CheckpointError),
+    ),
+    "overrides of config.json": Reader(
+        _text(_overrides),
+        ("fit/flag_values.py", "fit/context.py"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 9},),
+        (InvalidSpecError, InvalidOptionError, CheckpointError),
     ),
     "an AcceleratorPool": Reader(_object(_pool), ("api/parse.py",), (POOL,), (InvalidSpecError,)),
     "a Node": Reader(_object(_nodes), (), (NODE, AMD_NODE)),

@@ -91,6 +91,7 @@ class Example:
     kv_cache_dtype: str = "auto"
     quantization: str = "auto"
     architecture: str | None = None
+    uncounted: tuple[str, ...] = ()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -112,6 +113,7 @@ class Example:
             8192,
             kv_cache_dtype=self.kv_cache_dtype,
             quantization=self.quantization,
+            uncounted=self.uncounted,
         )
 
     @property

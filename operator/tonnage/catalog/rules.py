@@ -81,6 +81,7 @@ class Conditions:
     latent_attention: bool | None = None
     sparse_attention: bool | None = None
     experts: bool | None = None
+    uncounted_memory: bool | None = None
 
     def covers_release(self, version: str) -> bool:
         """Whether the rule covers that vLLM release."""

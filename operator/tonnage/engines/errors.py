@@ -17,12 +17,16 @@ class ForbiddenMetadataError(RenderError):
 class ReservedArgumentError(RenderError):
     """An argument of `vllm serve` that only the operator may set.
 
-    `flag` is the full flag, of which the argument may be an abbreviation.
+    `flag` is the full flag, of which the argument may be an abbreviation; `value` is the argument
+    after it, "" where the flag has none or has it in the same item.
     """
 
-    def __init__(self, field: str, argument: str, flag: str, instead: str) -> None:
+    def __init__(self, field: str, argument: str, flag: str, value: str, instead: str) -> None:
         stands_for = "" if argument.startswith(flag) else f", which is {flag},"
-        super().__init__(f"{field}: argument {argument[:80]!r}{stands_for} is refused: {instead}")
+        with_value = f" with the value {value[:80]!r}" if value else ""
+        super().__init__(
+            f"{field}: argument {argument[:80]!r}{with_value}{stands_for} is refused: {instead}"
+        )
         self.field = field
         self.argument = argument
 

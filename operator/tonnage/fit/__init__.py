@@ -3,8 +3,8 @@
 In reading order:
 
 - `model`: the input (`EngineOptions`, `Parallelism`) and the output (`FitVerdict`). `options`: a
-  spec's options; `context`: how many tokens a request may have; `layout`: a model with its
-  parallelism and release.
+  spec's options, by `flag_values` also those of its extra arguments; `context`: how many tokens a
+  request may have; `layout`: a model with its parallelism and release.
 - `memory`: the sum and the verdict. Each term has its function: `budget`, `weights`, `kv_cache`,
   `activation`, `non_torch`. `batch` plans the step that they depend on, `degrees` looks up figures
   by number of GPUs.

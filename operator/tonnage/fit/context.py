@@ -3,13 +3,40 @@
 Source: vllm/config/model.py _get_and_verify_max_len.
 """
 
+import json
+from dataclasses import replace
 from typing import Final
 
 from tonnage.catalog.vllm.releases import EngineRelease
+from tonnage.checkpoint.config.context import read_context_lengths
+from tonnage.checkpoint.fields import ConfigFields
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.model import EngineOptions
 
+_LENGTH: Final = "max_position_embeddings"
 _ALLOWS_LONGER: Final = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+
+
+def override_context(shape: ModelShape, overrides: str) -> ModelShape:
+    """The shape with the fields of `EngineOptions.context_overrides` in its config.json.
+
+    Raises CheckpointError for out-of-range lengths and scaling factors.
+    """
+    if not overrides:
+        return shape
+    stated = {} if shape.default_context is None else {_LENGTH: shape.max_position_embeddings}
+    config = {"model_type": shape.model_type, **stated, **json.loads(overrides)}
+    context = read_context_lengths(ConfigFields(config))
+    positions = max(context.longest, context.multiplied or 0)
+    return replace(
+        shape,
+        max_position_embeddings=context.longest,
+        default_context=context.default,
+        multiplied_context=context.multiplied,
+        rope_caches=tuple(
+            replace(cache, positions=max(cache.positions, positions)) for cache in shape.rope_caches
+        ),
+    )
 
 
 def default_context(shape: ModelShape, release: EngineRelease) -> int:

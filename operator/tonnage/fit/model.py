@@ -15,8 +15,11 @@ class EngineOptions:
     loads none. `offline` uses the defaults of the LLM class, not the server's. `throughput_batch`
     doubles the default batch (--performance-mode throughput). Without `graphs_in_budget` graphs use
     memory outside the budget, whatever the release's default
-    (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). `stated` are the server's other arguments and
-    environment variables (NAME=value), which satisfy compatibility rules that require them.
+    (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). With `enable_lora`, buffers for `max_loras`
+    adapters of `max_lora_rank` take memory. `context_overrides` is a JSON object that replaces
+    fields of config.json about the length of the context. `stated` are the server's other arguments
+    and environment variables (NAME=value), which satisfy compatibility rules that require them,
+    `uncounted` are those that bring memory which the calculation leaves out, as phrases.
     """
 
     vllm_version: str
@@ -41,7 +44,12 @@ class EngineOptions:
     offline: bool = False
     throughput_batch: bool = False
     graphs_in_budget: bool = True
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    context_overrides: str = ""
     stated: frozenset[str] = frozenset()
+    uncounted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

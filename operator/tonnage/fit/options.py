@@ -1,12 +1,19 @@
 """The vLLM options of a spec that memory depends on."""
 
-from typing import Any
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.pod import EnvVar
 from tonnage.catalog.catalog import Catalog
-from tonnage.catalog.vllm.flags import engine_flags
+from tonnage.catalog.vllm.flags import COUNTED, GivenFlag, engine_flags
 from tonnage.catalog.vllm.releases import parse_version
+from tonnage.fit.flag_values import READERS
 from tonnage.fit.model import EngineOptions
+
+_EXTRA_ARGS: Final = "spec.engine.vllm.extraArgs"
 
 
 class InvalidOptionError(ValueError):
@@ -14,10 +21,32 @@ class InvalidOptionError(ValueError):
 
 
 def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOptions:
-    """The options of the spec; unset ones stay None, vLLM's default.
+    """The options of the spec and of its extra arguments; unset ones stay None, vLLM's default.
 
-    `render.template.check_template` has refused arguments that contradict a field. Raises
-    InvalidOptionError for an invalid version.
+    `workloads.pod.template.check_template` has refused arguments that contradict a field. Raises
+    InvalidOptionError for an invalid version, and for a value that vLLM could not read.
+    """
+    plain = options_of_fields(spec, catalog)
+    engine = spec.engine.vllm
+    settings: dict[str, Any] = {}
+    uncounted: list[str] = []
+    for given in engine_flags().read(engine.extra_args):
+        read = _read_settings(given)
+        if given.flag.option is not None:
+            settings.pop(given.flag.option, None)  # of a repeated flag vLLM takes the last value
+        settings |= read
+        effect = given.flag.uncounted
+        if effect is not None and not read:
+            uncounted.append(f"{_EXTRA_ARGS}[{given.index}] {given.name}, which brings {effect}")
+    return replace(
+        plain, stated=_counted_variables(engine.env), uncounted=tuple(uncounted), **settings
+    )
+
+
+def options_of_fields(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOptions:
+    """The options of the spec without its extra arguments and variables.
+
+    Raises InvalidOptionError for an invalid version.
     """
     engine = spec.engine.vllm
     version = engine.version or f"v{catalog.default_release}"
@@ -25,9 +54,6 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         parse_version(version)
     except ValueError as error:
         raise InvalidOptionError(f"spec.engine.vllm.version: {error}") from error
-    extra_options: dict[str, Any] = {}
-    for argument in engine_flags().read(engine.extra_args):
-        extra_options |= argument.flag.sets.get(argument.value, {})
     return EngineOptions(
         vllm_version=version,
         max_model_len=spec.workload.max_model_len,
@@ -37,5 +63,26 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         enforce_eager=engine.enforce_eager,
-        **extra_options,
+    )
+
+
+def _read_settings(given: GivenFlag) -> dict[str, Any]:
+    """The options that a flag sets; none for `--flag.key`, which gives a part of a value."""
+    flag = given.flag
+    if flag.option is None or flag.value is None or given.key:
+        return dict(flag.sets.get(given.value, {}))
+    try:
+        value = READERS[flag.value](given.value)
+    except argparse.ArgumentTypeError as error:
+        raise InvalidOptionError(f"{_EXTRA_ARGS}[{given.index}]: {given.name} {error}") from None
+    return {flag.option: value} if value else {}
+
+
+def _counted_variables(variables: Sequence[EnvVar]) -> frozenset[str]:
+    """Variables by which vLLM changes what the calculation says, as NAME=value."""
+    counted = engine_flags().variables
+    return frozenset(
+        f"{variable.name}={variable.value}"
+        for variable in variables
+        if counted.get(variable.name) == COUNTED
     )

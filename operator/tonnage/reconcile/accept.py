@@ -6,7 +6,7 @@ the Deployment: in this order no crash creates it again. Replicas that serve, or
 their users may still reach them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage import delays
 from tonnage.api.conditions import ConditionType, Reason
@@ -15,9 +15,9 @@ from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.api.parse import InvalidSpecError
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
-from tonnage.checkpoint.model import Checkpoint
+from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.engines.errors import RenderError
-from tonnage.fit.context import tell_too_long
+from tonnage.fit.context import override_context, tell_too_long
 from tonnage.fit.model import EngineOptions
 from tonnage.fit.options import InvalidOptionError, engine_options
 from tonnage.kube.kinds import DEPLOYMENTS
@@ -137,8 +137,8 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         case Checkpoint():
             if observation.declared is not None:
                 options = engine_options(observation.declared, catalog)
-            refused = _refuse_context_length(model, options, catalog)
-            return refused or Accepted(spec, model)
+            served = _served_model(model, options, catalog)
+            return served if isinstance(served, Refused) else Accepted(spec, served)
         case ModelUnavailable():
             return Refused(
                 model.reason, model.message, retry_after_seconds=model.retry_after_seconds
@@ -149,12 +149,19 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
             raise AssertionError("a valid spec was observed without its model")
 
 
-def _refuse_context_length(
+def _served_model(
     checkpoint: Checkpoint, options: EngineOptions, catalog: Catalog
-) -> Refused | None:
-    """vLLM rejects a longer context than the model supports (config/model.py)."""
-    release = catalog.release(options.vllm_version)
-    too_long = tell_too_long(checkpoint.shape, options, release)
+) -> Checkpoint | Refused:
+    """The model with the user's overrides of its config.json.
+
+    vLLM rejects a longer context than it supports (config/model.py).
+    """
+    try:
+        shape = override_context(checkpoint.shape, options.context_overrides)
+    except CheckpointError as error:
+        message = f"spec.engine.vllm.extraArgs: with the overrides of config.json: {error}"
+        return Refused(Reason.INVALID_SPEC, message)
+    too_long = tell_too_long(shape, options, catalog.release(options.vllm_version))
     if too_long is not None:
         return Refused(Reason.INVALID_SPEC, f"spec.workload.maxModelLen: {too_long}")
-    return None
+    return replace(checkpoint, shape=shape)

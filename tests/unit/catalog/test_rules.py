@@ -36,6 +36,10 @@ DEEPSEEK_V4 = "DeepseekV4ForCausalLM"
 
 EXAMPLES: dict[str, tuple[Example, Example]] = {
     "UnsupportedAccelerator": (Example("mi100"), Example("mi210")),
+    "UncountedMemory": (
+        Example(H100, uncounted=("--enable-eplb, which brings copies",)),
+        Example(H100),
+    ),
     "ArchitectureRemoved": (
         Example(H100, architecture="QWenLMHeadModel"),
         Example(H100, architecture="QWenLMHeadModel", version="0.23.0"),

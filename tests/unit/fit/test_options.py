@@ -75,11 +75,108 @@ def test_memory_options_among_the_extra_arguments(
     assert options(*extra_args) == replace(options(), **want)
 
 
+GIB = 2**30
+YARN = '{"rope_parameters": {"factor": 4.0, "rope_type": "yarn"}}'
+VALUES: list[tuple[list[str], dict[str, Any]]] = [
+    (["--dtype=half"], {"dtype": "half"}),
+    (["--dtype", "auto"], {"dtype": "auto"}),
+    (["--block-size", "32"], {"block_size": 32}),
+    (["--cpu-offload-gb=10"], {"cpu_offload_bytes": 10 * GIB}),
+    (["--cpu-offload-gb=0"], {}),
+    (["--enable-lora"], {"enable_lora": True}),
+    (
+        ["--enable-lora", "--max-loras=4", "--max_lora_rank", "64"],
+        {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64},
+    ),
+    (
+        ['--speculative-config={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
+        {"speculative_tokens": 2},
+    ),
+    (
+        ["-sc", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'],
+        {"speculative_tokens": 5},
+    ),
+    (['-cc={"cudagraph_mode": "NONE"}'], {"enforce_eager": True}),
+    (["-cc.cudagraph_mode=NONE"], {}),
+    (['--limit-mm-per-prompt={"image": 0, "video": 0}'], {"language_model_only": True}),
+    (["--limit-mm-per-prompt", "image=0,video=0"], {"language_model_only": True}),
+    (['--limit-mm-per-prompt={"image": 0}'], {}),
+    (['--limit-mm-per-prompt={"image": 0, "video": 2}'], {}),
+    (["--limit-mm-per-prompt={}"], {}),
+    (["--cpu-offload-gb=10", "--cpu-offload-gb=0"], {}),
+    (["--max-loras=4", "--max-loras=2"], {"max_loras": 2}),
+    (["--hf-overrides", YARN], {"context_overrides": YARN}),
+    (["--rope-scaling={}"], {"context_overrides": '{"rope_scaling": {}}'}),
+    (
+        ['--hf-overrides={"text_config": {"max_position_embeddings": 9}}'],
+        {"context_overrides": '{"max_position_embeddings": 9}'},
+    ),
+]
+
+
+@pytest.mark.parametrize(("extra_args", "want"), VALUES)
+def test_values_of_extra_arguments_are_counted(extra_args: list[str], want: dict[str, Any]) -> None:
+    assert options(*extra_args) == replace(options(), **want)
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "want"),
+    [
+        (["--enable-eplb"], "[1] --enable-eplb, which brings copies of experts"),
+        (["--speculative-config", '{"method": "eagle3"}'], "which brings a draft model"),
+        (['-sc={"method": "gemma4_mtp", "model": "assistant"}'], "which brings a draft model"),
+        (["--spec-model=draft"], "which brings a draft model"),
+        (["--quantization-config={}"], "other formats of weights"),
+        (["--speculative-config.method=eagle3"], "--speculative-config, which brings"),
+        (['--hf-overrides={"hidden_size": 8}'], "which brings another config.json"),
+        (['--hf-overrides={"text_config": {"num_hidden_layers": 8}}'], "another config.json"),
+        (["--hf-overrides.rope_scaling.factor=4"], "another config.json"),
+        (["--hf-config-path=/other"], "another config.json"),
+        (["--enable-dbo"], "two batches at a time"),
+    ],
+)
+def test_arguments_that_may_take_more_memory_are_listed(extra_args: list[str], want: str) -> None:
+    (uncounted,) = options("--seed=1", *extra_args).uncounted
+    assert uncounted.startswith("spec.engine.vllm.extraArgs[1] ")
+    assert want in uncounted
+
+
+@pytest.mark.parametrize(
+    "extra_args", [["--attention-backend=FLASHINFER"], ["-dcp=2"], ["--offload-group-size", "2"]]
+)
+def test_arguments_that_take_no_more_memory_change_nothing(extra_args: list[str]) -> None:
+    assert options(*extra_args) == options()
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "want"),
+    [
+        (["--block-size=many"], "extraArgs[0]: --block-size 'many' is no size"),
+        (["--cpu-offload-gb"], "extraArgs[0]: --cpu-offload-gb '': expected a number of GiB"),
+        (["--hf-overrides", "x"], "--hf-overrides 'x': expected a JSON object"),
+        (["--speculative-config={"], "expected a JSON object"),
+        (["--max-loras=-1"], "--max-loras '-1' is no size"),
+    ],
+)
+def test_a_value_that_vllm_cannot_read_is_refused(extra_args: list[str], want: str) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        options(*extra_args)
+    assert want in str(refused.value)
+
+
+def test_variables_that_change_what_vllm_accepts_are_stated() -> None:
+    env = [
+        {"name": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "value": "1"},
+        {"name": "API_KEY", "value": "hunter2"},
+    ]
+    assert options(vllm={"env": env}).stated == {"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"}
+
+
 @pytest.mark.parametrize(
     "extra_args",
     [
         ["--enable-log-requests"],
-        ["--quantization-config", "{}"],
+        ["--generation-config", "vllm"],
         ["--chat-template", "--max-model-len.jinja"[2:]],
         ["--model-impl", "transformers"],
         ["-O3"],

@@ -16,6 +16,8 @@ from tonnage.catalog.data_files import Entry, read_data_file
 COUNTED: Final = "counted"
 """Value of `EngineFlag.memory`: the memory calculation follows the flag."""
 
+_WRITE_IN_FULL: Final = "write it in full; abbreviations change their meaning with new flags"
+
 _SHORT: Final = re.compile(r"-[A-Za-z]")
 """How a short flag begins: `-1` is a number and `-` a file."""
 
@@ -28,13 +30,24 @@ class EngineFlag(Entry):
     reserved: str | None = None
     permitted: frozenset[str] = frozenset()
     memory: str | None = None
+    no_more: bool = False
     sets: Mapping[str, Mapping[str, bool]] = {}
+    option: str | None = None
+    value: str | None = None
+    otherwise: str | None = None
     since: str | None = None
 
     @property
     def instead(self) -> str | None:
         """What to do instead of giving the flag, None for one that a user may give."""
         return f"use {self.field}" if self.field else self.reserved
+
+    @property
+    def uncounted(self) -> str | None:
+        """What the flag may bring in addition to the memory that the calculation says."""
+        if self.memory == COUNTED:
+            return self.otherwise
+        return None if self.no_more else self.memory
 
     @property
     def is_switch(self) -> bool:
@@ -56,7 +69,20 @@ class GivenFlag:
     @property
     def refusal(self) -> str | None:
         """What to do instead, None where the flag may be given with this value."""
-        return None if self.value in self.flag.permitted else self.flag.instead
+        if self.flag.instead is not None and self.value not in self.flag.permitted:
+            return self.flag.instead
+        return _WRITE_IN_FULL if self._is_abbreviated else None
+
+    @property
+    def key(self) -> str:
+        """The key of `--flag.key=value`, which sets a part of a JSON value; "" without one."""
+        return self.text.partition("=")[0].partition(".")[2]
+
+    @property
+    def _is_abbreviated(self) -> bool:
+        written = self.text.partition("=")[0].replace("_", "-").partition(".")[0]
+        names = (self.name, self.flag.short or self.name)
+        return any(name.startswith(written) for name in names) and written not in names
 
 
 class EngineFlags(Entry):

@@ -4,9 +4,9 @@ import argparse
 
 from tonnage.catalog.model import Vendor
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
-from tonnage.cli.fit.vllm.values import size
 from tonnage.cli.output import LINES, TABLE
 from tonnage.cli.sources.corrections import add_corrections_argument
+from tonnage.fit.flag_values import size
 
 _EPILOG = """\
 examples:
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="TEXT",
         help="other arguments and environment variables of the server, in one text, as in "
-        "--extra-args 'VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 --enable-lora'",
+        "--extra-args 'VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 --enable-eplb'",
     )
 
 

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from tonnage.catalog.model import Vendor
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.vllm.flags import CACHE_DTYPES
-from tonnage.cli.fit.vllm.values import MAX_COUNT
+from tonnage.fit.flag_values import MAX_COUNT
 
 MAX_LINE_BYTES: Final = 8 * 1024**2
 """Longest line of a batch; a line holds one config.json, which has at most half of this."""

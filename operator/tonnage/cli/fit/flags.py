@@ -3,15 +3,15 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tonnage.api.typical_request import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
-from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.model import Checkpoint, CheckpointError, ModelShape
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
 from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.cli.errors import InputError
@@ -26,7 +26,7 @@ from tonnage.cli.fit.settings import (
 from tonnage.cli.fit.vllm.extra_arguments import ExtraArguments
 from tonnage.cli.fit.vllm.release import resolve_release
 from tonnage.cli.sources.corrections import read_corrections
-from tonnage.fit.context import default_context
+from tonnage.fit.context import default_context, override_context
 from tonnage.fit.questions.advice import Setting
 from tonnage.fit.questions.question import FitQuestion
 
@@ -96,10 +96,12 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
     extra = _read_extra_arguments(options.extra_args)
     settings = {**extra.settings, **vars(options)}
     devices, notes = _select_devices(options, catalog)
-    checkpoint = _read_checkpoint(options, settings.get("quantization"))
+    checkpoint = _read_checkpoint(options, settings)
     version, version_notes = _resolve_version(options.vllm_version, catalog)
     notes += [*version_notes, *list_assumptions(checkpoint), *extra.notes]
     notes += list_layout_notes(settings)
+    if vars(options).get("context_overrides") == "":
+        notes.append("--hf-overrides was ignored: another config.json cannot be calculated")
     length = default_context(checkpoint.shape, catalog.release(version))
     if "max_model_len" not in settings:
         notes.append(f"without --max-model-len the model's own length counts: {length:,} tokens")
@@ -136,16 +138,25 @@ def _read_extra_arguments(text: str) -> ExtraArguments:
     return read_extra_arguments("--extra-args", arguments)
 
 
-def _read_checkpoint(options: argparse.Namespace, method: str | None) -> Checkpoint:
+def _read_checkpoint(options: argparse.Namespace, settings: Mapping[str, Any]) -> Checkpoint:
     if options.model is not None:
         checkpoint = _fetch_checkpoint(options)
-        return replace(checkpoint, shape=apply_file_quantization(checkpoint.shape, method))
+        return replace(checkpoint, shape=_apply_settings(checkpoint.shape, settings))
     shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
-    shape = apply_file_quantization(shape, method)
+    shape = _apply_settings(shape, settings)
     if options.safetensors_index is None:
         return make_checkpoint(shape, options.weights_bytes)
     index = _parse(parse_index, options.safetensors_index, MAX_INDEX_BYTES)
     return make_checkpoint(shape, index=index)
+
+
+def _apply_settings(shape: ModelShape, settings: Mapping[str, Any]) -> ModelShape:
+    """The shape with the given quantization and overrides of config.json."""
+    shape = apply_file_quantization(shape, settings.get("quantization"))
+    try:
+        return override_context(shape, settings.get("context_overrides", ""))
+    except CheckpointError as error:
+        raise InputError(f"--hf-overrides or --rope-scaling: {error}") from None
 
 
 def _fetch_checkpoint(options: argparse.Namespace) -> Checkpoint:

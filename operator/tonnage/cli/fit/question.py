@@ -23,7 +23,7 @@ from tonnage.cli.fit.settings import (
     read_parallelism,
 )
 from tonnage.cli.fit.vllm.release import ResolvedRelease, resolve_release
-from tonnage.fit.context import default_context
+from tonnage.fit.context import default_context, override_context
 from tonnage.fit.questions.question import FitQuestion
 
 _NO_DEVICE_BYTES: Final = 1
@@ -42,11 +42,16 @@ class CaseQuestion:
 
 def make_question(case: FitCase, catalog: Catalog) -> CaseQuestion:
     """Make the question of a case. Raises InputError naming the invalid field."""
+    extra = read_extra_arguments("engine.extraArgs", case.engine.extra_args)
     try:
         shape = read_config(case.model.config)
     except CheckpointError as error:
         raise InputError(f"model.config: {error}") from None
-    extra = read_extra_arguments("engine.extraArgs", case.engine.extra_args)
+    try:
+        shape = override_context(shape, extra.settings.get("context_overrides", ""))
+    except CheckpointError as error:
+        message = f"engine.extraArgs: with the overrides of config.json: {error}"
+        raise InputError(message) from None
     release = _resolve_release(case.engine.vllm_version, catalog.default_release)
     settings = {**extra.settings, **_explicit_settings(case.engine)}
     longest = default_context(shape, catalog.release(release.version))

@@ -43,7 +43,8 @@ def check_arguments(spec: InferenceDeploymentSpec) -> None:
     for flag in engine_flags().read(spec.engine.vllm.extra_args):
         if flag.refusal is not None:
             field = f"{_EXTRA_ARGS}[{flag.index}]"
-            raise ReservedArgumentError(field, flag.text, flag.name, flag.refusal)
+            value = "" if flag.text.endswith(flag.value) else flag.value
+            raise ReservedArgumentError(field, flag.text, flag.name, value, flag.refusal)
 
 
 def _parallelism(parallelism: Parallelism) -> list[str]:

@@ -33,7 +33,9 @@ def graph_bytes(
     )
     pieces = -(-shape.layers // parallelism.pipeline) + 1
     piece = lookup_by_gpus(costs.piece_bytes[vendor], parallelism.tensor)
-    return sizes * (costs.size_bytes[vendor] + pieces * piece)
+    # With and without adapters (vllm/config/compilation.py cudagraph_specialize_lora).
+    captures = 2 if options.enable_lora else 1
+    return captures * sizes * (costs.size_bytes[vendor] + pieces * piece)
 
 
 def count_sizes(rule: CaptureSizes, arch: str, sequences: int, max_num_batched_tokens: int) -> int:

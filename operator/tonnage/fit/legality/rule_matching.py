@@ -17,7 +17,7 @@ from tonnage.fit.weights.precision import online_quantization, weight_format
 _AUTO: Final = "auto"
 _ROCM_ARCHS: Final = "gfx*"
 _CUDA_PREFIX: Final = "sm_"
-_MAX_SHOWN_CHARS: Final = 80
+_MAX_SHOWN_CHARS: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ def fill(sentence: str, subject: Subject, catalog: Catalog) -> str:
         "stored_method": subject.shape.quantization and subject.shape.quantization.method,
         "online_methods": ", ".join(sorted(catalog.release(subject.version).online_quantization)),
         "kv_cache_dtype": subject.options.kv_cache_dtype,
+        "uncounted": next(iter(subject.options.uncounted), None),
     }
     facts = {name: str(value)[:_MAX_SHOWN_CHARS] for name, value in values.items()}
     return sentence.format_map(facts)
@@ -190,4 +191,5 @@ def _covers_model(when: Conditions, subject: Subject) -> bool:
         and when.latent_attention in (None, latent is not None)
         and when.sparse_attention in (None, sparse)
         and when.experts in (None, shape.experts is not None)
+        and when.uncounted_memory in (None, bool(subject.options.uncounted))
     )

@@ -8,6 +8,7 @@ from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Checkpoint, LatentAttention, ModelShape, Quantization
 from tonnage.fit.model import EngineOptions, Parallelism
+from tonnage.fit.weights.adapters import adapter_bytes
 from tonnage.fit.weights.correction import derive_weight_correction, stored_parts
 from tonnage.fit.weights.matrix import Sharding, WeightPart
 from tonnage.fit.weights.precision import (
@@ -42,20 +43,20 @@ def weights_per_gpu(
     """Bytes on the fullest GPU after loading: what vLLM prints as `Model loading took`.
 
     The sum of the shape's matrices, corrected by the checkpoint's files, plus vLLM's own buffers:
-    cosines and sines, and the absorbed copies of latent attention.
+    cosines and sines, the absorbed copies of latent attention, and slots for adapters.
     """
     shape = checkpoint.shape
     loaded = loaded_quantization(shape, options, accelerator.arch, release)
     padding = release.row_padding.get(accelerator.vendor)
     residence = Residence(accelerator.arch, release.version, padding)
     correction, with_mtp = derive_weight_correction(checkpoint), options.speculative_tokens > 0
-    return max(
-        correction.apply(parts, parallelism.tensor * parallelism.pipeline) + buffers
-        for parts, buffers in (
-            _stage_bytes(shape, sharding, loaded, residence, with_mtp)
-            for sharding in _stage_shardings(shape, parallelism, options, loaded, residence)
-        )
-    )
+    ranks = parallelism.tensor * parallelism.pipeline
+    totals = []
+    for sharding in _stage_shardings(shape, parallelism, options, loaded, residence):
+        parts, buffers = _stage_bytes(shape, sharding, loaded, residence, with_mtp)
+        adapters = adapter_bytes(shape, sharding, options)
+        totals.append(correction.apply(parts, ranks) + buffers + adapters)
+    return max(totals)
 
 
 def _stage_shardings(

@@ -8,6 +8,7 @@ from tests.support.rendered_arguments import combined_lists, flags_of, rule_sett
 from tests.support.vllm_help import FLAGS
 from tonnage.catalog.vllm.flags import COUNTED, engine_flags
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
+from tonnage.fit.flag_values import READERS
 from tonnage.fit.model import EngineOptions
 
 TABLE = engine_flags()
@@ -56,6 +57,39 @@ def test_options_that_a_flag_sets_are_options_of_the_calculation() -> None:
             assert flag.memory == COUNTED, name
 
 
+def test_values_of_flags_have_readers_and_options() -> None:
+    options = EngineOptions("v0.32.0", 1)
+    for name, flag in TABLE.flags.items():
+        assert (flag.option is None) == (flag.value is None), name
+        if flag.option is not None and flag.value is not None:
+            assert hasattr(options, flag.option), name
+            assert flag.value in READERS, name
+            assert flag.memory == COUNTED, name
+        assert flag.otherwise is None or flag.option is not None, name
+        assert not flag.no_more or flag.memory not in (None, COUNTED), name
+
+
+def test_every_counted_flag_is_set_by_a_field_or_read() -> None:
+    for name, flag in TABLE.flags.items():
+        if flag.memory == COUNTED:
+            assert flag.instead or flag.sets or flag.option, name
+
+
+@pytest.mark.parametrize("text", ["--enable-lor", "--dty=half", "--speculative-con={}"])
+def test_an_abbreviation_is_refused(text: str) -> None:
+    (given,) = TABLE.read([text])
+    assert given.refusal is not None
+    assert given.refusal.startswith("write it in full")
+
+
+@pytest.mark.parametrize(
+    "text", ["--enable-lora", "--enable_lora", "-ep", "-cc.mode=3", "--compilation-config.mode=3"]
+)
+def test_another_way_to_write_a_flag_is_no_abbreviation(text: str) -> None:
+    (given,) = TABLE.read([text])
+    assert given.refusal is None
+
+
 def test_fit_takes_every_flag_that_the_calculation_follows() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     add_engine_arguments(parser)
@@ -87,7 +121,7 @@ def test_a_flag_is_known_however_it_is_written(text: str, name: str, value: str)
     [
         ["--seed", "-1"],
         ["--max-model-len-of-something-else"],
-        ["--quantization-config={}"],
+        ["--generation-config={}"],
         ["-O3"],
         ["max-model-len"],
         ["--"],

@@ -1,6 +1,7 @@
 """The longest context: the length in config.json, and how vLLM releases interpret it."""
 
 import json
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import CheckpointError
 from tonnage.checkpoint.shape import parse_config
-from tonnage.fit.context import context_limit, default_context, tell_too_long
+from tonnage.fit.context import (
+    context_limit,
+    default_context,
+    override_context,
+    tell_too_long,
+)
 from tonnage.fit.model import EngineOptions
 
 ROOT = Path(__file__).parents[4]
@@ -24,6 +30,15 @@ LLAMA: dict[str, Any] = {
     "num_key_value_heads": 4,
     "num_hidden_layers": 8,
     "vocab_size": 32000,
+}
+
+CONTEXT = {
+    "max_position_embeddings",
+    "max_seq_len",
+    "model_max_length",
+    "original_max_position_embeddings",
+    "rope_parameters",
+    "rope_scaling",
 }
 
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -76,6 +91,23 @@ def test_without_a_length_vllm_derives_one(
 ) -> None:
     shape = parse_config({**LLAMA, **fields})
     assert default_context(shape, CATALOG.release(version)) == want, what
+
+
+@pytest.mark.parametrize(("what", "fields", "version", "want"), LENGTHS)
+def test_overrides_give_the_lengths_of_a_config_that_has_them(
+    what: str, fields: dict[str, Any], version: str, want: int
+) -> None:
+    own = {name: value for name, value in fields.items() if name in CONTEXT}
+    plain = parse_config({**LLAMA, **{k: v for k, v in fields.items() if k not in CONTEXT}})
+    written, overridden = parse_config({**LLAMA, **fields}), override_context(plain, dumps(own))
+    release, options = CATALOG.release(version), EngineOptions(version, 8192)
+    assert default_context(overridden, release) == want, what
+    assert context_limit(overridden, options, release) == context_limit(written, options, release)
+
+
+def test_overrides_without_a_length_keep_that_of_the_config() -> None:
+    shape = override_context(parse_config({**LLAMA, "max_position_embeddings": 4096}), "{}")
+    assert shape.max_position_embeddings == 4096
 
 
 BUILT: dict[str, int] = json.loads((ROOT / "tests/data/context_lengths.json").read_text())

@@ -201,6 +201,11 @@ def test_the_users_arguments_come_last_and_as_written() -> None:
         pytest.param(["--host", "127.0.0.1"], "expected :: or 0.0.0.0", id="loopback, two words"),
         pytest.param(["--headless"], "no replica becomes ready", id="no API server"),
         pytest.param(["--uds=/tmp/vllm"], "need a port", id="a socket"),
+        pytest.param(["--ssl-certfile=/tls/crt"], "probes and the Service speak HTTP", id="TLS"),
+        pytest.param(["--ssl-c=/tls/crt"], "which is --ssl-certfile, ", id="TLS, abbreviated"),
+        pytest.param(["--dtype=float32"], "expected auto, half, float16 or bfloat16", id="32 bits"),
+        pytest.param(["--enable-lor"], "which is --enable-lora, is refused: write it", id="prefix"),
+        pytest.param(["--uds", "/tmp/vllm"], "'--uds' with the value '/tmp/vllm' is", id="in two"),
         pytest.param(["--nnodes", "2"], "one node", id="several nodes"),
     ],
 )
@@ -220,6 +225,7 @@ def test_arguments_that_the_plan_depends_on_are_refused(
     [
         ["--max-model-len-of-something-else"],
         ["--quantization-config={}"],
+        ["--generation-config={}"],
         ["--enable-expert-parallel"],
         ["--host=::"],
         ["--host", "0.0.0.0"],

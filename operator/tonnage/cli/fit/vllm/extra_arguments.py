@@ -47,9 +47,7 @@ def parse_extra_arguments(arguments: Sequence[str]) -> ExtraArguments:
     if f"{_GRAPHS_IN_BUDGET}=0" in normalized:
         settings["graphs_in_budget"] = False
         others.remove(f"{_GRAPHS_IN_BUDGET}=0")
-    notes = [*_note_ignored(others)]
-    if settings.get("speculative_tokens") == 0:
-        notes.append("speculative decoding was ignored: a draft model cannot be calculated")
+    notes = [*_note_ignored(others), *_note_uncounted_values(normalized, settings)]
     return ExtraArguments(settings, frozenset(_join_values(normalized)), tuple(notes))
 
 
@@ -72,6 +70,14 @@ def _note_ignored(others: Sequence[str]) -> Iterator[str]:
             yield f"{name} was ignored: {effect} cannot be calculated"
         elif known not in (name, None) or _resembles_a_counted_flag(name):
             yield f"{name} is not known and was ignored"
+
+
+def _note_uncounted_values(arguments: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Note the flags of the calculation with a value that it does not follow."""
+    for given in engine_flags().read(arguments):
+        option, effect = given.flag.option, given.flag.otherwise
+        if effect is not None and option is not None and not settings.get(option):
+            yield f"{given.name} was ignored: {effect} cannot be calculated"
 
 
 def _resembles_a_counted_flag(name: str) -> bool:

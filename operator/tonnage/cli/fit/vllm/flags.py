@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from tonnage.cli.fit.vllm.values import (
+from tonnage.fit.flag_values import (
+    DTYPES,
     admits_nothing,
     boolean,
+    context_overrides,
     count,
     gibibytes,
     is_data_parallel,
     is_for_throughput,
     own_draft_tokens,
+    rope_scaling,
     share,
     size,
     turns_graphs_off,
@@ -41,6 +44,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     _add_batch(parser)
     _add_memory(parser)
     _add_model_parts(parser)
+    _add_adapters(parser)
 
 
 def engine_settings(parsed: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,7 @@ def _add_precision(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("precision", argument_default=argparse.SUPPRESS)
     group.add_argument(
         "--dtype",
-        choices=("auto", "half", "float16", "bfloat16", "float", "float32"),
+        choices=DTYPES,
         help="type that is computed in (default: the checkpoint's)",
     )
     group.add_argument(
@@ -94,6 +98,11 @@ def _add_batch(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of the longest request (default: what vLLM derives from the config)",
     )
+    for flag, read, purpose in (
+        ("--hf-overrides", context_overrides, "fields of config.json; only those of the context"),
+        ("--rope-scaling", rope_scaling, "the same for the scaling of positions alone"),
+    ):
+        group.add_argument(flag, dest="context_overrides", type=read, metavar="JSON", help=purpose)
     group.add_argument("--max-num-seqs", type=size, metavar="N", help="requests of one step")
     group.add_argument(
         "--max-num-batched-tokens", type=size, metavar="N", help="tokens of one step"
@@ -174,6 +183,15 @@ def _add_model_parts(parser: argparse.ArgumentParser) -> None:
         metavar="weights|data",
         help="data: a whole encoder on every GPU",
     )
+
+
+def _add_adapters(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("LoRA adapters", argument_default=argparse.SUPPRESS)
+    group.add_argument(
+        "--enable-lora", action="store_true", help="buffers for adapters in each layer"
+    )
+    group.add_argument("--max-loras", type=size, metavar="N", help="adapters in one batch")
+    group.add_argument("--max-lora-rank", type=size, metavar="N", help="largest rank of an adapter")
 
 
 def _add_switch(group: Any, flag: str, setting: str) -> None:

@@ -33,6 +33,8 @@ def ask(fit: Run, *arguments: str) -> dict[str, Any]:
         ([], {}),
         (["--performance-mode", "throughput"], {"throughput_batch": True}),
         (["--performance_mode=balanced"], {"throughput_batch": False}),
+        (["--enable-lora", "--max-loras=2"], {"enable_lora": True, "max_loras": 2}),
+        (["--speculative-config", '{"method": "ngram"}'], {"speculative_tokens": 1}),
         (["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0"], {"graphs_in_budget": False}),
         (["--load-format", "dummy", "VLLM_ROCM_USE_AITER=1", "--port", "8000"], {}),
     ],
@@ -48,15 +50,15 @@ def test_arguments_of_the_memory_calculation_are_parsed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--enable-lora"], "--enable-lora was ignored: adapters"),
-        (["--max-lora-rank", "64"], "--max-lora-rank was ignored: adapters"),
+        (["--enable-eplb"], "--enable-eplb was ignored: copies of experts"),
+        (["--hf-overrides", '{"hidden_size": 1}'], "another config.json cannot be calculated"),
         (["-dcp", "2"], "-dcp was ignored: a KV cache"),
         (["VLLM_USE_V1=0"], "VLLM_USE_V1 was ignored: another engine"),
         (["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1"], "ESTIMATE_CUDAGRAPHS was ignored"),
         (["--speculative-config", '{"method": "eagle3"}'], "a draft model cannot be calculated"),
         (["--max-num-sequences=8"], "--max-num-sequences is not known"),
         (["--gpu-mem", "0.5"], "--gpu-mem is not known"),
-        (["--kv_cache_dtype_skip_layers", "1"], "--kv-cache-dtype-skip-layers is not known"),
+        (["--kv_cache_dtype_skip_layers", "1"], "layers with a larger KV cache"),
     ],
 )
 def test_an_ignored_argument_that_changes_memory_has_a_note(

@@ -6,11 +6,29 @@ Each function raises ArgumentTypeError naming the text and the expected form.
 import argparse
 import json
 import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
 MAX_COUNT: Final = 2**53
 """Largest accepted number; the limit of integers that JSON readers hold exactly."""
+
+DTYPES: Final = ("auto", "half", "float16", "bfloat16", "float", "float32")
+"""vllm/config/model.py ModelDType."""
+
+_MODELLESS_METHODS: Final = frozenset({"ngram", "ngram_gpu", "suffix"})
+"""Methods of speculative decoding that guess tokens from the text, without weights
+(vllm/config/speculative.py)."""
+
+_VISION_INPUTS: Final = frozenset({"image", "video"})
+
+_CONTEXT_FIELDS: Final = frozenset(
+    {
+        "rope_scaling", "rope_parameters", "rope_theta", "max_position_embeddings",
+        "model_max_length", "original_max_position_embeddings",
+    }
+)  # fmt: skip
+"""Fields of config.json that change the length of the context, and nothing else of memory."""
 
 _PERFORMANCE_MODES: Final = ("balanced", "interactivity", "throughput")
 _GIB: Final = 2**30
@@ -73,13 +91,41 @@ def boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def dtype(text: str) -> str:
+    """A name of vLLM's for the type that is computed in."""
+    if text not in DTYPES:
+        expected = ", ".join(DTYPES)
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected one of {expected}")
+    return text
+
+
 def own_draft_tokens(text: str) -> int:
-    """Tokens that the model's own MTP layers draft; 0 for methods with a separate draft model."""
+    """Tokens that are drafted without other weights than the model's own MTP layers; 0 with a
+    separate draft model."""
     config = _json_object(text)
     method, tokens = config.get("method"), config.get("num_speculative_tokens", 1)
     if not isinstance(tokens, int) or not 0 <= tokens <= MAX_COUNT:
         raise argparse.ArgumentTypeError("num_speculative_tokens: expected a number of tokens")
-    return tokens if isinstance(method, str) and method.endswith("mtp") else 0
+    if not isinstance(method, str):
+        return 0
+    is_own = method.endswith("mtp") and "model" not in config
+    return tokens if is_own or method in _MODELLESS_METHODS else 0
+
+
+def context_overrides(text: str) -> str:
+    """The overrides of config.json as JSON where they only change the length of the context, also
+    below `text_config`; else "", because the config is another one."""
+    overrides = _json_object(text)
+    nested = overrides.pop("text_config", {})
+    if not isinstance(nested, dict) or overrides.keys() & nested.keys():
+        return ""
+    overrides |= nested
+    return json.dumps(overrides, sort_keys=True) if overrides.keys() <= _CONTEXT_FIELDS else ""
+
+
+def rope_scaling(text: str) -> str:
+    """The value of --rope-scaling as an override of config.json."""
+    return json.dumps({"rope_scaling": _json_object(text)}, sort_keys=True)
 
 
 def turns_graphs_off(text: str) -> bool:
@@ -95,10 +141,17 @@ def turns_graphs_off(text: str) -> bool:
 
 
 def admits_nothing(text: str) -> bool:
-    """Whether the limits admit no image, video or audio; old releases wrote image=0,video=0."""
+    """Whether the limits admit no image, video or audio; old releases wrote image=0,video=0.
+
+    vLLM loads an encoder for a kind of input without a limit (vllm/config/multimodal.py
+    get_limit_per_prompt), so images and videos both need one; models with audio are to name it too.
+    """
     if text.startswith("{"):
-        return all(limit == 0 for limit in _json_object(text).values())
-    return all(item.rpartition("=")[2] == "0" for item in text.split(","))
+        limits = {kind: str(limit) for kind, limit in _json_object(text).items()}
+    else:
+        items = (item.rpartition("=") for item in text.split(","))
+        limits = {kind: limit for kind, _, limit in items}
+    return limits.keys() >= _VISION_INPUTS and set(limits.values()) == {"0"}
 
 
 def is_data_parallel(text: str) -> bool:
@@ -112,6 +165,19 @@ def is_for_throughput(text: str) -> bool:
         expected = ", ".join(_PERFORMANCE_MODES)
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected one of {expected}")
     return text == "throughput"
+
+
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "context_overrides": context_overrides,
+    "draft_tokens": own_draft_tokens,
+    "dtype": dtype,
+    "gibibytes": gibibytes,
+    "graphs_off": turns_graphs_off,
+    "no_images": admits_nothing,
+    "rope_scaling": rope_scaling,
+    "size": size,
+}
+"""By the names in engine_flags.yaml. A false result sets no option."""
 
 
 def _json_object(text: str) -> dict[str, Any]:
