@@ -67,7 +67,9 @@ def pools_of(nodes: list[Raw], **fleet: Any) -> tuple[Pool, ...]:
 def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **how: Any) -> Decision:
     """What is decided on these pools; `how` is of the request (keep, secondary, ...) or the
     spec."""
-    of_request = ("keep", "held", "failed_starts", "kept_adjustments", "secondary")
+    of_request = (
+        "keep", "held", "failed_starts", "kept_adjustments", "secondary", "arguments_run",
+    )  # fmt: skip
     request = {key: how.pop(key) for key in of_request if key in how}
     return decide(Request(OWNER, spec_of(**how), checkpoint, **request), pools, CATALOG)
 

@@ -11,6 +11,7 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
+from tonnage.fit.options import options_of_fields
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED
 from tonnage.placement.cache import PlacementCache
@@ -39,9 +40,9 @@ class PoolJudge:
         self._request = request
         self._catalog = catalog
         self._load = _load_with(request.corrections, request, catalog)
-        self._sizes = cache.sizes(self._load)
+        self._cache = cache
         self._kept = {
-            pool: (load, cache.sizes(load)) for pool, load in _kept_loads(request, catalog)
+            pool: (load, parallelism) for pool, load, parallelism in _kept_loads(request, catalog)
         }
         self._verdicts = cache.verdicts(self._load, request.spec.placement)
 
@@ -78,9 +79,18 @@ class PoolJudge:
         return pool.name in self._kept
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
-        load, sizes = self._load, self._sizes
-        if self._is_kept(pool):
-            load, sizes = self._kept[pool.name]
+        if not self._is_kept(pool):
+            return self._size_under(self._load, devices)
+        load, parallelism = self._kept[pool.name]
+        sizes = self._size_under(load, devices)
+        if _holds(sizes, parallelism) or not self._request.arguments_run:
+            return sizes
+        plain = replace(load, options=options_of_fields(self._request.spec, self._catalog))
+        plain_sizes = self._size_under(plain, devices)
+        return plain_sizes if _holds(plain_sizes, parallelism) else sizes
+
+    def _size_under(self, load: Load, devices: Devices) -> Sequence[Size] | Rejection:
+        sizes = self._cache.sizes(load)
         if devices not in sizes:
             sizes[devices] = size_replicas(load, devices, self._catalog)
         return sizes[devices]
@@ -97,8 +107,14 @@ def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> 
     )
 
 
-def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load]]:
-    """Return the load of replicas that already run, by the names of their pools."""
+def _holds(sizes: Sequence[Size] | Rejection, parallelism: Parallelism) -> bool:
+    if isinstance(sizes, Rejection):
+        return False
+    return any(size.parallelism == parallelism for size in sizes)
+
+
+def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load, Parallelism]]:
+    """Return the load of replicas that already run and their parallelism, by their pools' names."""
     kept = [(one.pool, one.parallelism, one.adjustments) for one in request.secondary]
     if request.keep is not None:
         kept.append((*request.keep, request.kept_adjustments))
@@ -107,7 +123,8 @@ def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load]
     load = _load_with(request.kept_corrections, request, catalog)
     for pool, parallelism, adjustments in kept:
         shareable = adjustments == UNADJUSTED and not request.failed_starts  # others share it
-        yield pool, load if shareable else replace(load, kept=(parallelism, adjustments))
+        kept_load = load if shareable else replace(load, kept=(parallelism, adjustments))
+        yield pool, kept_load, parallelism
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:

@@ -53,6 +53,8 @@ class Request:
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay.
+    `arguments_run`: the kept replicas already run with the spec's extra arguments, so that the
+    memory that these are said to take moves no replica.
     """
 
     owner: tuple[str, str]
@@ -67,6 +69,7 @@ class Request:
     demanded: Demanded | None = None
     secondary: tuple[RunningSecondary, ...] = ()
     failed_pools: Mapping[str, str] = field(default_factory=dict)
+    arguments_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

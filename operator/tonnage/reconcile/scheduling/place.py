@@ -40,6 +40,7 @@ from tonnage.reconcile.scheduling.search import (
     count_held,
     known_to_running,
     make_request,
+    run_with_arguments,
     with_current_pool,
 )
 from tonnage.reconcile.scheduling.spread import (
@@ -89,6 +90,7 @@ def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pend
             count_held(observation.pods, current),
             current.adjustments,
             known_to_running(search, current),
+            arguments_run=run_with_arguments(search, current),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:

@@ -86,6 +86,8 @@ def make_request(
     held: int = 0,
     adjustments: EngineAdjustments = UNADJUSTED,
     known: Corrections | None = None,
+    *,
+    arguments_run: bool = False,
 ) -> Request:
     """The request for a placement; `keep` is the pool and the parallelism of what runs."""
     context, corrections = search.context, search.context.corrections
@@ -104,6 +106,7 @@ def make_request(
             search.secondary, lambda deployment: count_held(search.pods, deployment)
         ),
         failed_pools=search.failed_pools,
+        arguments_run=arguments_run,
     )
 
 
@@ -111,6 +114,12 @@ def with_current_pool(search: Search, deployment: ChildDeployment) -> ChildDeplo
     """The Deployment with the name that the pool of its nodes has now."""
     pods = search.pods
     return replace(deployment, pool=pool_now(deployment, pods, search.pools, search.context.fleet))
+
+
+def run_with_arguments(search: Search, current: ChildDeployment) -> bool:
+    """Whether all placements already run with the extra arguments of the spec."""
+    extra_args = search.context.spec.engine.vllm.extra_args
+    return all(deployment.runs_with(extra_args) for deployment in (current, *search.secondary))
 
 
 def known_to_running(search: Search, current: ChildDeployment) -> Corrections:
