@@ -20,6 +20,7 @@ from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Apply
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import read_since
 from tonnage.reconcile.observation.scheduler_message import read_verdict
 
 
@@ -70,8 +71,8 @@ def _find_new_templates(actions: Iterable[Action], observation: Observation) -> 
 def find_blocked(observation: Observation, fleet: Fleet, now: datetime) -> frozenset[str]:
     """The names of pods that cannot come, or whose node is gone, for long enough."""
     pools = _pools_of_placements(observation, fleet)
-    placed_since = _since(observation, ConditionType.PLACED, "True")
-    unready_since = _since(observation, ConditionType.READY, "False")
+    placed_since = read_since(observation.previous_status, ConditionType.PLACED, "True")
+    unready_since = read_since(observation.previous_status, ConditionType.READY, "False")
 
     def is_blocked(pod: ChildPod) -> bool:
         if pod.lost:
@@ -97,7 +98,7 @@ def next_blocked_at(observation: Observation, now: datetime) -> datetime | None:
 
 def _times_of(pod: ChildPod, observation: Observation) -> Iterator[datetime]:
     if pod.lost:
-        since = _since(observation, ConditionType.READY, "False")
+        since = read_since(observation.previous_status, ConditionType.READY, "False")
         yield (since or observation.created) + timedelta(seconds=delays.LOST)
     elif pod.waits_since is not None and pod.node is None and not pod.deleting:
         yield pod.waits_since + timedelta(seconds=delays.UNSCHEDULABLE)
@@ -140,14 +141,6 @@ def _pools_of_placements(observation: Observation, fleet: Fleet) -> dict[str, Po
         for deployment in observation.deployments
         if deployment.pool in by_name
     }
-
-
-def _since(observation: Observation, kind: ConditionType, status: str) -> datetime | None:
-    """Since when the condition has had this status; None where it has another."""
-    for condition in observation.previous_status.get("conditions") or []:
-        if condition.get("type") == kind and condition.get("status") == status:
-            return datetime.fromisoformat(condition["lastTransitionTime"])
-    return None
 
 
 def _is_over(since: datetime | None, seconds: float, now: datetime) -> bool:

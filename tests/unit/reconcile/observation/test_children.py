@@ -254,7 +254,10 @@ def test_a_pod_that_has_ended_for_good_is_left_out(phase: str) -> None:
                 }
             ),
             "",
-            (Reason.CONTAINERS_NOT_READY, 'CreateContainerConfigError: secret "hf"'),
+            (
+                Reason.CONTAINER_NOT_CREATED,
+                'CreateContainerConfigError on node mi300x-0: secret "hf"',
+            ),
             id="a Secret is missing",
         ),
         pytest.param(
