@@ -17,7 +17,7 @@ from tonnage.kube.kinds import EVENTS, PODS
 from tonnage.kube.protocol import ApiError, ClusterReader, ObjectParts, Selection
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import ChildPod
-from tonnage.reconcile.observation.pod_reports import (
+from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     FailedPod,
     PodEvent,
@@ -30,9 +30,9 @@ from tonnage.reconcile.observation.pod_reports import (
 CAPACITY: Final = 1024
 """Objects whose reports are kept; the one that was read first is dropped first."""
 
-MAX_FAILED: Final = 50
+MAX_FAILED: Final = 500
 MAX_EVENTS: Final = 50
-"""Objects read by one request."""
+"""Objects read by one request. Pods are listed by name, so the latest are among any of them."""
 
 MAX_PODS: Final = 3
 """Pods of one object whose Events are read."""

@@ -185,7 +185,7 @@ class _Pod(TypedDict, total=False):
 
 
 class _Event(TypedDict, total=False):
-    """What `reconcile.observation.pod_reports` reads of an events.k8s.io/v1 Event."""
+    """What `reconcile.observation.pods.reports` reads of an events.k8s.io/v1 Event."""
 
     metadata: _Metadata
     type: Any

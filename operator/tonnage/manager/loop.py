@@ -18,8 +18,8 @@ from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.lost_nodes import has_every_node
 from tonnage.reconcile.observation.model_source import HubLookup
+from tonnage.reconcile.observation.pods.lost_nodes import has_every_node
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observe import Measure, Sources
 from tonnage.reconcile.planner import Planner

@@ -36,18 +36,18 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.observation.failures import needs_log
 from tonnage.reconcile.observation.inference_pool import find_pool
-from tonnage.reconcile.observation.lost_nodes import (
+from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.failures import needs_log
+from tonnage.reconcile.observation.pods.lost_nodes import (
     HasNode,
     find_lost_nodes,
     has_every_node,
     mark_lost,
     without_lost,
 )
-from tonnage.reconcile.observation.model_source import HubLookup, read_model
-from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.pod_reports import (
+from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     ReadPodReports,
     read_no_reports,

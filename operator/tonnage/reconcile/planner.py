@@ -8,7 +8,7 @@ from tonnage.fit.calibration.corrections import KnownCorrections
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.unwatched import next_report_at
+from tonnage.reconcile.observation.pods.deadline import next_report_at
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.scheduling.admission import Admission
 from tonnage.reconcile.scheduling.blocked import next_blocked_at, without_blocked

@@ -27,11 +27,11 @@ from tonnage.placement.adjustments import (
 from tonnage.placement.model import Option
 from tonnage.placement.report import adjustments_status
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.pods.deadline import is_overdue
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.reconcile.observation.serving import failure_to_serve

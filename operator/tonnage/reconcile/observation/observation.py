@@ -18,7 +18,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import digests_of_choice
 from tonnage.reconcile.observation.optional_child import OptionalChildError
-from tonnage.reconcile.observation.pod_reports import NO_REPORTS, PodReports
+from tonnage.reconcile.observation.pods.reports import NO_REPORTS, PodReports
 from tonnage.reconcile.observation.previous import read_placements
 from tonnage.reconcile.observation.priority import Precedence, UnknownPriorityClass
 from tonnage.telemetry.cache import MeasuredCache

@@ -14,8 +14,8 @@ from tonnage.reconcile.observation.children import (
     find_scheduled_pods,
     secret_values,
 )
-from tonnage.reconcile.observation.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.failures import PodFailure, find_failure, find_refusal
 
 _ON_THE_WAY: Final = (
     Reason.CONTAINER_NOT_CREATED,

@@ -13,10 +13,10 @@ from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import find_accuracy
-from tonnage.reconcile.observation.deadline import deadline_of
-from tonnage.reconcile.observation.failures import PodFailure
 from tonnage.reconcile.observation.findings import Finding, format_time
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.deadline import deadline_of
+from tonnage.reconcile.observation.pods.failures import PodFailure
 from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_finding
 from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.reconcile.rollout.rollback import Rollback

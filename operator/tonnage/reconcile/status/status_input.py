@@ -9,8 +9,8 @@ from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import Reading
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.pods.deadline import is_overdue
 from tonnage.reconcile.observation.previous import Remembered, Unobserved
 from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
 from tonnage.reconcile.rollout.placements import SecondaryPlacement

@@ -50,7 +50,7 @@ def finding(cluster: Cluster, kind: str) -> str:
 # What a kubelet ends or rejects
 
 
-async def test_an_eviction_is_told_with_its_cause_and_its_node() -> None:
+async def test_an_eviction_is_reported_with_its_cause_and_its_node() -> None:
     cluster = await starting(loading)
     await fail_again(cluster, evicted(), times=3, every=300)
     assert cluster.conditions()["Ready"] == ("False", "PodFailed")
@@ -81,9 +81,10 @@ async def test_stalled_comes_by_the_clock_of_failed_plans() -> None:
     assert len(cluster.status()["failedPlans"]) == 1
 
 
-async def test_a_rejected_pod_is_told_in_the_kubelets_words() -> None:
+async def test_a_rejected_pod_is_reported_in_the_kubelets_words() -> None:
     cluster = await starting(loading)
     await fail_again(cluster, unexpected_admission_error("amd.com/gpu"), times=1, every=200)
+    await cluster.wait(delays.POD_REPORTS)
     assert cluster.message("Ready") == (
         "1 pod failed: UnexpectedAdmissionError on node mi300x-0: Pod was rejected: Allocate failed"
         " due to requested number of devices unavailable for amd.com/gpu. Requested: 1, Available:"
@@ -128,7 +129,7 @@ async def test_pods_that_are_rejected_at_once_cost_a_list_every_few_seconds() ->
     cluster = await starting(loading)
     await cluster.wait(200)
     calls = len(cluster.api.calls)
-    for _ in range(10):
+    for _ in range(30):
         cluster.fail_pods("llama", unexpected_admission_error("amd.com/gpu"))
         await cluster.settle()
         await cluster.wait(1)
@@ -161,7 +162,7 @@ CREATION = {
 
 
 @pytest.mark.parametrize("case", CREATION)
-async def test_why_a_container_is_not_created_is_told_with_the_node(case: str) -> None:
+async def test_why_a_container_is_not_created_is_reported_with_the_node(case: str) -> None:
     behaviour, want = CREATION[case]
     cluster = await starting(behaviour)
     await cluster.wait(delays.POD_REPORTS + 1)
@@ -214,7 +215,7 @@ async def test_without_an_event_the_status_says_that_none_says_why() -> None:
     assert cluster.message("Ready").endswith(want)
 
 
-async def test_without_the_right_to_list_events_the_rest_is_told() -> None:
+async def test_without_the_right_to_list_events_the_rest_is_reported() -> None:
     cluster = await starting(volume_not_mounted("models", "not found"))
     denied = ForbiddenError("403", Right("list", "events.k8s.io", "events", NAMESPACE))
     cluster.api.fail_next("list", denied, kind=EVENTS, times=9)

@@ -9,7 +9,7 @@ from tonnage.api.conditions import Reason
 from tonnage.api.text import redact
 from tonnage.fit.messages import format_count
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, ContainerEnd
-from tonnage.reconcile.observation.pod_reports import (
+from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     FailedPod,
     PodEvent,
@@ -122,6 +122,10 @@ def _diagnose(
     return PodFailure(f"pod {pod.name}", reason, redact(words, secrets))
 
 
+def _on_node(pod: ChildPod) -> str:
+    return f" on node {pod.node}" if pod.node else ""
+
+
 def _explain_pod(pod: ChildPod, log: str, event: PodEvent | None) -> tuple[Reason, str] | None:
     if pod.lost:
         return Reason.NODE_LOST, f"its node {pod.node} does not exist"
@@ -134,9 +138,9 @@ def _explain_pod(pod: ChildPod, log: str, event: PodEvent | None) -> tuple[Reaso
     if waiting == "CrashLoopBackOff":
         return Reason.CRASH_LOOPING, message or waiting
     if waiting in _CONTAINER_ERRORS:
-        return Reason.CONTAINER_NOT_CREATED, f"{waiting} on node {pod.node}: {message}"
+        return Reason.CONTAINER_NOT_CREATED, f"{waiting}{_on_node(pod)}: {message}"
     if event is not None:
-        words = f"{event.reason} on node {pod.node}: {event.message}"
+        words = f"{event.reason}{_on_node(pod)}: {event.message}"
         return (
             Reason.CONTAINER_NOT_CREATED if event.warning else Reason.CONTAINERS_NOT_READY,
             words,

@@ -1,4 +1,5 @@
-"""Whether replicas have not come up for longer than the progress deadline of their Deployment.
+"""Whether replicas have not come up for longer than the progress deadline of their Deployment, and
+when to reconcile them again for what no watch reports.
 
 The Deployment controller keeps that clock for a rollout. It restarts it at each pod that replaces a
 failed one, and has none for a Deployment that has served once. So the operator keeps it as well: it
@@ -7,20 +8,17 @@ starts when the object was ready last, or when the first of its pods that are no
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Final
 
+from tonnage import delays
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.pod_reports import unready_since
-
-_DEFAULT_SECONDS: Final = 600
-"""progressDeadlineSeconds of a Deployment that has none."""
+from tonnage.reconcile.observation.pods.reports import unready_since
 
 
 def deadline_of(deployment: ChildDeployment) -> timedelta:
     """Its progress deadline."""
     spec = deployment.child.body["spec"]
-    return timedelta(seconds=spec.get("progressDeadlineSeconds", _DEFAULT_SECONDS))
+    return timedelta(seconds=spec.get("progressDeadlineSeconds", delays.PROGRESS_DEADLINE))
 
 
 def overdue_at(observation: Observation, deployment: ChildDeployment) -> datetime | None:
@@ -40,12 +38,23 @@ def is_overdue(observation: Observation, deployment: ChildDeployment, now: datet
 
 
 def _starts(observation: Observation, placement: str) -> Iterator[datetime]:
-    """When the pods of the placement that are not ready got their nodes, and the failed ones were
-    created."""
-    for pod in observation.pods:
+    """When the pods of the placement that are not ready got their nodes, and the failed ones of
+    the same templates were created."""
+    pods = [pod for pod in observation.pods if pod.placement == placement]
+    for pod in pods:
         is_trying = pod.node is not None and not pod.ready and not pod.deleting
-        if pod.placement == placement and is_trying:
+        if is_trying:
             yield pod.scheduled or pod.created
+    templates = {pod.template for pod in pods}
     for failed in observation.reports.failed:
-        if failed.placement == placement:
+        if failed.placement == placement and (not templates or failed.template in templates):
             yield failed.created
+
+
+def next_report_at(observation: Observation, now: datetime) -> datetime | None:
+    """When there may be more to say about pods that do not come up; None where all are ready."""
+    if all(deployment.ready >= deployment.wanted for deployment in observation.deployments):
+        return None
+    overdue = (overdue_at(observation, deployment) for deployment in observation.deployments)
+    times = [at for at in overdue if at is not None and at > now]
+    return min((*times, now + timedelta(seconds=delays.POD_REPORTS)))
