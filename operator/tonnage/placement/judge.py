@@ -14,7 +14,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.fit.options import options_of_fields
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED
-from tonnage.placement.cache import PlacementCache
+from tonnage.placement.cache import PlacementCache, Sizes
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_no_capacity, format_pool_size
@@ -41,8 +41,10 @@ class PoolJudge:
         self._catalog = catalog
         self._load = _load_with(request.corrections, request, catalog)
         self._cache = cache
+        self._sizes = cache.sizes(self._load)
         self._kept = {
-            pool: (load, parallelism) for pool, load, parallelism in _kept_loads(request, catalog)
+            pool: (load, parallelism, cache.sizes(load))
+            for pool, load, parallelism in _kept_loads(request, catalog)
         }
         self._verdicts = cache.verdicts(self._load, request.spec.placement)
 
@@ -80,17 +82,16 @@ class PoolJudge:
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
         if not self._is_kept(pool):
-            return self._size_under(self._load, devices)
-        load, parallelism = self._kept[pool.name]
-        sizes = self._size_under(load, devices)
+            return self._size_under(self._load, self._sizes, devices)
+        load, parallelism, known = self._kept[pool.name]
+        sizes = self._size_under(load, known, devices)
         if _holds(sizes, parallelism) or not self._request.arguments_run:
             return sizes
         plain = replace(load, options=options_of_fields(self._request.spec, self._catalog))
-        plain_sizes = self._size_under(plain, devices)
+        plain_sizes = self._size_under(plain, self._cache.sizes(plain), devices)
         return plain_sizes if _holds(plain_sizes, parallelism) else sizes
 
-    def _size_under(self, load: Load, devices: Devices) -> Sequence[Size] | Rejection:
-        sizes = self._cache.sizes(load)
+    def _size_under(self, load: Load, sizes: Sizes, devices: Devices) -> Sequence[Size] | Rejection:
         if devices not in sizes:
             sizes[devices] = size_replicas(load, devices, self._catalog)
         return sizes[devices]

@@ -8,6 +8,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.placement.model import Decision, Verdict
 
 NODES = [nvidia_node("h100-0", H100)]
+KEPT = {"keep": (H100_POOL, Parallelism(1)), "held": 1}
 MANY_ADAPTERS = ["--enable-lora", "--max-loras=32", "--max-lora-rank=512"]
 
 
@@ -43,11 +44,9 @@ def test_the_user_may_allow_it() -> None:
 
 
 class TestReplicasThatRun:
-    KEPT = {"keep": (H100_POOL, Parallelism(1)), "held": 1}  # noqa: RUF012 - constant
-
     def test_the_arguments_that_they_run_with_do_not_move_them(self) -> None:
         for arguments in (MANY_ADAPTERS, ["--enable-eplb"]):
-            stays = chosen(decide(*arguments, arguments_run=True, **self.KEPT))
+            stays = chosen(decide(*arguments, arguments_run=True, **KEPT))
             assert stays.parallelism == Parallelism(1)
 
     def test_another_place_is_judged_by_them(self) -> None:
@@ -55,10 +54,10 @@ class TestReplicasThatRun:
         assert decide("--enable-eplb", arguments_run=True, **elsewhere).chosen is None
 
     def test_arguments_that_the_user_adds_are_judged(self) -> None:
-        assert decide("--enable-eplb", **self.KEPT).chosen is None
-        assert chosen(decide(*MANY_ADAPTERS, **self.KEPT)).parallelism.gpus > 1
+        assert decide("--enable-eplb", **KEPT).chosen is None
+        assert chosen(decide(*MANY_ADAPTERS, **KEPT)).parallelism.gpus > 1
 
     def test_arguments_that_fit_are_counted(self) -> None:
-        stays = chosen(decide("--enable-lora", arguments_run=True, **self.KEPT))
-        plain = chosen(decide(**self.KEPT))
+        stays = chosen(decide("--enable-lora", arguments_run=True, **KEPT))
+        plain = chosen(decide(**KEPT))
         assert stays.fit.account.weights_bytes > plain.fit.account.weights_bytes

@@ -1,7 +1,7 @@
 """Read the children of an InferenceDeployment: its Deployments, its Service, its pods."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address
@@ -100,15 +100,6 @@ class ChildDeployment:
     def serves(self, replicas: int) -> bool:
         """Whether at least so many replicas are ready, and none is still to be replaced."""
         return self.settled and self.ready >= replicas
-
-    def runs_with(self, extra_arguments: Sequence[str]) -> bool:
-        """Whether these are the user's arguments in its template, which come last."""
-        pod = self.child.body["spec"].get("template", {}).get("spec", {})
-        container: Mapping[str, Any] = next(
-            (one for one in pod.get("containers") or [] if one.get("name") == VLLM_CONTAINER), {}
-        )
-        arguments = container.get("args") or []
-        return arguments[len(arguments) - len(extra_arguments) :] == list(extra_arguments)
 
     @property
     def accelerator(self) -> str:

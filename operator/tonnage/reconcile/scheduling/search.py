@@ -25,6 +25,7 @@ from tonnage.placement.model import Decision, Option, Request
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.plan_terms import read_terms
 from tonnage.reconcile.observation.serving import pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.spread import make_running_shares
@@ -117,9 +118,16 @@ def with_current_pool(search: Search, deployment: ChildDeployment) -> ChildDeplo
 
 
 def run_with_arguments(search: Search, current: ChildDeployment) -> bool:
-    """Whether all placements already run with the extra arguments of the spec."""
-    extra_args = search.context.spec.engine.vllm.extra_args
-    return all(deployment.runs_with(extra_args) for deployment in (current, *search.secondary))
+    """Whether all placements already run with the extra arguments of the spec, which come last."""
+    extra_args = tuple(search.context.spec.engine.vllm.extra_args)
+    running = map(_arguments_of, (current, *search.secondary))
+    return all(arguments[len(arguments) - len(extra_args) :] == extra_args for arguments in running)
+
+
+def _arguments_of(deployment: ChildDeployment) -> tuple[str, ...]:
+    body = deployment.child.body
+    terms = read_terms(deployment.pool, deployment.accelerator, deployment.parallelism, body)
+    return terms.arguments
 
 
 def known_to_running(search: Search, current: ChildDeployment) -> Corrections:
