@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.cluster import NAMESPACE, Cluster
-from tests.support.controllers import run_deployments, run_pods, schedule_pods
+from tests.support.controllers import run_deployments, run_pods
 from tests.support.fake_api import Crash
+from tests.support.production.scheduler import schedule_pods
 from tests.support.promise_book import PromiseBook
 from tests.support.promises import Sight
 from tonnage.kube.kinds import NODES, PODS

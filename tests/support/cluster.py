@@ -12,10 +12,15 @@ from math import inf
 from typing import Any
 
 from e2e.nodes.descriptions import render_nodes
-from tests.support.controllers import Behaviour, run_deployments, run_pods, schedule_pods
-from tests.support.fake_api import Crash, FakeApi
+from tests.support.controllers import Behaviour, run_deployments, run_pods, with_times
+from tests.support.fake_api import Crash, FakeApi, has_fields
 from tests.support.fake_clock import FakeClock
 from tests.support.in_memory_corrections import InMemoryCorrections
+from tests.support.production.admission import Admission
+from tests.support.production.kinds import ADMINISTERED
+from tests.support.production.resources import has_finished
+from tests.support.production.scheduler import schedule_pods
+from tests.support.production.webhooks import Webhook
 from tests.support.shapes import CONFIGS
 from tonnage import delays
 from tonnage.api.inference import HuggingFaceSource
@@ -47,7 +52,7 @@ from tonnage.kube.protocol import (
     has_labels,
 )
 from tonnage.kube.rights import Right
-from tonnage.manager.scope import WATCHED, select_labels_of
+from tonnage.manager.scope import WATCHED, Scope
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.fleet_state import FleetState
@@ -120,6 +125,8 @@ class Cluster:
 
     def __init__(self, *groups: Mapping[str, Any]) -> None:
         self.api = FakeApi()
+        self.api.admission = self.admission = Admission()
+        self.collects_orphans = True
         self.clock = FakeClock()
         self.recorder, self.hub = FakeRecorder(), Hub()
         self.behaviours: dict[str, Behaviour] = {}
@@ -137,6 +144,7 @@ class Cluster:
         """One just like this, at rest, whose operator was begun anew; no fault is left in it."""
         other = type(self)()
         other.api, other.behaviours = self.api.copy(), dict(self.behaviours)
+        other.admission = self.admission
         other.clock.advance(self.clock.seconds - other.clock.seconds)
         other.start_operator()
         await other.settle()
@@ -245,7 +253,8 @@ class Cluster:
             self._events.append((kind, seen_type, body))
 
     def _is_selected(self, kind: Kind, body: Object) -> bool:
-        return has_labels(body, select_labels_of(kind, self.shard))
+        (selection,) = Scope(shard=self.shard).selections([kind])
+        return has_labels(body, selection.labels or {}) and has_fields(body, selection.fields)
 
     async def reconcile(self, name: str) -> float | None:
         """One reconcile; the seconds after which the operator wants another one."""
@@ -296,9 +305,33 @@ class Cluster:
         self.api.collect_garbage()
         run_deployments(self.api)
         schedule_pods(self.api)
-        run_pods(self.api, self.behaviours)
+        run_pods(self.api, self.behaviours, collects_orphans=self.collects_orphans)
         run_deployments(self.api)
         self.watch()
+
+    # Administrators and kubelets
+
+    @property
+    def webhooks(self) -> list[Webhook]:
+        """The admission webhooks that are registered."""
+        return self.admission.webhooks
+
+    def administer(self, body: Object) -> None:
+        """An administrator applies a quota, a limit range, a namespace, an account or a claim."""
+        self.api.put(ADMINISTERED[body["kind"]], body)
+
+    def withdraw(self, body: Object) -> None:
+        """An administrator deletes it again."""
+        metadata = body["metadata"]
+        self.api.remove(ADMINISTERED[body["kind"]], metadata.get("namespace"), metadata["name"])
+
+    def fail_pods(self, owner: str, status: Object) -> None:
+        """The kubelets end the pods of the object that have a node, and write this status."""
+        self.api.now = self.clock.now()
+        for pod in self.pods(owner):
+            if pod["spec"].get("nodeName") and not has_finished(pod):
+                place = pod["metadata"]["namespace"], pod["metadata"]["name"]
+                self.api.set_status(PODS, *place, with_times(self.api, pod, status))
 
     # Users and nodes
 
@@ -340,14 +373,19 @@ class Cluster:
 
     def occupy(self, node: str, gpus: int, resource: str = "amd.com/gpu") -> None:
         """A pod of somebody else holds GPUs."""
-        limits = {resource: str(gpus)}
+        self.use(node, **{resource: gpus})
+
+    def use(self, node: str, **requests: object) -> None:
+        """A pod of somebody else holds resources of a node, as `cpu=190` or `memory="2000Gi"`."""
+        quantities = {name: str(amount) for name, amount in requests.items()}
+        resources = {"requests": quantities, "limits": quantities}
         self.api.put(
             PODS,
             {
                 "metadata": {"name": f"other-{node}", "namespace": "other"},
                 "spec": {
                     "nodeName": node,
-                    "containers": [{"name": "x", "resources": {"limits": limits}}],
+                    "containers": [{"name": "x", "resources": resources}],
                 },
                 "status": {"phase": "Running"},
             },

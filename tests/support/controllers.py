@@ -1,7 +1,8 @@
 """The controllers of a cluster on the API in memory, as small as can be and deterministic.
 
-Each function is one step of one controller: Deployment controller (without ReplicaSets), scheduler,
-kubelet. What a step sees is what is stored; nothing is remembered between steps.
+Each function is one step of one controller: Deployment controller (without ReplicaSets), kubelet;
+the scheduler is in production/scheduler.py. What a step sees is what is stored; nothing is
+remembered between steps.
 """
 
 from collections import Counter
@@ -9,12 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support.fake_api import FakeApi
-from tests.support.rollouts import TEMPLATE_HASH, keep_revision, owner_reference, progress_of
+from tests.support.production.pod_faults import NotCreated
+from tests.support.production.resources import has_finished
+from tests.support.rollouts import (
+    TEMPLATE_HASH,
+    failure_of,
+    keep_revision,
+    owner_reference,
+    progress_of,
+)
 from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import Object
+from tonnage.kube.protocol import ForbiddenError, InvalidError, Object
 from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.findings import format_time
 
 Behaviour = Callable[[Object], Object]
 """From a pod that is bound to a node to the status that its kubelet gives it next."""
@@ -24,47 +34,52 @@ def run_deployments(api: FakeApi) -> None:
     """One step of the Deployment controller for each Deployment."""
     pods: dict[str, list[Object]] = {}
     for pod in api.objects(PODS):
-        if pod.get("status", {}).get("phase") not in ("Failed", "Succeeded"):
+        if not has_finished(pod):
             for owner in pod["metadata"].get("ownerReferences", []):
                 pods.setdefault(owner["uid"], []).append(pod)
     for deployment in api.objects(DEPLOYMENTS):
-        owned = _roll(api, deployment, pods.get(deployment["metadata"]["uid"], []))
-        _count(api, deployment, owned)  # what it has done itself shows at once
+        rolled = _roll(api, deployment, pods.get(deployment["metadata"]["uid"], []))
+        _count(api, deployment, *rolled)  # what it has done itself shows at once
 
 
-def keep_order(bodies: list[Object]) -> None:
-    """By namespace and name."""
-
-
-def schedule_pods(api: FakeApi, arrange: Callable[[list[Object]], None] = keep_order) -> None:
-    """Bind each waiting pod to the first node with its labels and enough free GPUs.
-
-    `arrange` puts pods and nodes into the order in which they have their turn.
-    """
-    pods, nodes = api.objects(PODS), api.objects(NODES)
-    arrange(pods)
-    arrange(nodes)
-    free = {node["metadata"]["name"]: gpus_of_node(node) for node in nodes}
-    for pod in pods:
-        free.get(pod["spec"].get("nodeName"), Counter()).subtract(gpus_of(pod))
-    for pod in pods:
-        if pod["spec"].get("nodeName") is None:
-            _schedule(api, pod, nodes, free)
-
-
-def run_pods(api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
+def run_pods(
+    api: FakeApi, behaviours: Mapping[str, Behaviour], *, collects_orphans: bool = True
+) -> None:
     """One step of all kubelets; `behaviours` are by the owner's name. Pods of nodes that are gone
-    go, those of silent ones are marked by the node controller."""
+    go, unless their collector does not run; those of silent ones are marked by the node
+    controller."""
     nodes = {node["metadata"]["name"]: is_ready(node) for node in api.objects(NODES)}
     for pod in api.objects(PODS):
         node = pod["spec"].get("nodeName")
         if node is None:
             continue
         if node not in nodes:
-            api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if collects_orphans:
+                api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
+            continue
+        if has_finished(pod):
             continue
         behave = behaviours.get(pod["metadata"].get("labels", {}).get(LABEL_OWNER, ""), ready)
-        _set_status(api, PODS, pod, behave(pod) if nodes[node] else silent(pod))
+        status = behave(pod) if nodes[node] else silent(pod)
+        _set_status(api, PODS, pod, with_times(api, pod, status))
+        if isinstance(behave, NotCreated):
+            behave.write_event(api, pod)
+
+
+def with_times(api: FakeApi, pod: Object, status: Object) -> Object:
+    """The status whose conditions have the time of their last change of status."""
+    before = {
+        (one["type"], one["status"]): one.get("lastTransitionTime")
+        for one in pod.get("status", {}).get("conditions", [])
+    }
+    conditions = [
+        {
+            **one,
+            "lastTransitionTime": before.get((one["type"], one["status"])) or format_time(api.now),
+        }
+        for one in status.get("conditions", [])
+    ]
+    return {**status, **({"conditions": conditions} if conditions else {})}
 
 
 def is_ready(node: Object) -> bool:
@@ -158,9 +173,12 @@ def _not_ready(container: Object) -> Object:
     }
 
 
-def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> list[Object]:
-    """Replace old pods as the strategy says, then bring the new ones to the wanted number; the pods
-    that are there after that."""
+Rolled = tuple[list[Object], str | None]
+"""The pods that are there after a step, and why not all could be created."""
+
+
+def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> Rolled:
+    """Replace old pods as the strategy says, then bring the new ones to the wanted number."""
     spec, template = deployment["spec"], digest(deployment["spec"]["template"])
     if spec.get("paused"):
         return _scale(api, deployment, template, pods)
@@ -170,7 +188,7 @@ def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> list[Object]:
     wanted = spec["replicas"]
     gone = sorted(new, key=serves)[: max(0, len(new) - wanted)]
     if spec["strategy"]["type"] == "Recreate" and old:
-        return _without(api, pods, [*gone, *old])
+        return _without(api, pods, [*gone, *old]), None
     rolling = spec["strategy"].get("rollingUpdate", {"maxSurge": 1, "maxUnavailable": 0})
     serving = sum(map(serves, pods))
     left = len(old)
@@ -181,16 +199,14 @@ def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> list[Object]:
             gone.append(pod)
     allowed = wanted + (rolling["maxSurge"] if left else 0) - left
     remain = _without(api, pods, gone)
-    made = [_create_pod(api, deployment, template) for _ in range(min(wanted, allowed) - len(new))]
-    return [*remain, *made]
+    return _create_pods(api, deployment, template, remain, min(wanted, allowed) - len(new))
 
 
-def _scale(api: FakeApi, deployment: Object, template: str, pods: list[Object]) -> list[Object]:
+def _scale(api: FakeApi, deployment: Object, template: str, pods: list[Object]) -> Rolled:
     """What a paused Deployment does still: it follows the number of replicas, where it has any."""
     lacking = deployment["spec"]["replicas"] - len(pods)
     remain = _without(api, pods, sorted(pods, key=serves)[: max(0, -lacking)])
-    made = range(lacking if pods else 0)
-    return [*remain, *(_create_pod(api, deployment, template) for _ in made)]
+    return _create_pods(api, deployment, template, remain, lacking if pods else 0)
 
 
 def _without(api: FakeApi, pods: list[Object], gone: list[Object]) -> list[Object]:
@@ -200,12 +216,25 @@ def _without(api: FakeApi, pods: list[Object], gone: list[Object]) -> list[Objec
     return [pod for pod in pods if pod not in gone]
 
 
+def _create_pods(
+    api: FakeApi, deployment: Object, template: str, pods: list[Object], lacking: int
+) -> Rolled:
+    """Create as many pods as are lacking; the first that is refused ends the attempt."""
+    made = list(pods)
+    try:
+        # Those that were created before a refusal stay.
+        made.extend(_create_pod(api, deployment, template) for _ in range(lacking))
+    except (ForbiddenError, InvalidError) as error:
+        return made, str(error)
+    return made, None
+
+
 def _create_pod(api: FakeApi, deployment: Object, template: str) -> Object:
     metadata, spec = deployment["metadata"], deployment["spec"]["template"]
     taken = {name for _, name, _, _ in api.versions(PODS)}
     stem = f"{metadata['name']}-{template[:5]}"
     name = next(name for number in range(10**6) if (name := f"{stem}-{number:03}") not in taken)
-    return api.put(
+    return api.post(
         PODS,
         {
             "metadata": {
@@ -221,7 +250,7 @@ def _create_pod(api: FakeApi, deployment: Object, template: str) -> Object:
     )
 
 
-def _count(api: FakeApi, deployment: Object, pods: list[Object]) -> None:
+def _count(api: FakeApi, deployment: Object, pods: list[Object], refusal: str | None) -> None:
     template = digest(deployment["spec"]["template"])
     updated = [pod for pod in pods if pod["metadata"]["labels"][TEMPLATE_HASH] == template]
     counts = {
@@ -232,61 +261,12 @@ def _count(api: FakeApi, deployment: Object, pods: list[Object]) -> None:
     status = {
         "observedGeneration": deployment["metadata"]["generation"],
         **{name: count for name, count in counts.items() if count},
-        "conditions": [progress_of(api, deployment, template, counts)],
+        "conditions": [
+            progress_of(api, deployment, template, counts),
+            *failure_of(api, deployment, refusal),
+        ],
     }
     _set_status(api, DEPLOYMENTS, deployment, status)
-
-
-def _schedule(
-    api: FakeApi, pod: Object, nodes: list[Object], free: Mapping[str, Counter[str]]
-) -> None:
-    requests = gpus_of(pod)
-    for node in nodes:
-        name = node["metadata"]["name"]
-        enough = all(free[name][resource] >= count for resource, count in requests.items())
-        if enough and _admits(node, pod):
-            free[name].subtract(requests)
-            pod["spec"]["nodeName"] = name
-            pod["status"] = {
-                "phase": "Pending",
-                "conditions": [{"type": "PodScheduled", "status": "True"}],
-            }
-            api.put(PODS, pod, manager="scheduler")
-            return
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    message = f"0/{len(nodes)} nodes are available"
-    _set_status(
-        api, PODS, pod, {"phase": "Pending", "conditions": [{**condition, "message": message}]}
-    )
-
-
-def _admits(node: Object, pod: Object) -> bool:
-    labels, tolerated = node["metadata"]["labels"], pod["spec"].get("tolerations", [])
-    if node["spec"].get("unschedulable"):
-        return False
-    taints = [taint for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNo"]
-    if any(not any(_tolerates(one, taint) for one in tolerated) for taint in taints):
-        return False
-    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or any(
-        all(_matches(labels, wanted) for wanted in term["matchExpressions"])
-        for term in required["nodeSelectorTerms"]
-    )
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    same_value = toleration.get("operator") == "Exists" or toleration.get("value") == taint.get(
-        "value"
-    )
-    return toleration.get("key") in (None, taint["key"]) and same_value
-
-
-def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
-    if wanted["operator"] == "DoesNotExist":
-        return wanted["key"] not in labels
-    is_in = labels.get(wanted["key"]) in wanted["values"]
-    return is_in if wanted["operator"] == "In" else not is_in
 
 
 def _set_status(api: FakeApi, kind: Any, body: Object, status: Object) -> None:

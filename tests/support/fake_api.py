@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from e2e.recordings.recording import managers, part_of
 from tests.support.api_calls import WRITES, Call, Fault, Verb
@@ -71,6 +71,14 @@ Listener = Callable[[Kind, str, Object], None]
 """Called for each change with the kind, ADDED, MODIFIED or DELETED, and the object."""
 
 
+class Admission(Protocol):
+    """What sees a new or changed object before it is stored."""
+
+    def admit(self, api: "FakeApi", kind: Kind, body: Object, *, is_new: bool) -> None:
+        """Change the body in place. Raises ForbiddenError where it is refused."""
+        ...
+
+
 class FakeApi:
     """KubeApi and LeaseApi in memory; users and other controllers act through the sync methods."""
 
@@ -78,6 +86,7 @@ class FakeApi:
         self.now = now
         self.calls: list[Call] = []
         self.listeners: list[Listener] = []
+        self.admission: Admission | None = None
         self._shelves: dict[Kind, _Shelf] = {}
         self._logs: dict[tuple[str, str, str, bool], str] = {}
         self._faults: list[Fault] = []
@@ -90,6 +99,7 @@ class FakeApi:
     def copy(self) -> "FakeApi":
         """Another server with all that is stored in this one, and no call or fault yet."""
         other = FakeApi(self.now)
+        other.admission = self.admission
         other._shelves, other._logs = _copied((self._shelves, self._logs))
         other._version, other._uids = self._version, self._uids
         return other
@@ -165,6 +175,14 @@ class FakeApi:
         if was_kept and "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             self.remove(kind, *place)  # the last finalizer is gone
         return _copied(stored.object)
+
+    def post(self, kind: Kind, body: Object, manager: str) -> Object:
+        """Create an object as a controller does, which admission may change or refuse. Raises
+        ForbiddenError."""
+        body = _copied(body)
+        if self.admission is not None:
+            self.admission.admit(self, kind, body, is_new=True)
+        return self.put(kind, body, manager)
 
     def restore(self, kind: Kind, body: Object) -> Object:
         """Store an object as another server had it: its uid, generation and creation time stay, and
@@ -277,7 +295,7 @@ class FakeApi:
         listed = await self.list(selection.kind, selection.namespace, selection.labels)
         version = self.version
         for body in listed:
-            if _has_fields(body, selection.fields):
+            if has_fields(body, selection.fields):
                 take(parts_of(body, parts))
         return version
 
@@ -379,12 +397,28 @@ class FakeApi:
             for path, leaf in _fields(kind, _copied(body)).items()
             if (path[0] == "status") == (verb == "apply_status")
         }
-        merged = stored.ownership.apply(live, wanted, manager)
+        ownership = stored.ownership.copy()
+        merged = ownership.apply(live, wanted, manager)
+        if verb != "apply_status":
+            merged = self._admit(kind, merged, metadata, is_new=not live)
+        stored.ownership = ownership
         effective = self._store(kind, stored, live, merged, metadata)
         self._shelf(kind)[place] = stored
         self.calls.append(Call(verb, kind, place[0] or None, place[1], effective))
         self._after(verb, kind)
         return _copied(stored.object)
+
+    def _admit(
+        self, kind: Kind, wanted: Fields, named: Mapping[str, Any], *, is_new: bool
+    ) -> Fields:
+        """The leaves as admission leaves them: what it changes changes no owner."""
+        if self.admission is None:
+            return wanted
+        body = unflatten(wanted)
+        identity = {key: named[key] for key in ("name", "namespace") if key in named}
+        body["metadata"] = identity | body.get("metadata", {})
+        self.admission.admit(self, kind, body, is_new=is_new)
+        return _fields(kind, body)
 
     def _store(
         self, kind: Kind, stored: _Stored, live: Fields, wanted: Fields, named: Mapping[str, Any]
@@ -466,7 +500,7 @@ def parts_of(body: Object, parts: ObjectParts) -> Object:
     return {"metadata": body["metadata"]} if parts is ObjectParts.METADATA else body
 
 
-def _has_fields(body: Object, selector: str) -> bool:
+def has_fields(body: Object, selector: str) -> bool:
     """Whether the object is selected by `a.b=c` and `a.b!=c`, all of which have to be true."""
     for term in filter(None, selector.split(",")):
         path, _, wanted = term.partition("=")

@@ -83,6 +83,12 @@ class Ownership:
         """Managers that own anything."""
         return {manager for manager, paths in self._owned.items() if paths}
 
+    def copy(self) -> "Ownership":
+        """The same owners, of which either can change."""
+        other = Ownership()
+        other._owned = {manager: set(paths) for manager, paths in self._owned.items()}
+        return other
+
     def apply(self, live: Fields, wanted: Fields, manager: str) -> Fields:
         """The leaves after a forced apply of `wanted`."""
         dropped = self._owned.get(manager, set()) - set(wanted)

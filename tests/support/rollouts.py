@@ -75,6 +75,18 @@ def progress_of(
     return before
 
 
+def failure_of(api: FakeApi, deployment: Object, refusal: str | None) -> list[Object]:
+    """The condition ReplicaFailure while pods are refused. Its message is that of the first
+    refusal, until a pod is created (pkg/controller/replicaset/replica_set_utils.go)."""
+    if refusal is None:
+        return []
+    conditions: list[Object] = deployment.get("status", {}).get("conditions", [])
+    before = [one for one in conditions if one["type"] == "ReplicaFailure"]
+    at = api.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    return before or [{**condition, "message": refusal, "lastTransitionTime": at}]
+
+
 def _progressing(api: FakeApi, before: Object, reason: str, template: str) -> Object:
     if (before.get("reason"), before.get("message")) == (reason, template):
         return before

@@ -1,0 +1,17 @@
+"""Kinds that an administrator writes and the operator does not read."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tonnage.kube.protocol import Kind
+
+RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGES: Final = Kind("", "v1", "LimitRange", "limitranges")
+NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+
+ADMINISTERED: Final[Mapping[str, Kind]] = {
+    kind.kind: kind
+    for kind in (RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES, SERVICE_ACCOUNTS, CLAIMS)
+}
