@@ -48,6 +48,14 @@ the Gateway API, so it reads again what is missing or taken."""
 REQUEUE_FORBIDDEN: Final = 60.0
 """People change a role or a quota. A shorter interval only fills logs."""
 
+UNSCHEDULABLE: Final = 120.0
+"""A pod that the scheduler could not place for so long, though GPUs are free, has no GPUs reserved
+until it has a node. So other objects get them within three minutes."""
+
+LOST: Final = 150.0
+"""The same for a pod whose node was deleted. The pod garbage collector deletes such pods within a
+minute (kubernetes pkg/controller/podgc), and their successors need GPUs."""
+
 # Retries.
 
 FIRST_RETRY: Final = 0.2

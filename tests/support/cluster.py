@@ -117,8 +117,19 @@ class Hub:
         return self.answer
 
 
+def key_of(name: str) -> Key:
+    """The key of an object that a test calls `llama`, or `team-a/llama` in another namespace."""
+    namespace, _, short = name.rpartition("/")
+    return Key(namespace or NAMESPACE, short)
+
+
+def _name_of(key: Key) -> str:
+    return key.name if key.namespace == NAMESPACE else f"{key.namespace}/{key.name}"
+
+
 class Cluster:
-    """Nodes, users, Kubernetes' controllers, and the operator."""
+    """Nodes, users, Kubernetes' controllers, and the operator. A test names an object by its name,
+    and one of another namespace than NAMESPACE as `team-a/llama`."""
 
     world = WORLD
     shard = UNNAMED_SHARD
@@ -193,6 +204,7 @@ class Cluster:
             find_priority=priorities.find,
             missing_right=lambda: self.missing_right,
             shard=self.shard,
+            has_node=self.stores.has_node,
         )
         return Reconciler(
             sources=self.sources,
@@ -259,7 +271,7 @@ class Cluster:
     async def reconcile(self, name: str) -> float | None:
         """One reconcile; the seconds after which the operator wants another one."""
         self.watch()
-        key = Key(NAMESPACE, name)
+        key = key_of(name)
         self._due.pop(key, None)
         requeue = await self.reconciler.reconcile(key)
         self.reconciled.append(key)
@@ -399,20 +411,23 @@ class Cluster:
 
     def apply(self, name: str, spec: Object) -> None:
         """What `kubectl apply` does."""
-        body: Object = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        key = key_of(name)
+        body: Object = {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
         with suppress(NotFoundError, KeyError):
-            body["status"] = self.api.object(INFERENCE_DEPLOYMENTS, NAMESPACE, name)["status"]
+            body["status"] = self.inference_deployment(name)["status"]
         self.api.now = self.clock.now()
         self.api.put(INFERENCE_DEPLOYMENTS, body)
 
     def delete(self, name: str) -> None:
         """What `kubectl delete` does; children stay until the garbage collector comes."""
-        self.api.remove(INFERENCE_DEPLOYMENTS, NAMESPACE, name)
+        key = key_of(name)
+        self.api.remove(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
 
     # What is there
 
     def inference_deployment(self, name: str = "llama") -> Object:
-        return self.api.object(INFERENCE_DEPLOYMENTS, NAMESPACE, name)
+        key = key_of(name)
+        return self.api.object(INFERENCE_DEPLOYMENTS, key.namespace, key.name)
 
     def status(self, name: str = "llama") -> Object:
         status: Object = self.inference_deployment(name).get("status", {})
@@ -429,7 +444,8 @@ class Cluster:
         return str(next(one["message"] for one in conditions if one["type"] == kind))
 
     def conditions_of_all(self) -> dict[str, dict[str, tuple[str, str]]]:
-        names = [body["metadata"]["name"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
+        metadata = [body["metadata"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
+        names = [_name_of(Key(each["namespace"], each["name"])) for each in metadata]
         return {name: self.conditions(name) for name in names}
 
     def deployments(self) -> list[str]:
@@ -437,13 +453,16 @@ class Cluster:
         return [body["metadata"]["name"] for body in self.api.objects(DEPLOYMENTS)]
 
     def deployment(self, name: str) -> Object:
-        return self.api.object(DEPLOYMENTS, NAMESPACE, name)
+        key = key_of(name)
+        return self.api.object(DEPLOYMENTS, key.namespace, key.name)
 
     def pods(self, owner: str = "llama") -> list[Object]:
+        key = key_of(owner)
         return [
             pod
             for pod in self.api.objects(PODS)
-            if pod["metadata"].get("labels", {}).get(LABEL_OWNER) == owner
+            if pod["metadata"]["namespace"] == key.namespace
+            and pod["metadata"].get("labels", {}).get(LABEL_OWNER) == key.name
         ]
 
     # Inside
@@ -451,7 +470,7 @@ class Cluster:
     async def _attempt(self, key: Key) -> None:
         """As the workers do: what may pass by itself is tried again, the rest waits."""
         try:
-            await self.reconcile(key.name)
+            await self.reconcile(_name_of(key))
         except Crash:
             self.start_operator()
         except (ConflictError, NotFoundError, TransientError) as error:
@@ -473,10 +492,9 @@ class Cluster:
 
     def _keys(self, order: Iterable[str] | None) -> list[Key]:
         """Every key that is known, so that a deletion is noticed too."""
-        owners = {name for _, name in self.stores.owners()}
-        names = sorted(owners | {key.name for key in {*self._due, *self.fleet.known_keys()}})
-        wanted = [name for name in order if name in names] if order is not None else names
-        return [Key(NAMESPACE, name) for name in wanted]
+        owners = {Key(*owner) for owner in self.stores.owners()}
+        keys = sorted(owners | {*self._due, *self.fleet.known_keys()})
+        return keys if order is None else [key for key in map(key_of, order) if key in keys]
 
     def _everything(self) -> object:
         kinds = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, INFERENCE_POOLS, PODS, NODES)

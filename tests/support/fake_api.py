@@ -289,6 +289,13 @@ class FakeApi:
         ]
         return _copied(bodies)
 
+    async def list_first(
+        self, selection: Selection, parts: ObjectParts, limit: int
+    ) -> Sequence[Object]:
+        bodies: list[Object] = []
+        await self.list_pages(selection, parts, bodies.append)
+        return bodies[:limit]
+
     async def list_pages(
         self, selection: Selection, parts: ObjectParts, take: Callable[[Object], Any]
     ) -> str:

@@ -45,6 +45,7 @@ from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
+from tonnage.reconcile.observation.scheduler_message import read_verdict
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
@@ -162,6 +163,10 @@ def _series(raw: Any) -> object:
 def _log(text: str) -> object:
     cause = find_cause(text[-65_536:])
     return cause and read_shortfall(cause.message)
+
+
+def _verdict(raw: Any) -> object:
+    return read_verdict(raw, "amd.com/gpu") if isinstance(raw, str) else None
 
 
 def _entry(text: str) -> object:
@@ -289,6 +294,7 @@ STATUS = {
     "details": {"name": "a", "causes": [{"field": "metadata.uid"}]},
 }
 
+VERDICT = "0/9 nodes are available: 4 Insufficient cpu, 5 Insufficient amd.com/gpu. preemption: 0/9"
 LISTED = {"metadata": {"name": "a", "namespace": "chat", "uid": "u", "resourceVersion": "7"}}
 LIST = {"metadata": {"continue": "t", "resourceVersion": "9"}, "items": [LISTED]}
 
@@ -376,5 +382,6 @@ READERS: Mapping[str, Reader] = {
     ),
     "a result of Prometheus": Reader(_object(_series), (), (SERIES,), (NotUnderstoodError,)),
     "a page of metrics": Reader(read_page, ("telemetry/pod_metrics.py",)),
+    "a message of a scheduler": Reader(_object(_verdict), (), (VERDICT,)),
     "a log of vLLM": Reader(_text(_log), ("kube/client.py",)),
 }

@@ -84,6 +84,11 @@ class LateReads(Forwarding):
             if namespace in (None, place[0]) and has_labels(body, labels or {})
         ]
 
+    async def list_first(self, selection: Selection, parts: ObjectParts, limit: int) -> _Objects:
+        bodies: _Objects = []
+        await self.list_pages(selection, parts, bodies.append)
+        return bodies[:limit]
+
     async def list_pages(
         self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:

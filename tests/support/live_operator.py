@@ -5,7 +5,7 @@ triggers, queue, workers, lease, resync. Only the watches, HTTP and the clock ar
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -130,6 +130,13 @@ class Line(Forwarding):
         labels: Labels | None = None,
     ) -> list[Object]:
         bodies = await self._behind.list(kind, namespace, labels)
+        await self._wakefulness.needed()
+        return bodies
+
+    async def list_first(
+        self, selection: Selection, parts: ObjectParts, limit: int
+    ) -> Sequence[Object]:
+        bodies = await self._behind.list_first(selection, parts, limit)
         await self._wakefulness.needed()
         return bodies
 

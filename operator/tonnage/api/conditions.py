@@ -68,6 +68,7 @@ class Reason(StrEnum):
     SERVER_EXITED = "ServerExited"
     ROLLED_BACK = "RolledBack"
     UNSCHEDULABLE = "Unschedulable"
+    NODE_LOST = "NodeLost"
     NOT_PLACED = "NotPlaced"
     NOT_ACCEPTED = "NotAccepted"
     ENDPOINT_NOT_READY = "EndpointNotReady"

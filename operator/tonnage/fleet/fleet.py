@@ -137,6 +137,10 @@ class Fleet:
         """The reservations of an owner."""
         return self._reservations.of(owner)
 
+    def reserved_gpus(self, pool: str) -> Mapping[Owner, int]:
+        """The GPUs of a pool that each owner reserves, held by pods or not."""
+        return self._reservations.gpus_in(pool)
+
     def assumed_gpus(self, pool: str) -> int:
         """GPUs of a pool assumed for replicas that have no pod on a node yet and replace none."""
         self._refresh()

@@ -96,6 +96,10 @@ class Stores:
         packed = self._packed[kind].get(namespace, name)
         return None if packed is None else unpack(packed)
 
+    def has_node(self, name: str) -> bool:
+        """Whether a Node of this name is stored."""
+        return self.nodes.get(None, name) is not None
+
     def owned(self, kind: Kind, owner: ObjectKey) -> list[Object]:
         """The Deployments, Services or Pods of an InferenceDeployment, by their label or their
         controller."""

@@ -99,6 +99,12 @@ class AioKubeApi:
                 return await self._all_pages(request)
         return await self._all_pages(request)
 
+    async def list_first(self, selection: Selection, parts: ObjectParts, limit: int) -> _Objects:
+        """Read the first objects of the selection live, at most `limit`, by one request."""
+        request = _list_request(selection, limit, _accept_for(parts))
+        body = await _read(self._fetch_bytes, request)
+        return [*ObjectParser(selection.kind, parts).page(body).objects]
+
     async def list_pages(
         self, selection: Selection, parts: ObjectParts, take: Callable[[Object], object]
     ) -> str:
@@ -108,8 +114,7 @@ class AioKubeApi:
         """
         parser = ObjectParser(selection.kind, parts)
         limit = FULL_PAGE_SIZE if parts is ObjectParts.FULL else PAGE_SIZE
-        accept = PARTIAL_METADATA_LIST if parts is ObjectParts.METADATA else JSON
-        request = _list_request(selection, limit, accept)
+        request = _list_request(selection, limit, _accept_for(parts))
         while True:
             page = parser.page(await _read(self._fetch_bytes, request))
             for start in range(0, len(page.objects), OBJECTS_PER_STEP):
@@ -318,6 +323,10 @@ class AioLeaseApi:
         else:
             request = Request("create", "POST", LEASES, namespace, None, body=lease)
         return await self._transport.fetch_object(request, self._timeout_seconds)
+
+
+def _accept_for(parts: ObjectParts) -> str:
+    return PARTIAL_METADATA_LIST if parts is ObjectParts.METADATA else JSON
 
 
 def _list_request(selection: Selection, limit: int, accept: str = JSON) -> Request:

@@ -1,6 +1,6 @@
 """The verbs that Tonnage needs of an API server, and the errors with which they fail."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -137,6 +137,12 @@ class ClusterReader(ObjectReader, Protocol):
         self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
         """Read all objects with these labels live (paged inside); namespace None means all."""
+        ...
+
+    async def list_first(
+        self, selection: Selection, parts: ObjectParts, limit: int
+    ) -> Sequence[Object]:
+        """Read the first objects of the selection live, at most `limit`, by one request."""
         ...
 
     async def pod_log(

@@ -17,6 +17,7 @@ from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.lost_nodes import has_every_node
 from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observe import Measure, Sources
@@ -44,7 +45,7 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
     reconciler = Reconciler(
-        sources=_sources(dependencies, priorities),
+        sources=_sources(scope, dependencies, priorities),
         writer=Writer(dependencies.api, stores),
         planner=planner,
         record_event=dependencies.events.record,
@@ -72,7 +73,7 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     return Work(reconciler.reconcile, rebuild_state, on_fleet_change)
 
 
-def _sources(dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Priorities) -> Sources:
     settings = dependencies.settings
     hub = HubModelCache(
         partial(
@@ -99,6 +100,8 @@ def _sources(dependencies: LoopDependencies, priorities: Priorities) -> Sources:
         find_priority=priorities.find,
         missing_right=dependencies.missing_right,
         shard=dependencies.fleet.view().shard,
+        # A fleet file may be older than the nodes.
+        has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,
     )
 
 

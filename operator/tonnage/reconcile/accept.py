@@ -1,12 +1,13 @@
 """Decide whether a spec can be planned at all, before any pool is judged.
 
-The operator creates the first Deployment before it knows whether the name of the Service is free.
-If the following reconcile finds the name taken, it says so in the status, and the next one deletes
-the Deployment: in this order no crash creates it again. Replicas that serve, or once served, stay:
-their users may still reach them.
+The operator creates the first Deployment before it knows whether the name of the Service is free,
+and whether the API server accepts the Service. If the following reconcile finds that it cannot be
+created, it says so in the status, and the next one deletes the Deployment: in this order no crash
+creates it again. Replicas that serve, or once served, stay: their users may still reach them.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tonnage import delays
 from tonnage.api.conditions import ConditionType, Reason
@@ -31,6 +32,9 @@ from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.priority import UnknownPriorityClass
 from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.workloads.pod.template import check_template
+
+_UNREACHABLE: Final = (Reason.NAME_CONFLICT, Reason.CHILD_REFUSED)
+"""Refusals of a Service, among others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +91,22 @@ def refuse_name(taken: Object, of: str) -> Refused:
 
 def give_back(observation: Observation, refused: Refused) -> tuple[Delete, ...]:
     """Delete the Deployments: they hold GPUs, and no user can reach their replicas while a foreign
-    object has the name."""
-    if refused.reason is not Reason.NAME_CONFLICT or refused.passing or may_serve(observation):
+    object has the name, or a quota allows no Service."""
+    if refused.reason not in _UNREACHABLE or refused.passing or may_serve(observation):
         return ()
     return tuple(Delete(DEPLOYMENTS, deployment.child) for deployment in observation.deployments)
 
 
+def was_refused(observation: Observation, reason: Reason) -> bool:
+    """Whether the last reconcile was refused for this reason."""
+    conditions = observation.previous_status.get("conditions") or []
+    refusal = (ConditionType.ACCEPTED, reason)
+    return any((one.get("type"), one.get("reason")) == refusal for one in conditions)
+
+
 def was_taken(observation: Observation) -> bool:
     """Whether the last reconcile found a name taken."""
-    conditions = observation.previous_status.get("conditions") or []
-    conflict = (ConditionType.ACCEPTED, Reason.NAME_CONFLICT)
-    return any((one.get("type"), one.get("reason")) == conflict for one in conditions)
+    return was_refused(observation, Reason.NAME_CONFLICT)
 
 
 def may_serve(observation: Observation) -> bool:

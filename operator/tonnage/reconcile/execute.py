@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tonnage import delays
+from tonnage.api.conditions import Reason
 from tonnage.informers.stores import Stores
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
@@ -22,7 +23,14 @@ from tonnage.kube.protocol import (
     ObjectReader,
     Selection,
 )
-from tonnage.reconcile.accept import Refused, may_serve, refuse_child, refuse_name, was_taken
+from tonnage.reconcile.accept import (
+    Refused,
+    may_serve,
+    refuse_child,
+    refuse_name,
+    was_refused,
+    was_taken,
+)
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid
 from tonnage.reconcile.observation.children import Child, is_controlled_by
 from tonnage.reconcile.observation.observation import Observation
@@ -112,7 +120,8 @@ async def execute(
     """Carry out the actions in order and stop at the first permanent refusal.
 
     If the last reconcile found a name taken and no replica may serve, execute creates no child
-    before all names are free: the operator would delete it again at once.
+    before all names are free: the operator would delete it again at once. If it was refused a
+    child, Services come first for the same reason.
 
     Raises any other ApiError at the first action that fails, also a ForbiddenError that names the
     right that the operator lacks.
@@ -121,6 +130,8 @@ async def execute(
         conflict = await find_name_conflict(writer, observation, actions)
         if conflict is not None:
             return Stopped(conflict, 0)
+    if was_refused(observation, Reason.CHILD_REFUSED) and not may_serve(observation):
+        actions = sorted(actions, key=lambda action: action.kind != SERVICES)
     for done, action in enumerate(actions):
         refused = await _execute_or_refuse(writer, observation, action)
         if refused is not None:

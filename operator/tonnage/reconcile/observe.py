@@ -38,6 +38,13 @@ from tonnage.reconcile.observation.children import (
 )
 from tonnage.reconcile.observation.failures import needs_log
 from tonnage.reconcile.observation.inference_pool import find_pool
+from tonnage.reconcile.observation.lost_nodes import (
+    HasNode,
+    find_lost_nodes,
+    has_every_node,
+    mark_lost,
+    without_lost,
+)
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.previous import is_listed
@@ -89,7 +96,8 @@ class Sources:
 
     `cache` has the watched kinds, `live` reads the rest. `missing_right` is the right that the
     operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
-    are observed; None means all.
+    are observed; None means all. `has_node` says whether a node is watched; without a watch of
+    nodes, every node counts as existing.
     """
 
     cache: ObjectCache
@@ -100,6 +108,7 @@ class Sources:
     find_priority: FindPriority = same_for_all
     missing_right: Callable[[], Right | None] = lambda: None
     shard: Shard | None = None
+    has_node: HasNode = has_every_node
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -124,6 +133,10 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
     service = next((child for child in services if child.name == service_name(key.name)), None)
     pods = read_pods(cache.owned(PODS, key))
     deployments = read_deployments(cache.owned(DEPLOYMENTS, key), uid)
+    lost = await find_lost_nodes(live, sources.has_node, pods)
+    if lost:
+        deployments = without_lost(deployments, pods, lost)
+        pods = mark_lost(pods, lost)
     return replace(
         observation,
         model=None

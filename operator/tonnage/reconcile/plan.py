@@ -19,7 +19,7 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.accept import Refused, accept, give_back, was_taken
+from tonnage.reconcile.accept import Refused, accept, give_back, was_refused
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.autoscaling import follow_load
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
@@ -60,9 +60,9 @@ from tonnage.reconcile.scheduling.outcome import (
 )
 from tonnage.reconcile.scheduling.reservations import reserve_all
 from tonnage.reconcile.scheduling.retain import waits_to_return
-from tonnage.reconcile.status.scaling import report_scaling, scaling_before
+from tonnage.reconcile.status.scaling import scaling_before
 from tonnage.reconcile.status.status import make_status
-from tonnage.reconcile.status.status_input import StatusInput
+from tonnage.reconcile.status.status_input import StatusInput, make_status_input
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _keep_all(observation: Observation, now: datetime, status_input: StatusInput
 def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> Plan:
     """Change nothing that may serve, except for the number of replicas, where fewer are requested.
     Where the refusal only means that the model is unknown for now, the previous status stays."""
-    idle_actions, name_taken = give_back(observation, refused), was_taken(observation)
+    idle_actions = give_back(observation, refused)
     scaling = scaling_before(observation)
     remembered = None
     if refused.pending or refused.reason is Reason.MODEL_SOURCE_UNREACHABLE:
@@ -216,7 +216,7 @@ def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> 
         _keep_all(observation, now, status_input),
         requeue=Requeue(delays.REQUEUE_NOW if idle_actions else refused.retry_after_seconds),
     )
-    if idle_actions and name_taken:
+    if idle_actions and was_refused(observation, refused.reason):
         return replace(plan, actions=idle_actions)
     return _with_scales(plan, scales_down(observation))
 
@@ -234,7 +234,7 @@ def _wait(
             return _roll_back(context, outcome, rollback, approval)
     until = outcome.until if isinstance(outcome, Pending) else None
     plan = replace(
-        _keep_all(context.observation, context.now, _make_status_input(context, outcome, approval)),
+        _keep_all(context.observation, context.now, make_status_input(context, outcome, approval)),
         requeue=Requeue.at_first(context.now, until),
         waits_for_capacity=True,
         claims=find_claims(outcome, context.observation, proposed=approval.is_proposed),
@@ -270,7 +270,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     reviewed = review(context, placed, deployment, rollout)
     plan_failed = reviewed.attempts.failed != context.attempts.failed
     status_input = replace(
-        _make_status_input(context, placed, approval),
+        make_status_input(context, placed, approval),
         target=rollout.target,
         image=image_of(deployment),
         readings=reviewed.readings,
@@ -318,7 +318,7 @@ def _roll_back(
     return Plan(
         observation,
         context.now,
-        _make_status_input(context, outcome, approval, rollback),
+        make_status_input(context, outcome, approval, rollback),
         actions=(
             *apply_if_changed(SERVICES, service, observation.service),
             *rollback.actions,
@@ -343,7 +343,7 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
     running = newest(observation.deployments)
     target = running if running and is_carried_out(context, outcome, running) else None
     status_input = replace(
-        _make_status_input(context, outcome, approval),
+        make_status_input(context, outcome, approval),
         target=target,
         image=image_of(target.child.body) if target else "",
         secondary=inspect_secondary(context, outcome) if isinstance(outcome, Scheduled) else (),
@@ -367,21 +367,3 @@ def _with_service(plan: Plan) -> Plan:
     service_actions = apply_if_changed(SERVICES, service, observation.service)
     children = (service, *plan.children)
     return replace(plan, actions=(*service_actions, *plan.actions), children=children)
-
-
-def _make_status_input(
-    context: ReconcileContext,
-    outcome: PlacementOutcome,
-    approval: ApprovalState,
-    rollback: Rollback | None = None,
-) -> StatusInput:
-    """The status input that plans of an accepted spec share."""
-    return StatusInput(
-        context.accepted,
-        outcome,
-        target=rollback.settled if rollback else None,
-        approval=approval,
-        attempts=context.attempts,
-        rollback=rollback,
-        scaling=report_scaling(context.accepted.by_load, outcome, rollback),
-    )

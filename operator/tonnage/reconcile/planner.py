@@ -6,10 +6,11 @@ from datetime import datetime
 
 from tonnage.fit.calibration.corrections import KnownCorrections
 from tonnage.reconcile.fleet_state import FleetState
-from tonnage.reconcile.key import Key
+from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.scheduling.admission import Admission
+from tonnage.reconcile.scheduling.blocked import next_blocked_at, without_blocked
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 
@@ -44,13 +45,17 @@ class Planner:
         return self.adopt(observation, plan, now)
 
     def adopt(self, observation: Observation, plan: Plan, now: datetime) -> Plan:
-        """Reserve what the plan takes before any other object is planned.
+        """Reserve what the plan takes before any other object is planned, but for replicas that
+        cannot come.
 
         No await stands between the view and this, so planning is serial and no GPU is given away
         twice.
         """
         precedence = observation.precedence
-        self._fleet.reserve(observation.key, plan.reservations)
+        reservations = without_blocked(
+            plan.reservations, observation, self._fleet.view(), now, plan.actions
+        )
+        self._fleet.reserve(observation.key, reservations)
         if plan.waits_for_capacity:
             self._fleet.wait_for_capacity(precedence, plan.claims)
         else:
@@ -58,7 +63,8 @@ class Planner:
         self._migration_lock.record(
             precedence, migrates=plan.is_migrating, candidate=plan.migration_candidate, now=now
         )
-        return plan
+        blocked = Requeue.at_first(now, next_blocked_at(observation, now))
+        return replace(plan, requeue=plan.requeue.or_after(blocked.seconds))
 
     def withdraw(self, key: Key, now: datetime) -> None:
         """Drop the claims of an object that cannot be observed."""

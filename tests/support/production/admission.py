@@ -39,7 +39,7 @@ class Admission:
             raise InvalidError(f'Pod "{body["metadata"]["name"]}" is invalid: {excess}')
         refusals = [
             *(_refuse(kind, body, _refusals_of_pod(api, body)) if is_new and kind == PODS else ()),
-            *(webhook.refuse(kind) for webhook in self.webhooks),
+            *(webhook.refuse(kind, body) for webhook in self.webhooks),
             *(_refuse(kind, body, [refuse_by_quota(api, kind, body)]) if is_new else ()),
         ]
         for message in filter(None, refusals):

@@ -16,29 +16,34 @@ Change = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Webhook:
-    """Sees objects of these kinds when they are created or changed. It refuses them with a message,
-    or changes their pod spec."""
+    """Sees objects of these kinds, of one namespace or (None) of all, when they are created or
+    changed. It refuses them with a message, or changes their pod spec."""
 
     kinds: tuple[Kind, ...]
     message: str | None = None
     change: Change | None = None
+    namespace: str | None = None
 
     def mutate(self, kind: Kind, body: Object) -> None:
         """Change the body in place."""
-        if kind in self.kinds and self.change is not None:
+        if self._sees(kind, body) and self.change is not None:
             for spec in _pod_specs(kind, body):
                 self.change(spec)
 
-    def refuse(self, kind: Kind) -> str | None:
+    def refuse(self, kind: Kind, body: Object) -> str | None:
         """Why the object is refused: the whole message of the API server."""
-        if kind not in self.kinds or self.message is None:
+        if not self._sees(kind, body) or self.message is None:
             return None
         return f'admission webhook "policy.example.com" denied the request: {self.message}'
 
+    def _sees(self, kind: Kind, body: Object) -> bool:
+        place = body["metadata"].get("namespace")
+        return kind in self.kinds and self.namespace in (None, place)
 
-def denying(message: str, *kinds: Kind) -> Webhook:
+
+def denying(message: str, *kinds: Kind, namespace: str | None = None) -> Webhook:
     """Refuses every object of these kinds; pods, where none is named."""
-    return Webhook(kinds or (PODS,), message=message)
+    return Webhook(kinds or (PODS,), message=message, namespace=namespace)
 
 
 def rewriting_registry(mirror: str, *kinds: Kind) -> Webhook:
@@ -63,13 +68,13 @@ def adding_toleration(key: str, *kinds: Kind) -> Webhook:
     return Webhook(kinds or (DEPLOYMENTS, PODS), change=add)
 
 
-def adding_node_selector(key: str, value: str) -> Webhook:
+def adding_node_selector(key: str, value: str, namespace: str | None = None) -> Webhook:
     """Keeps every pod on nodes with this label, as the PodNodeSelector plugin does."""
 
     def add(spec: dict[str, Any]) -> None:
         spec.setdefault("nodeSelector", {})[key] = value
 
-    return Webhook((PODS,), change=add)
+    return Webhook((PODS,), change=add, namespace=namespace)
 
 
 def _pod_specs(kind: Kind, body: Object) -> Iterator[dict[str, Any]]:

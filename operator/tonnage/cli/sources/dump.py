@@ -18,7 +18,14 @@ from tonnage.kube.kinds import (
     SECRETS,
     SERVICES,
 )
-from tonnage.kube.protocol import ClusterReader, Kind, NotFoundError, Object
+from tonnage.kube.protocol import (
+    ClusterReader,
+    Kind,
+    NotFoundError,
+    Object,
+    ObjectParts,
+    Selection,
+)
 from tonnage.reconcile.observation.children import (
     is_controlled_by,
     read_child,
@@ -104,6 +111,10 @@ class Dump:
             if namespace in (None, body["metadata"]["namespace"])
             and required <= body["metadata"]["labels"].items()
         ]
+
+    async def list_first(self, selection: Selection, parts: ObjectParts, limit: int) -> _Objects:
+        """None: what is read so, such as Events, is in no dump."""
+        return []
 
     def lookup(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object of this name; None if no file has it."""

@@ -41,6 +41,7 @@ class Reservations:
     def __init__(self, gpu_pods: GpuPods) -> None:
         self._gpu_pods = gpu_pods
         self._reserved: dict[Owner, tuple[Reservation, ...]] = {}
+        self._gpus_by_pool: dict[str, Counter[Owner]] = {}
         self._unscheduled: dict[Owner, UnscheduledReplicas] = {}
         self._waiting: dict[str, Counter[int]] = {}
         self._replacing: dict[str, set[Owner]] = {}
@@ -63,10 +64,19 @@ class Reservations:
 
     def replace(self, owner: Owner, reservations: tuple[Reservation, ...]) -> None:
         """Replace all reservations of an owner."""
-        self._reserved.pop(owner, None)
+        for pool, gpus in _gpus_by_pool(self._reserved.pop(owner, ())).items():
+            self._gpus_by_pool[pool][owner] -= gpus
+            if not self._gpus_by_pool[pool][owner]:
+                del self._gpus_by_pool[pool][owner]
         if reservations:
             self._reserved[owner] = reservations
+        for pool, gpus in _gpus_by_pool(reservations).items():
+            self._gpus_by_pool.setdefault(pool, Counter())[owner] += gpus
         self._stale_owners.add(owner)
+
+    def gpus_in(self, pool: str) -> Mapping[Owner, int]:
+        """The GPUs of a pool that each owner reserves, held by pods or not."""
+        return self._gpus_by_pool.get(pool, {})
 
     def mark_stale(self, owner: Owner) -> None:
         """Note that the owner's pods have changed, or the pools that they are in."""
@@ -180,6 +190,13 @@ def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[int, int]
         for (name, gpus), replicas in sorted(unscheduled.replicas.items(), reverse=True)
         if name == pool
     )
+
+
+def _gpus_by_pool(reservations: Iterable[Reservation]) -> Counter[str]:
+    gpus: Counter[str] = Counter()
+    for reservation in reservations:
+        gpus[reservation.pool] += reservation.gpus_per_replica * reservation.replicas
+    return +gpus
 
 
 def largest_first(reservations: Iterable[Reservation]) -> Waiting:

@@ -58,13 +58,14 @@ class Child:
 class ChildDeployment:
     """An owned Deployment: the placement it was rendered for, and its progress.
 
-    `settled` means that the Deployment controller has observed the current template and that all
-    pods run it. The operator wrote `placement_digest` and `template` (digests), its engine
-    `adjustments`, and `correction_bytes`, the memory correction known when it chose the pool.
-    `refused` is why the API server rejects new pods (a quota, an admission policy, a missing
-    ServiceAccount), `last_migration` the migration from another pool, `completed` whether all
-    replicas have once served from the current template. `updated` counts the pods of that template;
-    `overdue` says that they have made no progress for longer than the progress deadline.
+    `observed` means that the Deployment controller has observed the current template, `settled`
+    that also all pods run it. The operator wrote `placement_digest` and `template` (digests), its
+    engine `adjustments`, and `correction_bytes`, the memory correction known when it chose the
+    pool. `refused` is why the API server rejects new pods of that template (a quota, an admission
+    policy, a missing ServiceAccount), `last_migration` the migration from another pool, `completed`
+    whether all replicas have once served from the current template. `updated` counts the pods of
+    that template; `overdue` says that they have made no progress for longer than the progress
+    deadline.
     `secondary`: a secondary placement, for replicas that the first one has no capacity for.
     """
 
@@ -86,6 +87,7 @@ class ChildDeployment:
     correction_bytes: int = 0
     overdue: bool = False
     secondary: bool = False
+    observed: bool = True
 
     @property
     def since(self) -> datetime:
@@ -126,7 +128,8 @@ class ChildPod:
     `address` is where its server listens, None while it has none. `waiting` is (reason, message) of
     a container that does not run; `end` is how it last ended, `ended_before` whether it has started
     again since (its log is then the previous one). `unschedulable` is why no node fits; `held_back`
-    is the message of a scheduling gate, as Kueue sets one until there is quota.
+    is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
+    since `waits_since`. `lost`: its node was deleted, so that it serves nothing, whatever it says.
     """
 
     name: str
@@ -145,6 +148,8 @@ class ChildPod:
     ended_before: bool = False
     unschedulable: str | None = None
     held_back: str | None = None
+    waits_since: datetime | None = None
+    lost: bool = False
 
 
 def is_controlled_by(body: Mapping[str, Any], uid: str) -> bool:
@@ -215,7 +220,7 @@ def read_deployment(body: Object) -> ChildDeployment:
         existing=existing,
         ready=status.get("readyReplicas", 0),
         settled=is_observed and existing == updated == wanted,
-        refused=_read_refusal(status.get("conditions") or []),
+        refused=_read_refusal(status.get("conditions") or []) if is_observed else None,
         last_migration=read_migration(annotations.get(ANNOTATION_MOVED, "")),
         # The controller keeps this reason when a pod of the newest ReplicaSet fails later.
         completed=progress == _COMPLETED,
@@ -224,6 +229,7 @@ def read_deployment(body: Object) -> ChildDeployment:
         correction_bytes=_read_correction(placement),
         overdue=progress == _OVERDUE,
         secondary=placement.get(SECONDARY) is True,
+        observed=is_observed,
     )
 
 
@@ -315,7 +321,16 @@ def _read_pod(body: Object) -> ChildPod:
         held_back=scheduled.get("message", "")
         if scheduled.get("reason") == "SchedulingGated"
         else None,
+        waits_since=_read_wait(metadata, scheduled),
     )
+
+
+def _read_wait(metadata: Mapping[str, Any], scheduled: Mapping[str, Any]) -> datetime | None:
+    """Since when no node has the pod. The API server sets no time where it adds a gate."""
+    if scheduled.get("status") != "False":
+        return None
+    since = scheduled.get("lastTransitionTime") or metadata["creationTimestamp"]
+    return datetime.fromisoformat(since)
 
 
 def _read_address(address: str | None) -> str | None:

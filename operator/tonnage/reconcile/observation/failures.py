@@ -14,7 +14,7 @@ _IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
 _BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*": (ErrImagePull: )?')
-_NAMED_POD: Final = re.compile(r'^pods "[^"]*" is ')
+_NAMED_POD: Final = re.compile(r'^(?:pods|Pod) "[^"]*" is ')
 """Each attempt has a pod name of its own, which never appears again."""
 
 _CONTAINER_ERRORS: Final = (
@@ -65,6 +65,7 @@ _ORDER: Final = (
     Reason.SERVER_EXITED,
     Reason.CRASH_LOOPING,
     Reason.IMAGE_PULL_FAILED,
+    Reason.NODE_LOST,
     Reason.CONTAINERS_NOT_READY,
     Reason.UNSCHEDULABLE,
 )
@@ -95,6 +96,8 @@ def _diagnose(pod: ChildPod, log: str, secrets: Collection[str]) -> PodFailure |
 
 
 def _explain_pod(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
+    if pod.lost:
+        return Reason.NODE_LOST, f"its node {pod.node} does not exist"
     waiting, message = pod.waiting or ("", "")
     if waiting in _IMAGE_REASONS:
         # The kubelet alternates between failing and backing off; both mean the same cause.

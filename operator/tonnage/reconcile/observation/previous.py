@@ -116,6 +116,16 @@ def _by_type(conditions: Iterable[Condition]) -> dict[ConditionType, Finding]:
     return {ConditionType(condition.type): read_finding(condition.to_dict()) for condition in known}
 
 
+def read_since(
+    previous_status: Mapping[str, Any], kind: ConditionType, status: str
+) -> datetime | None:
+    """Since when the condition has had this status; None where it has another."""
+    for condition in previous_status.get("conditions") or []:
+        if (condition.get("type"), condition.get("status")) == (kind, status):
+            return read_time(str(condition.get("lastTransitionTime")))
+    return None
+
+
 def read_time(text: str) -> datetime | None:
     """A time of the object's own status; an unreadable one counts as absent."""
     try:

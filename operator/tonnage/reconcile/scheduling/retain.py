@@ -23,10 +23,10 @@ from tonnage.api.status import RebalanceStatus
 from tonnage.catalog.prices import format_money
 from tonnage.fleet.model import Reservation
 from tonnage.placement.model import Decision, Option, Verdict
-from tonnage.reconcile.observation.children import ChildDeployment, parse_time
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.migration import Migration, MigrationReason
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.previous import read_reported, read_time
+from tonnage.reconcile.observation.previous import read_reported, read_since, read_time
 
 _LONGEST_WAIT_SECONDS: Final = 100 * 365 * 24 * 3600.0
 """A longer duration counts as never; `datetime` ends before the longest one."""
@@ -139,10 +139,7 @@ def short_since(observation: Observation, current: ChildDeployment, now: datetim
 
 def unplaced_since(observation: Observation, now: datetime) -> datetime:
     """When condition Placed became False; `now` if it is not False yet."""
-    for condition in observation.previous_status.get("conditions") or []:
-        if condition.get("type") == ConditionType.PLACED and condition.get("status") == "False":
-            return parse_time(condition["lastTransitionTime"])
-    return now
+    return read_since(observation.previous_status, ConditionType.PLACED, "False") or now
 
 
 def format_return(spec: InferenceDeploymentSpec) -> str:

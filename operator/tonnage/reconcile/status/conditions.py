@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType, Reason
-from tonnage.api.inference import Approval
 from tonnage.api.status import FailedPlan, PlacementStatus
 from tonnage.api.text import redact, truncate
 from tonnage.fit.messages import GIB, format_parallelism
@@ -19,16 +18,9 @@ from tonnage.reconcile.observation.findings import Finding, format_time
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_finding
 from tonnage.reconcile.observation.serving import failure_to_serve
-from tonnage.reconcile.rollout.approval.proposal import Proposal
 from tonnage.reconcile.rollout.rollback import Rollback
-from tonnage.reconcile.scheduling.outcome import (
-    Pending,
-    PendingApproval,
-    Scheduled,
-    Unschedulable,
-    format_shares,
-    format_shortage,
-)
+from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable
+from tonnage.reconcile.status.placed import describe_fallback, find_placed
 from tonnage.reconcile.status.scaling import find_scaling
 from tonnage.reconcile.status.status_input import StatusInput
 from tonnage.workloads.names import placement_name
@@ -100,7 +92,7 @@ def own_findings(observation: Observation, inputs: StatusInput) -> list[Finding]
     """The findings of the object's own replicas, without those of its integrations."""
     if isinstance(inputs.accepted, Unobserved):
         return list(inputs.accepted.findings)
-    accepted, placed = _find_accepted(inputs.accepted), _find_placed(inputs)
+    accepted, placed = _find_accepted(inputs.accepted), find_placed(inputs)
     failure = _find_first_failure(observation, inputs)
     available = _find_available(observation, inputs, placed, failure)
     if inputs.rollback is not None:
@@ -135,76 +127,6 @@ def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
         f" {shape.max_position_embeddings} tokens of context"
     )
     return Finding(kind, True, Reason.VALID, message)
-
-
-def _find_placed(inputs: StatusInput) -> Finding:
-    kind = ConditionType.PLACED
-    if isinstance(inputs.accepted, Remembered):
-        return inputs.accepted.placed
-    match inputs.outcome:
-        case None:
-            message = "no pool was judged: the spec is not accepted"
-            return Finding(kind, None, Reason.NOT_ACCEPTED, message)
-        case Unschedulable() | Pending() if _requests_none(inputs):
-            return Finding(kind, True, Reason.SCALED_TO_ZERO, _describe_zero(inputs))
-        case Unschedulable(decision):
-            return Finding(kind, False, decision.reason, decision.message)
-        case PendingApproval():
-            return Finding(kind, False, Reason.AWAITING_APPROVAL, str(inputs.approval.proposal))
-        case Pending(_, current, why, until):
-            message = f"pool {current.pool} cannot take the replicas: {why}"
-            stays = "those that run there stay"
-            otherwise = stays if until is None else _describe_fallback(inputs, until)
-            return _make_shortage(message, otherwise, inputs.approval.proposal)
-        case Scheduled():
-            return _find_scheduled(inputs, inputs.outcome)
-
-
-def _describe_fallback(inputs: StatusInput, at: datetime) -> str:
-    """Name the time, not the seconds to it, which would change the status at every reconcile."""
-    accepted = inputs.accepted
-    manual = isinstance(accepted, Accepted) and accepted.spec.approval is Approval.MANUAL
-    verb = "proposed" if manual else "taken"
-    return f"another pool is {verb} at {format_time(at)} (spec.placement.fallback.after)"
-
-
-def _make_shortage(message: str, otherwise: str, proposal: Proposal | None) -> Finding:
-    """GPUs are lacking; with a proposal of another pool, the object waits for its approval."""
-    kind = ConditionType.PLACED
-    if proposal is not None:
-        return Finding(kind, False, Reason.AWAITING_APPROVAL, f"{message}; {proposal}")
-    return Finding(kind, False, Reason.INSUFFICIENT_GPUS, f"{message}; {otherwise}")
-
-
-def _find_scheduled(inputs: StatusInput, placed: Scheduled) -> Finding:
-    """Placed means free capacity now, without the nodes that an autoscaler may add."""
-    message, option = format_shares(placed) or placed.decision.message, placed.option
-    if option.replicas == 0:
-        return Finding(ConditionType.PLACED, True, Reason.SCALED_TO_ZERO, _describe_zero(inputs))
-    proposal = inputs.approval.proposal
-    if placed.is_short:
-        leaves = f"{_describe_fallback(inputs, placed.leaves_at)}; " if placed.leaves_at else ""
-        several = placed.secondary and not placed.silent
-        have = "the pools have" if several else f"pool {option.pool.name} has"
-        shortage = f"{have} {format_shortage(placed)}"
-        return _make_shortage(shortage, f"{leaves}{message}", proposal)
-    if proposal is not None:
-        message = f"{message}; {proposal}"
-    return Finding(ConditionType.PLACED, True, Reason.POOL_CHOSEN, message)
-
-
-def _requests_none(inputs: StatusInput) -> bool:
-    """Whether the user or the measured load requests zero replicas: then no pool is needed."""
-    if not isinstance(inputs.accepted, Accepted):
-        return False
-    demanded = inputs.accepted.demanded
-    return (inputs.accepted.spec.replicas if demanded is None else demanded.replicas) == 0
-
-
-def _describe_zero(inputs: StatusInput) -> str:
-    if isinstance(inputs.accepted, Accepted) and inputs.accepted.demanded is not None:
-        return "no load: scaled to zero (spec.scaling.scaleToZero)"
-    return "spec.replicas is 0: nothing is to be served"
 
 
 def _find_first_failure(observation: Observation, inputs: StatusInput) -> PodFailure | None:
@@ -245,7 +167,7 @@ def _find_ready(
         if finding.holds is not True:
             return Finding(kind, False, finding.reason, finding.message)
     leaves_at = inputs.outcome.leaves_at if isinstance(inputs.outcome, Scheduled) else None
-    fallback = _describe_fallback(inputs, leaves_at) if leaves_at else None
+    fallback = describe_fallback(inputs, leaves_at) if leaves_at else None
     if failure is not None:
         message = f"{failure}; {fallback}" if fallback else str(failure)
         return Finding(kind, False, failure.reason, message)

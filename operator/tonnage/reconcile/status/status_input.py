@@ -14,7 +14,10 @@ from tonnage.reconcile.observation.previous import Remembered, Unobserved
 from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
 from tonnage.reconcile.rollout.placements import SecondaryPlacement
 from tonnage.reconcile.rollout.rollback import Rollback
+from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.holders import Holder, find_holders
 from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
+from tonnage.reconcile.status.scaling import report_scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class StatusInput:
     placements in addition to the first. `plan_failed`: the failure of a plan was just found, which
     the next reconcile acts on. `scaling` is what the measured load requests. `endpoints` is None
     where they stay as the status lists them. `missing_right` is the right that the operator lacks
-    to carry the plan out, or to observe the object.
+    to carry the plan out, or to observe the object. `holders` reserve the GPUs that it waits for.
     """
 
     accepted: Accepted | Refused | Remembered | Unobserved
@@ -56,6 +59,7 @@ class StatusInput:
     inference_pool: Finding | None = None
     endpoints: EndpointFindings | None = None
     missing_right: Right | None = None
+    holders: tuple[Holder, ...] = ()
 
     @property
     def paused(self) -> bool:
@@ -91,3 +95,22 @@ class StatusInput:
             return accepted.spec.replicas or 0
         options = (candidate.option for candidate in self.outcome.decision.candidates)
         return next((option.replicas for option in options if option is not None), 0)
+
+
+def make_status_input(
+    context: ReconcileContext,
+    outcome: PlacementOutcome,
+    approval: ApprovalState,
+    rollback: Rollback | None = None,
+) -> StatusInput:
+    """The status input that plans of an accepted spec share."""
+    return StatusInput(
+        context.accepted,
+        outcome,
+        target=rollback.settled if rollback else None,
+        approval=approval,
+        attempts=context.attempts,
+        rollback=rollback,
+        scaling=report_scaling(context.accepted.by_load, outcome, rollback),
+        holders=find_holders(context, outcome),
+    )

@@ -1,0 +1,51 @@
+"""Replicas that the API server refuses reserve no GPUs that others could use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from tests.support.cluster import MI300X
+
+ONE_NODE: Final[Json] = {"groups": [{**MI300X, "count": 1, "gpusPerNode": 8}]}
+NO_GPUS: Final[Json] = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "no-gpus"},
+    "spec": {"hard": {"requests.amd.com/gpu": 0}},
+}
+BACKOFF = 180.0
+"""Seconds until the ReplicaSet controller tries again to create pods that were refused."""
+
+
+def test_another_namespace_gets_the_gpus_of_replicas_that_a_quota_refuses(
+    fleet: UseFleet, user: User, admin: Admin
+) -> None:
+    fleet(ONE_NODE)
+    with admin.fresh_namespace("greedy") as namespace:
+        admin.apply({**NO_GPUS, "metadata": {"name": "no-gpus", "namespace": namespace}})
+        admin.wait_for("resourcequotas", "no-gpus", lambda quota: quota["status"].get("hard"))
+        greedy = User(admin, namespace)
+        greedy.apply(inference("greedy", "llama-3.1-8b", replicas=8))
+        status = greedy.wait("greedy", has("Ready", "False", "ChildRefused"))
+        assert "exceeded quota: no-gpus" in condition(status, "Ready")["message"]
+        with admin.fresh_namespace("other") as other_namespace:
+            other = User(admin, other_namespace)
+            other.apply(inference("llama", "llama-3.1-8b", replicas=8))
+            assert other.wait_ready("llama")["readyReplicas"] == 8
+        admin.delete("resourcequotas", "no-gpus")
+        greedy.wait_ready("greedy", timeout=BACKOFF)
+
+
+def test_who_waits_reads_who_reserves_the_gpus(fleet: UseFleet, user: User) -> None:
+    fleet(ONE_NODE)
+    user.apply(inference("first", "llama-3.1-8b", replicas=8))
+    user.wait_ready("first")
+    user.apply(inference("second", "llama-3.1-8b"))
+    status = user.wait("second", has("Placed", "False", "InsufficientGPUs"))
+    message = condition(status, "Placed")["message"]
+    assert message.endswith(f"; 8 are reserved by {user.namespace}/first")
