@@ -53,8 +53,23 @@ UNSCHEDULABLE: Final = 120.0
 until it has a node. So other objects get them within three minutes."""
 
 LOST: Final = 150.0
-"""The same for a pod whose node was deleted. The pod garbage collector deletes such pods within a
+"""The same for a pod whose node was deleted. The pod garbage collector deletes such a pod within a
 minute (kubernetes pkg/controller/podgc), and their successors need GPUs."""
+
+POD_REPORTS: Final = 120.0
+"""After so long without all replicas ready, the operator reads an object's Failed pods, and the
+Events of its pods without a container. A kubelet reports a volume that it cannot mount after two
+minutes (kubernetes pkg/kubelet/volumemanager). No watch reports these, so it is also the time
+between two reads."""
+
+PROGRESS_DEADLINE: Final = 600
+"""progressDeadlineSeconds of a Deployment that has none."""
+
+RECENT_FAILURE: Final = 3600.0
+"""A pod that failed longer ago explains nothing: its successor would have failed since."""
+
+POD_REPORTS_CACHED: Final = 20.0
+"""A pod that a kubelet rejects has a successor within a second, and each of them requeues."""
 
 # Retries.
 

@@ -29,6 +29,7 @@ from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
 from tonnage.controller.metrics.statuses import StatusMetrics
+from tonnage.controller.pod_report_cache import PodReportCache
 from tonnage.controller.queueing.priority import Priority
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import Fleet
@@ -205,6 +206,7 @@ class Cluster:
             missing_right=lambda: self.missing_right,
             shard=self.shard,
             has_node=self.stores.has_node,
+            read_reports=PodReportCache(self.api, self.clock.now).read,
         )
         return Reconciler(
             sources=self.sources,

@@ -45,7 +45,7 @@ from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.observation.scheduler_message import read_verdict
+from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector

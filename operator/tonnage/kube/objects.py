@@ -16,7 +16,7 @@ import msgspec
 
 from tonnage.api.names import GROUP
 from tonnage.kube.json_depth import limit_depth
-from tonnage.kube.kinds import NODES, PODS
+from tonnage.kube.kinds import EVENTS, NODES, PODS
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
 from tonnage.kube.responses import parse_object
 
@@ -170,6 +170,8 @@ class _PodSpec(TypedDict, total=False):
 class _PodStatus(TypedDict, total=False):
     phase: Any
     podIP: Any
+    reason: Any
+    message: Any
     conditions: Any
     containerStatuses: Any
 
@@ -180,6 +182,18 @@ class _Pod(TypedDict, total=False):
     metadata: _Metadata
     spec: _PodSpec
     status: _PodStatus
+
+
+class _Event(TypedDict, total=False):
+    """What `reconcile.observation.pods.reports` reads of an events.k8s.io/v1 Event."""
+
+    metadata: _Metadata
+    type: Any
+    reason: Any
+    note: Any
+    series: Any
+    eventTime: Any
+    deprecatedLastTimestamp: Any
 
 
 class _MetadataOnly(TypedDict, total=False):
@@ -232,7 +246,7 @@ def _fields_of(kind: Kind, parts: ObjectParts) -> type:
             return _MetadataOnly
 
 
-_PARTIAL_FIELDS: Final[Mapping[Kind, type]] = {NODES: _Node, PODS: _Pod}
+_PARTIAL_FIELDS: Final[Mapping[Kind, type]] = {EVENTS: _Event, NODES: _Node, PODS: _Pod}
 _WHOLE_LISTS: Final = msgspec.json.Decoder(_WholeList)
 
 _Fields = TypeVar("_Fields")

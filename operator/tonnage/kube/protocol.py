@@ -35,7 +35,7 @@ class ObjectParts(Enum):
     """Which parts of each object the client reads."""
 
     PARTIAL = auto()
-    """Of Nodes and Pods the fields that `kube.objects` declares."""
+    """Of Nodes, Pods and Events the fields that `kube.objects` declares."""
 
     METADATA = auto()
     """The identity and the version, of any kind."""

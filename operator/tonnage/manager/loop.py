@@ -8,6 +8,7 @@ from pathlib import Path
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.controller.hub_cache import HubModelCache
+from tonnage.controller.pod_report_cache import PodReportCache
 from tonnage.controller.settings import Settings
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
@@ -17,8 +18,8 @@ from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.lost_nodes import has_every_node
 from tonnage.reconcile.observation.model_source import HubLookup
+from tonnage.reconcile.observation.pods.lost_nodes import has_every_node
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observe import Measure, Sources
 from tonnage.reconcile.planner import Planner
@@ -102,6 +103,7 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         shard=dependencies.fleet.view().shard,
         # A fleet file may be older than the nodes.
         has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,
+        read_reports=PodReportCache(dependencies.api, _now).read,
     )
 
 

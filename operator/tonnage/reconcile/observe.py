@@ -36,17 +36,23 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.observation.failures import needs_log
 from tonnage.reconcile.observation.inference_pool import find_pool
-from tonnage.reconcile.observation.lost_nodes import (
+from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.failures import needs_log
+from tonnage.reconcile.observation.pods.lost_nodes import (
     HasNode,
     find_lost_nodes,
     has_every_node,
     mark_lost,
     without_lost,
 )
-from tonnage.reconcile.observation.model_source import HubLookup, read_model
-from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.reports import (
+    NO_REPORTS,
+    ReadPodReports,
+    read_no_reports,
+    unready_since,
+)
 from tonnage.reconcile.observation.previous import is_listed
 from tonnage.reconcile.observation.priority import (
     FindPriority,
@@ -97,7 +103,8 @@ class Sources:
     `cache` has the watched kinds, `live` reads the rest. `missing_right` is the right that the
     operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
     are observed; None means all. `has_node` says whether a node is watched; without a watch of
-    nodes, every node counts as existing.
+    nodes, every node counts as existing. `read_reports` is asked only about objects that are not
+    ready.
     """
 
     cache: ObjectCache
@@ -109,6 +116,7 @@ class Sources:
     missing_right: Callable[[], Right | None] = lambda: None
     shard: Shard | None = None
     has_node: HasNode = has_every_node
+    read_reports: ReadPodReports = read_no_reports
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -137,6 +145,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
     if lost:
         deployments = without_lost(deployments, pods, lost)
         pods = mark_lost(pods, lost)
+    unready = unready_since(observation.previous_status, deployments)
     return replace(
         observation,
         model=None
@@ -149,6 +158,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         pods=pods,
         revisions=await _read_revisions(live, observation, deployments),
         logs=await _read_logs(live, key.namespace, pods),
+        reports=NO_REPORTS if unready is None else await sources.read_reports(key, unready, pods),
         measured=await _measure(sources.measure, key, pods),
         load=await _read_load(sources.measure_load, key, spec, deployments),
         long_endpoint=_find_long_endpoint(cache, observation),

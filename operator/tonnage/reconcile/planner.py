@@ -7,6 +7,7 @@ from datetime import datetime
 from tonnage.fit.calibration.corrections import KnownCorrections
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.reconcile.observation.deadline import next_report_at
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.scheduling.admission import Admission
@@ -63,8 +64,10 @@ class Planner:
         self._migration_lock.record(
             precedence, migrates=plan.is_migrating, candidate=plan.migration_candidate, now=now
         )
-        blocked = Requeue.at_first(now, next_blocked_at(observation, now))
-        return replace(plan, requeue=plan.requeue.or_after(blocked.seconds))
+        unwatched = Requeue.at_first(
+            now, next_blocked_at(observation, now), next_report_at(observation, now)
+        )
+        return replace(plan, requeue=plan.requeue.or_after(unwatched.seconds))
 
     def withdraw(self, key: Key, now: datetime) -> None:
         """Drop the claims of an object that cannot be observed."""

@@ -25,8 +25,8 @@ from tonnage.reconcile.observation.children import (
     read_deployment,
     secret_values,
 )
-from tonnage.reconcile.observation.failures import find_failure, find_refusal
 from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.pods.failures import find_failure, find_refusal
 from tonnage.reconcile.status.conditions import make_conditions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

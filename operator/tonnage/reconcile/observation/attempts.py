@@ -27,6 +27,7 @@ from tonnage.placement.adjustments import (
 from tonnage.placement.model import Option
 from tonnage.placement.report import adjustments_status
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.observation import Observation
@@ -45,6 +46,8 @@ _FAULTS: Final = frozenset(
         Reason.IMAGE_PULL_FAILED,
         Reason.CRASH_LOOPING,
         Reason.SERVER_EXITED,
+        Reason.CONTAINER_NOT_CREATED,
+        Reason.POD_FAILED,
     }
 )
 """Failures of the plan. A lack of GPUs, quota or permissions never counts as one."""
@@ -154,17 +157,21 @@ def failed_pools(attempts: Attempts) -> dict[str, str]:
     }
 
 
-def find_fault(observation: Observation, running: ChildDeployment, fleet: Fleet) -> Fault | None:
+def find_fault(
+    observation: Observation, running: ChildDeployment, fleet: Fleet, now: datetime
+) -> Fault | None:
     """Why the plan of this Deployment has failed; None while its replicas may still become ready.
 
-    Out of memory is a fault at once. Any other failure has until the Deployment's deadline.
+    Out of memory is a fault at once. Any other failure has until the Deployment's deadline; where
+    one failed pod replaces another, only the operator knows when that has passed.
     """
     if running.completed or running.updated == 0:
         return None
     failure = failure_to_serve(observation, running.placement)
     if failure is not None and failure.reason is Reason.OUT_OF_MEMORY:
         return Fault(failure.reason, failure.words)
-    if not running.overdue:
+    keeps_failing = failure is not None and failure.reason is Reason.POD_FAILED
+    if not running.overdue and not (keeps_failing and is_overdue(observation, running, now)):
         return None
     if failure is not None and failure.reason in _FAULTS:
         return Fault(failure.reason, failure.words)

@@ -129,7 +129,8 @@ class ChildPod:
     a container that does not run; `end` is how it last ended, `ended_before` whether it has started
     again since (its log is then the previous one). `unschedulable` is why no node fits; `held_back`
     is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
-    since `waits_since`. `lost`: its node was deleted, so that it serves nothing, whatever it says.
+    since `waits_since`. `scheduled` is when it got its node. `lost`: its node was deleted, so that
+    it serves nothing, whatever it says.
     """
 
     name: str
@@ -149,6 +150,7 @@ class ChildPod:
     unschedulable: str | None = None
     held_back: str | None = None
     waits_since: datetime | None = None
+    scheduled: datetime | None = None
     lost: bool = False
 
 
@@ -322,7 +324,13 @@ def _read_pod(body: Object) -> ChildPod:
         if scheduled.get("reason") == "SchedulingGated"
         else None,
         waits_since=_read_wait(metadata, scheduled),
+        scheduled=_read_scheduled(scheduled),
     )
+
+
+def _read_scheduled(scheduled: Mapping[str, Any]) -> datetime | None:
+    time = scheduled.get("lastTransitionTime")
+    return datetime.fromisoformat(time) if time and scheduled.get("status") == "True" else None
 
 
 def _read_wait(metadata: Mapping[str, Any], scheduled: Mapping[str, Any]) -> datetime | None:

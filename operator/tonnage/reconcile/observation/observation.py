@@ -18,6 +18,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import digests_of_choice
 from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.pods.reports import NO_REPORTS, PodReports
 from tonnage.reconcile.observation.previous import read_placements
 from tonnage.reconcile.observation.priority import Precedence, UnknownPriorityClass
 from tonnage.telemetry.cache import MeasuredCache
@@ -39,6 +40,7 @@ class Observation:
     is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
     any owner. `marked` is the context that the object's own label names, `shard` the shard that it
     belongs to. `requested_replicas` is `spec.replicas`, whatever else the spec says.
+    `reports` is what is known about pods that do not come up, beyond `pods`.
     """
 
     key: Key
@@ -65,6 +67,7 @@ class Observation:
     marked: Context | None = None
     shard: Shard = UNNAMED_SHARD
     requested_replicas: int | None = None
+    reports: PodReports = NO_REPORTS
 
     @property
     def context(self) -> Context | None:

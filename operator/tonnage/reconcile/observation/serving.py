@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tonnage.api.conditions import Reason
@@ -13,11 +14,16 @@ from tonnage.reconcile.observation.children import (
     find_scheduled_pods,
     secret_values,
 )
-from tonnage.reconcile.observation.failures import PodFailure, find_failure, find_refusal
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.failures import PodFailure, find_failure, find_refusal
 
-_ON_THE_WAY: Final = (Reason.CONTAINERS_NOT_READY, Reason.UNSCHEDULABLE)
-"""Reasons of a pod that has not started: it has no node yet, or a scheduling gate holds it."""
+_ON_THE_WAY: Final = (
+    Reason.CONTAINER_NOT_CREATED,
+    Reason.CONTAINERS_NOT_READY,
+    Reason.UNSCHEDULABLE,
+)
+"""Reasons of a pod that has not started: it has no node yet, a scheduling gate holds it, or its
+container is still to be created."""
 
 
 def serving_deployment(observation: Observation) -> ChildDeployment | None:
@@ -63,7 +69,16 @@ def failure_to_serve(observation: Observation, placement: str | None) -> PodFail
     serving = [
         pod for pods in by_placement.values() for pod in _of_newest_template(pods, observation.logs)
     ]
-    return find_failure(serving, observation.logs, secrets) or find_refusal(deployments)
+    templates = {(pod.placement, pod.template) for pod in serving}
+    failed = tuple(
+        pod
+        for pod in observation.reports.failed
+        if placement in (None, pod.placement)
+        and (not templates or (pod.placement, pod.template) in templates)
+    )
+    reports = replace(observation.reports, failed=failed)
+    failure = find_failure(serving, observation.logs, secrets, reports)
+    return failure or find_refusal(deployments)
 
 
 def _of_newest_template(pods: Sequence[ChildPod], logs: Mapping[str, str]) -> list[ChildPod]:

@@ -80,7 +80,7 @@ def _record_failure(
         return attempts
     if attempts.failed and attempts.failure_of(terms.hash) is not None:
         return attempts
-    fault = find_fault(context.observation, running, context.fleet)
+    fault = find_fault(context.observation, running, context.fleet, context.now)
     if fault is None:
         return attempts
     circumstances = circumstances_of(

@@ -20,8 +20,8 @@ from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Apply
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.previous import read_since
-from tonnage.reconcile.observation.scheduler_message import read_verdict
 
 
 def without_blocked(

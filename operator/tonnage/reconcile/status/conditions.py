@@ -13,9 +13,10 @@ from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import find_accuracy
-from tonnage.reconcile.observation.failures import PodFailure
+from tonnage.reconcile.observation.deadline import deadline_of
 from tonnage.reconcile.observation.findings import Finding, format_time
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.pods.failures import PodFailure
 from tonnage.reconcile.observation.previous import Remembered, Unobserved, read_finding
 from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.reconcile.rollout.rollback import Rollback
@@ -182,9 +183,12 @@ def _find_ready(
         updated = f"{ready} of {wanted} replicas"
         return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
     if ready < wanted:
-        meanwhile = fallback or "loading a model takes minutes"
-        message = f"{ready} of {wanted} replicas are ready; {meanwhile}"
-        return Finding(kind, False, Reason.CONTAINERS_NOT_READY, message)
+        reason, message = Reason.CONTAINERS_NOT_READY, f"{ready} of {wanted} replicas are ready"
+        if _is_overdue(inputs, failure):
+            reason, meanwhile = Reason.PROGRESS_DEADLINE_EXCEEDED, _describe_overdue(inputs)
+        else:
+            meanwhile = "loading a model takes minutes"
+        return Finding(kind, False, reason, f"{message}; {fallback or meanwhile}")
     if wanted == 0:
         return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)
     return Finding(kind, True, Reason.REPLICAS_READY, f"{wanted} of {wanted} replicas are ready")
@@ -228,11 +232,30 @@ def _is_changing_replicas(inputs: StatusInput) -> bool:
 def _is_lasting(inputs: StatusInput, failure: PodFailure | None) -> bool:
     """Whether the failure lasts until something changes: not if another plan follows the failed
     one, and not if the template of the pods was replaced."""
-    if failure is None or failure.reason not in _PERSISTENT or inputs.plan_failed:
+    if inputs.plan_failed:
         return False
+    if failure is None or failure.reason not in _PERSISTENT:
+        return _is_overdue(inputs, failure)
     if not isinstance(inputs.outcome, Scheduled) or failure.reason is Reason.CHILD_REFUSED:
         return True
     return any(target is not None and target.updated > 0 for target in inputs.targets)
+
+
+def _is_overdue(inputs: StatusInput, failure: PodFailure | None) -> bool:
+    """Whether replicas that have GPUs have not come up for longer than their progress deadline, the
+    clock by which a plan fails. An object that waits for GPUs, or for a scheduling gate, waits."""
+    if not isinstance(inputs.outcome, Scheduled) or inputs.outcome.is_short:
+        return False
+    targets = [target for target in inputs.targets if target is not None]
+    if failure is not None and failure.reason is Reason.UNSCHEDULABLE:  # not for lack of GPUs
+        return any(target.overdue for target in targets)
+    return any(target.child.name in inputs.overdue for target in targets)
+
+
+def _describe_overdue(inputs: StatusInput) -> str:
+    deadlines = [deadline_of(target) for target in inputs.targets if target is not None]
+    seconds = max(deadlines).total_seconds()
+    return f"none of the others became ready within {seconds:.0f} s (spec.rollout.progressDeadline)"
 
 
 def _find_stalled(

@@ -9,6 +9,7 @@ from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import Reading
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.observation.previous import Remembered, Unobserved
 from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
@@ -42,6 +43,7 @@ class StatusInput:
     the next reconcile acts on. `scaling` is what the measured load requests. `endpoints` is None
     where they stay as the status lists them. `missing_right` is the right that the operator lacks
     to carry the plan out, or to observe the object. `holders` reserve the GPUs that it waits for.
+    `overdue` are the Deployments whose replicas have not come up for longer than their deadline.
     """
 
     accepted: Accepted | Refused | Remembered | Unobserved
@@ -60,6 +62,7 @@ class StatusInput:
     endpoints: EndpointFindings | None = None
     missing_right: Right | None = None
     holders: tuple[Holder, ...] = ()
+    overdue: frozenset[str] = frozenset()
 
     @property
     def paused(self) -> bool:
@@ -113,4 +116,9 @@ def make_status_input(
         rollback=rollback,
         scaling=report_scaling(context.accepted.by_load, outcome, rollback),
         holders=find_holders(context, outcome),
+        overdue=frozenset(
+            deployment.child.name
+            for deployment in context.observation.deployments
+            if is_overdue(context.observation, deployment, context.now)
+        ),
     )

@@ -19,7 +19,7 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.observation.failures import _ORDER, find_failure, needs_log
+from tonnage.reconcile.observation.pods.failures import _ORDER, find_failure, needs_log
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.startup_log import _rules
 
@@ -254,7 +254,7 @@ def test_a_pod_that_has_ended_for_good_is_left_out(phase: str) -> None:
                 }
             ),
             "",
-            (Reason.CONTAINERS_NOT_READY, 'CreateContainerConfigError: secret "hf"'),
+            (Reason.CONTAINER_NOT_CREATED, 'CreateContainerConfigError: secret "hf"'),
             id="a Secret is missing",
         ),
         pytest.param(

@@ -108,7 +108,7 @@ async def test_replicas_stay_where_no_other_pool_has_capacity() -> None:
     await cluster.settle()
     await cluster.wait(30 * MINUTE)
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+    assert cluster.conditions()["Ready"] == ("False", "ProgressDeadlineExceeded")
     assert "another pool" not in cluster.message("Ready")
 
 

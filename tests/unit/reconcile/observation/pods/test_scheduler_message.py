@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.production.contract import UNSCHEDULABLE
-from tonnage.reconcile.observation.scheduler_message import read_verdict
+from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 
 GPU = "amd.com/gpu"
 NONE_AFTER = " preemption: 0/9 nodes are available: 9 Preemption is not helpful for scheduling."

@@ -1,13 +1,20 @@
 """Why a pod does not serve: one cause, in the words of the component that reports it."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tonnage.api.conditions import Reason
 from tonnage.api.text import redact
+from tonnage.fit.messages import format_count
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.observation.pods.reports import (
+    NO_REPORTS,
+    FailedPod,
+    PodEvent,
+    PodReports,
+)
 from tonnage.telemetry.startup_log import find_cause
 
 _IMAGE_REASONS: Final = frozenset(
@@ -16,6 +23,8 @@ _IMAGE_REASONS: Final = frozenset(
 _BACK_OFF: Final = re.compile(r'^Back-off pulling image "[^"]*": (ErrImagePull: )?')
 _NAMED_POD: Final = re.compile(r'^(?:pods|Pod) "[^"]*" is ')
 """Each attempt has a pod name of its own, which never appears again."""
+
+_COUNTS: Final = (1, 2, 5, 10, 20, 50)
 
 _CONTAINER_ERRORS: Final = (
     "CreateContainerConfigError",
@@ -43,9 +52,13 @@ def needs_log(pod: ChildPod) -> bool:
 
 
 def find_failure(
-    pods: Iterable[ChildPod], logs: Mapping[str, str], secrets: Collection[str] = ()
+    pods: Iterable[ChildPod],
+    logs: Mapping[str, str],
+    secrets: Collection[str] = (),
+    reports: PodReports = NO_REPORTS,
 ) -> PodFailure | None:
-    """The most important failure; `logs` has the end of a failed container's log by pod.
+    """The most important failure; `logs` has the end of a failed container's log by pod, `reports`
+    the failed pods of the same template.
 
     `secrets` are values to redact from every source. Out of memory comes first: it needs a
     decision, the others may pass.
@@ -55,8 +68,10 @@ def find_failure(
         for pod in pods
         if not pod.ready
         and not pod.deleting
-        and (failure := _diagnose(pod, logs.get(pod.name, ""), secrets)) is not None
+        and (failure := _diagnose(pod, logs.get(pod.name, ""), secrets, reports)) is not None
     ]
+    if reports.failed:
+        failures.append(_describe_failed(reports.failed, secrets))
     return min(failures, key=lambda failure: _ORDER.index(failure.reason), default=None)
 
 
@@ -66,6 +81,8 @@ _ORDER: Final = (
     Reason.CRASH_LOOPING,
     Reason.IMAGE_PULL_FAILED,
     Reason.NODE_LOST,
+    Reason.CONTAINER_NOT_CREATED,
+    Reason.POD_FAILED,
     Reason.CONTAINERS_NOT_READY,
     Reason.UNSCHEDULABLE,
 )
@@ -87,15 +104,29 @@ def find_refusal(deployments: Iterable[ChildDeployment]) -> PodFailure | None:
     )
 
 
-def _diagnose(pod: ChildPod, log: str, secrets: Collection[str]) -> PodFailure | None:
-    cause = _explain_pod(pod, log)
+def _describe_failed(failed: Sequence[FailedPod], secrets: Collection[str]) -> PodFailure:
+    """The latest failure. The number is rounded, since pods that are rejected fail every second."""
+    latest, count = failed[-1], max(number for number in _COUNTS if number <= len(failed))
+    subject = f"{'at least ' if count > 1 else ''}{format_count(count, 'pod')} failed"
+    words = redact(f"{latest.reason} on node {latest.node}: {latest.message}", secrets)
+    return PodFailure(subject, Reason.POD_FAILED, words)
+
+
+def _diagnose(
+    pod: ChildPod, log: str, secrets: Collection[str], reports: PodReports
+) -> PodFailure | None:
+    cause = _explain_pod(pod, log, reports.events.get(pod.name))
     if cause is None:
         return None
     reason, words = cause
     return PodFailure(f"pod {pod.name}", reason, redact(words, secrets))
 
 
-def _explain_pod(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
+def _on_node(pod: ChildPod) -> str:
+    return f" on node {pod.node}" if pod.node else ""
+
+
+def _explain_pod(pod: ChildPod, log: str, event: PodEvent | None) -> tuple[Reason, str] | None:
     if pod.lost:
         return Reason.NODE_LOST, f"its node {pod.node} does not exist"
     waiting, message = pod.waiting or ("", "")
@@ -107,7 +138,13 @@ def _explain_pod(pod: ChildPod, log: str) -> tuple[Reason, str] | None:
     if waiting == "CrashLoopBackOff":
         return Reason.CRASH_LOOPING, message or waiting
     if waiting in _CONTAINER_ERRORS:
-        return Reason.CONTAINERS_NOT_READY, f"{waiting}: {message}"
+        return Reason.CONTAINER_NOT_CREATED, f"{waiting}{_on_node(pod)}: {message}"
+    if event is not None:
+        words = f"{event.reason}{_on_node(pod)}: {event.message}"
+        return (
+            Reason.CONTAINER_NOT_CREATED if event.warning else Reason.CONTAINERS_NOT_READY,
+            words,
+        )
     if pod.unschedulable is not None:
         return Reason.UNSCHEDULABLE, pod.unschedulable or "unschedulable"
     if pod.held_back is not None:

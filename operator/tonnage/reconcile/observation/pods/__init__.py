@@ -1,0 +1,1 @@
+"""Why pods do not serve: their own state, and what the cluster reports beyond it."""
