@@ -49,6 +49,9 @@ ELSEWHERE = {
     "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
+    "reconcile/observation/pods/reports.py": (
+        "times of pods, which the API server parses before it stores them"
+    ),
     "reconcile/observation/model_source.py": (
         "a Secret's value: test_an_invalid_secret_is_read_or_refused"
     ),
