@@ -13,15 +13,15 @@ class Scalings:
     def __init__(self) -> None:
         self.count = 0
         self._wanted: dict[str, int] = {}
-        self._added_at: dict[str, float] = {}
+        self._recorded_at: dict[str, float] = {}
 
     def note(self, name: str, wanted: int, now: float) -> Iterator[str]:
         """Record the wanted number; return a violation where new replicas are removed at once."""
         before = self._wanted.get(name, wanted)
         self._wanted[name] = wanted
         self.count += wanted != before
-        kept = now - self._added_at.get(name, float("-inf"))
+        kept = now - self._recorded_at.get(name, float("-inf"))
         if wanted > before:
-            self._added_at[name] = now
+            self._recorded_at[name] = now
         elif wanted < before and kept < SCALE_DOWN_SECONDS:
             yield f"{name} scaled in {kept:.0f} s after it had scaled out"

@@ -94,6 +94,18 @@ class ApplyContract:
         generations = [each["metadata"]["generation"] for each in (first, same, changed)]
         assert generations == [1, 1, 2]
 
+    async def test_an_annotation_makes_a_new_generation_of_a_deployment_alone(
+        self, world: World
+    ) -> None:
+        for kind, body, generations in (
+            (DEPLOYMENTS, deployment(world), [1, 2]),
+            (INFERENCE_DEPLOYMENTS, inference_deployment(world), [1, 1]),
+        ):
+            first = await world.api.apply(kind, body)
+            noted = {**body, "metadata": {**body["metadata"], "annotations": {"a": "b"}}}
+            second = await world.api.apply(kind, noted)
+            assert [each["metadata"]["generation"] for each in (first, second)] == generations
+
     async def test_apply_for_a_recreated_object_is_a_conflict(self, world: World) -> None:
         old = await world.api.apply(CONFIG_MAPS, config_map(world, a="1"))
         await world.user.remove(CONFIG_MAPS, world.namespace, "facts")

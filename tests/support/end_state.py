@@ -17,6 +17,7 @@ from tests.support.promise_book import find_overcommitted
 from tests.support.promises import Sight
 from tonnage.api.names import (
     ANNOTATION_RENDERED,
+    ANNOTATION_RENDERED_FROM,
     INFERENCE_DEPLOYMENT,
     LABEL_MANAGED_BY,
     LABEL_OWNER,
@@ -49,6 +50,9 @@ _OF_ONE_RUN: Final = (
     "generation",
     "managedFields",
 )
+_RECORDED_AT: Final = re.compile(r',"recordedAt":[0-9]+')
+"""In a record of a template: a generation of the Deployment."""
+
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -209,7 +213,10 @@ def _normalised(body: Object, owners: Mapping[str, str]) -> Object:
     normalised: Object = json.loads(_TIME.sub("then", json.dumps(body)))
     metadata = normalised["metadata"]
     # A digest of uids and times, too. What it is made of is kept; a wrong one shows as unrest.
-    metadata.get("annotations", {}).pop(ANNOTATION_RENDERED, None)
+    annotations = metadata.get("annotations", {})
+    annotations.pop(ANNOTATION_RENDERED, None)
+    if record := annotations.get(ANNOTATION_RENDERED_FROM):
+        annotations[ANNOTATION_RENDERED_FROM] = _RECORDED_AT.sub("", record)
     for name in _OF_ONE_RUN:
         metadata.pop(name, None)
     for owner in metadata.get("ownerReferences", []):

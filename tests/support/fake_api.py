@@ -25,7 +25,7 @@ from tests.support.field_ownership import (
 from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FIELD_MANAGER
 from tonnage.kube import kinds
 from tonnage.kube.client import NO_VERSION
-from tonnage.kube.kinds import EVENTS, LEASES, PODS
+from tonnage.kube.kinds import DEPLOYMENTS, EVENTS, LEASES, PODS
 from tonnage.kube.protocol import (
     ConflictError,
     Kind,
@@ -436,7 +436,7 @@ class FakeApi:
             return False
         self._version += 1
         generation = old.get("generation", 1)
-        if _spec(live) != _spec(wanted) and "uid" in old:
+        if _counted(kind, live) != _counted(kind, wanted) and "uid" in old:
             generation += 1
         identity = {
             "name": named["name"],
@@ -553,8 +553,15 @@ def _fields(kind: Kind, body: Object) -> Fields:
     }
 
 
-def _spec(fields: Fields) -> Fields:
-    return {path: leaf for path, leaf in fields.items() if path[0] not in ("metadata", "status")}
+def _counted(kind: Kind, fields: Fields) -> Fields:
+    """What makes a new generation: the spec, and of a Deployment also the annotations (kubernetes
+    pkg/registry/apps/deployment/strategy.go)."""
+    return {
+        path: leaf
+        for path, leaf in fields.items()
+        if path[0] not in ("metadata", "status")
+        or (kind == DEPLOYMENTS and path[:2] == ("metadata", "annotations"))
+    }
 
 
 def _check_preconditions(live: Object, wanted: Mapping[str, Any]) -> None:

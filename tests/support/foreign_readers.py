@@ -13,6 +13,8 @@ from typing import Any
 from tests.support.cluster import spec_of
 from tests.support.shapes import CONFIGS
 from tonnage.api.inference import ConfigMapSource
+from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
+from tonnage.api.packed import pack, unpack
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
@@ -45,7 +47,9 @@ from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
+from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
+from tonnage.reconcile.observation.template_record import read_record, read_recorded_at
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
@@ -143,6 +147,16 @@ def _annotation(key: str) -> Callable[[str], object]:
         return repr(reservation) + str(reservation.gpus_per_replica * reservation.replicas * 1.0)
 
     return read
+
+
+def _record(text: str) -> object:
+    """The template beside what it was rendered from, then the text as the template."""
+    packed = pack(TEMPLATE) or ""
+    return [
+        read_record({ANNOTATION_RENDERED_FROM: text, ANNOTATION_POD_TEMPLATE: packed}),
+        read_recorded_at({ANNOTATION_RENDERED_FROM: text}),
+        unpack(text),
+    ]
 
 
 def _answer(text: bytes) -> object:
@@ -285,6 +299,19 @@ PLACE = {
     "correctionBytes": 5,
     "beside": True,
 }
+TEMPLATE = {"metadata": {"labels": {}}, "spec": {"containers": []}}
+RENDERED_FROM = {
+    "release": "0.32.0",
+    "spec": "5e7b7b270d0fa4ca",
+    "given": "0b852ade04696866",
+    "chosen": "0b852ade04696866",
+    "progressDeadlineSeconds": 2295,
+    "demand": "1977f1fc59ba1b4b",
+    "tokens": 8192,
+    "replicas": 1,
+    "template": digest(TEMPLATE),
+    "recordedAt": 1,
+}
 MOVE = {"reason": "Fallback", "from": "amd", "at": "2026-01-01T00:00:00Z", "why": "a"}
 SERIES = [{"metric": {"pod": "a"}, "value": [1_800_000_000, "1"]}]
 CASE = {"id": "a", "model": {"config": LLAMA}, "accelerator": "mi300x", "engine": {"extraArgs": []}}
@@ -353,6 +380,11 @@ READERS: Mapping[str, Reader] = {
     ),
     "an annotation of a move": Reader(
         _text(_annotation("moved")), ("reconcile/observation/migration.py",), (MOVE,)
+    ),
+    "the record of a template": Reader(
+        _text(_record),
+        ("api/packed.py", "reconcile/observation/template_record.py"),
+        (RENDERED_FROM,),
     ),
     "a file for the command line": Reader(
         _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)

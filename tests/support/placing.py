@@ -68,7 +68,7 @@ def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **ho
     """What is decided on these pools; `how` is of the request (keep, secondary, ...) or the
     spec."""
     of_request = (
-        "keep", "held", "failed_starts", "kept_adjustments", "secondary", "arguments_run",
+        "keep", "held", "failed_starts", "kept_adjustments", "secondary", "placed_for",
     )  # fmt: skip
     request = {key: how.pop(key) for key in of_request if key in how}
     return decide(Request(OWNER, spec_of(**how), checkpoint, **request), pools, CATALOG)

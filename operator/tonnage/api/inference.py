@@ -246,7 +246,9 @@ class VllmEngine(ApiModel):
         ]
         | None
     ) = None
-    """vLLM release, for example v0.32.0. Default: the newest release that the operator supports."""
+    """vLLM release, for example v0.32.0. Default: the newest release that the operator supports
+    when it renders the pods. It stays until you change what is rendered into the pods, or set
+    `rollout.upgradedAt`."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
     """Image of the vLLM container. Default: the pool's image, or the vendor's image of
     `version`."""
@@ -298,6 +300,10 @@ class Rollout(ApiModel):
     restarted_at: Moment | None = None
     """Time in RFC 3339, for example 2026-11-22T05:30:00Z. A new value restarts all replicas.
     `kubectl tonnage restart` sets it. Default: none."""
+    upgraded_at: Moment | None = None
+    """Time in RFC 3339, for example 2026-11-22T05:30:00Z. A new value replaces all replicas by what
+    the operator would choose now: release, image and settings (status.availableUpdate). `kubectl
+    tonnage upgrade` sets it. Default: none."""
     progress_deadline: Duration | None = None
     """How long a rollout can make no progress before its plan fails, for example 45m. Default:
     computed from the size of the model."""

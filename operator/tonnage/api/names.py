@@ -53,6 +53,14 @@ ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
 CORRECTIONS_CONFIG_MAP: Final = "tonnage-corrections"
 """In the namespace of the operator: memory corrections from earlier starts."""
 
+ANNOTATION_RENDERED_FROM: Final = f"{GROUP}/rendered-from"
+"""On a child Deployment: what its pod template was rendered from, as JSON: the vLLM release, and
+digests of what users and platform teams set."""
+
+ANNOTATION_POD_TEMPLATE: Final = f"{GROUP}/pod-template"
+"""On a child Deployment: its pod template as rendered, packed (`api.packed`). The template of an
+unchanged object stays, whatever a later operator would render."""
+
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"
 

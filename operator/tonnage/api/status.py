@@ -228,6 +228,17 @@ class ProposedPlan(ReportedModel):
     outdated."""
 
 
+class AvailableUpdate(ReportedModel):
+    """What the operator would run the replicas with now. `kubectl tonnage upgrade` takes it."""
+
+    release: str
+    """vLLM release, for example 0.32.0."""
+    image: str
+    """Image of the vLLM container."""
+    message: str
+    """Changes from the running replicas."""
+
+
 class LastReadyPlan(ReportedModel):
     """The last plan with which all replicas were ready. A failed rollout returns to it."""
 
@@ -329,6 +340,9 @@ class InferenceDeploymentStatus(ReportedModel):
     """Hash of the running plan. Present with spec.approval: Manual."""
     proposed_plan: ProposedPlan | None = None
     """Plan that waits for approval. Absent if none waits."""
+    available_update: AvailableUpdate | None = None
+    """What the operator would run the replicas with now, if that is something else. Absent if it is
+    not."""
     scaling: ScalingStatus | None = None
     """Number of replicas for the measured load. Present with spec.scaling.targets."""
     endpoints: Annotated[

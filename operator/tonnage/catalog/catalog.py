@@ -98,6 +98,16 @@ class Catalog:
         note = f"vLLM {number} is not in the catalogue; planned like {nearest.version}"
         return replace(nearest, version=number, note=note)
 
+    def with_default_release(self, version: str | None) -> "Catalog":
+        """The catalogue with this release as the default; None leaves it as it is.
+
+        A release that is not listed any more is planned like the nearest one (`release`).
+        """
+        if version in (None, self.default_release):
+            return self
+        releases = {**self.releases, version: self.release(version)}
+        return replace(self, releases=releases, default_release=version)
+
     def image(self, vendor: Vendor, version: str | None, cuda: CudaVersion | None = None) -> str:
         """The vendor's image of that release, for example `vllm/vllm-openai:v0.32.0`.
 

@@ -30,6 +30,7 @@ SUBCOMMANDS: Final = {
     "explain": "explain one InferenceDeployment, from its model to the next steps",
     "approve": "approve the pending plan of an InferenceDeployment",
     "restart": "restart all replicas of an InferenceDeployment",
+    "upgrade": "run an InferenceDeployment with what the operator would choose now",
     "unpin": "carry out the plans of an InferenceDeployment without approval again",
     "pools": "show the accelerator pools of a cluster and the free GPUs of their nodes",
     "inspect": "print a Job that gathers the facts of a model on a volume",

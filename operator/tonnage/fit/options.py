@@ -26,7 +26,7 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
     `workloads.pod.template.check_template` has refused arguments that contradict a field. Raises
     InvalidOptionError for an invalid version, and for a value that vLLM could not read.
     """
-    plain = options_of_fields(spec, catalog)
+    plain = _options_of_fields(spec, catalog)
     engine = spec.engine.vllm
     settings: dict[str, Any] = {}
     uncounted: list[str] = []
@@ -43,11 +43,8 @@ def engine_options(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOpt
     )
 
 
-def options_of_fields(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOptions:
-    """The options of the spec without its extra arguments and variables.
-
-    Raises InvalidOptionError for an invalid version.
-    """
+def _options_of_fields(spec: InferenceDeploymentSpec, catalog: Catalog) -> EngineOptions:
+    """The options of the spec without its extra arguments and variables."""
     engine = spec.engine.vllm
     version = engine.version or f"v{catalog.default_release}"
     try:

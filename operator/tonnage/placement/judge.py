@@ -2,7 +2,7 @@
 node autoscaler? The result is its best option, or a rejection."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,19 +11,18 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections
 from tonnage.fit.model import Parallelism
-from tonnage.fit.options import options_of_fields
 from tonnage.fleet.model import Pool
-from tonnage.placement.adjustments import UNADJUSTED
+from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_no_capacity, format_pool_size
-from tonnage.placement.model import Option, Rejection, Request
+from tonnage.placement.model import Option, PlacedFor, Rejection, Request
 from tonnage.placement.pricing import PriceSource, price_per_device_hour
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.scoring.bounds import keep_within_bounds
 from tonnage.placement.scoring.ranking import rank
-from tonnage.placement.scoring.sizing import Size, size_replicas
+from tonnage.placement.scoring.sizing import Size, size_as_placed, size_replicas
 
 
 class PoolJudge:
@@ -43,8 +42,8 @@ class PoolJudge:
         self._cache = cache
         self._sizes = cache.sizes(self._load)
         self._kept = {
-            pool: (load, parallelism, cache.sizes(load))
-            for pool, load, parallelism in _kept_loads(request, catalog)
+            kept.pool: (load, cache.sizes(load), kept)
+            for kept, load in _kept_loads(request, catalog)
         }
         self._verdicts = cache.verdicts(self._load, request.spec.placement)
 
@@ -69,7 +68,20 @@ class PoolJudge:
         sizes = devices if isinstance(devices, Rejection) else self._size(pool, devices)
         if isinstance(sizes, Rejection):
             return sizes
-        return keep_within_bounds(self._request.spec, _make_options(self._request, pool, sizes))
+        return self._keep_within_bounds(pool, _make_options(self._request, pool, sizes))
+
+    def _keep_within_bounds(
+        self, pool: Pool, options: Sequence[Option]
+    ) -> Sequence[Option] | Rejection:
+        """Without the options that exceed a bound of the user, but for replicas that run: no price
+        and no estimate makes them leave."""
+        kept = self._kept[pool.name][2] if self._is_kept(pool) else None
+        staying = [each for each in options if kept is not None and kept.stays_as(each)]
+        others = [each for each in options if each not in staying]
+        within = keep_within_bounds(self._request.spec, others) if others else ()
+        if staying and isinstance(within, Rejection):
+            return staying
+        return within if isinstance(within, Rejection) else [*staying, *within]
 
     def _judge(self, pool: Pool) -> Option | Rejection:
         options = self.options(pool)
@@ -82,19 +94,24 @@ class PoolJudge:
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
         if not self._is_kept(pool):
-            return self._size_under(self._load, self._sizes, devices)
-        load, parallelism, known = self._kept[pool.name]
-        sizes = self._size_under(load, known, devices)
-        if _holds(sizes, parallelism) or not self._request.arguments_run:
+            return self._size_with(self._load, self._sizes, devices)
+        load, cached, kept = self._kept[pool.name]
+        sizes = self._size_with(load, cached, devices)
+        if kept.placed_for is None or _has_failed(
+            self._request, kept.parallelism, devices.accelerator
+        ):
             return sizes
-        plain = replace(load, options=options_of_fields(self._request.spec, self._catalog))
-        plain_sizes = self._size_under(plain, self._cache.sizes(plain), devices)
-        return plain_sizes if _holds(plain_sizes, parallelism) else sizes
+        fitting = () if isinstance(sizes, Rejection) else sizes
+        if any(size.parallelism == kept.parallelism for size in fitting):
+            return sizes
+        placed, tokens = (kept.parallelism, kept.adjustments), kept.placed_for.tokens
+        size = size_as_placed(load, devices, placed, tokens, self._catalog)
+        return sizes if size is None else [size, *fitting]
 
-    def _size_under(self, load: Load, sizes: Sizes, devices: Devices) -> Sequence[Size] | Rejection:
-        if devices not in sizes:
-            sizes[devices] = size_replicas(load, devices, self._catalog)
-        return sizes[devices]
+    def _size_with(self, load: Load, cached: Sizes, devices: Devices) -> Sequence[Size] | Rejection:
+        if devices not in cached:
+            cached[devices] = size_replicas(load, devices, self._catalog)
+        return cached[devices]
 
 
 def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> Load:
@@ -108,24 +125,36 @@ def _load_with(corrections: Corrections, request: Request, catalog: Catalog) -> 
     )
 
 
-def _holds(sizes: Sequence[Size] | Rejection, parallelism: Parallelism) -> bool:
-    if isinstance(sizes, Rejection):
-        return False
-    return any(size.parallelism == parallelism for size in sizes)
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Replicas of the request that run on a pool, and what they were placed for."""
+
+    pool: str
+    parallelism: Parallelism
+    adjustments: EngineAdjustments
+    placed_for: PlacedFor | None
+
+    def stays_as(self, option: Option) -> bool:
+        """Whether the option is what runs, for the same demand."""
+        same_demand = self.placed_for is not None and self.placed_for.same_demand
+        return same_demand and option.parallelism == self.parallelism
 
 
-def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[str, Load, Parallelism]]:
-    """Return the load of replicas that already run and their parallelism, by their pools' names."""
-    kept = [(one.pool, one.parallelism, one.adjustments) for one in request.secondary]
+def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[_Kept, Load]]:
+    """Return the replicas that already run, and the load to size them by."""
+    kept = [
+        _Kept(one.pool, one.parallelism, one.adjustments, one.placed_for)
+        for one in request.secondary
+    ]
     if request.keep is not None:
-        kept.append((*request.keep, request.kept_adjustments))
+        kept.append(_Kept(*request.keep, request.kept_adjustments, request.placed_for))
     if not kept:
         return
     load = _load_with(request.kept_corrections, request, catalog)
-    for pool, parallelism, adjustments in kept:
-        shareable = adjustments == UNADJUSTED and not request.failed_starts  # others share it
-        kept_load = load if shareable else replace(load, kept=(parallelism, adjustments))
-        yield pool, kept_load, parallelism
+    for one in kept:
+        shareable = one.adjustments == UNADJUSTED and not request.failed_starts  # others share it
+        placed = one.parallelism, one.adjustments
+        yield one, load if shareable else replace(load, kept=placed)
 
 
 def keeps_its_place(request: Request, option: Option) -> bool:
@@ -133,15 +162,17 @@ def keeps_its_place(request: Request, option: Option) -> bool:
     whether it is in the same pool: more of its devices come before another pool."""
     if request.keep is None or request.keep[0] != option.pool.name:
         return False
-    if option.parallelism != request.keep[1] and not _has_failed(request, option.accelerator):
+    if option.parallelism != request.keep[1] and not _has_failed(
+        request, request.keep[1], option.accelerator
+    ):
         return False
     return option.grown_capacity > 0 or option.replicas == 0
 
 
-def _has_failed(request: Request, accelerator: Accelerator) -> bool:
-    """Whether a start with the kept parallelism ran out of memory on this accelerator."""
-    return request.keep is not None and any(
-        (one.accelerator_id, one.parallelism) == (accelerator.id, request.keep[1])
+def _has_failed(request: Request, parallelism: Parallelism, accelerator: Accelerator) -> bool:
+    """Whether a start with this parallelism ran out of memory on this accelerator."""
+    return any(
+        (one.accelerator_id, one.parallelism) == (accelerator.id, parallelism)
         for one in request.failed_starts
     )
 
@@ -240,12 +271,20 @@ def _count_wanted(
     """
     demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
     if demanded is None:
-        return size.replicas
+        return _count_placed(request, pool, size) or size.replicas
     wanted = demanded.replicas if _is_kept(request, pool, size) else size.replicas
     if bound is None or not cost_per_replica:
         return wanted
     affordable = int(Decimal(bound) // cost_per_replica)
     return min(wanted, max(request.spec.scaling.min_replicas, affordable))
+
+
+def _count_placed(request: Request, pool: Pool, size: Size) -> int | None:
+    """Return the number of running replicas that the same demand of the spec gave when they were
+    placed; None where it counts anew."""
+    placed = request.placed_for
+    counted = request.spec.replicas is None and _is_kept(request, pool, size)
+    return placed.replicas if counted and placed is not None and placed.same_demand else None
 
 
 def _needed(request: Request, pool: Pool, size: Size, wanted: int) -> Fraction | None:

@@ -29,6 +29,19 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedFor:
+    """What running replicas were placed for: each holds so many `tokens` at once.
+
+    They stay where a later operator, or other facts of the model, would judge that they do not fit.
+    `same_demand`: the load and the bounds of the spec are the same, too; then `replicas` stay.
+    """
+
+    tokens: int
+    same_demand: bool
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunningSecondary:
     """A secondary placement: replicas of the same object on another pool than the kept one. `held`
     replicas of this parallelism hold GPUs there, with these adjustments."""
@@ -37,6 +50,7 @@ class RunningSecondary:
     parallelism: Parallelism
     held: int
     adjustments: EngineAdjustments = UNADJUSTED
+    placed_for: PlacedFor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +62,12 @@ class Request:
     `capacity` is never less. `failed_starts` are starts that ran out of memory, oldest first: none
     of them is an option again. `kept_adjustments` is what the replicas run with now. `corrections`
     are calibrated from all starts, `kept_corrections` those at the time of the kept choice: they
-    apply to the kept pool, so that no calibration migrates running replicas. `demanded` are the
+    apply to the kept pool, so that no calibration migrates running replicas. `placed_for` is what
+    these were placed for, None where the spec has changed since. `demanded` are the
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay.
-    `arguments_run`: the kept replicas already run with the spec's extra arguments, so that the
-    memory that these are said to take moves no replica.
     """
 
     owner: tuple[str, str]
@@ -69,7 +82,7 @@ class Request:
     demanded: Demanded | None = None
     secondary: tuple[RunningSecondary, ...] = ()
     failed_pools: Mapping[str, str] = field(default_factory=dict)
-    arguments_run: bool = False
+    placed_for: PlacedFor | None = None
 
 
 @dataclass(frozen=True, slots=True)

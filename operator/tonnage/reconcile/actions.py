@@ -1,6 +1,8 @@
 """The actions of a plan. Each is idempotent and may be the last one before a crash."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED
@@ -69,10 +71,12 @@ def pin_to_uid(wanted: Object, uid: str) -> Object:
     return {**wanted, "metadata": {**wanted["metadata"], "uid": uid}}
 
 
-def stamped(rendered: Object) -> Stamped:
-    """Add the digest of a rendered child to its annotations."""
+def stamped(rendered: Object, record: Mapping[str, str] = MappingProxyType({})) -> Stamped:
+    """Add the digest of a rendered child to its annotations, and the record of its template, which
+    the digest does not cover."""
     metadata = rendered["metadata"]
-    annotations = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
+    own = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
+    annotations = {**own, **record}
     return Stamped({**rendered, "metadata": {**metadata, "annotations": annotations}})
 
 

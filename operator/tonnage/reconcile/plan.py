@@ -12,7 +12,7 @@ from functools import cached_property
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.names import LABEL_PLACEMENT
-from tonnage.api.status import InferenceDeploymentStatus
+from tonnage.api.status import AvailableUpdate, InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
@@ -26,11 +26,13 @@ from tonnage.reconcile.integrations.endpoints import plan_endpoints
 from tonnage.reconcile.integrations.gateway import GatewayPlan, plan_gateway, plan_without_pool
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.observation.attempts import attempts_now
+from tonnage.reconcile.observation.kept_release import kept_release
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import read_remembered
 from tonnage.reconcile.observation.serving import newest, serving_deployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of
+from tonnage.reconcile.rollout.available_update import find_update
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.pending_scale import scales_down, scales_in_force
 from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
@@ -147,13 +149,16 @@ def _plan_replicas(
     admission: Admission,
 ) -> Plan:
     """Plan the replicas and their Service, independent of all optional children."""
-    accepted = accept(observation, dependencies.catalog)
+    catalog = dependencies.catalog.with_default_release(kept_release(observation))
+    accepted = accept(observation, catalog)
     if isinstance(accepted, Refused):
         return _keep_serving(observation, accepted, now)
     by_load = follow_load(observation, dependencies.scaling_interval_seconds, now)
     accepted = replace(accepted, by_load=by_load)
-    attempts = attempts_now(observation, accepted.spec, fleet, dependencies.catalog)
-    context = ReconcileContext(observation, accepted, fleet, dependencies, now, admission, attempts)
+    attempts = attempts_now(observation, accepted.spec, fleet, catalog)
+    context = ReconcileContext(
+        observation, accepted, fleet, dependencies, catalog, now, admission, attempts
+    )
     outcome, approval = settle(context)
     if accepted.spec.rollout.paused:
         return _pause(context, outcome, approval)
@@ -262,22 +267,23 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     before, the plan that served last runs in its stead."""
     observation, now = context.observation, context.now
     deployment = render(context, placed)
-    terms = terms_of(placed, deployment)
-    rollback = find_rollback(context, placed, terms, deployment)
+    terms = terms_of(placed, deployment.body)
+    rollback = find_rollback(context, placed, terms, deployment.body)
     if rollback is not None:
         return _roll_back(context, placed, rollback, approval)
     rollout = roll_out(context, placed, deployment, approval)
-    reviewed = review(context, placed, deployment, rollout)
+    reviewed = review(context, placed, deployment.body, rollout)
     plan_failed = reviewed.attempts.failed != context.attempts.failed
     status_input = replace(
         make_status_input(context, placed, approval),
         target=rollout.target,
-        image=image_of(deployment),
+        image=image_of(deployment.body),
         readings=reviewed.readings,
         attempts=reviewed.attempts,
         plan=terms.hash,
         secondary=rollout.secondary,
         plan_failed=plan_failed,
+        update=find_update(context, placed, deployment),
     )
     moves_at = placed.migration.moves_at if placed.migration else None
     starts_migration = placed.last_migration is not None and placed.last_migration.at == now
@@ -347,6 +353,7 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
         target=target,
         image=image_of(target.child.body) if target else "",
         secondary=inspect_secondary(context, outcome) if isinstance(outcome, Scheduled) else (),
+        update=_find_update(context, outcome) if target else None,
     )
     plan = replace(
         _keep_all(observation, context.now, status_input),
@@ -356,6 +363,12 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
         children=tuple(deployment.child.body for deployment in observation.deployments),
     )
     return _with_service(plan if plan.actions else _with_scales(plan, scales_in_force(context)))
+
+
+def _find_update(context: ReconcileContext, outcome: PlacementOutcome) -> AvailableUpdate | None:
+    if not isinstance(outcome, Scheduled):
+        return None
+    return find_update(context, outcome, render(context, outcome))
 
 
 def _with_service(plan: Plan) -> Plan:

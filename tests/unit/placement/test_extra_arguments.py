@@ -5,10 +5,13 @@ from typing import Any
 from tests.support.gpu_nodes import H100, nvidia_node
 from tests.support.placing import H100_POOL, LLAMA_8B, by_pool, chosen, decide_on, reason_of
 from tonnage.fit.model import Parallelism
-from tonnage.placement.model import Decision, Verdict
+from tonnage.placement.model import Decision, PlacedFor, Verdict
 
 NODES = [nvidia_node("h100-0", H100)]
 KEPT = {"keep": (H100_POOL, Parallelism(1)), "held": 1}
+PLACED = PlacedFor(2**31, same_demand=True)
+"""The replicas were placed for the spec as it is, by an operator that counted otherwise."""
+
 MANY_ADAPTERS = ["--enable-lora", "--max-loras=32", "--max-lora-rank=512"]
 
 
@@ -46,18 +49,18 @@ def test_the_user_may_allow_it() -> None:
 class TestReplicasThatRun:
     def test_the_arguments_that_they_run_with_do_not_move_them(self) -> None:
         for arguments in (MANY_ADAPTERS, ["--enable-eplb"]):
-            stays = chosen(decide(*arguments, arguments_run=True, **KEPT))
+            stays = chosen(decide(*arguments, placed_for=PLACED, **KEPT))
             assert stays.parallelism == Parallelism(1)
 
     def test_another_place_is_judged_by_them(self) -> None:
         elsewhere = {"keep": ("gone", Parallelism(1)), "held": 1}
-        assert decide("--enable-eplb", arguments_run=True, **elsewhere).chosen is None
+        assert decide("--enable-eplb", placed_for=PLACED, **elsewhere).chosen is None
 
     def test_arguments_that_the_user_adds_are_judged(self) -> None:
         assert decide("--enable-eplb", **KEPT).chosen is None
         assert chosen(decide(*MANY_ADAPTERS, **KEPT)).parallelism.gpus > 1
 
     def test_arguments_that_fit_are_counted(self) -> None:
-        stays = chosen(decide("--enable-lora", arguments_run=True, **KEPT))
+        stays = chosen(decide("--enable-lora", placed_for=PLACED, **KEPT))
         plain = chosen(decide(**KEPT))
         assert stays.fit.account.weights_bytes > plain.fit.account.weights_bytes

@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tonnage.api.conditions import Condition, ConditionType, Reason
-from tonnage.api.status import PlacementStatus
+from tonnage.api.status import AvailableUpdate, PlacementStatus
 from tonnage.cli.plan.planning import Planned
 from tonnage.cli.pools_view import pool_data
 from tonnage.fleet.model import Pool
 from tonnage.reconcile.observation.children import ChildPod
 from tonnage.reconcile.observation.findings import format_time
+from tonnage.reconcile.observation.previous import read_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def _next_steps(planned: Planned, now: datetime) -> Iterator[NextStep]:
     pending = plan.status.proposed_plan
     if pending is not None:
         yield NextStep(f"a user must approve plan {pending.hash}: {pending.message}")
+    yield from _available_update(planned)
     by_type = {condition.type: condition for condition in plan.status.conditions}
     stalled = by_type.get(ConditionType.STALLED)
     progressing = by_type.get(ConditionType.PROGRESSING)
@@ -76,6 +78,15 @@ def _next_steps(planned: Planned, now: datetime) -> Iterator[NextStep]:
     if plan.requeue.seconds is not None:
         when = now + timedelta(seconds=plan.requeue.seconds)
         yield NextStep("the operator reconciles without an event", format_time(when))
+
+
+def _available_update(planned: Planned) -> Iterator[NextStep]:
+    """The reported update: a dump may lack the Deployment that a planned one is compared with."""
+    reported, key = planned.observation.previous_status.get("availableUpdate"), planned.key
+    update = read_reported(AvailableUpdate, reported)
+    if update is not None:
+        command = f"`kubectl tonnage upgrade {key.name} -n {key.namespace}`"
+        yield NextStep(f"{command} takes the available update: {update.message}")
 
 
 def _is_outdated(reported: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:

@@ -3,11 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
-from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.api.names import (
+    ANNOTATION_POD_TEMPLATE,
+    ANNOTATION_RENDERED,
+    ANNOTATION_RENDERED_FROM,
+)
 from tonnage.api.parse import InvalidSpecError
 from tonnage.cli.errors import InputError
 from tonnage.cli.plan.restore_deployments import as_rendered, restore_deployments
@@ -30,6 +34,9 @@ from tonnage.reconcile.rebuild import rebuild_state
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.reconcile.scheduling.reservations import reserve_for
+
+_DERIVED: Final = (ANNOTATION_RENDERED, ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE)
+"""Annotations that repeat what else is in a child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +160,13 @@ def _without_secret(source: ModelSource) -> ModelSource:
 
 
 def without_owner(body: Object) -> Object:
-    """A child without its owner reference and the digest that covers it."""
+    """A child without its owner reference, the digest that covers it, and the record of its
+    template."""
     metadata: dict[str, Any] = {
         key: value for key, value in body["metadata"].items() if key != "ownerReferences"
     }
     annotations = {
-        key: value for key, value in metadata["annotations"].items() if key != ANNOTATION_RENDERED
+        key: value for key, value in metadata["annotations"].items() if key not in _DERIVED
     }
     if not annotations:
         del metadata["annotations"]

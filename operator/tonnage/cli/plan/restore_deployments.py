@@ -25,6 +25,7 @@ from tonnage.reconcile.actions import stamped
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import placement_digest
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.template_record import recorded_annotations
 from tonnage.reconcile.status.status import SPREAD
 from tonnage.workloads.deployment import render_strategy
 from tonnage.workloads.names import deployment_name
@@ -128,14 +129,18 @@ def _as_rendered(deployment: ChildDeployment, rendered: Object | None) -> ChildD
 
 def _with_surge(deployment: Object) -> Object:
     metadata, spec = deployment["metadata"], deployment["spec"]
+    record = recorded_annotations(deployment)
     annotations = {
-        key: value for key, value in metadata["annotations"].items() if key != ANNOTATION_RENDERED
+        key: value
+        for key, value in metadata["annotations"].items()
+        if key != ANNOTATION_RENDERED and key not in record
     }
-    return stamped(
+    rendered = (
         deployment
         | {"metadata": metadata | {"annotations": annotations}}
         | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE, Rollout())}}
     )
+    return stamped(rendered, record)
 
 
 def _make_child(body: Object) -> Child:

@@ -99,23 +99,55 @@ def _reject_incompatible(refusal: Incompatible) -> Rejection:
     return Rejection(reason, f"{refusal.message} (rule {refusal.rule})")
 
 
+def size_as_placed(
+    load: Load,
+    devices: Devices,
+    placed: tuple[Parallelism, EngineAdjustments],
+    tokens: int,
+    catalog: Catalog,
+) -> Size | None:
+    """Size replicas that run and that `size_replicas` rejects. They were placed to hold so many
+    `tokens`: None where the load requires more now, or where vLLM refuses the parallelism."""
+    parallelism, adjustments = placed
+    if required_tokens(load) > tokens:
+        return None
+    load = replace(load, kept=placed, tried=())
+    start = next_start(_make_question(load, devices, parallelism), (), adjustments, catalog)
+    if start is None or isinstance(start.verdict, IllegalParallelism):
+        return None
+    compatibility = judge_compatibility(
+        load.checkpoint, devices.accelerator, load.options, load.allow, catalog
+    )
+    fit = start.verdict
+    doubts = [refusal.message for refusal in compatibility.refusals]
+    if isinstance(fit, DoesNotFit):
+        doubts.append(format_shortage(fit, parallelism, required_tokens(load)))
+        fit = MemoryFit(fit.account, required_tokens(load), tight=True)
+    size = _size(load, devices, parallelism, start, fit, compatibility, catalog)
+    doubt = f"stays as placed, though now calculated otherwise: {'; '.join(doubts)}"
+    return replace(size, notes=(*size.notes, doubt))
+
+
+def _make_question(load: Load, devices: Devices, parallelism: Parallelism) -> FitQuestion:
+    return FitQuestion(
+        load.checkpoint,
+        devices.accelerator,
+        devices.device_bytes,
+        parallelism,
+        load.options,
+        required_tokens(load),
+        load.corrections,
+    )
+
+
 def _find_starts(load: Load, devices: Devices, catalog: Catalog) -> Starts:
-    release, required = catalog.release(load.options.vllm_version), required_tokens(load)
-    shape = load.checkpoint.shape
+    release, shape = catalog.release(load.options.vllm_version), load.checkpoint.shape
     parallelisms = legal_degrees(shape, load.options, release, devices.most_per_replica)
     return [
         (
             parallelism,
             next_start(
-                FitQuestion(
-                    load.checkpoint,
-                    devices.accelerator,
-                    devices.device_bytes,
-                    parallelism,
-                    load.options,
-                    required,
-                    load.corrections,
-                ),
+                _make_question(load, devices, parallelism),
                 load.tried,
                 load.adjustments_now(parallelism),
                 catalog,

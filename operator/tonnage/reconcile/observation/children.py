@@ -22,6 +22,11 @@ from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
 from tonnage.reconcile.observation.migration import Migration, read_migration
+from tonnage.reconcile.observation.template_record import (
+    TemplateRecord,
+    read_record,
+    read_recorded_at,
+)
 from tonnage.workloads.metadata import CORRECTION_BYTES, SECONDARY
 
 _ENDED: Final = ("Succeeded", "Failed")
@@ -102,6 +107,12 @@ class ChildDeployment:
     def serves(self, replicas: int) -> bool:
         """Whether at least so many replicas are ready, and none is still to be replaced."""
         return self.settled and self.ready >= replicas
+
+    @property
+    def record(self) -> TemplateRecord | None:
+        """Its template as rendered, and what it was rendered from; None where an older operator
+        rendered it, or the record was edited."""
+        return read_record(self.child.body["metadata"].get("annotations") or {})
 
     @property
     def accelerator(self) -> str:
@@ -199,6 +210,16 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def _is_observed(metadata: Mapping[str, Any], observed: int | None) -> bool:
+    """Whether the Deployment controller has observed the present spec. It need not have observed
+    that the operator added a record to a Deployment of an older operator."""
+    generation = metadata.get("generation")
+    if generation == observed:
+        return True
+    recorded_at = read_recorded_at(metadata.get("annotations") or {})
+    return recorded_at is not None and (observed, generation) == (recorded_at, recorded_at + 1)
+
+
 def read_deployment(body: Object) -> ChildDeployment:
     """Read a Deployment that the operator rendered."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
@@ -206,7 +227,7 @@ def read_deployment(body: Object) -> ChildDeployment:
     placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
     wanted = spec.get("replicas", 1)
     existing, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
-    is_observed = status.get("observedGeneration") == metadata.get("generation")
+    is_observed = _is_observed(metadata, status.get("observedGeneration"))
     progress = _read_progress(status.get("conditions") or []) if is_observed else None
     return ChildDeployment(
         child=read_child(body),

@@ -2,7 +2,7 @@
 
 import json
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 
@@ -19,6 +19,54 @@ def digest(value: object) -> str:
     """A short, stable digest of JSON data."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16]
+
+
+_NOT_RENDERED: Final[dict[str, Any]] = {
+    "replicas": True,
+    "scaling": True,
+    "approval": True,
+    "approved_plan": True,
+    "gateway": True,
+    "workload": {
+        "concurrency",
+        "input_tokens",
+        "output_tokens",
+        "latency_targets",
+        "long_context",
+    },
+    "placement": {
+        "policy",
+        "accelerators",
+        "pool_selector",
+        "fallback",
+        "rebalance",
+        "spread",
+        "max_cost_per_hour",
+        "tight_fit",
+    },
+    "rollout": {"strategy", "restarted_at", "progress_deadline", "max_unavailable", "paused"},
+}
+"""Fields of the spec that are not rendered into pods; a restart leaves what was rendered. A field
+that is not listed counts as rendered, so that a change of it is never ignored."""
+
+_DEMAND: Final[dict[str, Any]] = {"replicas": True, "scaling": True, "workload": True}
+"""Fields of the spec that determine the number of replicas and the load of each."""
+
+
+def pod_spec_digest(spec: InferenceDeploymentSpec) -> str:
+    """Digest of the part of the spec that is rendered into pods."""
+    rendered = spec.model_dump(
+        mode="json", by_alias=True, exclude=_NOT_RENDERED, exclude_defaults=True
+    )
+    # A part of which only excluded fields are set is left as an empty object.
+    return digest({name: value for name, value in rendered.items() if value != {}})
+
+
+def demand_digest(spec: InferenceDeploymentSpec) -> str:
+    """Digest of the part of the spec that determines the number of replicas and their load."""
+    return digest(
+        spec.model_dump(mode="json", by_alias=True, include=_DEMAND, exclude_defaults=True)
+    )
 
 
 def placement_digest(spec: InferenceDeploymentSpec) -> str:

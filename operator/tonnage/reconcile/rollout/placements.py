@@ -6,16 +6,17 @@ placement, and the others go on serving.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
+from tonnage.api.names import ANNOTATION_PLACEMENT
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
+from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState
 from tonnage.reconcile.rollout.drain import shift_replicas
+from tonnage.reconcile.rollout.retained_template import RenderedDeployment
 from tonnage.reconcile.rollout.services import (
     make_service,
     render_services,
@@ -61,14 +62,17 @@ class PlacementChildren:
 
 
 def roll_out(
-    context: ReconcileContext, placed: Scheduled, deployment: Object, approval: ApprovalState
+    context: ReconcileContext,
+    placed: Scheduled,
+    deployment: RenderedDeployment,
+    approval: ApprovalState,
 ) -> PlacementChildren:
     """Plan the Services, a Deployment for each placement, and the drain of old placements."""
     observation = context.observation
-    live = find_deployment(observation, deployment)
-    stamped_deployment = stamped(deployment)
+    live = find_deployment(observation, deployment.body)
+    stamped_deployment = deployment.to_apply(live)
     apply_actions = apply_if_changed(DEPLOYMENTS, stamped_deployment, live.child if live else None)
-    target = live if not apply_actions else None
+    target = live if not apply_actions or (live and deployment.changes_record_only(live)) else None
     first_serves = target is not None and target.serves(placed.granted)
     secondary = _roll_out_secondary(context, placed, approval, first_serves=first_serves)
     current = [live, *(each.live for each in secondary)]
@@ -152,23 +156,22 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
 def _carry_out(
     context: ReconcileContext, placed: Scheduled, *, may_roll: bool
 ) -> SecondaryPlacement:
-    rendered = _mark_secondary(render(context, placed))
-    live = find_deployment(context.observation, rendered)
-    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
-    if live is not None and live.template not in ("", template) and not may_roll:
+    rendered = _render_secondary(context, placed)
+    live = find_deployment(context.observation, rendered.body)
+    if live is not None and live.template not in ("", rendered.template) and not may_roll:
         return _keep_template(context, placed, live)
-    deployment = stamped(rendered)
+    deployment = rendered.to_apply(live)
     apply_actions = apply_if_changed(DEPLOYMENTS, deployment, live.child if live else None)
-    target = live if not apply_actions else None
+    target = live if not apply_actions or (live and rendered.changes_record_only(live)) else None
     return SecondaryPlacement(placed, apply_actions, deployment, live, target)
 
 
 def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement:
-    rendered = _mark_secondary(render(context, placed))
-    live = find_deployment(context.observation, rendered)
+    rendered = _render_secondary(context, placed)
+    live = find_deployment(context.observation, rendered.body)
     if live is None:
-        return SecondaryPlacement(placed, (), stamped(rendered), None, None)
-    is_same = live.template == rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
+        return SecondaryPlacement(placed, (), rendered.to_apply(None), None, None)
+    is_same = live.template == rendered.template
     return SecondaryPlacement(placed, (), live.child.body, live, live if is_same else None)
 
 
@@ -180,10 +183,12 @@ def _keep_template(
     return SecondaryPlacement(placed, actions, live.child.body, live, None)
 
 
-def _mark_secondary(deployment: Object) -> Object:
+def _render_secondary(context: ReconcileContext, placed: Scheduled) -> RenderedDeployment:
     """The Deployment marked as secondary; only the mark changes when the first one goes."""
-    metadata = deployment["metadata"]
+    rendered = render(context, placed)
+    metadata = rendered.body["metadata"]
     place = {**json.loads(metadata["annotations"][ANNOTATION_PLACEMENT]), SECONDARY: True}
     text = json.dumps(place, separators=(",", ":"))
     annotations = {**metadata["annotations"], ANNOTATION_PLACEMENT: text}
-    return {**deployment, "metadata": {**metadata, "annotations": annotations}}
+    body = {**rendered.body, "metadata": {**metadata, "annotations": annotations}}
+    return replace(rendered, body=body)

@@ -15,12 +15,13 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
-from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.observation.ready_plan import find_revision, is_running
 from tonnage.reconcile.observation.serving import newest
 from tonnage.reconcile.rollout.approval.state import terms_in_force
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
+from tonnage.reconcile.rollout.retained_template import template_of
 from tonnage.reconcile.rollout.strategy import find_deployment
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
@@ -190,23 +191,10 @@ def render_from_live(
         "spec": {
             **kept,
             "replicas": replicas,
-            "template": _template(source),
+            "template": template_of(source),
             **({"paused": True} if paused else {}),
         },
     }
-
-
-def _template(source: Object) -> Object:
-    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
-    template = source["spec"]["template"]
-    metadata = {
-        key: value
-        for key, value in (template.get("metadata") or {}).items()
-        if key in ("labels", "annotations")
-    }
-    labels = metadata.get("labels") or {}
-    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
-    return {"metadata": metadata, "spec": template["spec"]}
 
 
 def _annotations(body: Object) -> Mapping[str, Any]:

@@ -7,16 +7,19 @@ another size than the old one, all old ones stop, because one of them may not fr
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tonnage.api.inference import Rollout, RolloutStrategy
-from tonnage.api.names import ANNOTATION_TEMPLATE
+from tonnage.catalog.catalog import Catalog
 from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
+from tonnage.placement.model import Option
 from tonnage.reconcile.observation.children import ChildDeployment, find_scheduled_pods
 from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.migration import with_migration
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.rollout.retained_template import RenderedDeployment, retain_template
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
 from tonnage.workloads.deployment import render_deployment, render_strategy
@@ -28,21 +31,27 @@ def find_deployment(observation: Observation, rendered: Object) -> ChildDeployme
     return next((one for one in observation.deployments if one.child.name == name), None)
 
 
-def render(context: ReconcileContext, placed: Scheduled) -> Object:
+def render(context: ReconcileContext, placed: Scheduled) -> RenderedDeployment:
     """The Deployment of the placement, with the strategy by which it replaces live pods."""
-    spec = context.spec
-    rendered = render_deployment(
+    rendered = render_for(context, placed, placed.option, context.catalog)
+    return _with_strategy(context, placed, with_migration(rendered, placed.last_migration))
+
+
+def render_for(
+    context: ReconcileContext, placed: Scheduled, option: Option, catalog: Catalog
+) -> Object:
+    """The Deployment of this option as the operator would render it with this catalogue."""
+    return render_deployment(
         owner_of(context.observation),
-        spec,
+        context.spec,
         context.accepted.checkpoint,
-        placed.option,
+        option,
         replicas=placed.granted,
         surge=SurgeMode.SURGE,
         placement_digest=context.observation.choice_digests[0],
-        catalog=context.catalog,
+        catalog=catalog,
         settings=context.dependencies.settings,
     )
-    return _with_strategy(context, placed, with_migration(rendered, placed.last_migration))
 
 
 def is_carried_out(
@@ -52,35 +61,35 @@ def is_carried_out(
     if not isinstance(outcome, Scheduled):
         return False
     rendered = render(context, outcome)
-    template = rendered["metadata"]["annotations"][ANNOTATION_TEMPLATE]
-    return template == running.template and (
-        find_deployment(context.observation, rendered) is running
+    return rendered.template == running.template and (
+        find_deployment(context.observation, rendered.body) is running
     )
 
 
-def _with_strategy(context: ReconcileContext, placed: Scheduled, rendered: Object) -> Object:
-    """The rendered Deployment with the digest of its template and the strategy for this change.
+def _with_strategy(
+    context: ReconcileContext, placed: Scheduled, rendered: Object
+) -> RenderedDeployment:
+    """The rendered Deployment with the template to run and the strategy for this change.
 
     A strategy is chosen when the template changes and stays until the next change, so that GPUs
     that come and go elsewhere never cause a write; only a surge that finds no GPU is given up.
     """
     observation, rollout = context.observation, context.spec.rollout
     live = find_deployment(observation, rendered)
-    if live is not None and not _comes_from_another_pool(live, context, placed.option.pool.name):
+    origin = live
+    if live is not None and _comes_from_another_pool(live, context, placed.option.pool.name):
+        origin = None
+    elif live is not None:
         rendered = _keep_affinity(rendered, live, observation)
-    template = digest(rendered["spec"]["template"])
+    follows_nodes = live is not None and _waits_for_a_node(live, observation)
+    retained = retain_template(context, placed, rendered, origin, follows_nodes=follows_nodes)
     mode = None
-    if live is not None and live.template == template:
+    if live is not None and live.template == retained.template:
         mode = _read_mode(live, rollout)
     if mode is None or _surge_is_stuck(live, observation, rollout):
         mode = _choose_mode(context, placed, live)
-    metadata = rendered["metadata"]
-    annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: template}
-    return {
-        **rendered,
-        "metadata": {**metadata, "annotations": annotations},
-        "spec": {**rendered["spec"], "strategy": render_strategy(mode, rollout)},
-    }
+    spec = {**retained.body["spec"], "strategy": render_strategy(mode, rollout)}
+    return replace(retained, body={**retained.body, "spec": spec})
 
 
 def _comes_from_another_pool(live: ChildDeployment, context: ReconcileContext, pool: str) -> bool:

@@ -35,6 +35,7 @@ class Dependencies:
 class ReconcileContext:
     """One object as observed, and the fleet at this moment.
 
+    `catalog` is the operator's, with the release that the replicas keep as the default.
     `admission` is what other objects leave to it, `attempts` the earlier plans that count in the
     present circumstances.
     """
@@ -43,6 +44,7 @@ class ReconcileContext:
     accepted: Accepted
     fleet: Fleet
     dependencies: Dependencies
+    catalog: Catalog
     now: datetime
     admission: Admission
     attempts: Attempts
@@ -51,11 +53,6 @@ class ReconcileContext:
     def spec(self) -> InferenceDeploymentSpec:
         """The accepted spec."""
         return self.accepted.spec
-
-    @property
-    def catalog(self) -> Catalog:
-        """Accelerators, releases and rules."""
-        return self.dependencies.catalog
 
     @property
     def corrections(self) -> Corrections:

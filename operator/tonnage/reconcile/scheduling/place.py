@@ -27,6 +27,7 @@ from tonnage.reconcile.observation.serving import (
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
+from tonnage.reconcile.scheduling.placed_for import find_placed_for
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,
     make_fallback_migration,
@@ -40,7 +41,6 @@ from tonnage.reconcile.scheduling.search import (
     count_held,
     known_to_running,
     make_request,
-    run_with_arguments,
     with_current_pool,
 )
 from tonnage.reconcile.scheduling.spread import (
@@ -90,7 +90,7 @@ def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pend
             count_held(observation.pods, current),
             current.adjustments,
             known_to_running(search, current),
-            arguments_run=run_with_arguments(search, current),
+            find_placed_for(context, current),
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:

@@ -21,13 +21,13 @@ from tonnage.fit.options import engine_options
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Decision, Option, Request
+from tonnage.placement.model import Decision, Option, PlacedFor, Request
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
 from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
-from tonnage.reconcile.observation.plan_terms import read_terms
 from tonnage.reconcile.observation.serving import pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.placed_for import find_placed_for
 from tonnage.reconcile.scheduling.spread import make_running_shares
 
 
@@ -87,8 +87,7 @@ def make_request(
     held: int = 0,
     adjustments: EngineAdjustments = UNADJUSTED,
     known: Corrections | None = None,
-    *,
-    arguments_run: bool = False,
+    placed_for: PlacedFor | None = None,
 ) -> Request:
     """The request for a placement; `keep` is the pool and the parallelism of what runs."""
     context, corrections = search.context, search.context.corrections
@@ -104,10 +103,12 @@ def make_request(
         corrections=corrections,
         kept_corrections=corrections if known is None else known,
         secondary=make_running_shares(
-            search.secondary, lambda deployment: count_held(search.pods, deployment)
+            search.secondary,
+            lambda deployment: count_held(search.pods, deployment),
+            lambda deployment: find_placed_for(context, deployment),
         ),
         failed_pools=search.failed_pools,
-        arguments_run=arguments_run,
+        placed_for=placed_for,
     )
 
 
@@ -115,19 +116,6 @@ def with_current_pool(search: Search, deployment: ChildDeployment) -> ChildDeplo
     """The Deployment with the name that the pool of its nodes has now."""
     pods = search.pods
     return replace(deployment, pool=pool_now(deployment, pods, search.pools, search.context.fleet))
-
-
-def run_with_arguments(search: Search, current: ChildDeployment) -> bool:
-    """Whether all placements already run with the extra arguments of the spec, which come last."""
-    extra_args = tuple(search.context.spec.engine.vllm.extra_args)
-    running = map(_arguments_of, (current, *search.secondary))
-    return all(arguments[len(arguments) - len(extra_args) :] == extra_args for arguments in running)
-
-
-def _arguments_of(deployment: ChildDeployment) -> tuple[str, ...]:
-    body = deployment.child.body
-    terms = read_terms(deployment.pool, deployment.accelerator, deployment.parallelism, body)
-    return terms.arguments
 
 
 def known_to_running(search: Search, current: ChildDeployment) -> Corrections:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 from tonnage.api.inference import PlacementSpec, SpreadPolicy
-from tonnage.placement.model import Decision, Option, RunningSecondary, Verdict
+from tonnage.placement.model import Decision, Option, PlacedFor, RunningSecondary, Verdict
 from tonnage.placement.scoring.ranking import preference
 from tonnage.placement.spread import Share, SpreadLimits, split_over
 from tonnage.reconcile.observation.children import ChildDeployment
@@ -50,11 +50,15 @@ def split_replicas(
 
 
 def make_running_shares(
-    running: Iterable[ChildDeployment], count_held: Callable[[ChildDeployment], int]
+    running: Iterable[ChildDeployment],
+    count_held: Callable[[ChildDeployment], int],
+    find_demand: Callable[[ChildDeployment], PlacedFor | None],
 ) -> tuple[RunningSecondary, ...]:
     """The running secondary placements in the terms of package placement."""
     return tuple(
-        RunningSecondary(one.pool, one.parallelism, count_held(one), one.adjustments)
+        RunningSecondary(
+            one.pool, one.parallelism, count_held(one), one.adjustments, find_demand(one)
+        )
         for one in running
     )
 

@@ -109,6 +109,7 @@ def _decision_fields(status_input: StatusInput) -> dict[str, Any]:
             "rebalance": previous.rebalance,
             "plan": previous.plan,
             "proposed_plan": previous.proposed_plan,
+            "available_update": previous.available_update,
             "candidates": previous.candidates,
             "omitted_candidates": previous.omitted_candidates,
         }
@@ -118,6 +119,7 @@ def _decision_fields(status_input: StatusInput) -> dict[str, Any]:
         "rebalance": _rebalance(status_input),
         "plan": status_input.approval.plan,
         "proposed_plan": _proposed_plan(status_input),
+        "available_update": status_input.update,
     }
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tonnage.api.scaling import ScalingStatus
-from tonnage.api.status import EndpointStatus
+from tonnage.api.status import AvailableUpdate, EndpointStatus
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import Reading
@@ -44,6 +44,7 @@ class StatusInput:
     where they stay as the status lists them. `missing_right` is the right that the operator lacks
     to carry the plan out, or to observe the object. `holders` reserve the GPUs that it waits for.
     `overdue` are the Deployments whose replicas have not come up for longer than their deadline.
+    `update` is what the operator would run the replicas with now, in place of what it retains.
     """
 
     accepted: Accepted | Refused | Remembered | Unobserved
@@ -63,6 +64,7 @@ class StatusInput:
     missing_right: Right | None = None
     holders: tuple[Holder, ...] = ()
     overdue: frozenset[str] = frozenset()
+    update: AvailableUpdate | None = None
 
     @property
     def paused(self) -> bool:

@@ -1,5 +1,6 @@
 """How children are read, also after other clients edited them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tonnage.api.conditions import Reason
 from tonnage.api.names import (
     ANNOTATION_PLACEMENT,
+    ANNOTATION_RENDERED_FROM,
     INFERENCE_DEPLOYMENT,
     LABEL_OWNER,
     LABEL_PLACEMENT,
@@ -156,6 +158,15 @@ def test_settled_means_that_all_pods_run_the_current_template(
     status: Any, want_settled: bool
 ) -> None:
     assert read_deployment(deployment(status=status)).settled is want_settled
+
+
+@pytest.mark.parametrize(("generation", "want_settled"), [(2, True), (3, True), (4, False)])
+def test_a_record_written_alone_changes_no_pod(generation: int, want_settled: bool) -> None:
+    """The Deployment controller has observed generation 2; the record made a later one."""
+    body = deployment(status={"observedGeneration": 2})
+    body["metadata"]["generation"] = generation
+    body["metadata"]["annotations"][ANNOTATION_RENDERED_FROM] = json.dumps({"recordedAt": 2})
+    assert read_deployment(body).settled is want_settled
 
 
 def test_a_deployment_without_the_operators_metadata_can_be_read() -> None:

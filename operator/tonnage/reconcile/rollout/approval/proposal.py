@@ -4,7 +4,6 @@ Arguments are named by their flags alone: a user's own may carry a key, and more
 status than a spec.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +18,10 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.observation.previous import read_reported
+from tonnage.reconcile.rollout.differences import compare, list_differences, named_terms
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 
-_MODEL: Final = "the model"
 _MAX_WHY_BYTES: Final = 300
 
 
@@ -95,7 +94,7 @@ def _format_change(terms: Terms, placed: Scheduled, in_force: Terms | None) -> s
     if in_force is None:
         where = f"pool {terms.pool} ({terms.accelerator}, {format_parallelism(terms.parallelism)})"
         return f"nothing runs yet, it would start {replicas} on {where} from {terms.image}, {cost}"
-    change = f"it would change {', '.join(_list_differences(in_force, terms))}; {replicas}, {cost}"
+    change = f"it would change {', '.join(list_differences(in_force, terms))}; {replicas}, {cost}"
     if placed.last_migration is None:
         return change
     return f"{change}; because {truncate(placed.last_migration.why, _MAX_WHY_BYTES)}"
@@ -110,51 +109,6 @@ def _format_secondary_change(terms: Terms, placed: Scheduled, in_force: Terms | 
     replicas = format_count(option.replicas, "replica")
     start = f"it would start {replicas} in addition to the running ones"
     return f"{start}, on {where} from {terms.image}, {cost}"
-
-
-def _list_differences(before: Terms, after: Terms) -> Iterator[str]:
-    yield from _compare(_named_terms(before), _named_terms(after))
-    flags = list(_list_changed_flags(before.arguments, after.arguments))
-    if flags:
-        yield f"arguments ({', '.join(flags)})"
-    if before.command != after.command:
-        yield "the command of the container"
-    yield from _compare({"volume": before.claim}, {"volume": after.claim})
-
-
-def _named_terms(terms: Terms) -> dict[str, str]:
-    return {
-        "pool": terms.pool,
-        "accelerator": terms.accelerator,
-        "split": format_parallelism(terms.parallelism),
-        "image": terms.image,
-    }
-
-
-def _compare(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> Iterator[str]:
-    for name, value in after.items():
-        if before[name] != value:
-            yield f"{name} from {before[name] or 'none'} to {value or 'none'}"
-
-
-def _list_changed_flags(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    """Names of the flags whose arguments differ, in their order."""
-    old, new = _by_flag(before), _by_flag(after)
-    for flag in dict.fromkeys([*new, *old]):
-        if old.get(flag) != new.get(flag):
-            yield flag
-
-
-def _by_flag(arguments: Iterable[str]) -> dict[str, list[str]]:
-    """The arguments by their flag; a value without a flag belongs to the flag before it, the first
-    one of all to the model."""
-    by_flag: dict[str, list[str]] = {}
-    flag = _MODEL
-    for argument in arguments:
-        if argument.startswith("-"):
-            flag = argument.partition("=")[0]
-        by_flag.setdefault(flag, []).append(argument)
-    return by_flag
 
 
 def _format_outdated(
@@ -181,7 +135,7 @@ def _format_outdated(
             "split": format_parallelism(parallelism),
             "image": earlier.image,
         }
-        changed = list(_compare(proposed, _named_terms(terms))) or ["the arguments"]
+        changed = list(compare(proposed, named_terms(terms))) or ["the arguments"]
         return f"{prefix} the plan changed since ({', '.join(changed)})"
     reported = earlier.outdated_approval if earlier is not None else None
     if reported is not None and reported.startswith(prefix):

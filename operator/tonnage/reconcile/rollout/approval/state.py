@@ -83,7 +83,7 @@ class ApprovalCheck:
         return replace(placed, secondary=tuple(approved)), state
 
     def _terms(self, placed: Scheduled) -> Terms:
-        return terms_of(placed, render(self.context, placed))
+        return terms_of(placed, render(self.context, placed).body)
 
     def _find_live(self, placed: Scheduled) -> ChildDeployment | None:
         name, deployments = placement_name(placed.option), self.context.observation.deployments

@@ -1,0 +1,37 @@
+"""JSON in the value of an annotation: compressed, because one object has 256 KiB for all of them.
+
+Whoever may edit the object may write any text there, so reading is bounded.
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any, Final
+
+MAX_PACKED_CHARS: Final = 128 * 1024
+"""Longest packed text; all annotations of an object have 256 KiB (ValidateAnnotationsSize in
+Kubernetes' apimachinery)."""
+
+_MAX_JSON_BYTES: Final = 8 * 1024 * 1024
+
+
+def pack(value: object) -> str | None:
+    """Pack JSON data into text; None if it is too long for an annotation."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return packed if len(packed) <= MAX_PACKED_CHARS else None
+
+
+def unpack(text: str) -> Any:
+    """Unpack what `pack` has packed; None for any other text."""
+    if len(text) > MAX_PACKED_CHARS:
+        return None
+    try:
+        stream = zlib.decompressobj()
+        content = stream.decompress(base64.b64decode(text, validate=True), _MAX_JSON_BYTES)
+        if not stream.eof or stream.unused_data:
+            return None
+        return json.loads(content)
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return None

@@ -1,0 +1,80 @@
+"""The vLLM release that the replicas of an object keep, where the spec names none.
+
+The release belongs to the placement. A later operator has another default, and takes it only where
+the user changes what is rendered into pods, or asks for it (`rollout.upgradedAt`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tonnage.api.conditions import ConditionType, Reason
+from tonnage.api.parse import InvalidSpecError
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.digests import pod_spec_digest
+from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.ready_plan import is_running, read_last_ready
+from tonnage.reconcile.observation.serving import newest
+
+_RELEASE_TAG: Final = re.compile(r"[^@\s]{1,512}:v([0-9]{1,4}(?:\.[0-9]{1,4}){2})[^/@\s]{0,64}")
+"""An image that is tagged as vLLM tags its own."""
+
+
+_PLACED: Final = (Reason.POOL_CHOSEN, Reason.INSUFFICIENT_GPUS)
+_RUNS_AN_EARLIER_SPEC: Final = (
+    Reason.AWAITING_APPROVAL,
+    Reason.ROLLED_BACK,
+    Reason.ROLLOUT_PAUSED,
+)
+"""Reasons of condition Ready."""
+
+
+def kept_release(observation: Observation) -> str | None:
+    """The release that the replicas run with and keep; None where the spec or the catalogue
+    decides."""
+    spec, current = observation.spec, newest(observation.deployments)
+    if isinstance(spec, InvalidSpecError) or spec.engine.vllm.version or current is None:
+        return None
+    recorded = current.record
+    if recorded is not None:
+        is_same = recorded.source.spec == pod_spec_digest(spec)
+        return recorded.source.release if is_same else None
+    if spec.engine.vllm.image or not is_unchanged_since_report(observation, current):
+        return None
+    return _read_image_tag(current.child.body)
+
+
+def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -> bool:
+    """Whether a Deployment without a record of its template runs by the spec as it is: an older
+    operator has reported on this very spec, and nobody has edited the Deployment since."""
+    status = observation.previous_status
+    if status.get("observedGeneration") != observation.generation or not _is_carried_out(status):
+        return False
+    if live.placement_digest not in observation.choice_digests:
+        return False
+    last = read_last_ready(status)
+    return last is None or last.template != live.template or is_running(last, live)
+
+
+def _is_carried_out(status: Mapping[str, Any]) -> bool:
+    """Whether the reported spec runs, and not what an earlier one led to."""
+    reasons = {one.get("type"): one.get("reason") for one in status.get("conditions") or []}
+    placed, ready = reasons.get(ConditionType.PLACED), reasons.get(ConditionType.READY)
+    return placed in _PLACED and ready not in _RUNS_AN_EARLIER_SPEC
+
+
+def was_placed(observation: Observation) -> bool:
+    """Whether the operator has reported all replicas of this very spec as placed."""
+    status = observation.previous_status
+    return status.get("observedGeneration") == observation.generation and any(
+        one.get("type") == ConditionType.PLACED and one.get("status") == "True"
+        for one in status.get("conditions") or []
+    )
+
+
+def _read_image_tag(deployment: Object) -> str | None:
+    """The release in the tag of the image; None where the tag names none."""
+    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers") or []
+    match = _RELEASE_TAG.fullmatch(containers[0].get("image", "")) if containers else None
+    return match[1] if match else None

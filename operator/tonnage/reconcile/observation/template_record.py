@@ -1,0 +1,173 @@
+"""What a pod template was rendered from, as annotations of its Deployment.
+
+A later operator would often render another template from the same spec: it has a newer default
+release, other images, other probes. So the operator records what it rendered, and keeps it while
+nothing changes that a user or a platform team sets.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from tonnage.api.names import (
+    ANNOTATION_POD_TEMPLATE,
+    ANNOTATION_RENDERED_FROM,
+    ANNOTATION_TEMPLATE,
+)
+from tonnage.api.packed import pack, unpack
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.observation.digests import digest
+
+_CACHED_TEMPLATES: Final = 1024
+"""Templates kept unpacked, some KiB each."""
+
+_ANNOTATIONS: Final = (ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE)
+
+_MAX_COUNT: Final = 2**31
+_RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+){2}[a-z0-9.]{0,16}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSource:
+    """What a template was rendered from.
+
+    `spec`, `given` and `chosen` are digests: of the rendered part of the spec, of what else users
+    and platform teams set (labels of the object, fields of the pool), and of what the operator
+    chose (parallelism, adjustments, the name of the device). `release` is the vLLM release, None
+    where the spec names it. `deadline_seconds` is the operator's default for the progress deadline
+    of a rollout, None where the spec sets it.
+    """
+
+    spec: str
+    given: str
+    chosen: str
+    release: str | None
+    deadline_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDemand:
+    """The load that a placement was made for: the digest of the demand in the spec, the tokens that
+    each replica has to hold at once, and the number of replicas that followed."""
+
+    digest: str
+    tokens: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRecord:
+    """A pod template as rendered, what it was rendered from, and the demand at that time.
+
+    `name` is the digest that names the template on its Deployment. `recorded_at` is the generation
+    of the Deployment to which the record alone was written, None where it came with the template.
+    """
+
+    source: TemplateSource
+    demand: RecordedDemand
+    template: Object
+    name: str
+    recorded_at: int | None = None
+
+    def annotations(self) -> dict[str, str]:
+        """The record as annotations; none for a template that is too long for one."""
+        packed = pack(self.template)
+        if packed is None:
+            return {}
+        source, demand = self.source, self.demand
+        values = {
+            "release": source.release,
+            "spec": source.spec,
+            "given": source.given,
+            "chosen": source.chosen,
+            "progressDeadlineSeconds": source.deadline_seconds,
+            "demand": demand.digest,
+            "tokens": demand.tokens,
+            "replicas": demand.replicas,
+            "template": digest(self.template),
+            "recordedAt": self.recorded_at,
+        }
+        stated = {key: value for key, value in values.items() if value is not None}
+        return {
+            ANNOTATION_RENDERED_FROM: json.dumps(stated, separators=(",", ":")),
+            ANNOTATION_POD_TEMPLATE: packed,
+        }
+
+
+def read_record(annotations: Mapping[str, str]) -> TemplateRecord | None:
+    """Read the record of a Deployment's template. One that is missing, unreadable or incomplete
+    counts as absent: any editor of a Deployment can write any text."""
+    source = annotations.get(ANNOTATION_RENDERED_FROM)
+    packed = annotations.get(ANNOTATION_POD_TEMPLATE)
+    if source is None or packed is None:
+        return None
+    template, unpacked_digest = _unpack_template(packed)
+    values = _parse_values(source)
+    if values is None or template is None or unpacked_digest != values.get("template"):
+        return None
+    return TemplateRecord(
+        TemplateSource(
+            spec=_read_digest(values, "spec"),
+            given=_read_digest(values, "given"),
+            chosen=_read_digest(values, "chosen"),
+            release=_read_release(values),
+            deadline_seconds=_count(values, "progressDeadlineSeconds") or None,
+        ),
+        RecordedDemand(
+            digest=_read_digest(values, "demand"),
+            tokens=_count(values, "tokens"),
+            replicas=_count(values, "replicas"),
+        ),
+        template,
+        name=annotations.get(ANNOTATION_TEMPLATE, ""),
+        recorded_at=_count(values, "recordedAt") or None,
+    )
+
+
+def read_recorded_at(annotations: Mapping[str, str]) -> int | None:
+    """The generation of a Deployment that got its record later than its template; the API server
+    counts that write as a new generation. None where its record says nothing of it."""
+    values = _parse_values(annotations.get(ANNOTATION_RENDERED_FROM, ""))
+    return (_count(values, "recordedAt") or None) if values else None
+
+
+def recorded_annotations(deployment: Object) -> dict[str, str]:
+    """The record of a Deployment as it was written."""
+    annotations = deployment["metadata"].get("annotations") or {}
+    return {key: annotations[key] for key in _ANNOTATIONS if key in annotations}
+
+
+@lru_cache(_CACHED_TEMPLATES)
+def _unpack_template(packed: str) -> tuple[Object | None, str]:
+    """The template and its digest."""
+    template = unpack(packed)
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return None, ""
+    return template, digest(template)
+
+
+def _parse_values(text: str) -> Mapping[str, Any] | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _read_digest(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
+    return value if isinstance(value, str) and _DIGEST.fullmatch(value) else ""
+
+
+def _read_release(values: Mapping[str, Any]) -> str | None:
+    value = values.get("release")
+    return value if isinstance(value, str) and _RELEASE.fullmatch(value) else None
+
+
+def _count(values: Mapping[str, Any], key: str) -> int:
+    value = values.get(key)
+    return value if type(value) is int and 0 < value < _MAX_COUNT else 0

@@ -1,0 +1,68 @@
+"""What the operator would run the replicas with now: reported, and taken on the user's word."""
+
+from tonnage.api.status import AvailableUpdate
+from tonnage.catalog.catalog import Catalog
+from tonnage.kube.protocol import Object
+from tonnage.placement.judge import PoolJudge
+from tonnage.placement.model import Option, Rejection, Request
+from tonnage.reconcile.observation.plan_terms import Terms, read_terms
+from tonnage.reconcile.rollout.differences import compare, list_differences, list_settings
+from tonnage.reconcile.rollout.retained_template import RenderedDeployment
+from tonnage.reconcile.rollout.strategy import render_for
+from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.outcome import Scheduled
+
+
+def find_update(
+    context: ReconcileContext, placed: Scheduled, running: RenderedDeployment
+) -> AvailableUpdate | None:
+    """What the operator would render now in place of what is retained; None where that is the
+    same. The labels of the nodes that the pods may run on do not count."""
+    catalog, option, template = context.dependencies.catalog, placed.option, running.rendered_now
+    retained, misfit = running.body["spec"]["template"], None
+    if catalog is not context.catalog:
+        verdict = _judge(context, placed, catalog)
+        option, misfit = (option, verdict) if isinstance(verdict, Rejection) else (verdict, None)
+        template = render_for(context, placed, option, catalog)["spec"]["template"]
+    elif template == retained:
+        return None
+    version = context.spec.engine.vllm.version
+    before, after = (one.release(version).version for one in (context.catalog, catalog))
+    changes = [
+        *compare({"vLLM": before}, {"vLLM": after}),
+        *list_differences(_read_terms(placed.option, retained), _read_terms(option, template)),
+        *list_settings(retained, template),
+    ]
+    if not changes:
+        return None
+    message = ", ".join(changes)
+    if misfit is not None:
+        message = f"{message}; pool {option.pool.name} cannot run that: {misfit.message}"
+    image = _read_terms(option, template).image
+    return AvailableUpdate(release=after, image=image, message=message)
+
+
+def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Option | Rejection:
+    """The option on the same pool by this catalogue, with the same parallelism if it fits."""
+    option, corrections = placed.option, context.corrections
+    request = Request(
+        owner=context.observation.key,
+        spec=context.spec,
+        checkpoint=context.accepted.checkpoint,
+        keep=(option.pool.name, option.parallelism),
+        kept_adjustments=option.adjustments,
+        corrections=corrections,
+        kept_corrections=corrections,
+        demanded=context.accepted.demanded,
+    )
+    cache = context.dependencies.placement_cache
+    options = PoolJudge(request, catalog, cache).options(option.pool)
+    if isinstance(options, Rejection):
+        return options
+    same = (each for each in options if each.parallelism == option.parallelism)
+    return next(same, options[0])
+
+
+def _read_terms(option: Option, template: Object) -> Terms:
+    deployment = {"spec": {"template": template}}
+    return read_terms(option.pool.name, option.accelerator.id, option.parallelism, deployment)

@@ -1,0 +1,187 @@
+"""Keep the pod template of a placement until a user or a platform team changes what it was rendered
+from.
+
+A later operator, another driver on a node, or another label of one never replaces a pod. What a
+user has edited in the Deployment is corrected to the template as the operator rendered it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tonnage.api.names import ANNOTATION_RESTARTED_AT, ANNOTATION_TEMPLATE
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.protocol import Object
+from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped
+from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.observation.digests import demand_digest, digest, pod_spec_digest
+from tonnage.reconcile.observation.kept_release import is_unchanged_since_report
+from tonnage.reconcile.observation.template_record import (
+    RecordedDemand,
+    TemplateRecord,
+    TemplateSource,
+    recorded_annotations,
+)
+from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
+from tonnage.reconcile.scheduling.outcome import Scheduled
+
+_NOT_RENDERED: Final = {"node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight"}
+"""Fields of an AcceleratorPool that are not rendered into pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedDeployment:
+    """The Deployment to run without its record, and the record. `rendered_now` is the pod template
+    that the operator would choose now for the release that the replicas run."""
+
+    body: Object
+    record: TemplateRecord
+    rendered_now: Object
+
+    @property
+    def template(self) -> str:
+        """The digest of the pod template."""
+        return str(self.body["metadata"]["annotations"][ANNOTATION_TEMPLATE])
+
+    def to_apply(self, live: ChildDeployment | None) -> Stamped:
+        """The Deployment as it is applied, with its record."""
+        record, recorded = self.record, live.record if live is not None else None
+        if live is not None:
+            if recorded is not None and replace(recorded, recorded_at=None) == record:
+                return stamped(self.body, recorded_annotations(live.child.body))
+            if self.changes_record_only(live):
+                generation = live.child.body["metadata"].get("generation")
+                record = replace(record, recorded_at=generation)
+        return stamped(self.body, record.annotations())
+
+    def changes_record_only(self, live: ChildDeployment) -> bool:
+        """Whether nothing else differs. What an older operator rendered, which wrote no record, has
+        another digest."""
+        wanted = stamped(self.body) if live.record is not None else Stamped(self.body)
+        return not apply_if_changed(DEPLOYMENTS, wanted, live.child)
+
+
+def retain_template(
+    context: ReconcileContext,
+    placed: Scheduled,
+    rendered: Object,
+    live: ChildDeployment | None,
+    *,
+    follows_nodes: bool,
+) -> RenderedDeployment:
+    """The rendered Deployment with the template to run, and what that was rendered from.
+
+    `rendered` has the template that the operator would choose now. `follows_nodes`: the pods need
+    the current labels of the pool's nodes.
+    """
+    source, template = _make_source(context, placed, rendered), rendered["spec"]["template"]
+    kept = _find_kept(context, placed, source, template, live) if live is not None else None
+    deadline = rendered["spec"]["progressDeadlineSeconds"]
+    if kept is not None:
+        source, template = kept.source, _with_restart(context, kept.template)
+        if context.spec.rollout.progress_deadline is None:
+            deadline = source.deadline_seconds or deadline
+        if follows_nodes:
+            affinity = rendered["spec"]["template"]["spec"]["affinity"]
+            template = {**template, "spec": {**template["spec"], "affinity": affinity}}
+    name = kept.name if kept and kept.template == template else digest(template)
+    metadata, spec = rendered["metadata"], rendered["spec"]
+    annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: name}
+    body = {
+        **rendered,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**spec, "template": template, "progressDeadlineSeconds": deadline},
+    }
+    record = TemplateRecord(source, _make_demand(context, placed), template, name)
+    return RenderedDeployment(body, record, rendered["spec"]["template"])
+
+
+def template_of(body: Object) -> Object:
+    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
+    template = body["spec"]["template"]
+    metadata = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations")
+    }
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def _find_kept(
+    context: ReconcileContext,
+    placed: Scheduled,
+    source: TemplateSource,
+    rendered: Object,
+    live: ChildDeployment,
+) -> TemplateRecord | None:
+    """The template that runs, where nothing has changed that it was rendered from; None where it is
+    rendered anew. Of an older operator's template only what the API server made of it is known,
+    unless this operator renders the same one."""
+    recorded, demand = live.record, _make_demand(context, placed)
+    if recorded is not None:
+        was, now = recorded.source, source
+        same = (was.spec, was.given, was.chosen) == (now.spec, now.given, now.chosen)
+        return recorded if same else None
+    if not live.template:  # nobody rendered it: it is restored from its pods
+        return None
+    option = placed.option
+    same_option = (live.parallelism, live.adjustments) == (option.parallelism, option.adjustments)
+    if not same_option or not is_unchanged_since_report(context.observation, live):
+        return None
+    if source.deadline_seconds is not None:
+        deadline = live.child.body["spec"].get("progressDeadlineSeconds")
+        source = replace(source, deadline_seconds=deadline)
+    is_same = digest(rendered) == live.template
+    template = rendered if is_same else template_of(live.child.body)
+    return TemplateRecord(source, demand, template, live.template)
+
+
+def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object) -> TemplateSource:
+    spec, owner, option = context.spec, owner_of(context.observation), placed.option
+    declared = option.pool.declared
+    given = {
+        "queue": owner.queue,
+        "context": owner.context,
+        "shard": owner.shard.name,
+        "pool": declared.model_dump(mode="json", exclude=_NOT_RENDERED, exclude_defaults=True)
+        if declared
+        else {},
+    }
+    chosen = {
+        "tensorParallelSize": option.parallelism.tensor,
+        "pipelineParallelSize": option.parallelism.pipeline,
+        "adjustments": {str(key): value for key, value in option.adjustments.values.items()},
+        "resource": option.pool.resource,
+    }
+    has_deadline = spec.rollout.progress_deadline is not None
+    return TemplateSource(
+        spec=pod_spec_digest(spec),
+        given=digest(given),
+        chosen=digest(chosen),
+        release=None if spec.engine.vllm.version else context.catalog.default_release,
+        deadline_seconds=None if has_deadline else rendered["spec"]["progressDeadlineSeconds"],
+    )
+
+
+def _make_demand(context: ReconcileContext, placed: Scheduled) -> RecordedDemand:
+    option = placed.option
+    return RecordedDemand(demand_digest(context.spec), option.fit.required_tokens, option.replicas)
+
+
+def _with_restart(context: ReconcileContext, template: Object) -> Object:
+    """The template with the time of the restart that the user requests."""
+    restarted_at, metadata = context.spec.rollout.restarted_at, template["metadata"]
+    if _restarted_at(template) == restarted_at:
+        return template
+    annotations = {**metadata.get("annotations", {}), ANNOTATION_RESTARTED_AT: restarted_at}
+    if restarted_at is None:
+        del annotations[ANNOTATION_RESTARTED_AT]
+    changed = {key: value for key, value in metadata.items() if key != "annotations"}
+    if annotations:
+        changed["annotations"] = annotations
+    return {**template, "metadata": changed}
+
+
+def _restarted_at(template: Object) -> Any:
+    return (template["metadata"].get("annotations") or {}).get(ANNOTATION_RESTARTED_AT)
