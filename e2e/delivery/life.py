@@ -33,9 +33,10 @@ def go_back(user: User) -> None:
 
 
 def spread_and_gather(user: User) -> None:
-    """Replicas run on two pools, and then on one: the Service of the other placement goes."""
+    """Replicas run on two pools, and then on one: the Service of the other placement goes. A single
+    replica is left: the PodDisruptionBudget goes."""
     placement: Json = {"spread": {"policy": "ByCost"}}
-    for replicas, services in ((10, 3), (2, 1)):
+    for replicas, services in ((10, 3), (2, 1), (1, 1)):
         fields: Json = {"replicas": replicas, "placement": placement}
         user.apply(inference("spreads", "llama-3.1-8b", max_model_len=8192, **fields))
         user.wait_ready("spreads", timeout=60)
@@ -43,6 +44,7 @@ def spread_and_gather(user: User) -> None:
             "a Service over each of several placements",
             partial(_has_services, user, "spreads", services),
         )
+    user.admin.wait_gone("poddisruptionbudgets", "spreads")
     user.admin.delete("infd", "spreads")
 
 

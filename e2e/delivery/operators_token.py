@@ -51,7 +51,16 @@ INFERENCE_POOL: Json = {
         "endpointPickerRef": {"kind": "Service", "name": "p", "port": {"number": 9002}},
     },
 }
-CHILDREN = {body["kind"]: body for body in (DEPLOYMENT, SERVICE, MODEL, INFERENCE_POOL)}
+BUDGET: Json = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "llama", "ownerReferences": owned_by(UID)},
+    "spec": {
+        "minAvailable": 1,
+        "selector": {"matchLabels": {"tonnage.dev/inferencedeployment": "llama"}},
+    },
+}
+CHILDREN = {body["kind"]: body for body in (DEPLOYMENT, SERVICE, BUDGET, MODEL, INFERENCE_POOL)}
 
 
 class TokenHolder:

@@ -13,6 +13,7 @@ import yaml
 
 from e2e.delivery.operators_token import (
     API_VERSION,
+    BUDGET,
     CHILDREN,
     OTHER_UID,
     POLICIES,
@@ -100,6 +101,20 @@ def test_a_service_that_is_not_for_models_in_the_cluster_is_refused(
     spec, want = SERVICES[case]
     with pytest.raises(ApiError, match=want):
         as_operator.create(changed(SERVICE, {"spec": spec}))
+
+
+BUDGET_SELECTORS: dict[str, Json] = {
+    "all pods": {"matchLabels": None},
+    "pods of others": {"matchLabels": {"tonnage.dev/inferencedeployment": None, "app": "x"}},
+}
+
+
+@pytest.mark.parametrize("case", BUDGET_SELECTORS)
+def test_a_budget_that_selects_pods_of_others_is_refused(
+    as_operator: TokenHolder, case: str
+) -> None:
+    with pytest.raises(ApiError, match="must have the label"):
+        as_operator.create(changed(BUDGET, {"spec": {"selector": BUDGET_SELECTORS[case]}}))
 
 
 def pool(name: str, labels: Json | None) -> Json:

@@ -363,7 +363,7 @@ def test_the_admission_policies_are_for_the_service_account_of_the_release(helm:
     policies = [
         manifest for manifest in rendered if manifest["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(policies) == 6
+    assert len(policies) == 7
     for policy in policies:
         condition = policy["spec"]["matchConditions"][0]["expression"]
         assert condition == "request.userInfo.username == 'system:serviceaccount:ml:tonnage'"

@@ -1,7 +1,7 @@
 """A drain under load: the H100 pool is drained, MI300X takes over, and replicas return by policy.
 
-The user has a PodDisruptionBudget, as any workload has that must survive a drain. Its status, which
-the control plane counts and not the operator, proves that a replica was always ready.
+The status of the PodDisruptionBudget, which the control plane counts and not the operator, proves
+that a replica was always ready.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ def test_a_drain_and_the_return_always_leave_a_ready_replica(two_pools: None, us
         "rebalance": {"stabilizationWindow": "2s"},
     }
     user.apply(inference("llama", "llama-3.1-8b", replicas=2, placement=placement))
-    selector = user.wait("llama", runs_on("nvidia"))["selector"]
+    user.wait("llama", runs_on("nvidia"))
     with WatchRecorder(user.admin, "poddisruptionbudgets", "llama", user.namespace) as recorder:
-        user.admin.apply(budget("llama", selector))
         await_disruptions_allowed(user)
         user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
         user.wait("llama", runs_on("amd"), why="the other vendor to take over", timeout=60)
@@ -55,15 +54,47 @@ def test_a_drain_and_the_return_always_leave_a_ready_replica(two_pools: None, us
     assert min(returned) >= 2, f"nothing was drained then: {returned}"
 
 
-def budget(name: str, selector: str) -> Json:
-    """A PodDisruptionBudget for the pods of an object, as its `status.selector` names them."""
+def test_a_single_replica_and_a_replica_that_is_not_ready_block_no_drain(
+    two_pools: None, user: User
+) -> None:
+    user.apply(inference("single", "llama-3.1-8b"))
+    user.wait("single", runs_on("nvidia"))
+    assert user.admin.get("poddisruptionbudgets", "single") is None
+    body = inference("broken", "llama-3.1-8b", replicas=2)
+    behaviour = {"e2e.tonnage.dev/behaviour": "never-ready"}
+    body["spec"]["template"] = {"metadata": {"annotations": behaviour}}
+    user.apply(body)
+    user.admin.wait_for(
+        "poddisruptionbudgets", "broken", is_counted, why="a budget of no ready pod"
+    )
+    user.admin.until("both pods to have a node", lambda: len(nodes_of(user, "broken")) == 2)
+    user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
+
+
+def test_a_budget_of_the_user_is_the_only_one(two_pools: None, user: User) -> None:
+    user.apply(inference("llama", "llama-3.1-8b", replicas=2))
+    selector = user.wait_ready("llama")["selector"]
+    assert user.admin.get("poddisruptionbudgets", "llama") is not None
     key, _, value = selector.partition("=")
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {key: value}}},
-    }
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {key: value}}}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    user.admin.apply({**kind, "metadata": {"name": "mine"}, "spec": spec})
+    user.admin.until(
+        "the operator's budget to go",
+        lambda: user.admin.get("poddisruptionbudgets", "llama") is None,
+    )
+    user.admin.kubectl("drain", H100_NODES[0], "--delete-emptydir-data", "--timeout=60s")
+
+
+def is_counted(budget: Json) -> bool:
+    return bool(budget.get("status", {}).get("expectedPods") == 2)
+
+
+def nodes_of(user: User, name: str) -> list[str]:
+    """The node of each pod of the object that has one."""
+    return [
+        pod["spec"]["nodeName"] for pod in user.children("pods", name) if "nodeName" in pod["spec"]
+    ]
 
 
 def healthy(versions: list[Json]) -> list[int]:

@@ -14,7 +14,7 @@ from tests.support.behind_its_back import edit_at_each_call, put_others_at_each_
 from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
-from tests.support.views import VIEWS, VIEWS_EACH, View, Viewers
+from tests.support.views import OPTIONAL_VIEWS, VIEWS, VIEWS_EACH, View, Viewers
 from tonnage.kube.kinds import DEPLOYMENTS, NODES
 
 
@@ -29,6 +29,12 @@ def test_any_stale_view_ends_as_the_true_view(
     wrong = {str(view): viewers.find_wrong(view, f"{name} {view}") for view in chosen}
     played["untrue views"] += len(wrong)
     assert {view: problems for view, problems in wrong.items() if problems} == {}
+
+
+@pytest.mark.parametrize("view", OPTIONAL_VIEWS, ids=str)
+@pytest.mark.parametrize("name", ["scale up", "scale down"])
+def test_a_stale_view_of_optional_children_ends_as_the_true_view(name: str, view: View) -> None:
+    assert Viewers(SCENARIOS[name]).find_wrong(view, f"{name} {view}") == []
 
 
 @pytest.mark.parametrize(

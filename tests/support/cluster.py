@@ -39,6 +39,7 @@ from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -148,6 +149,7 @@ class Cluster:
         self.measured: dict[str, MeasuredCache] = {}
         self.correction_registry = InMemoryCorrections()
         self.missing_right: Right | None = None
+        self.has_budgets = True
         self.start_operator()
         for group in groups:
             self.join(**group)
@@ -204,6 +206,7 @@ class Cluster:
             measure_load=lambda question: self.measure_load(question),
             find_priority=priorities.find,
             missing_right=lambda: self.missing_right,
+            has_budgets=lambda: self.has_budgets,
             shard=self.shard,
             has_node=self.stores.has_node,
             read_reports=PodReportCache(self.api, self.clock.now).read,
@@ -499,7 +502,10 @@ class Cluster:
         return keys if order is None else [key for key in map(key_of, order) if key in keys]
 
     def _everything(self) -> object:
-        kinds = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, INFERENCE_POOLS, PODS, NODES)
+        kinds = (
+            *(INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS, NODES),
+            *(INFERENCE_POOLS, POD_DISRUPTION_BUDGETS),
+        )
         return [self.api.versions(kind) for kind in kinds]
 
     def _nodes(self, prefix: str) -> list[Object]:

@@ -10,6 +10,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -18,7 +19,7 @@ from tonnage.kube.protocol import Kind
 
 WHOLE = (
     *(NODES, PODS, ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS),
-    *(DEPLOYMENTS, SERVICES, PRIORITY_CLASSES),
+    *(DEPLOYMENTS, SERVICES, POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES),
 )
 """All that the operator looks at."""
 

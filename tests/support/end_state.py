@@ -29,6 +29,7 @@ from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -37,7 +38,7 @@ from tonnage.kube.protocol import Kind, Object
 if TYPE_CHECKING:
     from tests.support.cluster import Cluster
 
-CHILDREN: Final = (DEPLOYMENTS, SERVICES, INFERENCE_POOLS)
+CHILDREN: Final = (DEPLOYMENTS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS)
 """Kinds that the operator makes for an InferenceDeployment."""
 
 KEPT: Final = (INFERENCE_DEPLOYMENTS, *CHILDREN, PODS)

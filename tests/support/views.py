@@ -21,7 +21,7 @@ from tests.support.scenarios import Scenario
 from tonnage import delays
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEASES
 from tonnage.kube.protocol import Kind, Object
-from tonnage.manager.scope import WATCHED
+from tonnage.manager.scope import OPTIONAL, WATCHED
 
 RESYNC: Final = 1.2 * delays.RESYNC
 """Seconds within which everything is looked at again, with all jitter."""
@@ -93,9 +93,13 @@ def _view(how: str, kinds: tuple[Kind, ...]) -> View:
 
 TRUE: Final = View("true", ())
 
+_REQUIRED: Final = tuple(kind for kind in WATCHED if kind not in OPTIONAL)
+
 VIEWS: Final = tuple(
-    _view(how, kinds) for how in _DISTURBED for kinds in (*((kind,) for kind in WATCHED), WATCHED)
+    _view(how, kinds) for how in _DISTURBED for kinds in (*((kind,) for kind in _REQUIRED), WATCHED)
 )
+
+OPTIONAL_VIEWS: Final = tuple(_view(how, (kind,)) for how in _DISTURBED for kind in OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from tonnage.kube.protocol import Kind, Object
 
 _Owners = set[tuple[str, str]]
+
+ANY_OWNER: Final = ""
+"""Stands for every InferenceDeployment of a namespace."""
 
 
 def owner_keys(kind: Kind, obj: Object) -> _Owners:
@@ -36,6 +45,13 @@ def _label(metadata: Mapping[str, Any]) -> _Owners:
     return _owner(metadata.get("namespace"), _mapping(metadata.get("labels")).get(LABEL_OWNER))
 
 
+def _budget(metadata: Mapping[str, Any]) -> _Owners:
+    """A user's PodDisruptionBudget may select pods of every object in its namespace."""
+    owners = _controller(metadata) | _label(metadata)
+    namespace = metadata.get("namespace")
+    return owners or ({(namespace, ANY_OWNER)} if isinstance(namespace, str) else set())
+
+
 def _owner(namespace: object, name: object) -> _Owners:
     if isinstance(namespace, str) and namespace and isinstance(name, str) and name:
         return {(namespace, name)}
@@ -52,4 +68,5 @@ _OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
     DEPLOYMENTS: lambda metadata: _controller(metadata) | _label(metadata),
     SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
     PODS: _label,
+    POD_DISRUPTION_BUDGETS: _budget,
 }

@@ -22,6 +22,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -59,6 +60,7 @@ class Stores:
         self.pools = new_packed_store(ACCELERATOR_POOLS)
         self.deployments = new_packed_store(DEPLOYMENTS)
         self.services = new_packed_store(SERVICES)
+        self.disruption_budgets = new_packed_store(POD_DISRUPTION_BUDGETS)
         self.pods: Store[PodEntry] = Store(
             _read_pod,
             find_owners=partial(owner_keys, PODS),
@@ -73,6 +75,7 @@ class Stores:
             ACCELERATOR_POOLS: self.pools,
             DEPLOYMENTS: self.deployments,
             SERVICES: self.services,
+            POD_DISRUPTION_BUDGETS: self.disruption_budgets,
         }
         self._stores: Final[Mapping[Kind, Store[Any]]] = {
             **self._packed,
@@ -101,8 +104,7 @@ class Stores:
         return self.nodes.get(None, name) is not None
 
     def owned(self, kind: Kind, owner: ObjectKey) -> list[Object]:
-        """The Deployments, Services or Pods of an InferenceDeployment, by their label or their
-        controller."""
+        """The objects of a kind that belong to an InferenceDeployment (`owners.owner_keys`)."""
         if kind == PODS:
             pods = self.pods.owned_by(owner)
             return [unpack(pod.packed) for pod in pods if pod.packed is not None]

@@ -30,14 +30,14 @@ from tonnage.kube.access_review import AioAccessReviewer
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
+from tonnage.kube.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from tonnage.kube.lease import LeaderElector
 from tonnage.kube.protocol import KubeApi, ListWatch, ObjectParts, Selection
 from tonnage.kube.rights import PermissionTracker, Right
 from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Transport
-from tonnage.manager.scope import PARTS, Scope
+from tonnage.manager.scope import OPTIONAL, PARTS, Scope
 from tonnage.manager.triggers import Triggers
 from tonnage.manager.work import BuildWork, LoopDependencies, Work
 from tonnage.reconcile.fleet_state import FleetState
@@ -102,6 +102,18 @@ class Informers:
         )
         return next((right for right in denied if right is not None), None)
 
+    def permissions(self) -> tuple[Right | None, bool]:
+        """What a plan may rest on, of the kinds that the operator may be denied."""
+        return self.missing_right(), self.has_budgets()
+
+    def has_budgets(self) -> bool:
+        """Whether the store has the PodDisruptionBudgets of all namespaces that are served."""
+        return all(
+            reflector.is_listed
+            for reflector in self.by_watch
+            if reflector.selection.kind == POD_DISRUPTION_BUDGETS
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -157,7 +169,7 @@ def assemble(
         scope,
         triggers,
         Observer(metrics, signals.resync),
-        Resync(lambda: (fleet.changes, corrections.known(), informers.missing_right())),
+        Resync(lambda: (fleet.changes, corrections.known(), informers.permissions())),
     )
     work = build_work(
         LoopDependencies(
@@ -166,6 +178,7 @@ def assemble(
             api=api,
             stores=informers.stores,
             missing_right=informers.missing_right,
+            has_budgets=informers.has_budgets,
             fleet=fleet,
             events=events,
             metrics=metrics,
@@ -203,7 +216,7 @@ class Observer:
 
     def on_list_denied(self, selection: Selection) -> None:
         """Request a resync: a list of this selection was denied, or is allowed again."""
-        if selection.kind in _CHILDREN:
+        if selection.kind in (*_CHILDREN, *OPTIONAL):
             self._resync.set()
 
 

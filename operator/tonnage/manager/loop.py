@@ -100,6 +100,7 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         measure_load=partial(measure_load, ask, settings.scaling_interval_seconds),
         find_priority=priorities.find,
         missing_right=dependencies.missing_right,
+        has_budgets=dependencies.has_budgets,
         shard=dependencies.fleet.view().shard,
         # A fleet file may be older than the nodes.
         has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,

@@ -22,15 +22,16 @@ from tonnage.controller.queueing.priority import Priority
 from tonnage.controller.server import build_app, serve
 from tonnage.controller.settings import Settings
 from tonnage.controller.workers import drain
+from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
-from tonnage.kube.protocol import Kind, Object
+from tonnage.kube.protocol import ForbiddenError, Kind, Object
 from tonnage.manager.application import build_registry, build_settings
 from tonnage.manager.components import Components, assemble
 from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 from tonnage.manager.kopf_session import open_session
-from tonnage.manager.scope import build_scope, select_labels_of
+from tonnage.manager.scope import OPTIONAL, build_scope, select_labels_of
 from tonnage.manager.start_up import check_kinds, retry_until_success
 from tonnage.manager.work import BuildWork
 from tonnage.reconcile.key import Key
@@ -246,7 +247,15 @@ class Operator:
             self._fill_from_file(file)
         for reflector in self._components.informers.reflectors:
             if not reflector.is_listed:
-                await reflector.list()
+                await self._fill_store(reflector)
+
+    async def _fill_store(self, reflector: Reflector) -> None:
+        """List once. Where an optional kind is denied, the watch goes on to try."""
+        try:
+            await reflector.list()
+        except ForbiddenError:
+            if reflector.selection.kind not in OPTIONAL:
+                raise
 
     async def _verify_stores(self) -> None:
         components = self._components

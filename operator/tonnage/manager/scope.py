@@ -12,6 +12,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -21,13 +22,17 @@ from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """The kinds of Tonnage; reflectors watch all others."""
 
-WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES)
+OPTIONAL: Final = (POD_DISRUPTION_BUDGETS,)
+"""Watched kinds that the operator runs without, where it may not list them."""
+
+WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES, *OPTIONAL)
 
 PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
 """How much of each object is read; full objects for all other kinds."""
 
 _SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
-"""Kinds selected by shard. Pods are not: those of every shard take GPUs."""
+"""Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor are
+PodDisruptionBudgets: those of users bear no label of a shard."""
 
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A finished pod takes no GPU."""

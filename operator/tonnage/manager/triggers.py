@@ -7,8 +7,16 @@ from typing import Any, Protocol
 
 from tonnage import delays
 from tonnage.controller.queueing.priority import Priority
+from tonnage.informers.owners import ANY_OWNER
 from tonnage.informers.store import Change
-from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS
+from tonnage.informers.stores import unpack
+from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
+    INFERENCE_DEPLOYMENTS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
@@ -41,6 +49,8 @@ class Triggers:
             self._change_pool(change)
         elif kind == PODS:
             self._change_pod(change)
+        elif kind == POD_DISRUPTION_BUDGETS:
+            self._change_budget(change)
         else:
             self._wake_owners(kind, change)
 
@@ -58,8 +68,21 @@ class Triggers:
         if change.obj is None or self._fleet.view().shard.has(change.obj):
             self._wake_owners(PODS, change)
 
+    def _change_budget(self, change: Change[bytes]) -> None:
+        """Its status, which follows the pods, needs no reconcile."""
+        before, after = change.before, change.obj
+        if before is not None and after is not None and unpack(before)["spec"] == after["spec"]:
+            return
+        namespaces = {namespace for namespace, name in change.owners if name == ANY_OWNER}
+        for key in sorted(self._fleet.known_keys()) if namespaces else ():
+            if key.namespace in namespaces:
+                self._queue.add_after(key, delays.BATCH)
+        self._wake_owners(POD_DISRUPTION_BUDGETS, change)
+
     def _wake_owners(self, kind: Kind, change: Change[Any]) -> None:
         for key in map(Key._make, change.owners):
+            if key.name == ANY_OWNER:
+                continue
             if kind == INFERENCE_DEPLOYMENTS and key == change.place:
                 priority = priority_of(change.obj)
                 # The operator's own status writes need no reconcile. A deleted endpoint does: its

@@ -20,8 +20,9 @@ from tonnage.reconcile.key import Key, Requeue
 class LoopDependencies:
     """What the loop uses.
 
-    `missing_right` returns the permission that the operator lacks to keep `stores` current. `wake`
-    enqueues a key; call it in the event loop's thread. `corrections` are the memory corrections.
+    `missing_right` returns the permission that the operator lacks to keep `stores` current,
+    `has_budgets` whether they have the PodDisruptionBudgets. `wake` enqueues a key; call it in the
+    event loop's thread. `corrections` are the memory corrections.
     """
 
     settings: Settings
@@ -29,6 +30,7 @@ class LoopDependencies:
     api: KubeApi
     stores: Stores
     missing_right: Callable[[], Right | None]
+    has_budgets: Callable[[], bool]
     fleet: FleetState
     events: EventRecorder
     metrics: Metrics

@@ -36,6 +36,7 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
+from tonnage.reconcile.observation.disruption_budgets import read_budgets
 from tonnage.reconcile.observation.inference_pool import find_pool
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
@@ -92,7 +93,8 @@ class ObjectCache(Protocol):
         ...
 
     def owned(self, kind: Kind, owner: tuple[str, str]) -> list[Object]:
-        """The objects of a kind that belong to an InferenceDeployment (namespace, name)."""
+        """The objects of a kind that belong to an InferenceDeployment (namespace, name).
+        Of PodDisruptionBudgets, those of users belong to (namespace, ANY_OWNER)."""
         ...
 
 
@@ -104,7 +106,7 @@ class Sources:
     operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
     are observed; None means all. `has_node` says whether a node is watched; without a watch of
     nodes, every node counts as existing. `read_reports` is asked only about objects that are not
-    ready.
+    ready. `has_budgets` says whether the cache has the PodDisruptionBudgets.
     """
 
     cache: ObjectCache
@@ -117,6 +119,7 @@ class Sources:
     shard: Shard | None = None
     has_node: HasNode = has_every_node
     read_reports: ReadPodReports = read_no_reports
+    has_budgets: Callable[[], bool] = lambda: True
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -155,6 +158,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         service=service,
         placement_services=tuple(child for child in services if child is not service),
         inference_pool=await find_pool(live, key, uid, spec, service),
+        budgets=read_budgets(cache.owned, key, uid) if sources.has_budgets() else None,
         pods=pods,
         revisions=await _read_revisions(live, observation, deployments),
         logs=await _read_logs(live, key.namespace, pods),

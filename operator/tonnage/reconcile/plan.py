@@ -19,9 +19,10 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.accept import Refused, accept, give_back, was_refused
+from tonnage.reconcile.accept import Accepted, Refused, accept, give_back, was_refused
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.autoscaling import follow_load
+from tonnage.reconcile.integrations.disruption_budget import plan_budget
 from tonnage.reconcile.integrations.endpoints import plan_endpoints
 from tonnage.reconcile.integrations.gateway import GatewayPlan, plan_gateway, plan_without_pool
 from tonnage.reconcile.key import Requeue
@@ -71,7 +72,8 @@ from tonnage.reconcile.status.status_input import StatusInput, make_status_input
 class Plan:
     """Ordered actions, the input of the status, and the GPUs to reserve meanwhile.
 
-    `optional` actions come after all others; the failure of one is only reported. `children` are
+    `optional` actions come after all others; the failure of one is only reported. So do those of
+    `budget`, on the PodDisruptionBudget, whose failure is logged. `children` are
     the objects that the replicas are to run as, complete, whether or not they have to be written
     now. `waits_for_capacity`: the key is woken when GPUs become free, of which the object would
     take `claims`. `is_migrating`: it has left a pool and not all replicas serve from the new one
@@ -86,6 +88,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     requeue: Requeue = field(default_factory=Requeue)
     optional: tuple[Action, ...] = ()
+    budget: tuple[Action, ...] = ()
     children: tuple[Object, ...] = ()
     waits_for_capacity: bool = False
     claims: tuple[Reservation, ...] = ()
@@ -101,7 +104,7 @@ class Plan:
     @property
     def all_actions(self) -> tuple[Action, ...]:
         """All actions, the optional ones included."""
-        return (*self.actions, *self.optional)
+        return (*self.actions, *self.optional, *self.budget)
 
 
 def make_plan(
@@ -117,7 +120,7 @@ def make_plan(
     if plan.status_input.scaling is not None:  # a change of the load sends no event
         interval = dependencies.scaling_interval_seconds
         plan = replace(plan, requeue=plan.requeue.or_after(interval))
-    return _with_endpoints(_with_gateway(plan))
+    return _with_endpoints(_with_budget(_with_gateway(plan)))
 
 
 def plan_refusal(observation: Observation, refused: Refused, now: datetime) -> Plan:
@@ -179,6 +182,14 @@ def _with_pool_finding(plan: Plan, gateway: GatewayPlan) -> Plan:
     status_input = replace(plan.status_input, inference_pool=gateway.finding)
     requeue = plan.requeue.or_after(gateway.again_seconds)
     return replace(plan, status_input=status_input, requeue=requeue)
+
+
+def _with_budget(plan: Plan) -> Plan:
+    """The plan with the actions on the PodDisruptionBudget of the replicas."""
+    status_input = plan.status_input
+    wanted = status_input.wanted if isinstance(status_input.accepted, Accepted) else None
+    budget = plan_budget(plan.observation, wanted, plan.children)
+    return replace(plan, budget=budget.actions, children=(*plan.children, *budget.children))
 
 
 def _with_endpoints(plan: Plan) -> Plan:

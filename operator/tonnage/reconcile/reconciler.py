@@ -1,5 +1,6 @@
 """The loop of one object: observe, plan, execute, report."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +25,8 @@ from tonnage.reconcile.plan import (
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.report import report
 from tonnage.reconcile.status.status import make_unobserved_status
+
+_log = logging.getLogger(__name__)
 
 
 class StatusMetrics(Protocol):
@@ -90,12 +93,22 @@ class Reconciler:
         remainder = await self._execute_children(observation, plan)
         if remainder is not None:
             return self._planner.adopt(observation, remainder, self._now())
+        plan = await self._execute_budget(observation.key, plan)
         error = await execute_optional(self._writer, plan.optional)
         if error is not None:
             return with_optional_child_error(plan, error)
         # A write has effects that the plan did not see, and not all of them are watched.
         batch = delays.BATCH if plan.all_actions else None
         return replace(plan, requeue=plan.requeue.or_after(batch))
+
+    async def _execute_budget(self, key: Key, plan: Plan) -> Plan:
+        """Execute the actions on the budget; return the plan without them where that fails."""
+        error = await execute_optional(self._writer, plan.budget)
+        if error is None:
+            return plan
+        _log.warning("PodDisruptionBudget of %s/%s not written: %s", *key, error.message)
+        retry = delays.REQUEUE_UNWATCHED if error.passing else None
+        return replace(plan, budget=(), requeue=plan.requeue.or_after(retry))
 
     async def _execute_children(self, observation: Observation, plan: Plan) -> Plan | None:
         """Execute what the replicas need; return what remains of the plan where that is refused."""

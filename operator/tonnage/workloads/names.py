@@ -49,6 +49,11 @@ def inference_pool_name(owner_name: str) -> str:
     return owner_name
 
 
+def disruption_budget_name(owner_name: str) -> str:
+    """Name of the PodDisruptionBudget over all placements: the owner's, like the Service's."""
+    return owner_name
+
+
 def placement_service_name(owner_name: str, placement: str) -> str:
     """Name of the Service of one of several placements: that of its Deployment."""
     return deployment_name(owner_name, placement)

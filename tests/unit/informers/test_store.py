@@ -18,6 +18,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -514,7 +515,10 @@ def test_own_writes_of_kinds_without_a_store_change_nothing() -> None:
 def test_each_change_names_its_kind() -> None:
     kinds: list[Kind] = []
     stores = Stores(lambda kind, _: kinds.append(kind))
-    expected = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES)
+    expected = (
+        *(INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES),
+        POD_DISRUPTION_BUDGETS,
+    )
     assert set(stores.kinds) == set(expected)
     for kind in expected:
         body = pod("p") if kind == PODS else node()

@@ -7,7 +7,12 @@ import pytest
 
 from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.live_operator import Line, LiveCluster, run_in_virtual_time
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from tonnage.kube.kinds import (
+    INFERENCE_DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+)
 from tonnage.kube.protocol import ForbiddenError, Kind, Labels, Object
 from tonnage.kube.rights import Right
 
@@ -67,3 +72,31 @@ async def lead_while_an_object_is_created() -> dict[str, tuple[str, str]]:
 def test_an_object_created_while_a_leader_starts_is_reconciled() -> None:
     ready = run_in_virtual_time(lead_while_an_object_is_created)
     assert ready == dict.fromkeys((*NAMES, "new"), ("True", "ReplicasReady"))
+
+
+async def run_without_the_right_to_list_budgets() -> list[tuple[tuple[str, str], int]]:
+    """Condition Ready of an object of two replicas, and the number of budgets: while the operator
+    may not list PodDisruptionBudgets, and after that."""
+    cluster = Cluster(MI300X)
+    cluster.apply("llama", spec_of(replicas=2))
+    denied = ForbiddenError("403", Right("list", "policy", "poddisruptionbudgets", None))
+    cluster.api.fail_next("list", denied, kind=POD_DISRUPTION_BUDGETS, times=1000)
+    async with LiveCluster.led(cluster.api, {}) as live:
+        denied_state = live.conditions("llama")["Ready"], len(budgets_in(live))
+        live.api.clear_faults()
+        informers = live.replicas[0]._operator._components.informers
+        (reflector,) = (
+            one for one in informers.by_watch if one.selection.kind == POD_DISRUPTION_BUDGETS
+        )
+        await reflector.list()
+        await live.wait(5)
+        return [denied_state, (live.conditions("llama")["Ready"], len(budgets_in(live)))]
+
+
+def budgets_in(live: LiveCluster) -> list[Object]:
+    return live.api.objects(POD_DISRUPTION_BUDGETS)
+
+
+def test_the_operator_runs_without_the_right_to_list_budgets() -> None:
+    states = run_in_virtual_time(run_without_the_right_to_list_budgets)
+    assert states == [(("True", "ReplicasReady"), 0), (("True", "ReplicasReady"), 1)]

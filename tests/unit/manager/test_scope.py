@@ -17,6 +17,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -40,7 +41,10 @@ def nothing(path: str) -> list[Object]:
     raise FleetFileError(f"{path} is not there")
 
 
-EVERYTHING = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES)
+EVERYTHING = (
+    *(INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES),
+    POD_DISRUPTION_BUDGETS,
+)
 SCOPES = {
     "the whole cluster": (
         Settings(),

@@ -14,6 +14,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -98,7 +99,7 @@ def test_kopf_and_reflectors_select_alike() -> None:
     for kind in SHARDED:
         wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
         assert selectors.pop(kind) == wanted
-    assert selectors == {PODS: ""}
+    assert selectors == {PODS: "", POD_DISRUPTION_BUDGETS: ""}
 
 
 def test_each_shard_has_a_lease() -> None:

@@ -24,6 +24,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
 )
@@ -377,3 +378,33 @@ async def test_start_does_not_retry_a_permanent_error(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         await retry_until_success("the kinds", job, lambda *_: None)
+
+
+def budget(name: str, spec: Object, labels: dict[str, str] | None = None, **fields: Any) -> Object:
+    metadata = {"name": name, "namespace": "chat", "uid": name, "labels": labels or {}}
+    return {"metadata": metadata, "spec": spec, **fields}
+
+
+def test_a_budget_of_a_user_wakes_the_objects_of_its_namespace() -> None:
+    bench = Bench()
+    for key in (LLAMA, GEMMA, Key("search", "other")):
+        bench.fleet.reserve(key, [Reservation(key, "mi300x", "amd", 1, 1)])
+    bench.take_enqueued()
+    spec = {"minAvailable": 1, "selector": {}}
+    bench.event(POD_DISRUPTION_BUDGETS, "ADDED", budget("mine", spec))
+    assert bench.take_enqueued() == ([], [GEMMA, LLAMA])
+    bench.event(POD_DISRUPTION_BUDGETS, "MODIFIED", budget("mine", spec, status={"a": 1}))
+    assert bench.take_enqueued() == ([], [])
+    bench.event(POD_DISRUPTION_BUDGETS, "DELETED", budget("mine", spec))
+    assert bench.take_enqueued() == ([], [GEMMA, LLAMA])
+
+
+def test_a_budget_of_the_operator_wakes_its_owner() -> None:
+    bench = Bench()
+    spec, labels = {"minAvailable": 1}, {LABEL_OWNER: "llama"}
+    bench.event(POD_DISRUPTION_BUDGETS, "ADDED", budget("llama", spec, labels))
+    assert bench.take_enqueued() == ([], [LLAMA])
+    bench.event(POD_DISRUPTION_BUDGETS, "MODIFIED", budget("llama", spec, labels, status={"a": 1}))
+    assert bench.take_enqueued() == ([], [])
+    bench.event(POD_DISRUPTION_BUDGETS, "DELETED", budget("llama", spec, labels))
+    assert bench.take_enqueued() == ([], [LLAMA])

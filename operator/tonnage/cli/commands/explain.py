@@ -53,7 +53,7 @@ examples:
   tonnage explain pod/llama-70b-mi300x-5d9c7-x2x8k -n chat     # the object that owns the pod
 
   # without the cluster, from one dump of it
-  kubectl get nodes,pods,apool,infd,deploy,svc,priorityclass -A -o yaml > cluster.yaml
+  kubectl get nodes,pods,apool,infd,deploy,svc,pdb,priorityclass -A -o yaml > cluster.yaml
   tonnage explain llama-70b -n chat --nodes cluster.yaml
 
 exit codes: 0 explained, 2 no such object, or unusable input

@@ -62,7 +62,7 @@ examples:
   tonnage plan -f llama.yaml --nodes nodes.yaml
 
   # a running cluster, from one dump of all kinds that the operator reads
-  kubectl get nodes,pods,apool,infd,deploy,svc,priorityclass -A -o yaml > cluster.yaml
+  kubectl get nodes,pods,apool,infd,deploy,svc,pdb,priorityclass -A -o yaml > cluster.yaml
   tonnage plan -f llama.yaml --nodes cluster.yaml -o yaml
 
   # the cluster of the kubeconfig: what would run where, and what would change

@@ -10,9 +10,11 @@ from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.declared import check_declared
 from tonnage.cli.sources.documents import Document
+from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_POOLS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     SECRETS,
@@ -40,6 +42,7 @@ _CHILDREN = {
     DEPLOYMENTS.kind: read_deployment,
     SERVICES.kind: read_child,
     INFERENCE_POOLS.kind: read_child,
+    POD_DISRUPTION_BUDGETS.kind: read_child,
 }
 
 _SHORTEST_EXPONENT = 1e21
@@ -122,14 +125,8 @@ class Dump:
         return None if document is None else document.body
 
     def owned(self, kind: Kind, owner: tuple[str, str]) -> _Objects:
-        """The objects of a kind with the owner label of an InferenceDeployment."""
-        namespace, name = owner
-        return [
-            body
-            for body in self.bodies(kind.kind)
-            if body["metadata"]["namespace"] == namespace
-            and body["metadata"]["labels"].get(LABEL_OWNER) == name
-        ]
+        """The objects of a kind that belong to an InferenceDeployment (`owners.owner_keys`)."""
+        return [body for body in self.bodies(kind.kind) if owner in owner_keys(kind, body)]
 
     async def pod_log(
         self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int

@@ -17,6 +17,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -83,6 +84,7 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await api.list(INFERENCE_DEPLOYMENTS),
         *await api.list(DEPLOYMENTS, labels=managed),
         *await api.list(SERVICES, labels=managed),
+        *await _list_if_allowed(api, POD_DISRUPTION_BUDGETS),
         *await _list_if_allowed(api, PRIORITY_CLASSES),
     ]
     return [Document(SOURCE, body) for body in bodies]

@@ -17,6 +17,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import digests_of_choice
+from tonnage.reconcile.observation.disruption_budgets import DisruptionBudgets
 from tonnage.reconcile.observation.optional_child import OptionalChildError
 from tonnage.reconcile.observation.pods.reports import NO_REPORTS, PodReports
 from tonnage.reconcile.observation.previous import read_placements
@@ -40,7 +41,8 @@ class Observation:
     is then the part of the object itself. `long_endpoint` is the object of that endpoint's name, of
     any owner. `marked` is the context that the object's own label names, `shard` the shard that it
     belongs to. `requested_replicas` is `spec.replicas`, whatever else the spec says.
-    `reports` is what is known about pods that do not come up, beyond `pods`.
+    `reports` is what is known about pods that do not come up, beyond `pods`. `budgets` are the
+    PodDisruptionBudgets that may select its pods, None while they are unknown.
     """
 
     key: Key
@@ -55,6 +57,7 @@ class Observation:
     service: Child | None = None
     placement_services: tuple[Child, ...] = ()
     inference_pool: Child | OptionalChildError | None = None
+    budgets: DisruptionBudgets | None = None
     pods: tuple[ChildPod, ...] = ()
     revisions: tuple[Object, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -71,14 +72,15 @@ def assert_as_written(cluster, item, name="llama"):
     """Assert that status and children equal those that the operator has written."""
     assert item["status"] == cluster.status(name)
     stored = {
-        body["metadata"]["name"]: body
-        for kind in (SERVICES, DEPLOYMENTS)
+        (body["kind"], body["metadata"]["name"]): body
+        for kind in (SERVICES, DEPLOYMENTS, POD_DISRUPTION_BUDGETS)
         for body in cluster.api.objects(kind)
         if body["metadata"]["labels"]["tonnage.dev/inferencedeployment"] == name
     }
-    assert [body["metadata"]["name"] for body in item["manifests"]] == sorted(stored)
+    children = [(body["kind"], body["metadata"]["name"]) for body in item["manifests"]]
+    assert sorted(children) == sorted(stored)
     for manifest in item["manifests"]:
-        live = copy.deepcopy(stored[manifest["metadata"]["name"]])
+        live = copy.deepcopy(stored[manifest["kind"], manifest["metadata"]["name"]])
         live.pop("status", None)
         for key in ("uid", "resourceVersion", "generation", "creationTimestamp"):
             live["metadata"].pop(key)
@@ -109,7 +111,8 @@ def test_replicas_on_several_pools_are_restored_on_all_of_them(tmp_path, plan, d
     children = {(body["kind"], body["metadata"]["name"]) for body in item["manifests"]}
     names = ("llama-mi300x", "llama-h100-sxm-80gb")
     services = {("Service", "llama"), *(("Service", name) for name in names)}
-    assert children == services | {("Deployment", name) for name in names}
+    budget = {("PodDisruptionBudget", "llama")}
+    assert children == services | budget | {("Deployment", name) for name in names}
 
 
 def test_a_manifest_from_git_is_the_object_of_the_dump(tmp_path, plan):
