@@ -311,6 +311,10 @@ class Rollout(ApiModel):
     """Maximum number of replicas replaced at a time without a surge. Default: 1."""
     paused: StrictBool | None = None
     """Prevents replacement and migration of replicas; scaling continues. Default: false."""
+    drain: Duration | None = None
+    """How long a replica that is stopped may go on with the requests that it has, for example 15m
+    for long streams. A new value restarts all replicas. Default: 2m; vLLM before 0.18 stops at
+    once unless this is set."""
 
 
 class InferenceDeploymentSpec(ApiModel):

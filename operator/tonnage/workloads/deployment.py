@@ -7,7 +7,7 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
 from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.lifetime import progress_deadline_seconds, whole_seconds
+from tonnage.engines.vllm.lifetime import progress_deadline_seconds
 from tonnage.placement.model import Option
 from tonnage.workloads.metadata import (
     owner_reference,
@@ -45,10 +45,7 @@ def render_deployment(
     `spec` must have passed `check_template`.
     """
     replica = Replica(owner, spec, checkpoint, option, catalog, settings)
-    rollout = spec.rollout
-    deadline = progress_deadline_seconds(replica.model_gib, replica.vendor)
-    if rollout.progress_deadline is not None:
-        deadline = whole_seconds(rollout.progress_deadline)
+    deadline = progress_deadline_seconds(replica.model_gib, replica.vendor, spec.rollout)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -65,7 +62,7 @@ def render_deployment(
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": pod_selector(owner, option)},
-            "strategy": render_strategy(surge, rollout),
+            "strategy": render_strategy(surge, spec.rollout),
             "progressDeadlineSeconds": deadline,
             "revisionHistoryLimit": _REVISION_HISTORY,
             "template": render_pod_template(replica),

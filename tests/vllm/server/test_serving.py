@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tonnage.api.inference import Rollout
 from tonnage.catalog.model import Vendor
 from tonnage.cli.main import main
 from tonnage.engines.defaults import load_defaults
@@ -15,7 +16,9 @@ from tonnage.telemetry.pod_metrics import read_page
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = startup_seconds(1)
-GRACE = termination_grace_seconds(Vendor.NVIDIA) - load_defaults().server.pre_stop_seconds
+GRACE = (
+    termination_grace_seconds(Vendor.NVIDIA, Rollout()) - load_defaults().server.pre_stop_seconds
+)
 """Seconds from SIGTERM to SIGKILL."""
 LONG_ANSWER = {"model": "tiny", "prompt": "w7 w8 w9", "max_tokens": 450, "ignore_eos": True}
 

@@ -8,17 +8,16 @@ from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.vllm.flags import engine_flags
-from tonnage.catalog.vllm.releases import parse_version
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import ReservedArgumentError
 from tonnage.engines.replica import Replica
+from tonnage.engines.vllm.lifetime import SHUTDOWN_FLAG, drain_seconds, drains_by_itself
 from tonnage.engines.vllm.model_source import loaded_model, loaded_revision, served_name
 from tonnage.fit.model import Parallelism
 from tonnage.placement.adjustments import EngineAdjustments
 
 _AUTO: Final = "auto"
 _EXTRA_ARGS: Final = "spec.engine.vllm.extraArgs"
-_SHUTDOWN_FLAG: Final = "--shutdown-timeout"
 
 
 def render_arguments(replica: Replica) -> list[str]:
@@ -30,7 +29,7 @@ def render_arguments(replica: Replica) -> list[str]:
         f"--served-model-name={_literal(served_name(spec, name))}",
         *_revision(spec),
         f"--port={load_defaults().server.port}",
-        *_shutdown(replica.vllm_version),
+        *_shutdown(replica),
         *_parallelism(replica.option.parallelism),
         *_memory(spec, replica.option.adjustments),
         *_settings(replica),
@@ -80,11 +79,10 @@ def _revision(spec: InferenceDeploymentSpec) -> list[str]:
     return [f"--revision={_literal(revision)}"] if revision else []
 
 
-def _shutdown(version: str) -> list[str]:
-    since = engine_flags().flags[_SHUTDOWN_FLAG].since
-    if since is not None and parse_version(version) < parse_version(since):
+def _shutdown(replica: Replica) -> list[str]:
+    if not drains_by_itself(replica.vllm_version):
         return []
-    return [f"{_SHUTDOWN_FLAG}={load_defaults().server.shutdown_timeout_seconds}"]
+    return [f"{SHUTDOWN_FLAG}={drain_seconds(replica.spec.rollout)}"]
 
 
 def _settings(replica: Replica) -> list[str]:

@@ -48,7 +48,9 @@ def _pod_spec(replica: Replica) -> dict[str, Any]:
         "containers": [_container(replica)],
         "volumes": render_volumes(replica.spec, replica.vendor, replica.gpus),
         "securityContext": render_pod_security_context(replica.vendor),
-        "terminationGracePeriodSeconds": termination_grace_seconds(replica.vendor),
+        "terminationGracePeriodSeconds": termination_grace_seconds(
+            replica.vendor, replica.spec.rollout
+        ),
         "restartPolicy": "Always",
         # A Service named vllm would set VLLM_PORT=tcp://... in every pod of the namespace, and vLLM
         # does not start with it.
@@ -71,7 +73,7 @@ def _container(replica: Replica) -> dict[str, Any]:
         "resources": render_resources(replica),
         "volumeMounts": render_volume_mounts(replica.spec),
         "securityContext": render_container_security_context(),
-        "lifecycle": render_lifecycle(),
+        "lifecycle": render_lifecycle(replica.vllm_version, replica.spec.rollout),
         **render_probes(replica.model_gib),
         # vLLM writes no termination message of its own.
         "terminationMessagePolicy": "FallbackToLogsOnError",
