@@ -26,7 +26,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildPod, ContainerEnd, read_deployment
 from tonnage.reconcile.observation.digests import placement_digest
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.plan import make_plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

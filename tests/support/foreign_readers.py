@@ -150,7 +150,7 @@ def _annotation(key: str) -> Callable[[str], object]:
 
 
 def _record(text: str) -> object:
-    """The template beside what it was rendered from, then the text as the template."""
+    """Read a text as what a template was rendered from, then as the template."""
     packed = pack(TEMPLATE) or ""
     return [
         read_record({ANNOTATION_RENDERED_FROM: text, ANNOTATION_POD_TEMPLATE: packed}),

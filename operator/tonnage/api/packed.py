@@ -1,6 +1,6 @@
 """JSON in the value of an annotation: compressed, because one object has 256 KiB for all of them.
 
-Whoever may edit the object may write any text there, so reading is bounded.
+Any editor of the object can write any text there, so reading is bounded.
 """
 
 import base64

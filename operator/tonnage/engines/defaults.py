@@ -28,6 +28,7 @@ class Server(Sourced):
     health_path: str
     shutdown_timeout_seconds: Seconds
     pre_stop_seconds: Seconds
+    drain_poll_seconds: Seconds
 
 
 class FirstReleases(Sourced):

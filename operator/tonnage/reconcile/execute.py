@@ -34,7 +34,7 @@ from tonnage.reconcile.accept import (
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid
 from tonnage.reconcile.observation.children import Child, is_controlled_by
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional_child import (
+from tonnage.reconcile.observation.optional.optional_child import (
     TOLERATED,
     OptionalChildError,
     describe_error,

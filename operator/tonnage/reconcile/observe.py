@@ -36,10 +36,10 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.observation.disruption_budgets import read_budgets
-from tonnage.reconcile.observation.inference_pool import find_pool
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
+from tonnage.reconcile.observation.optional.inference_pool import find_pool
 from tonnage.reconcile.observation.pods.failures import needs_log
 from tonnage.reconcile.observation.pods.lost_nodes import (
     HasNode,

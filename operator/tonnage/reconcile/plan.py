@@ -29,7 +29,7 @@ from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.observation.attempts import attempts_now
 from tonnage.reconcile.observation.kept_release import kept_release
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import read_remembered
 from tonnage.reconcile.observation.serving import newest, serving_deployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of

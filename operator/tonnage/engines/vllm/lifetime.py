@@ -34,8 +34,6 @@ while time.monotonic() < end:
 """Waits until a server has no request, at most `drain` seconds after a pause. An error, such as a
 server that has ended, ends the wait; a busy server may answer late."""
 
-_POLL_SECONDS: Final = 1
-
 
 def startup_seconds(model_gib: int) -> int:
     """Seconds until vLLM has to serve: twice the estimate for a slow first load."""
@@ -96,7 +94,7 @@ def render_lifecycle(version: str, rollout: Rollout) -> dict[str, Any]:
     if rollout.drain is None or drains_by_itself(version):
         return {"preStop": {"sleep": {"seconds": server.pre_stop_seconds}}}
     url = f"http://127.0.0.1:{server.port}/metrics"
-    seconds = (server.pre_stop_seconds, drain_seconds(rollout), _POLL_SECONDS)
+    seconds = (server.pre_stop_seconds, drain_seconds(rollout), server.drain_poll_seconds)
     command = ["python3", "-c", WAIT_UNTIL_IDLE, url, *map(str, seconds)]
     return {"preStop": {"exec": {"command": command}}}
 

@@ -13,8 +13,8 @@ from tonnage.kube.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import Child
-from tonnage.reconcile.observation.disruption_budgets import selects
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional.disruption_budgets import selects
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.workloads.disruption_budget import render_disruption_budget
 

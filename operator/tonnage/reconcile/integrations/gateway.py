@@ -18,9 +18,9 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.findings import Finding
-from tonnage.reconcile.observation.inference_pool import requested_pool
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.inference_pool import requested_pool
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import read_finding
 from tonnage.workloads.inference_pool import render_inference_pool
 

@@ -47,7 +47,7 @@ def kept_release(observation: Observation) -> str | None:
 
 def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -> bool:
     """Whether a Deployment without a record of its template runs by the spec as it is: an older
-    operator has reported on this very spec, and nobody has edited the Deployment since."""
+    operator has reported on this very spec, and no other client has edited the Deployment since."""
     status = observation.previous_status
     if status.get("observedGeneration") != observation.generation or not _is_carried_out(status):
         return False

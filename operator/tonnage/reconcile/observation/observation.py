@@ -17,8 +17,8 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import digests_of_choice
-from tonnage.reconcile.observation.disruption_budgets import DisruptionBudgets
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.disruption_budgets import DisruptionBudgets
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.pods.reports import NO_REPORTS, PodReports
 from tonnage.reconcile.observation.previous import read_placements
 from tonnage.reconcile.observation.priority import Precedence, UnknownPriorityClass

@@ -123,7 +123,7 @@ def _find_kept(
         was, now = recorded.source, source
         same = (was.spec, was.given, was.chosen) == (now.spec, now.given, now.chosen)
         return recorded if same else None
-    if not live.template:  # nobody rendered it: it is restored from its pods
+    if not live.template:  # It is restored from its pods, not rendered.
         return None
     option = placed.option
     same_option = (live.parallelism, live.adjustments) == (option.parallelism, option.adjustments)

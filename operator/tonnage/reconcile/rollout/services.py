@@ -8,9 +8,9 @@ from tonnage.api.names import ANNOTATION_INFERENCE_POOL
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, Stamped, apply_if_changed, stamped
-from tonnage.reconcile.observation.inference_pool import requested_pool
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.inference_pool import requested_pool
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.names import inference_pool_name, placement_name

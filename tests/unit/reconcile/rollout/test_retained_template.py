@@ -35,8 +35,8 @@ def pods(cluster: Cluster) -> set[str]:
 
 
 def template(cluster: Cluster, name: str = DEPLOYMENT) -> Object:
-    found: Object = copy.deepcopy(cluster.deployment(name)["spec"]["template"])
-    return found
+    copied: Object = copy.deepcopy(cluster.deployment(name)["spec"]["template"])
+    return copied
 
 
 def image(cluster: Cluster, name: str = DEPLOYMENT) -> str:

@@ -17,7 +17,7 @@ from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod, ContainerEnd
 from tonnage.reconcile.observation.findings import Finding
-from tonnage.reconcile.observation.optional_child import OptionalChildError
+from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import Unobserved
 from tonnage.reconcile.plan import Plan, with_optional_child_error
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable

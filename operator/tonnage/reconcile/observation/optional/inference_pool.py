@@ -13,7 +13,10 @@ from tonnage.kube.kinds import INFERENCE_POOLS
 from tonnage.kube.protocol import ObjectReader
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child
-from tonnage.reconcile.observation.optional_child import OptionalChildError, read_optional_child
+from tonnage.reconcile.observation.optional.optional_child import (
+    OptionalChildError,
+    read_optional_child,
+)
 from tonnage.workloads.names import inference_pool_name
 
 

@@ -1,0 +1,1 @@
+"""Children that an object may have: an InferencePool and a PodDisruptionBudget."""
