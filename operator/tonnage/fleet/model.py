@@ -27,7 +27,7 @@ class Node:
 
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
     deleted, ...), None when it is. `silent`: its kubelet does not report, so that the state of its
-    pods is unknown.
+    pods is unknown. `starting`: only because it is still being set up, as a new node is.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Node:
     allocatable: dict[str, int]
     unusable: str | None
     silent: bool = False
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class Pool:
     @property
     def largest_node(self) -> int:
         """Most GPUs on one node, usable or not, as on a node that an autoscaler adds; the
-        catalogue's number for a pool without nodes."""
+        catalogue's number for a pool that may grow and whose nodes offer none yet."""
         return self.nodes.counts.largest_node
 
     @property
@@ -173,5 +174,6 @@ class Pool:
         return self.nodes.counts.replica_capacity(gpus_per_replica)
 
     def capacity_after_growth(self, gpus_per_replica: int) -> int:
-        """Replicas that can start now or on the nodes that an autoscaler may still add."""
+        """Replicas that can start now or on nodes to come: those that an autoscaler may still add,
+        and those that are starting."""
         return self.nodes.counts.capacity_after_growth(gpus_per_replica)

@@ -16,13 +16,15 @@ Blocks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """A node of a pool: its GPUs in total, allocatable ones and free ones."""
+    """A node of a pool: its GPUs in total, allocatable ones and free ones. `starting`: it counts as
+    a node to come."""
 
     name: str
     gpus: int
     allocatable: int
     free: int
     unusable: str | None
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class NodeCounts:
     `nodes` counts all nodes, `usable` those that can take pods now; `total` are the GPUs of all,
     `allocatable` of usable ones, `largest_node` the most on one. `blocks` are (free GPUs, usable
     nodes with that many) pairs, the smallest first, without nodes that have none free; `to_come`
-    are such pairs of nodes that an autoscaler may still add.
+    are such pairs of nodes that an autoscaler may still add, or that are starting.
     """
 
     nodes: int
@@ -58,7 +60,7 @@ class NodeCounts:
         return _capacity(self.blocks, gpus_per_replica)
 
     def capacity_after_growth(self, gpus_per_replica: int) -> int:
-        """Replicas that can start now or on nodes that an autoscaler may still add."""
+        """Replicas that can start now or on nodes to come."""
         return _capacity(self.blocks, gpus_per_replica) + _capacity(self.to_come, gpus_per_replica)
 
     def less(self, waiting: Waiting) -> "NodeCounts":

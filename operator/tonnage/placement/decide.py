@@ -31,6 +31,12 @@ from tonnage.placement.reasons import ChosenReason, RejectedReason, nearness
 from tonnage.placement.scoring.compare import compare, explain_choice
 from tonnage.placement.scoring.ranking import rank
 
+_NO_POOL: Final = (
+    "the cluster has no node with GPUs and no AcceleratorPool; where a node autoscaler adds nodes,"
+    " declare an AcceleratorPool with their labels in spec.nodeSelector, spec.accelerator and"
+    " spec.maxNodes"
+)
+
 FormatCandidates = Callable[[Sequence[Candidate]], str]
 
 
@@ -105,7 +111,7 @@ def _placed_reason(chosen: Option) -> Reason:
 def _why_none(rejected: Sequence[Candidate]) -> tuple[Reason, str]:
     """Return the reason and message of condition Placed when no pool can run even one replica."""
     if not rejected:
-        return Reason.NO_MATCHING_POOL, "the cluster has no pool of GPUs"
+        return Reason.NO_MATCHING_POOL, _NO_POOL
     for reason, causes, format_candidates in _NEAREST:
         nearest = [candidate for candidate in rejected if candidate.reason in causes]
         if nearest:

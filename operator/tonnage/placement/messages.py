@@ -15,7 +15,7 @@ from tonnage.fit.legality.compatibility import Compatibility
 from tonnage.fit.messages import format_count, format_gib, format_parallelism
 from tonnage.fit.model import IllegalParallelism, Parallelism
 from tonnage.fleet.model import Partition, Pool
-from tonnage.fleet.pools.report import format_unusable
+from tonnage.fleet.pools.report import format_starting, format_unusable
 from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.placement.model import Candidate, Option
 from tonnage.placement.pricing import NO_PRICE
@@ -75,9 +75,18 @@ def format_capacity(option: Option) -> str:
     added = option.awaited_nodes
     if added == 0:
         return now
-    growth = f"{option.pool.name} may grow by {format_count(option.pool.growth, 'node')}"
     later = min(option.grown_capacity, option.replicas)
-    return f"{now}; waits for the node autoscaler: {growth}, with {added} more it can run {later}"
+    to_come = _format_to_come(option.pool)
+    return f"{now}; waits for the node autoscaler: {to_come}, with {added} more it can run {later}"
+
+
+def _format_to_come(pool: Pool) -> str:
+    """Format by how many nodes the pool may grow, and which of its nodes are starting."""
+    starting = format_starting(pool)
+    if not starting:
+        return f"{pool.name} may grow by {format_count(pool.growth, 'node')}"
+    growth = f" and may grow by {format_count(pool.growth, 'node')}" if pool.growth else ""
+    return f"{pool.name} has {starting}{growth}"
 
 
 def format_no_capacity(option: Option) -> str:

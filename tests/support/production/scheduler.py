@@ -46,7 +46,7 @@ def schedule_pods(api: FakeApi, arrange: Arrange = keep_order) -> None:
     free = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in nodes}
     for pod in pods:
         if pod["spec"].get("nodeName") in free and not has_finished(pod):
-            _take(free[pod["spec"]["nodeName"]], requests_of(pod))
+            take(free[pod["spec"]["nodeName"]], requests_of(pod))
     for pod in pods:
         if pod["spec"].get("nodeName") is None and not has_finished(pod):
             _schedule(api, pod, nodes, free)
@@ -65,11 +65,17 @@ def _schedule(
         name = node["metadata"]["name"]
         verdict = _filter(node, pod, requests, free[name])
         if not verdict.reasons:
-            _take(free[name], requests)
+            take(free[name], requests)
             _bind(api, pod, name)
             return
         verdicts.append(verdict)
     _refuse(api, pod, _fit_error(verdicts))
+
+
+def suits(node: Object, pod: Object) -> bool:
+    """Whether the node would take the pod if there were no other."""
+    free = amounts(node["status"]["allocatable"])
+    return not _filter(node, pod, requests_of(pod), free).reasons
 
 
 def _bind(api: FakeApi, pod: Object, node: str) -> None:
@@ -120,7 +126,8 @@ def _native_first(resource: str) -> tuple[bool, str]:
     return "/" in resource, resource
 
 
-def _take(free: Amounts, requests: Amounts) -> None:
+def take(free: Amounts, requests: Amounts) -> None:
+    """The pod with these requests takes them of what is free on a node."""
     free.subtract(requests)
     free["pods"] -= 1
 

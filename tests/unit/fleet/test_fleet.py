@@ -1,11 +1,20 @@
 """The fleet, event by event: which pools change, and which stay the same objects."""
 
 from itertools import permutations
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.gpu_nodes import H100, L40S, MI300X, Raw, amd_node, nvidia_labels, nvidia_node
+from tests.support.gpu_nodes import (
+    H100,
+    L40S,
+    MI300X,
+    Raw,
+    amd_node,
+    nvidia_labels,
+    nvidia_node,
+    raw_node,
+)
 from tonnage.api.names import LABEL_SHARD
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
@@ -314,7 +323,59 @@ class TestGrowth:
         declared = declare("chat", {"team": "chat"}, maxNodes=3)
         pool = by_name(fleet_of(declared=(declared,)))["chat"]
         assert (pool.largest_node, pool.capacity_after_growth(1)) == (0, 0)
-        assert "the size of the up to 3 nodes to come is not known" in pool_readiness(pool).message
+        message = pool_readiness(pool).message
+        assert "set spec.accelerator of AcceleratorPool chat" in message
+        assert "the GPUs of the 3 nodes that may come are not known" in message
+
+    def test_an_unknown_accelerator_is_reported_before_any_node_exists(self) -> None:
+        declared = declare("chat", {"team": "chat"}, accelerator="h1000", maxNodes=3)
+        message = pool_readiness(by_name(fleet_of(declared=(declared,)))["chat"]).message
+        assert "spec.accelerator of AcceleratorPool chat" in message
+        assert "h1000" in message
+
+    def test_a_node_that_is_starting_counts_as_one_to_come(self) -> None:
+        selector = {"team": "chat"}
+        declared = declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=2)
+        fleet = fleet_of(raw_node("a", selector, {}), declared=(declared,))
+        pool = by_name(fleet)["chat"]
+        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(4)) == (1, 8, 4)
+        assert [node.starting for node in pool.nodes] == [True]
+        fleet.put_node(read_node(nvidia_node("a", H100 | selector)))
+        pool = by_name(fleet)["chat"]
+        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (2, 4)
+
+    def test_a_starting_node_is_as_large_as_it_says_or_as_the_largest(self) -> None:
+        selector = {"team": "chat"}
+        labels = {**H100, **selector}
+        fleet = fleet_of(
+            nvidia_node("a", labels, gpus=4),
+            nvidia_node("b", labels, gpus=2, ready="False"),
+            raw_node("c", selector, {}),
+            declared=(declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=3),),
+        )
+        assert by_name(fleet)["chat"].nodes.counts.to_come == ((2, 1), (4, 1))
+
+    NOT_TO_COME: ClassVar = {
+        "silent": (nvidia_node("a", H100 | {"team": "chat"}, ready="Unknown"), ()),
+        "cordoned": (raw_node("a", {"team": "chat"}, {}, cordoned=True), ()),
+        "with pods": (raw_node("a", {"team": "chat"}, {}), (pod("p", "a", 8),)),
+        "of another card": (nvidia_node("a", L40S | {"team": "chat"}, ready="False"), ()),
+    }
+
+    @pytest.mark.parametrize(("node", "pods"), NOT_TO_COME.values(), ids=NOT_TO_COME)
+    def test_a_node_that_may_never_be_capacity_is_not_to_come(
+        self, node: Raw, pods: tuple[GpuPod, ...]
+    ) -> None:
+        declared = declare("chat", {"team": "chat"}, accelerator="h100-sxm-80gb", maxNodes=1)
+        fleet = fleet_of(node, declared=(declared,))
+        for one in pods:
+            fleet.put_pod(one)
+        assert by_name(fleet)["chat"].capacity_after_growth(1) == 0
+
+    def test_a_pool_that_may_not_grow_has_no_nodes_to_come(self) -> None:
+        declared = declare("chat", {"team": "chat"}, accelerator="h100-sxm-80gb")
+        pool = by_name(fleet_of(raw_node("a", {"team": "chat"}, {}), declared=(declared,)))["chat"]
+        assert (pool.largest_node, pool.capacity_after_growth(1)) == (0, 0)
 
 
 def test_a_snapshot_has_everything_that_the_fleet_was_given() -> None:

@@ -206,7 +206,9 @@ class TestFilters:
         assert decision.candidates == ()
         assert (decision.reason, decision.message) == (
             Reason.NO_MATCHING_POOL,
-            "the cluster has no pool of GPUs",
+            "the cluster has no node with GPUs and no AcceleratorPool; where a node autoscaler adds"
+            " nodes, declare an AcceleratorPool with their labels in spec.nodeSelector,"
+            " spec.accelerator and spec.maxNodes",
         )
 
     def test_unrecognised_and_unsupported_pools_have_their_reasons(self) -> None:

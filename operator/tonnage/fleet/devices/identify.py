@@ -17,7 +17,11 @@ from tonnage.fleet.devices.label_index import (
     LabelIndex,
     show_label,
 )
-from tonnage.fleet.devices.resources import ContradictionError, NotPlannableError
+from tonnage.fleet.devices.resources import (
+    ContradictionError,
+    NotPlannableError,
+    UnlabelledError,
+)
 
 PRIMARY_OF: Final = {Vendor.AMD: DEVICE_ID, Vendor.NVIDIA: PRODUCT}
 """The label by which each vendor's labeller identifies the device."""
@@ -57,7 +61,7 @@ def identify(
     """
     ids, needed = _match_identifying(cards, index)
     if not needed:
-        raise NotPlannableError(_what_is_missing(vendor, labels))
+        raise UnlabelledError(_what_is_missing(vendor, labels))
     for card in cards:
         narrowed = ids & index.named_by(card) if card.kind in index.supporting else ids
         if len(ids) > 1 and narrowed and narrowed != ids:

@@ -39,6 +39,7 @@ from tonnage.fleet.devices.partitions_mig import find_mig, mig_partition
 from tonnage.fleet.devices.resources import (
     ContradictionError,
     NotPlannableError,
+    UnlabelledError,
     read_count,
     vendor_of,
     whole_gpus,
@@ -83,11 +84,12 @@ class Recognised:
 @dataclass(frozen=True, slots=True)
 class Unrecognised:
     """GPUs that nothing is planned on, and why. `in_parts`: shares or broken parts of GPUs, which
-    no declaration makes plannable."""
+    no declaration makes plannable. `unlabelled`: no label names the card, or not yet."""
 
     resource: str
     reason: str
     in_parts: bool = False
+    unlabelled: bool = False
 
 
 Recognition = Recognised | Unrecognised
@@ -173,7 +175,8 @@ def _recognise_resource(
     try:
         return _devices(node, resource, index, declared)
     except NotPlannableError as refusal:
-        return Unrecognised(resource, refusal.reason, refusal.in_parts)
+        unlabelled = isinstance(refusal, UnlabelledError)
+        return Unrecognised(resource, refusal.reason, refusal.in_parts, unlabelled)
 
 
 def _devices(

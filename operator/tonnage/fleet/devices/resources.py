@@ -105,5 +105,9 @@ class NotPlannableError(Exception):
         self.in_parts = in_parts
 
 
+class UnlabelledError(NotPlannableError):
+    """No label names the card; the vendor's labeller may not have run yet."""
+
+
 class ContradictionError(NotPlannableError):
     """Labels that cannot all be true of one kind of card; no declaration makes them so."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tonnage.fleet.devices.label_index import show_label
 from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts, shared
 from tonnage.fleet.model import Node, Taint
-from tonnage.fleet.nodes.taints import why_out_of_order
+from tonnage.fleet.nodes.taints import is_starting, why_out_of_order
 
 UNNAMED: Final = "(unnamed)"
 """Name of a node object without a name; such a node is never capacity."""
@@ -35,18 +35,23 @@ def read_node(obj: Mapping[str, Any]) -> Node:
     allocatable, allocatable_problem = gpu_counts(status.get("allocatable"))
     name = metadata.get("name")
     named = isinstance(name, str) and name != ""
+    unusable = _why_unusable(metadata, spec, status, labels, taints)
+    unreadable = (
+        (None if named else "has no name")
+        or capacity_problem
+        or allocatable_problem
+        or label_problem
+    )
+    starting = unusable is not None and unreadable is None
     return Node(
         name=str(name) if named else UNNAMED,
         labels=labels,
         taints=taints,
         capacity=capacity,
         allocatable=allocatable,
-        unusable=_why_unusable(metadata, spec, status, labels, taints)
-        or (None if named else "has no name")
-        or capacity_problem
-        or allocatable_problem
-        or label_problem,
+        unusable=unusable or unreadable,
         silent=not _is_ready(status),
+        starting=starting and _is_starting(metadata, spec, status, labels, taints),
     )
 
 
@@ -89,6 +94,22 @@ def _why_unusable(
     return _why_in_transition(labels) or why_out_of_order(taints)
 
 
+def _is_starting(
+    metadata: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    labels: Mapping[str, str],
+    taints: tuple[Taint, ...],
+) -> bool:
+    """Whether nothing but the start of the node keeps pods away: its kubelet reports that it is not
+    ready yet, or a taint of new nodes is left. A kubelet that reports nothing is no start."""
+    ready = [one for one in _conditions(status) if one.get("type") == "Ready"]
+    if any(one.get("status") not in ("True", "False") for one in ready):
+        return False
+    as_if_ready = {**status, "conditions": []}
+    return is_starting(taints) and not _why_unusable(metadata, spec, as_if_ready, labels, ())
+
+
 def _why_in_transition(labels: Mapping[str, str]) -> str | None:
     """Explain that a vendor's operator repartitions the node's GPUs now, None when it does not."""
     state = labels.get(_MIG_STATE, "")
@@ -101,11 +122,15 @@ def _why_in_transition(labels: Mapping[str, str]) -> str | None:
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
     """Whether the node is Ready, or has no conditions yet: such a node has a not-ready taint."""
-    conditions = [as_mapping(item) for item in as_sequence(status.get("conditions"))]
+    conditions = _conditions(status)
     return not conditions or any(
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in conditions
     )
+
+
+def _conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [as_mapping(item) for item in as_sequence(status.get("conditions"))]
 
 
 def _operating_system(status: Mapping[str, Any], labels: Mapping[str, str]) -> object:

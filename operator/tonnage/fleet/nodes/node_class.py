@@ -84,6 +84,19 @@ class NodeClass:
     gpus: int
     allocatable: int
 
+    @property
+    def awaits_devices(self) -> bool:
+        """Whether the device plugin offers no GPUs yet, or no labeller has named them yet."""
+        if isinstance(self.recognition, Unrecognised):
+            return self.recognition.unlabelled
+        return self.gpus == 0
+
+    @property
+    def is_usable_once_set_up(self) -> bool:
+        """Whether such a node is capacity of a pool that it suits, but for its own state."""
+        recognised = isinstance(self.recognition, Recognised) and self.recognition.unusable is None
+        return recognised or self.awaits_devices
+
 
 class Classifier:
     """Assigns classes to nodes, for one set of declared pools."""

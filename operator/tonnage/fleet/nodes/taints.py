@@ -26,6 +26,18 @@ _OUT_OF_ORDER: Final = {
     "node.cloudprovider.kubernetes.io/shutdown": "shut down",
 }
 _NODE_PROBLEM_PREFIX: Final = "node.kubernetes.io/"
+
+# A new node has these until its kubelet, its network and its cloud are done. Sources: Kubernetes
+# (node lifecycle, cloud-provider), Karpenter (registration), cluster-autoscaler (startup taints).
+_STARTING: Final = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/network-unavailable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "karpenter.sh/unregistered",
+    }
+)
+_STARTUP_PREFIX: Final = "startup-taint.cluster-autoscaler.kubernetes.io/"
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -43,7 +55,17 @@ def why_out_of_order(taints: Iterable[Taint]) -> str | None:
             return _OUT_OF_ORDER[taint.key]
         if taint.key.startswith(_NODE_PROBLEM_PREFIX):
             return f"tainted {taint.key.removeprefix(_NODE_PROBLEM_PREFIX)}"
+        if taint.key.startswith(_STARTUP_PREFIX):
+            return f"not initialised yet ({taint.key.removeprefix(_STARTUP_PREFIX)})"
     return None
+
+
+def is_starting(taints: Iterable[Taint]) -> bool:
+    """Whether all taints that mark the node as out of order are those of a new node."""
+    out_of_order = [taint for taint in taints if why_out_of_order([taint]) is not None]
+    return all(
+        taint.key in _STARTING or taint.key.startswith(_STARTUP_PREFIX) for taint in out_of_order
+    )
 
 
 def first_untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

@@ -42,13 +42,12 @@ def build_pool(
     """Build the pool as it is now; later events do not change it."""
     shape, declared = description.shape, description.declared
     max_nodes = declared.spec.max_nodes if declared else None
-    growth = max(0, max_nodes - len(group.members)) if max_nodes is not None else 0
     return Pool(
         name=name,
         accelerator=shape.accelerator,
         device_bytes=shape.device_bytes,
         resource=shape.resource,
-        nodes=_nodes_of(group, shape, growth, reasons, demands),
+        nodes=_nodes_of(group, shape, max_nodes, reasons, demands),
         node_selector={**shape.node_selector, **_shard_selector(shard)},
         taints=gpu_node_taints(group.classes),
         declared=declared.spec if declared else None,
@@ -64,7 +63,7 @@ def build_pool(
         partition=shape.partition,
         cuda=shape.cuda,
         notes=shape.notes,
-        growth=growth,
+        growth=_growth(group, max_nodes),
     )
 
 
@@ -77,19 +76,24 @@ def _shard_exclusion(shard: Shard) -> Mapping[str, tuple[str, ...]]:
     return {LABEL_SHARD: ()} if shard.name is None else {}
 
 
+def _growth(group: Group, max_nodes: int | None) -> int:
+    """The nodes that an autoscaler may still add."""
+    return 0 if max_nodes is None else max(0, max_nodes - len(group.members))
+
+
 def _nodes_of(
-    group: Group, shape: Shape, growth: int, reasons: Reasons, demands: Demands
+    group: Group, shape: Shape, max_nodes: int | None, reasons: Reasons, demands: Demands
 ) -> PoolNodes:
     members = dict(group.members)  # as they are now
 
     def list_nodes() -> Iterator[PoolNode]:
-        return _list_nodes(members, shape, reasons, demands)
+        return _list_nodes(members, shape, max_nodes, reasons, demands)
 
-    return PoolNodes(_count_nodes(group, shape, growth, reasons, demands), list_nodes)
+    return PoolNodes(_count_nodes(group, shape, max_nodes, reasons, demands), list_nodes)
 
 
 def _count_nodes(
-    group: Group, shape: Shape, growth: int, reasons: Reasons, demands: Demands
+    group: Group, shape: Shape, max_nodes: int | None, reasons: Reasons, demands: Demands
 ) -> NodeCounts:
     """Count the nodes by their classes, without iterating over all nodes."""
     blocks: Counter[int] = Counter()
@@ -108,31 +112,45 @@ def _count_nodes(
         if _why_unusable(member, reasons) is None:
             blocks[member.free] -= 1
             blocks[_free(name, member, demands)] += 1
+    to_come = _count_to_come(group, shape, max_nodes, largest)
     node_counts = NodeCounts(
         nodes=len(group.members),
         usable=usable,
         total=total,
         allocatable=allocatable,
-        largest_node=largest or _catalogued_gpus_per_node(group, shape, growth),
+        largest_node=largest or max(to_come, default=0),
         blocks=as_blocks(blocks),
+        to_come=as_blocks(to_come),
     )
-    grown = replace(node_counts, to_come=as_blocks({node_counts.largest_node: growth}))
     if not demands.successors:
-        return grown.less(demands.waiting)
+        return node_counts.less(demands.waiting)
     packed = _pack_members(group.members, reasons, demands)
-    left = replace(grown, blocks=as_blocks(Counter(packed.left.values())))
+    left = replace(node_counts, blocks=as_blocks(Counter(packed.left.values())))
     return left.less_to_come(packed.unplaced)
 
 
-def _catalogued_gpus_per_node(group: Group, shape: Shape, growth: int) -> int:
-    """GPUs of the first node that an autoscaler adds to a pool, as the catalogue states them."""
-    if group.members or shape.accelerator is None or not growth:
-        return 0
-    return shape.accelerator.gpus_per_node or 0
+def _count_to_come(group: Group, shape: Shape, max_nodes: int | None, largest: int) -> Counter[int]:
+    """Count the nodes of a pool that may grow by the GPUs that they will offer: those that an
+    autoscaler may still add, and those that are starting.
+
+    The first node has as many GPUs as the catalogue states, later ones as many as the largest.
+    """
+    to_come: Counter[int] = Counter()
+    if max_nodes is None:
+        return to_come
+    expected = largest or (shape.accelerator and shape.accelerator.gpus_per_node) or 0
+    to_come[expected] += _growth(group, max_nodes)
+    for node_class, counts in group.classes.items():
+        to_come[_gpus(node_class, shape) or expected] += counts.starting
+    return +to_come
 
 
 def _list_nodes(
-    members: Mapping[str, Member], shape: Shape, reasons: Reasons, demands: Demands
+    members: Mapping[str, Member],
+    shape: Shape,
+    max_nodes: int | None,
+    reasons: Reasons,
+    demands: Demands,
 ) -> Iterator[PoolNode]:
     """List the nodes by name, less the GPUs assumed for unscheduled replicas."""
     free = _pack_members(members, reasons, demands).left
@@ -144,6 +162,7 @@ def _list_nodes(
             allocatable=0 if reason else node_class.allocatable,
             free=free.get(name, 0),
             unusable=reason,
+            starting=member.starting and max_nodes is not None,
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tonnage.api.pod import Toleration
-from tonnage.catalog.catalog import Catalog
+from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.model import DeclaredPool
 from tonnage.fleet.nodes.node_class import NodeClass, UnknownGroup
 from tonnage.fleet.pools.group import Group
@@ -43,9 +43,11 @@ class GroupDescription:
         return {**self.reasons, **dict.fromkeys(tolerated)}
 
 
-def describe(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> GroupDescription:
+def describe(
+    group: Group, declared: DeclaredPool | None, recogniser: Recogniser
+) -> GroupDescription:
     """Describe the group as it is now."""
-    shape = _shape(group, declared, catalog)
+    shape = _shape(group, declared, recogniser)
     own = declared.spec.tolerations if declared else []
     reasons: dict[NodeClass, str | None] = {}
     tainted_classes = []
@@ -64,10 +66,10 @@ def describe(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> G
     return GroupDescription(declared, shape, labels, reasons, tainted_classes)
 
 
-def _shape(group: Group, declared: DeclaredPool | None, catalog: Catalog) -> Shape:
+def _shape(group: Group, declared: DeclaredPool | None, recogniser: Recogniser) -> Shape:
     classes = {node_class: counts.nodes for node_class, counts in group.classes.items()}
     if declared is not None:
-        return shape_declared(declared, classes, catalog, group.first_unrecognised)
+        return shape_declared(declared, classes, recogniser, group.first_unrecognised)
     if isinstance(group.key, UnknownGroup):
         return shape_unknown(group.key.resource, classes, group.first_unrecognised)
     return shape_known(classes)

@@ -13,12 +13,14 @@ class Member:
     """A node of the group.
 
     `unusable` is why the node itself is no capacity now, `used` are the GPUs of its class's
-    resource that bound pods hold.
+    resource that bound pods hold. `starting`: it holds no pod yet and offers no GPUs yet, or is not
+    set up yet.
     """
 
     node_class: NodeClass
     unusable: str | None
     used: int
+    starting: bool = False
 
     @property
     def free(self) -> int:
@@ -28,9 +30,11 @@ class Member:
 
 @dataclass(slots=True)
 class ClassCounts:
-    """The members of one class: how many nodes, and the usable ones by their free GPUs."""
+    """The members of one class: how many nodes, how many of them are starting, and the usable ones
+    by their free GPUs."""
 
     nodes: int = 0
+    starting: int = 0
     usable_by_free: Counter[int] = field(default_factory=Counter)
 
 
@@ -75,12 +79,14 @@ class Group:
             counts = self.classes[member.node_class] = ClassCounts()
             self.classes_changed = True
         counts.nodes += 1
+        counts.starting += member.starting
         if member.unusable is None:
             counts.usable_by_free[member.free] += 1
 
     def _uncount(self, member: Member) -> None:
         counts = self.classes[member.node_class]
         counts.nodes -= 1
+        counts.starting -= member.starting
         if member.unusable is None:
             counts.usable_by_free[member.free] -= 1
             if not counts.usable_by_free[member.free]:

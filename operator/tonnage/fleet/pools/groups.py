@@ -6,7 +6,7 @@ from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.model import DeclaredPool, Node
-from tonnage.fleet.nodes.node_class import Classifier, DeclaredGroup, GroupKey
+from tonnage.fleet.nodes.node_class import Classifier, DeclaredGroup, GroupKey, NodeClass
 from tonnage.fleet.pools.description import GroupDescription, describe
 from tonnage.fleet.pools.group import Group, Member
 from tonnage.fleet.pools.names import name_groups
@@ -24,7 +24,6 @@ class Groups:
 
     def __init__(self, catalog: Catalog, gpu_pods: GpuPods, shard: Shard) -> None:
         self._shard = shard
-        self._catalog = catalog
         self._gpu_pods = gpu_pods
         self._recogniser = Recogniser(catalog)
         self._classifier = Classifier(self._recogniser, ())
@@ -119,8 +118,7 @@ class Groups:
         if node.name not in group.members:
             self._group_of[node.name] = group
             self.regrouped_nodes.add(node.name)
-        used = self._gpu_pods.used(node.name, node_class.resource)
-        if group.put(node.name, Member(node_class, node.unusable, used)):
+        if group.put(node.name, self._make_member(node, node_class)):
             self._stale.add(group.key)
 
     def _update_member(self, node: Node) -> None:
@@ -128,9 +126,17 @@ class Groups:
         group = self._group_of.get(node.name)
         if group is not None:
             node_class = group.members[node.name].node_class
-            used = self._gpu_pods.used(node.name, node_class.resource)
-            if group.put(node.name, Member(node_class, node.unusable, used)):
+            if group.put(node.name, self._make_member(node, node_class)):
                 self._stale.add(group.key)
+
+    def _make_member(self, node: Node, node_class: NodeClass) -> Member:
+        used = self._gpu_pods.used(node.name, node_class.resource)
+        if node.unusable is None:
+            starting = node_class.awaits_devices
+        else:
+            starting = node.starting and node_class.is_usable_once_set_up
+        starting = starting and not self._gpu_pods.on(node.name)
+        return Member(node_class, node.unusable, used, starting)
 
     def _remove_member(self, name: str) -> None:
         group = self._group_of.pop(name, None)
@@ -180,7 +186,7 @@ class Groups:
             if before and not group.classes_changed and before.shape.unrecognised is None:
                 continue
             declared = self._declared[key.name] if isinstance(key, DeclaredGroup) else None
-            self.descriptions[key] = describe(group, declared, self._catalog)
+            self.descriptions[key] = describe(group, declared, self._recogniser)
             group.classes_changed = False
             labels_changed |= before is None or before.labels != self.descriptions[key].labels
         return labels_changed

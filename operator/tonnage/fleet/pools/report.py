@@ -42,12 +42,14 @@ def pool_status(pool: Pool) -> AcceleratorPoolStatus:
 def pool_readiness(pool: Pool) -> PoolReadiness:
     """Whether anything can be placed on the pool, and why not."""
     if not pool.nodes:
-        return _not_ready(Reason.NO_NODES, f"{_why_no_nodes(pool)}{_format_growth(pool)}")
+        return _not_ready(Reason.NO_NODES, f"{format_no_nodes(pool)}{_format_growth(pool)}")
     if pool.unrecognised is not None:
         return _not_ready(Reason.UNRECOGNISED, pool.unrecognised)
     usable, unusable = pool.nodes.counts.usable, format_unusable(pool)
     if usable == 0:
         message = f"none of {len(pool.nodes)} nodes is usable ({unusable})"
+        starting = format_starting(pool)
+        message += f"; {starting}" if starting else ""
         return _not_ready(Reason.NO_USABLE_NODES, message)
     message = f"{usable} of {len(pool.nodes)} nodes usable, {pool.free} of {pool.total} GPUs free"
     message += f" ({unusable})" if unusable else ""
@@ -63,6 +65,34 @@ def format_unusable(pool: Pool) -> str:
         return ""
     first, others = unusable[0], len(unusable) - 1
     return f"{first.name}: {first.unusable}" + (f", and {others} more" if others else "")
+
+
+def format_starting(pool: Pool) -> str:
+    """Count the nodes that are starting, and name the first with what it lacks; empty where there
+    is none."""
+    starting = [node for node in pool.nodes.unusable() if node.starting]
+    if not starting:
+        return ""
+    count = "1 node that is starting" if len(starting) == 1 else f"{len(starting)} starting nodes"
+    return f"{count} ({starting[0].name}: {starting[0].unusable})"
+
+
+def format_no_nodes(pool: Pool) -> str:
+    """Explain that the pool has no node and, where no node can come either, which fields of the
+    AcceleratorPool let a node autoscaler add some."""
+    message, declared = _why_no_nodes(pool), pool.declared
+    if pool.largest_node or (declared is None and not pool.growth):
+        return message
+    if pool.accelerator is None and declared is not None and declared.accelerator is not None:
+        return f"{message}; {pool.unrecognised}"
+    nodes = "node that may come" if pool.growth == 1 else f"{pool.growth} nodes that may come"
+    of_pool = f"of {ACCELERATOR_POOL} {pool.name}"
+    if pool.growth and pool.accelerator is not None:
+        return f"{message}; the number of GPUs of the {nodes} is not known until one exists"
+    if pool.growth:
+        return f"{message}; set spec.accelerator {of_pool}: the GPUs of the {nodes} are not known"
+    fields = "spec.maxNodes" if pool.accelerator else "spec.maxNodes and spec.accelerator"
+    return f"{message}; where a node autoscaler adds nodes, set {fields} {of_pool}"
 
 
 def discovered_pool_body(pool: Pool) -> dict[str, Any]:
@@ -108,10 +138,8 @@ def _format_overlaps(pool: Pool) -> str:
 
 def _format_growth(pool: Pool) -> str:
     """Format the nodes that an autoscaler may add to a pool without nodes."""
-    if not pool.growth:
+    if not pool.growth or not pool.largest_node:
         return ""
-    if not pool.largest_node:
-        return f"; the size of the up to {pool.growth} nodes to come is not known"
     return f"; up to {pool.growth} nodes with {pool.largest_node} GPUs may come"
 
 

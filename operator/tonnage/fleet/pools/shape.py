@@ -13,8 +13,8 @@ from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fleet.devices.label_index import PARTITION
-from tonnage.fleet.devices.recognize import Recognised, Unrecognised
-from tonnage.fleet.model import DeclaredPool, Partition, Taint
+from tonnage.fleet.devices.recognize import Recognised, Recogniser, Unrecognised
+from tonnage.fleet.model import DeclaredPool, Node, Partition, Taint
 from tonnage.fleet.nodes.label_selectors import Selector, selector_of
 from tonnage.fleet.nodes.node_class import DESCRIPTIVE_LABELS, NodeClass
 from tonnage.fleet.nodes.taints import is_gpu_node_taint
@@ -22,6 +22,8 @@ from tonnage.fleet.nodes.taints import is_gpu_node_taint
 HOW_TO_DECLARE: Final = (
     "declare an AcceleratorPool that selects these nodes and names spec.accelerator"
 )
+
+_NO_GPUS: Final = "selects no node with GPUs; set spec.accelerator if the nodes are starting"
 
 NodesPerClass = Mapping[NodeClass, int]
 """The classes of a group's nodes, and how many nodes each has."""
@@ -60,14 +62,15 @@ class Shape:
 
 
 def shape_declared(
-    pool: DeclaredPool, classes: NodesPerClass, catalog: Catalog, first_node: FirstNode
+    pool: DeclaredPool, classes: NodesPerClass, recogniser: Recogniser, first_node: FirstNode
 ) -> Shape:
     """Return the shape of a declared pool with these nodes; it may have none."""
-    declared, problem = _declared_accelerator(pool, catalog)
+    declared, problem = _declared_accelerator(pool, recogniser.catalog)
     cards = _cards(classes)
-    problem = problem or _why_not_plannable(pool, cards, classes, declared, first_node)
+    selected = _selected_accelerator(pool, recogniser)
+    problem = problem or _why_not_plannable(pool, cards, classes, declared or selected, first_node)
     first = min(cards, key=_by_selector, default=None)
-    accelerator = declared or (first.accelerator if first else None)
+    accelerator = declared or (first.accelerator if first else selected)
     resource = first.resource if first else _unrecognised_resource(classes)
     return Shape(
         resource=resource or (accelerator.resource if accelerator else ""),
@@ -173,14 +176,26 @@ def _declared_accelerator(
         return None, f"spec.accelerator of AcceleratorPool {pool.name}: {error}"
 
 
+def _selected_accelerator(pool: DeclaredPool, recogniser: Recogniser) -> Accelerator | None:
+    """Return the accelerator that the labels of spec.nodeSelector name: all nodes have them, also
+    the first one that a node autoscaler adds. None where they name none."""
+    labels = pool.spec.node_selector
+    node = Node(pool.name, labels, taints=(), capacity={}, allocatable={}, unusable=None)
+    card = recogniser.recognise(node)
+    if not isinstance(card, Recognised) or card.partition is not None:
+        return None
+    return card.accelerator
+
+
 def _why_not_plannable(
     pool: DeclaredPool,
     cards: Sequence[Recognised],
     classes: NodesPerClass,
-    declared: Accelerator | None,
+    known: Accelerator | None,
     first_node: FirstNode,
 ) -> str | None:
-    """Why nothing can be planned on a declared pool's nodes together; None when it can."""
+    """Why nothing can be planned on a declared pool's nodes together; None when it can. `known` is
+    the accelerator that the spec of the pool names."""
     counts: Counter[tuple[str, str]] = Counter()
     for node_class, count in classes.items():
         card = node_class.recognition
@@ -192,9 +207,10 @@ def _why_not_plannable(
             for (accelerator, devices), count in sorted(counts.items())
         )
         return f"spec.nodeSelector of AcceleratorPool {pool.name} selects different GPUs: {listed}"
-    if not cards and declared is None:
-        return _commonest_reason(classes, first_node) or "selects no node with GPUs"
-    return None
+    if cards or pool.spec.accelerator is not None:
+        return None
+    unrecognised = _commonest_reason(classes, first_node)
+    return unrecognised or (None if known else _NO_GPUS)
 
 
 def _devices(card: Recognised) -> str:

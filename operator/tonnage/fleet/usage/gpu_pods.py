@@ -1,6 +1,6 @@
 """The GPUs that pods hold on nodes, and the owners of these pods."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
 from tonnage.fleet.model import GpuPod
@@ -39,7 +39,7 @@ class GpuPods:
                 _drop(self._by_owner, pod.owner, uid)
         return pod
 
-    def on(self, node: str) -> Iterable[GpuPod]:
+    def on(self, node: str) -> Collection[GpuPod]:
         """The pods bound to a node."""
         return self._by_node.get(node, {}).values()
 

@@ -9,7 +9,7 @@ from tonnage.catalog.accelerator_names import is_named
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.model import Partition, Pool
-from tonnage.fleet.pools.report import format_unusable
+from tonnage.fleet.pools.report import format_no_nodes, format_unusable
 from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
 
@@ -57,10 +57,7 @@ def _check_selection(placement: PlacementSpec, pool: Pool) -> Rejection | None:
 
 def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
     if not pool.nodes and not pool.largest_node:
-        message = "no node has the labels of its nodeSelector"
-        if pool.growth:
-            message += f"; the size of the {pool.growth} to come is unknown until one exists"
-        return Rejection(RejectedReason.NO_USABLE_NODES, message)
+        return Rejection(RejectedReason.NO_USABLE_NODES, format_no_nodes(pool))
     if pool.accelerator is None:
         return Rejection(RejectedReason.UNRECOGNISED, pool.unrecognised or "not recognised")
     if not pool.accelerator.supported and _UNSUPPORTED not in placement.allow:

@@ -119,6 +119,55 @@ def test_an_invalid_quantity_counts_as_zero_and_makes_the_node_unusable() -> Non
     assert node.unusable == "nvidia.com/gpu is 'many', not a whole number of GPUs"
 
 
+STARTING = {
+    "healthy": (False, {}, {}),
+    "the kubelet is not ready yet": (True, {"ready": "False"}, {}),
+    "the kubelet does not report": (False, {"ready": "Unknown"}, {}),
+    "Kubernetes' taint of a new node": (
+        True,
+        {"ready": "False", "taints": [taint("node.kubernetes.io/not-ready")]},
+        {},
+    ),
+    "not initialised by its cloud": (
+        True,
+        {"taints": [taint("node.cloudprovider.kubernetes.io/uninitialized")]},
+        {},
+    ),
+    "not registered with Karpenter": (True, {"taints": [taint("karpenter.sh/unregistered")]}, {}),
+    "a startup taint": (
+        True,
+        {"taints": [taint("startup-taint.cluster-autoscaler.kubernetes.io/network")]},
+        {},
+    ),
+    "also being removed": (
+        False,
+        {"taints": [taint("karpenter.sh/unregistered"), taint("ToBeDeletedByClusterAutoscaler")]},
+        {},
+    ),
+    "also being deleted": (
+        False,
+        {"ready": "False"},
+        {"deletionTimestamp": "2026-11-21T12:00:00Z"},
+    ),
+    "also cordoned": (False, {"ready": "False", "cordoned": True}, {}),
+}
+
+
+@pytest.mark.parametrize(("want", "how", "metadata"), STARTING.values(), ids=STARTING)
+def test_a_node_is_starting_where_nothing_else_keeps_pods_away(
+    want: bool, how: dict[str, Any], metadata: dict[str, Any]
+) -> None:
+    body = amd_node("n", **how)
+    body["metadata"] |= metadata
+    assert read_node(body).starting is want
+
+
+def test_a_node_with_an_unreadable_quantity_is_not_starting() -> None:
+    body = amd_node("n", ready="False")
+    body["status"]["capacity"]["amd.com/gpu"] = "many"
+    assert not read_node(body).starting
+
+
 QUANTITIES = {
     "8": 8,
     8: 8,

@@ -152,7 +152,7 @@ class TestNodesToCome:
         empty = grow(replace(full, nodes=PoolNodes.of(()), accelerator=unknown_size), 3)
         candidate = by_pool(decide_among([empty]))[MI300X_POOL]
         assert (candidate.verdict, candidate.reason) == (Verdict.REJECTED, "NoUsableNodes")
-        assert "the size of the 3 to come is unknown until one exists" in candidate.message
+        assert "of the 3 nodes that may come is not known until one exists" in candidate.message
 
 
 CAPACITIES = {

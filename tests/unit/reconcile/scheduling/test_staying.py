@@ -284,7 +284,7 @@ async def test_replicas_fall_back_to_the_other_vendor_stay_there_and_report_it()
     assert cluster.conditions() == SETTLED
     placement = place_of(cluster)
     assert placement["reason"] == "FellBack"
-    cause = "left h100 at 2026-01-01T00:10:00Z: no node has the labels of its nodeSelector"
+    cause = "left h100 at 2026-01-01T00:10:00Z: no node has the labels of spec.nodeSelector"
     assert cause in placement["message"]
     assert placement["message"].endswith("; returns: never (spec.placement.fallback.back)")
 
