@@ -10,7 +10,7 @@ GPUs); karpenter.sh, Concepts, NodeClaims.
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from e2e.nodes.descriptions import render_nodes
 from tests.support.fake_api import FakeApi
@@ -19,8 +19,43 @@ from tests.support.production.scheduler import suits, take
 from tonnage.kube.kinds import NODES, PODS
 from tonnage.kube.protocol import Object
 
-NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _MACHINE: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "pods")
+
+
+class Cloud(Protocol):
+    """The cluster as an autoscaler knows it."""
+
+    def pods(self) -> list[Object]:
+        """The pods of all namespaces."""
+
+    def nodes(self) -> list[Object]:
+        """All nodes."""
+
+    def put_node(self, node: Object, *, ready: bool) -> None:
+        """Add the node, or replace it; its kubelet is ready or not."""
+
+
+class InMemoryCloud:
+    """The cluster in memory."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def pods(self) -> list[Object]:
+        """The pods of all namespaces."""
+        return self._api.objects(PODS)
+
+    def nodes(self) -> list[Object]:
+        """All nodes."""
+        return self._api.objects(NODES)
+
+    def put_node(self, node: Object, *, ready: bool) -> None:
+        """Do what the kubelet and the node controller do."""
+        node["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
+        if not ready:
+            node["spec"]["taints"] = [*node["spec"]["taints"], _NOT_READY]
+        self._api.put(NODES, node)
 
 
 @dataclass
@@ -44,8 +79,8 @@ class NodeGroup:
 class Autoscaler:
     """Adds nodes to its groups; a test lets them come up, step by step."""
 
-    def __init__(self, api: FakeApi, *groups: NodeGroup) -> None:
-        self._api, self.groups = api, groups
+    def __init__(self, cloud: Cloud, *groups: NodeGroup) -> None:
+        self._cloud, self.groups = cloud, groups
 
     def scale_up(self) -> list[str]:
         """Add nodes for the pods that no node takes, nor any that comes up; return their names."""
@@ -56,7 +91,7 @@ class Autoscaler:
             if not self._is_complete(group, name)
         ]
         added = []
-        for pod in filter(_is_unschedulable, self._api.objects(PODS)):
+        for pod in filter(_is_unschedulable, self._cloud.pods()):
             if any(_assume(pod, group, free) for group, free in coming):
                 continue
             for group in self.groups:
@@ -69,15 +104,15 @@ class Autoscaler:
 
     def register(self, name: str) -> None:
         """The kubelet of the node registers: it is not ready, and has no device plugin."""
-        self._put(_without_devices(self._template(name)), ready=False)
+        self._cloud.put_node(_without_devices(self._template(name)), ready=False)
 
     def make_ready(self, name: str) -> None:
         """The kubelet is ready; the device plugin and the labeller are not up yet."""
-        self._put(_without_devices(self._template(name)), ready=True)
+        self._cloud.put_node(_without_devices(self._template(name)), ready=True)
 
     def complete(self, name: str) -> None:
         """The device plugin and the labeller are up."""
-        self._put(self._template(name), ready=True)
+        self._cloud.put_node(self._template(name), ready=True)
 
     def _add(self, group: NodeGroup) -> str:
         name = f"{group.description['name']}-{len(group.added)}"
@@ -88,14 +123,8 @@ class Autoscaler:
         group = next(one for one in self.groups if name in one.added)
         return group.template(group.added.index(name))
 
-    def _put(self, node: Object, *, ready: bool) -> None:
-        node["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
-        if not ready:
-            node["spec"]["taints"] = [*node["spec"]["taints"], NOT_READY]
-        self._api.put(NODES, node)
-
     def _is_complete(self, group: NodeGroup, name: str) -> bool:
-        nodes = {node["metadata"]["name"]: node for node in self._api.objects(NODES)}
+        nodes = {node["metadata"]["name"]: node for node in self._cloud.nodes()}
         wanted = _allocatable(group.template(0))
         return name in nodes and _allocatable(nodes[name]) == wanted
 

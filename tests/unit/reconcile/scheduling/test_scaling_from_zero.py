@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.pricing import place_of
-from tests.support.production.autoscaler import Autoscaler, NodeGroup
+from tests.support.production.autoscaler import Autoscaler, InMemoryCloud, NodeGroup
 from tests.support.serving import SETTLED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import Object
@@ -32,7 +32,7 @@ async def empty_pool(
 ) -> tuple[Cluster, Autoscaler]:
     """An object that waits for a pool without nodes."""
     cluster = Cluster(CPU)
-    autoscaler = Autoscaler(cluster.api, NodeGroup({**CHAT, **group}, maximum))
+    autoscaler = Autoscaler(InMemoryCloud(cluster.api), NodeGroup({**CHAT, **group}, maximum))
     accelerator = group.get("accelerator", "mi300x")
     declare(cluster, "chat", TEAM, accelerator=accelerator, maxNodes=maximum)
     cluster.apply("llama", spec or spec_of())
@@ -125,7 +125,7 @@ async def test_no_pod_goes_while_the_nodes_come_one_after_the_other() -> None:
 
 async def test_a_slow_node_is_not_left_for_another_pool_that_may_grow() -> None:
     cluster = Cluster(CPU)
-    autoscaler = Autoscaler(cluster.api, NodeGroup(CHAT, 1), NodeGroup(REST, 1))
+    autoscaler = Autoscaler(InMemoryCloud(cluster.api), NodeGroup(CHAT, 1), NodeGroup(REST, 1))
     declare(cluster, "chat", TEAM, accelerator="mi300x", maxNodes=1, costPerGPUHour="1")
     declare(cluster, "rest", {"team": "rest"}, accelerator="h100-sxm-80gb", maxNodes=1)
     cluster.apply("llama", spec_of())
