@@ -65,6 +65,8 @@ LARGEST: Mapping[str, int] = {
     "the size of the weights in a ConfigMap": CONFIG_MAP_BYTES,
     "an annotation of a place": ANNOTATIONS_BYTES,
     "an annotation of a move": ANNOTATIONS_BYTES,
+    "an annotation of a model's facts": ANNOTATIONS_BYTES,
+    "a model's facts in an annotation": MIB,
     "a file for the command line": MIB,  # takes more for more: what a person plans with is theirs
     "a case of a batch": MIB,  # likewise
     "an entry of the corrections": CONFIG_MAP_BYTES,

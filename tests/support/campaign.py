@@ -13,7 +13,7 @@ the first. What counts of history, by design, and is therefore left out:
 - With capacity for only some of the replicas, what ran before goes on next to them; so it does
   where the API server or the scheduler refuses their pods.
 - `rollout.paused` keeps what runs: its templates are those of before.
-- `scaling.targets`: as no load is measured here, the number stays what it was (ADR 0015).
+- `scaling.targets`: as no load is measured here, the number stays what it was (ADR 0053).
 - `spec.strategy` of a Deployment belongs to the change that came last and stays until the next,
   and with it the digest of what was rendered.
 - `status.lastReadyPlan` is the memory of what served: its generation, and where nothing is to

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from tonnage.api.packed import pack, unpack
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
+from tonnage.checkpoint.kept_facts import decode_facts
 from tonnage.checkpoint.model import CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import (
@@ -136,6 +139,12 @@ def _pod(raw: Any) -> object:
 
 def _pool(raw: Any) -> object:
     return read_declared_pool(raw) if isinstance(raw, dict) else None
+
+
+def _kept_facts(text: bytes) -> object:
+    """The decoded text, which somebody may have encoded as the operator does."""
+    encoded = base64.b64encode(zlib.compress(text)).decode()
+    return decode_facts(encoded, "acme/llama", "main")
 
 
 def _annotation(key: str) -> Callable[[str], object]:
@@ -325,6 +334,15 @@ VERDICT = "0/9 nodes are available: 4 Insufficient cpu, 5 Insufficient amd.com/g
 LISTED = {"metadata": {"name": "a", "namespace": "chat", "uid": "u", "resourceVersion": "7"}}
 LIST = {"metadata": {"continue": "t", "resourceVersion": "9"}, "items": [LISTED]}
 
+KEPT_FACTS: Mapping[str, Any] = {
+    "repo": "acme/llama",
+    "revision": "main",
+    "commit": "0" * 40,
+    "config": json.dumps(LLAMA),
+    "tensors": json.dumps([["model.layers.*.a.weight", "U8", [2], [[0, 3]], 1]]),
+    "weightsBytes": None,
+}
+
 READERS: Mapping[str, Reader] = {
     "config.json": Reader(
         parse_config_text, ("checkpoint/shape.py",), (LLAMA, FP8), (CheckpointError,)
@@ -377,6 +395,12 @@ READERS: Mapping[str, Reader] = {
     "an object that a watch tells of": Reader(_object(_keys), (), (DEPLOYMENT, POD)),
     "an annotation of a place": Reader(
         _text(_annotation("placement")), ("reconcile/observation/children.py",), (PLACE,)
+    ),
+    "an annotation of a model's facts": Reader(
+        _text(lambda text: decode_facts(text, "acme/llama", "main")), ("checkpoint/kept_facts.py",)
+    ),
+    "a model's facts in an annotation": Reader(
+        _kept_facts, ("checkpoint/kept_facts.py",), (KEPT_FACTS,)
     ),
     "an annotation of a move": Reader(
         _text(_annotation("moved")), ("reconcile/observation/migration.py",), (MOVE,)

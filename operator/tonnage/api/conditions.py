@@ -42,6 +42,7 @@ class Reason(StrEnum):
     MODEL_NOT_FOUND = "ModelNotFound"
     MODEL_ACCESS_DENIED = "ModelAccessDenied"
     MODEL_SOURCE_UNREACHABLE = "ModelSourceUnreachable"
+    MODEL_NOT_CONFIRMED = "ModelNotConfirmed"
     INVALID_MODEL = "InvalidModel"
     UNSUPPORTED_ARCHITECTURE = "UnsupportedArchitecture"
     INCOMPATIBLE_PRECISION = "IncompatiblePrecision"

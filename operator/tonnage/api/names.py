@@ -50,6 +50,9 @@ ANNOTATION_RESTARTED_AT: Final = f"{GROUP}/restarted-at"
 ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
 """On a child Service: name of the InferencePool that exists, or can exist, for it."""
 
+ANNOTATION_MODEL_FACTS: Final = f"{GROUP}/model-facts"
+"""On a child Service: what the Hub said of the model, for times when no Hub answers."""
+
 CORRECTIONS_CONFIG_MAP: Final = "tonnage-corrections"
 """In the namespace of the operator: memory corrections from earlier starts."""
 

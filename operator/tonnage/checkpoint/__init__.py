@@ -12,4 +12,5 @@ In reading order:
 - `quantization`: the storage format of each linear layer.
 - `safetensors` and `tensor_table`: headers, indexes and tables of tensors.
 - Sources: `facts` (inline and ConfigMaps), `hub` (behind `lookup`), and `volume` (a Job).
+  `kept_facts` is what a Hub said, for times when none answers.
 """

@@ -7,7 +7,7 @@ then processes each token (an MLP, experts, or both).
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
@@ -367,7 +367,8 @@ class Checkpoint:
     `weights_bytes` is the size of all tensors, None if only the config is known. `bytes_by_dtype`
     sums tensors by safetensors dtype (`BF16`, `F8_E4M3`, ...). `revision` is the commit of the
     facts, None without one, as for inline facts. `tensors` come from the headers of the files, None
-    if no reader read these.
+    if no reader read these. `kept_facts` are the facts as a text that outlives the process (see
+    kept_facts.py), None where none is kept.
     """
 
     shape: ModelShape
@@ -375,6 +376,11 @@ class Checkpoint:
     bytes_by_dtype: tuple[tuple[str, int], ...] = ()
     revision: str | None = None
     tensors: TensorTable | None = None
+    kept_facts: str | None = field(default=None, compare=False, repr=False)
+
+    def with_kept_facts(self, text: str | None) -> "Checkpoint":
+        """The same model with this text."""
+        return replace(self, kept_facts=text)
 
 
 class CheckpointError(ValueError):

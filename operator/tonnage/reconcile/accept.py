@@ -40,11 +40,13 @@ _UNREACHABLE: Final = (Reason.NAME_CONFLICT, Reason.CHILD_REFUSED)
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The spec is valid and the model's facts are known; `by_load` is what the measured load asks
-    for, None if the spec does not scale by load."""
+    for, None if the spec does not scale by load. `unconfirmed` is why the source does not confirm
+    facts that it gave earlier."""
 
     spec: InferenceDeploymentSpec
     checkpoint: Checkpoint
     by_load: ByLoad | None = None
+    unconfirmed: ModelUnavailable | None = None
 
     @property
     def demanded(self) -> Demanded | None:
@@ -146,8 +148,8 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
         case Checkpoint():
             if observation.declared is not None:
                 options = engine_options(observation.declared, catalog)
-            served = _served_model(model, options, catalog)
-            return served if isinstance(served, Refused) else Accepted(spec, served)
+            accepted = Accepted(spec, model, unconfirmed=observation.unconfirmed)
+            return _with_overrides(accepted, options, catalog)
         case ModelUnavailable():
             return Refused(
                 model.reason, model.message, retry_after_seconds=model.retry_after_seconds
@@ -158,13 +160,14 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
             raise AssertionError("a valid spec was observed without its model")
 
 
-def _served_model(
-    checkpoint: Checkpoint, options: EngineOptions, catalog: Catalog
-) -> Checkpoint | Refused:
-    """The model with the user's overrides of its config.json.
+def _with_overrides(
+    accepted: Accepted, options: EngineOptions, catalog: Catalog
+) -> Accepted | Refused:
+    """The same with the user's overrides of config.json.
 
     vLLM rejects a longer context than it supports (config/model.py).
     """
+    checkpoint = accepted.checkpoint
     try:
         shape = override_context(checkpoint.shape, options.context_overrides)
     except CheckpointError as error:
@@ -173,4 +176,4 @@ def _served_model(
     too_long = tell_too_long(shape, options, catalog.release(options.vllm_version))
     if too_long is not None:
         return Refused(Reason.INVALID_SPEC, f"spec.workload.maxModelLen: {too_long}")
-    return replace(checkpoint, shape=shape)
+    return replace(accepted, checkpoint=replace(checkpoint, shape=shape))

@@ -15,6 +15,7 @@ from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.shard import Shard, shard_of
 from tonnage.api.status import reported_status
 from tonnage.api.workload import Context
+from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample, MeasuredLoad
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
 from tonnage.kube.protocol import (
@@ -36,7 +37,7 @@ from tonnage.reconcile.observation.children import (
     read_deployments,
     read_pods,
 )
-from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.model_source import HubLookup, read_model, with_kept_facts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
 from tonnage.reconcile.observation.optional.inference_pool import find_pool
@@ -149,11 +150,11 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         deployments = without_lost(deployments, pods, lost)
         pods = mark_lost(pods, lost)
     unready = unready_since(observation.previous_status, deployments)
+    model, unconfirmed = await _read_model(sources, key, spec, service)
     return replace(
         observation,
-        model=None
-        if isinstance(spec, InvalidSpecError)
-        else await read_model(live, sources.ask_hub(key), key.namespace, spec.model.source),
+        model=model,
+        unconfirmed=unconfirmed,
         deployments=deployments,
         service=service,
         placement_services=tuple(child for child in services if child is not service),
@@ -170,6 +171,20 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.template.spec.priority_class_name),
     )
+
+
+async def _read_model(
+    sources: Sources,
+    key: Key,
+    spec: InferenceDeploymentSpec | InvalidSpecError,
+    service: Child | None,
+) -> tuple[ModelAnswer | None, ModelUnavailable | None]:
+    """The model, and why its source does not confirm it, where it does not."""
+    if isinstance(spec, InvalidSpecError):
+        return None, None
+    source = spec.model.source
+    answer = await read_model(sources.live, sources.ask_hub(key), key.namespace, source)
+    return with_kept_facts(answer, source, service)
 
 
 def _find_long_endpoint(cache: ObjectCache, observation: Observation) -> Child | None:

@@ -120,6 +120,9 @@ def make_plan(
     if plan.status_input.scaling is not None:  # a change of the load sends no event
         interval = dependencies.scaling_interval_seconds
         plan = replace(plan, requeue=plan.requeue.or_after(interval))
+    if observation.unconfirmed is not None:  # the Hub sends no event either
+        retry = observation.unconfirmed.retry_after_seconds
+        plan = replace(plan, requeue=plan.requeue.or_after(retry))
     return _with_endpoints(_with_budget(_with_gateway(plan)))
 
 

@@ -36,6 +36,7 @@ NO_ALERT = {
     "RolloutPaused": "the same",
     "KindMissing": "the InferencePool alone is concerned, and no request is lost",
     "Unreachable": "the same, and it is tried again",
+    "ModelNotConfirmed": "what runs goes on; pods that cannot download weights have a reason",
     "NoOpinion": "TonnageScalingBlind goes by the condition, which has no other reason when False",
     **dict.fromkeys(
         ("MeasuredLess", "MeasuredMore"),

@@ -22,6 +22,7 @@ from tonnage.checkpoint.hub.errors import SPEC_INPUTS, HubInputs, HubRequest, tr
 from tonnage.checkpoint.hub.files import RepositoryFiles
 from tonnage.checkpoint.hub.headers import read_headers
 from tonnage.checkpoint.hub.session import guarded_session
+from tonnage.checkpoint.kept_facts import encode_facts
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
@@ -78,10 +79,13 @@ def fetch_checkpoint(
     with translate_errors(request):
         files = _list_files(request, endpoint, token, settings)
         # Read first and never cached: this proves that the token may read this repository.
-        shape = parse_config_text(_read_config(request, files))
+        config = _read_config(request, files)
+        shape = parse_config_text(config)
         tensors = _read_tensors(files, settings.cache_dir)
     size = None if tensors else _sum_pickle_sizes(files.sizes)
-    return make_checkpoint(shape, tensors, weights_bytes=size, revision=files.commit)
+    checkpoint = make_checkpoint(shape, tensors, weights_bytes=size, revision=files.commit)
+    kept = encode_facts(source.repo, source.revision, config, checkpoint)
+    return checkpoint.with_kept_facts(kept)
 
 
 def saved_token() -> str | None:

@@ -1,5 +1,9 @@
 """Read the model's facts from the source in the spec: the Hub, a ConfigMap, or the object
-itself."""
+itself.
+
+The Hub's facts are kept on the object's Service. So a Hub that does not answer after a restart, or
+that does not accept the token any more, stops nothing that runs.
+"""
 
 import base64
 from collections.abc import Callable
@@ -14,7 +18,9 @@ from tonnage.api.inference import (
     ModelSource,
     SecretKeyRef,
 )
+from tonnage.api.names import ANNOTATION_MODEL_FACTS
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
+from tonnage.checkpoint.kept_facts import decode_facts
 from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.checkpoint.model import (
     Checkpoint,
@@ -23,6 +29,7 @@ from tonnage.checkpoint.model import (
 )
 from tonnage.kube.kinds import CONFIG_MAPS, SECRETS
 from tonnage.kube.protocol import ForbiddenError, NotFoundError, ObjectReader
+from tonnage.reconcile.observation.children import Child
 
 HubLookup = Callable[[HuggingFaceSource, str | None], ModelAnswer]
 """Looks up a source with a token on the Hub without waiting; returns what is known now."""
@@ -49,6 +56,21 @@ async def read_model(
         return ModelUnavailable(Reason.UNSUPPORTED_ARCHITECTURE, str(error), None)
     except CheckpointError as error:
         return ModelUnavailable(Reason.INVALID_MODEL, str(error), _retry_after(source))
+
+
+def with_kept_facts(
+    answer: ModelAnswer, source: ModelSource, service: Child | None
+) -> tuple[ModelAnswer, ModelUnavailable | None]:
+    """The answer, or the facts that an earlier answer of the Hub left on the object's Service, and
+    then why the Hub does not confirm them; None while it is being read."""
+    hub = source.hugging_face
+    if isinstance(answer, Checkpoint) or hub is None or service is None:
+        return answer, None
+    annotations = service.body["metadata"].get("annotations") or {}
+    kept = decode_facts(annotations.get(ANNOTATION_MODEL_FACTS, ""), hub.repo, hub.revision)
+    if kept is None:
+        return answer, None
+    return kept, answer if isinstance(answer, ModelUnavailable) else None
 
 
 async def _read_facts(api: ObjectReader, namespace: str, source: ModelSource) -> Checkpoint:

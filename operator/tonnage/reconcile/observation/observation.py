@@ -11,7 +11,7 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.api.status import PlacementStatus
 from tonnage.api.workload import Context
-from tonnage.checkpoint.lookup import ModelAnswer
+from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
@@ -42,7 +42,8 @@ class Observation:
     any owner. `marked` is the context that the object's own label names, `shard` the shard that it
     belongs to. `requested_replicas` is `spec.replicas`, whatever else the spec says.
     `reports` is what is known about pods that do not come up, beyond `pods`. `budgets` are the
-    PodDisruptionBudgets that may select its pods, None while they are unknown.
+    PodDisruptionBudgets that may select its pods, None while they are unknown. `unconfirmed` is why
+    the Hub does not confirm `model`, whose facts it gave earlier.
     """
 
     key: Key
@@ -71,6 +72,7 @@ class Observation:
     shard: Shard = UNNAMED_SHARD
     requested_replicas: int | None = None
     reports: PodReports = NO_REPORTS
+    unconfirmed: ModelUnavailable | None = None
 
     @property
     def context(self) -> Context | None:

@@ -2,9 +2,8 @@
 
 A piece of the status that another version or another client wrote differently counts as absent.
 
-The operator keeps no facts of models that have to survive a restart. After one, or while a Hub is
-unreachable, a model may be unknown while its replicas serve; an object that was accepted and placed
-must stay so.
+A model may be unknown while its replicas serve: a Service without kept facts, and a Hub that is
+being read or unreachable. An object that was accepted and placed must stay so.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.names import ANNOTATION_INFERENCE_POOL
+from tonnage.api.names import ANNOTATION_INFERENCE_POOL, ANNOTATION_MODEL_FACTS
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, Stamped, apply_if_changed, stamped
@@ -21,7 +22,8 @@ _NO_OWNED_POOL: Final = (Reason.NAME_CONFLICT, Reason.KIND_MISSING)
 
 def make_service(observation: Observation) -> Stamped:
     """The Service over the replicas of all placements, as it is applied."""
-    return stamped(_mark_service(render_service(owner_of(observation)), observation))
+    service = _keep_facts(render_service(owner_of(observation)), observation)
+    return stamped(_mark_service(service, observation))
 
 
 def render_services(observation: Observation, placed: Scheduled) -> tuple[Stamped, ...]:
@@ -50,11 +52,19 @@ def _mark_service(service: Object, observation: Observation) -> Object:
     none_owned = isinstance(live, OptionalChildError) and live.reason in _NO_OWNED_POOL
     if requested_pool(observation.spec) is None and (live is None or none_owned):
         return service
-    return _annotate_service(service, inference_pool_name(observation.key.name))
+    name = inference_pool_name(observation.key.name)
+    return _annotate_service(service, ANNOTATION_INFERENCE_POOL, name)
 
 
-def _annotate_service(service: Object, name: str) -> Object:
-    """Annotate the Service with the name of the pool that may exist next to it."""
+def _keep_facts(service: Object, observation: Observation) -> Object:
+    """Keep what the Hub said of the model for a time when it does not answer."""
+    model = observation.model
+    if not isinstance(model, Checkpoint) or model.kept_facts is None:
+        return service
+    return _annotate_service(service, ANNOTATION_MODEL_FACTS, model.kept_facts)
+
+
+def _annotate_service(service: Object, key: str, value: str) -> Object:
     metadata = service["metadata"]
-    annotations = {**metadata.get("annotations", {}), ANNOTATION_INFERENCE_POOL: name}
+    annotations = {**metadata.get("annotations", {}), key: value}
     return {**service, "metadata": {**metadata, "annotations": annotations}}

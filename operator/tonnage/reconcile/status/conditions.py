@@ -127,7 +127,11 @@ def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
         f"{shape.architecture}, {size / GIB:.1f} GiB of weights,"
         f" {shape.max_position_embeddings} tokens of context"
     )
-    return Finding(kind, True, Reason.VALID, message)
+    if accepted.unconfirmed is None:
+        return Finding(kind, True, Reason.VALID, message)
+    message += f", as of commit {accepted.checkpoint.revision}, which is not confirmed now"
+    message += f": {accepted.unconfirmed.message}"
+    return Finding(kind, True, Reason.MODEL_NOT_CONFIRMED, message)
 
 
 def _find_first_failure(observation: Observation, inputs: StatusInput) -> PodFailure | None:

@@ -1,0 +1,92 @@
+"""The facts of a Hub's model as one short text, so that a restart needs no Hub for them.
+
+The text holds config.json as it is in the repository, and the table of tensors: another version of
+the operator may compute something else from them. A tenant may edit the text and lie about
+the model, as with inline facts, so it is read like any foreign input.
+"""
+
+import base64
+import json
+import zlib
+from functools import lru_cache
+from typing import Final
+
+from tonnage.checkpoint.model import Checkpoint, CheckpointError
+from tonnage.checkpoint.safetensors.formats import make_checkpoint
+from tonnage.checkpoint.safetensors.headers import MAX_TENSOR_BYTES, parse_table
+from tonnage.checkpoint.shape import parse_config_text
+from tonnage.checkpoint.tensor_table import dump_table
+
+MAX_CHARS: Final = 96 * 1024
+"""Longest text. All annotations of an object may have 256 KiB together; the text of a model of 671
+billion parameters has some KiB."""
+
+_MAX_DECODED_BYTES: Final = 1024**2
+"""A config.json has at most 100 KB, a table of 4096 rows 400 KB."""
+
+_DECODED_TEXTS: Final = 256
+"""Decoded texts in memory, some KiB each."""
+
+_FIELDS: Final = frozenset({"repo", "revision", "commit", "config", "tensors", "weightsBytes"})
+
+
+def encode_facts(repo: str, revision: str, config: bytes, checkpoint: Checkpoint) -> str | None:
+    """Return the facts of `checkpoint`, which was made of this config.json, as a text. None where
+    they are too large, or where the table of tensors was too large for the checkpoint."""
+    if checkpoint.tensors is None and checkpoint.bytes_by_dtype:
+        return None
+    facts = {
+        "repo": repo,
+        "revision": revision,
+        "commit": checkpoint.revision,
+        "config": config.decode("utf-8-sig", errors="replace"),
+        "tensors": None if checkpoint.tensors is None else dump_table(checkpoint.tensors),
+        "weightsBytes": checkpoint.weights_bytes,
+    }
+    decoded = json.dumps(facts, separators=(",", ":")).encode()
+    if len(decoded) > _MAX_DECODED_BYTES:
+        return None
+    text = base64.b64encode(zlib.compress(decoded, 9)).decode()
+    return text if len(text) <= MAX_CHARS else None
+
+
+def decode_facts(text: str, repo: str, revision: str) -> Checkpoint | None:
+    """Return the checkpoint of the facts; None where they are of another model, or unreadable."""
+    decoded = _decode(text)
+    if decoded is None or decoded[:2] != (repo, revision):
+        return None
+    return decoded[2]
+
+
+@lru_cache(_DECODED_TEXTS)
+def _decode(text: str) -> tuple[str, str, Checkpoint] | None:
+    """Decode a text once for all reconciles of its object."""
+    if len(text) > MAX_CHARS:
+        return None
+    try:
+        decompressor = zlib.decompressobj()
+        decoded = decompressor.decompress(base64.b64decode(text, validate=True), _MAX_DECODED_BYTES)
+        if not decompressor.eof:
+            return None
+        return _read(json.loads(decoded), text)
+    except (ValueError, RecursionError, zlib.error):  # base64, UTF-8, JSON and CheckpointError
+        return None
+
+
+def _read(facts: object, text: str) -> tuple[str, str, Checkpoint]:
+    if not isinstance(facts, dict) or facts.keys() != _FIELDS:
+        raise CheckpointError(f"the facts have other fields than {', '.join(sorted(_FIELDS))}")
+    repo, revision, commit = (_read_text(facts[name]) for name in ("repo", "revision", "commit"))
+    shape = parse_config_text(_read_text(facts["config"]))
+    table = None if facts["tensors"] is None else parse_table(_read_text(facts["tensors"]))
+    size = facts["weightsBytes"]
+    if size is not None and (type(size) is not int or not 0 <= size <= MAX_TENSOR_BYTES):
+        raise CheckpointError(f"weightsBytes is no number from 0 to {MAX_TENSOR_BYTES}")
+    checkpoint = make_checkpoint(shape, table, weights_bytes=size, revision=commit)
+    return repo, revision, checkpoint.with_kept_facts(text)
+
+
+def _read_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise CheckpointError(f"a {type(value).__name__} stands where a text is expected")
+    return value
