@@ -12,6 +12,7 @@ from tests.support.hub_server import HubFile, HubServer, safetensors_file, safet
 from tests.support.tiny_model import CONFIG, REPO, SHARDS, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.kept_facts import decode_facts
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import DType
 
@@ -33,6 +34,18 @@ def test_shards_are_added_up_and_files_outside_the_index_left_out(
     hub.add_repo(REPO, {**files, "model.safetensors.index.json": safetensors_index(SHARDS)})
     got = fetch_checkpoint(source(), None, settings)
     assert got.bytes_by_dtype == (("BF16", 1408), ("F8_E4M3", 640))
+
+
+@pytest.mark.parametrize(
+    "weights", [{"model.safetensors": WEIGHTS}, {"pytorch_model.bin": WEIGHTS}, {}], ids=str
+)
+def test_the_facts_of_a_model_outlive_the_process(
+    hub: HubServer, settings: HubSettings, weights: dict[str, HubFile]
+) -> None:
+    hub.add_repo(REPO, {"config.json": CONFIG, **weights})
+    got = fetch_checkpoint(source(), None, settings)
+    assert got.kept_facts is not None
+    assert decode_facts(got.kept_facts, REPO, "main") == got
 
 
 def test_weights_of_hundreds_of_gigabytes_are_not_downloaded(
