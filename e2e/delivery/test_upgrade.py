@@ -123,7 +123,9 @@ def test_an_upgrade_of_a_recorded_cluster_rolls_no_pod(
     assert ready_names(admin) == ready
     assert statuses(admin) == status
     writes = written(admin, mark)
+    # The message of a pool without nodes says what to declare, which it did not say before.
     assert {(resource, subresource) for resource, _, subresource in writes} == {
+        ("acceleratorpools", "status"),
         ("deployments", ""),  # the record of its template
         ("inferencedeployments", "status"),
         ("poddisruptionbudgets", ""),  # an earlier release had none
