@@ -9,17 +9,20 @@ import json
 import zlib
 from typing import Any, Final
 
-MAX_PACKED_CHARS: Final = 128 * 1024
+MAX_PACKED_CHARS: Final = 96 * 1024
 """Longest packed text; all annotations of an object have 256 KiB (ValidateAnnotationsSize in
 Kubernetes' apimachinery)."""
 
-_MAX_JSON_BYTES: Final = 8 * 1024 * 1024
+_MAX_JSON_BYTES: Final = 1024 * 1024
+"""A pod template has some KiB, a config.json at most 100 KB, a table of tensors at most 400 KB."""
 
 
 def pack(value: object) -> str | None:
     """Pack JSON data into text; None if it is too long for an annotation."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    if len(content) > _MAX_JSON_BYTES:
+        return None
+    packed = base64.b64encode(zlib.compress(content, 9)).decode()
     return packed if len(packed) <= MAX_PACKED_CHARS else None
 
 

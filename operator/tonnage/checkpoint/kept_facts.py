@@ -5,24 +5,15 @@ the operator may compute something else from them. A tenant may edit the text an
 the model, as with inline facts, so it is read like any foreign input.
 """
 
-import base64
-import json
-import zlib
 from functools import lru_cache
 from typing import Final
 
+from tonnage.api.packed import pack, unpack
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_TENSOR_BYTES, parse_table
 from tonnage.checkpoint.shape import parse_config_text
 from tonnage.checkpoint.tensor_table import dump_table
-
-MAX_CHARS: Final = 96 * 1024
-"""Longest text. All annotations of an object may have 256 KiB together; the text of a model of 671
-billion parameters has some KiB."""
-
-_MAX_DECODED_BYTES: Final = 1024**2
-"""A config.json has at most 100 KB, a table of 4096 rows 400 KB."""
 
 _DECODED_TEXTS: Final = 256
 """Decoded texts in memory, some KiB each."""
@@ -43,11 +34,7 @@ def encode_facts(repo: str, revision: str, config: bytes, checkpoint: Checkpoint
         "tensors": None if checkpoint.tensors is None else dump_table(checkpoint.tensors),
         "weightsBytes": checkpoint.weights_bytes,
     }
-    decoded = json.dumps(facts, separators=(",", ":")).encode()
-    if len(decoded) > _MAX_DECODED_BYTES:
-        return None
-    text = base64.b64encode(zlib.compress(decoded, 9)).decode()
-    return text if len(text) <= MAX_CHARS else None
+    return pack(facts)
 
 
 def decode_facts(text: str, repo: str, revision: str) -> Checkpoint | None:
@@ -61,15 +48,9 @@ def decode_facts(text: str, repo: str, revision: str) -> Checkpoint | None:
 @lru_cache(_DECODED_TEXTS)
 def _decode(text: str) -> tuple[str, str, Checkpoint] | None:
     """Decode a text once for all reconciles of its object."""
-    if len(text) > MAX_CHARS:
-        return None
     try:
-        decompressor = zlib.decompressobj()
-        decoded = decompressor.decompress(base64.b64decode(text, validate=True), _MAX_DECODED_BYTES)
-        if not decompressor.eof:
-            return None
-        return _read(json.loads(decoded), text)
-    except (ValueError, RecursionError, zlib.error):  # base64, UTF-8, JSON and CheckpointError
+        return _read(unpack(text), text)
+    except CheckpointError:
         return None
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.foreign_readers import KEPT_FACTS
 from tests.support.shapes import CONFIGS
-from tonnage.checkpoint.kept_facts import MAX_CHARS, decode_facts, encode_facts
+from tonnage.api.packed import MAX_PACKED_CHARS
+from tonnage.checkpoint.kept_facts import decode_facts, encode_facts
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.shape import parse_config_text
@@ -88,7 +89,7 @@ UNREADABLE = {
     "no UTF-8": base64.b64encode(zlib.compress(b"\xff\xfe\xff")).decode(),
     "too deep": base64.b64encode(zlib.compress(b"[" * 100_000)).decode(),
     "much larger than it looks": base64.b64encode(zlib.compress(bytes(2**26))).decode(),
-    "too long": " " * (MAX_CHARS + 1) + VALID,
+    "too long": " " * (MAX_PACKED_CHARS + 1) + VALID,
 }
 
 
