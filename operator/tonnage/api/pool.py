@@ -9,6 +9,10 @@ from tonnage.api.pod import EnvVar, StringMap, Toleration
 from tonnage.api.schema import STRICT_NUMBER, ApiModel, Money, PositiveInt
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+ImagePrefix = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/-]*[A-Za-z0-9])?$", max_length=256),
+]
 
 
 class PoolImages(ApiModel):
@@ -16,6 +20,10 @@ class PoolImages(ApiModel):
 
     vllm: Image | None = None
     """vLLM image with tag. Default: the vendor's image of the vLLM release."""
+    mirrors: Annotated[dict[str, ImagePrefix], Field(max_length=32)] = {}
+    """Registries to take images from instead, by prefix of the image's name, for example vllm:
+    registry.example.com/vllm. The longest prefix applies, before the operator's own mirrors, to
+    every image, also one of an object. Default: the operator's mirrors."""
 
 
 class AcceleratorPoolSpec(ApiModel):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tonnage.api.text import passwords_of, redact
 from tonnage.controller.certificate import CertificateError, ServerCertificate
 from tonnage.controller.log_lines import FORMATS
+from tonnage.engines.image_mirrors import Mirrors, parse_mirrors
 from tonnage.telemetry.access import (
     AccessError,
     read_certificates,
@@ -57,6 +58,7 @@ class Settings:
     drain_seconds: float = 20.0
     hf_endpoint: str | None = None
     hf_cache_directory: str | None = None
+    registry_mirrors: Mirrors | None = None
     prometheus_url: str | None = None
     prometheus_bearer_token_file: str | None = None
     prometheus_ca_file: str | None = None
@@ -117,6 +119,8 @@ _HELP: Final[Mapping[str, str]] = {
     "drain_seconds": "time for running reconciles to finish when the operator stops",
     "hf_endpoint": "URL of the Hugging Face Hub or of its mirror; default: the public one",
     "hf_cache_directory": "directory to cache Hub metadata in; default: none",
+    "registry_mirrors": "comma-separated PREFIX=MIRROR: where pods take images from instead, for"
+    " example vllm=registry.example.com/vllm; a change restarts them; default: none",
     "prometheus_url": "URL of the Prometheus that scrapes vLLM; default: none",
     "prometheus_bearer_token_file": "file with the token for it, read again for each query; "
     "default: none",
@@ -242,6 +246,14 @@ def _parse_namespaces(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _parse_registry_mirrors(text: str) -> Mirrors | None:
+    """Parse pairs of a prefix and its mirror; an empty variable means none."""
+    try:
+        return parse_mirrors(text) or None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _parse_shard(text: str) -> str | None:
     """Parse a shard's name; an empty variable means none."""
     if text and not _SHARD.fullmatch(text):
@@ -294,6 +306,7 @@ def _parse_ca_file(path: str) -> str:
 
 _PARSERS: Final[Mapping[str, Any]] = {
     "prometheus_url": _optional(read_url),
+    "registry_mirrors": _parse_registry_mirrors,
     "prometheus_bearer_token_file": _optional(_parse_token_file),
     "prometheus_ca_file": _optional(_parse_ca_file),
     "prometheus_tenant_header": _optional(read_tenant_header),

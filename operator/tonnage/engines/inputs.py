@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.api.workload import Context
+from tonnage.engines.image_mirrors import Mirrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class SurgeMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
     """Settings of the operator for all objects. `hf_endpoint` is the URL of the Hugging Face Hub or
-    mirror from which pods load models, None for the public Hub."""
+    mirror from which pods load models, None for the public Hub. `registry_mirrors` are registries
+    from which pods take images instead."""
 
     hf_endpoint: str | None = None
+    registry_mirrors: Mirrors = ()

@@ -41,7 +41,7 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     fleet, stores = dependencies.fleet, dependencies.stores
     migration_lock = MigrationLock(dependencies.wake)
     interval = settings.scaling_interval_seconds
-    rendering = RenderSettings(hf_endpoint=settings.hf_endpoint)
+    rendering = RenderSettings(settings.hf_endpoint, settings.registry_mirrors or ())
     planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
     planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)

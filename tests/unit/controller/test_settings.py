@@ -228,3 +228,11 @@ def test_a_certificate_needs_its_key_and_both_need_to_be_readable(tmp_path: Path
     with pytest.raises(SettingsError, match=r"tls\.crt cannot be read"):
         parse(f"--tls-certificate-file={path}", f"--tls-key-file={path}")
     assert parse(environment={"TONNAGE_TLS_KEY_FILE": ""}).read_certificate() is None
+
+
+def test_registry_mirrors_are_pairs_and_none_by_default() -> None:
+    pairs = (("vllm", "registry.example.com/vllm"),)
+    assert parse("--registry-mirrors", "vllm=registry.example.com/vllm").registry_mirrors == pairs
+    assert parse(environment={"TONNAGE_REGISTRY_MIRRORS": ""}).registry_mirrors is None
+    with pytest.raises(SystemExit):
+        parse("--registry-mirrors", "registry.example.com")

@@ -1,10 +1,12 @@
 """Chooses the image of a pod."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.catalog.vllm.releases import parse_version
 from tonnage.engines.defaults import load_defaults
+from tonnage.engines.image_mirrors import use_mirror
 from tonnage.engines.replica import Replica
 
 _SERVE: Final = ("vllm", "serve")
@@ -23,9 +25,16 @@ def choose_image(replica: Replica) -> Image:
     vendor's image of the vLLM release, in the build that the drivers of the pool's nodes run.
 
     Another image than the vendor's may have any entrypoint (rocm/vllm has a shell, which would end
-    at once with exit code 0); it only needs `vllm` on its PATH.
+    at once with exit code 0); it only needs `vllm` on its PATH. Mirrors rename the chosen image.
     """
     declared = replica.option.pool.declared
+    image = _choose(replica, declared)
+    pool_mirrors = declared.images.mirrors if declared else {}
+    name = use_mirror(image.name, pool_mirrors, replica.settings.registry_mirrors)
+    return replace(image, name=name)
+
+
+def _choose(replica: Replica, declared: AcceleratorPoolSpec | None) -> Image:
     configured = replica.spec.engine.vllm.image or (declared.images.vllm if declared else None)
     name = configured or replica.option.settings.image
     return Image(name, _SERVE) if name else _vendor_image(replica)

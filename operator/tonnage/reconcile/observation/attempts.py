@@ -228,12 +228,17 @@ def _lacks_nodes(observation: Observation, running: ChildDeployment, fleet: Flee
 def _traits(pool: Pool) -> dict[str, object]:
     """The traits of a pool that decide whether a plan can start there."""
     declared = pool.declared
+    exclude = set() if declared is None or declared.images.mirrors else {"mirrors"}
     return {
         "name": pool.name,
         "accelerator": pool.accelerator.id if pool.accelerator else None,
         "deviceBytes": pool.device_bytes,
         "cuda": None if pool.cuda is None else str(pool.cuda),
-        "declared": declared.model_dump(mode="json", include={"images", "env"})
+        # A field that is not set leaves the traits as an earlier release wrote them.
+        "declared": {
+            **declared.model_dump(mode="json", include={"env"}),
+            "images": declared.images.model_dump(mode="json", exclude=exclude),
+        }
         if declared
         else None,
     }
