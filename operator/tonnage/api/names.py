@@ -64,6 +64,10 @@ ANNOTATION_POD_TEMPLATE: Final = f"{GROUP}/pod-template"
 """On a child Deployment: its pod template as rendered, packed (`api.packed`). The template of an
 unchanged object stays, whatever a later operator would render."""
 
+ANNOTATION_ADMITTED: Final = f"{GROUP}/admitted"
+"""On a child Deployment whose pod template an admission webhook changed as the operator applied it:
+the digest of the template that came of it, and the generation of the Deployment."""
+
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"
 

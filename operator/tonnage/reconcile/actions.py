@@ -5,10 +5,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NewType
 
-from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.api.names import ANNOTATION_ADMITTED, ANNOTATION_RENDERED, ANNOTATION_TEMPLATE
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.template_record import (
+    admitted_annotation,
+    is_as_admitted,
+    template_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,33 @@ def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[A
     """
     if live is None:
         return (Apply(kind, wanted, exists=False),)
-    if _contains(live.body, wanted):
+    if _contains(live.body, _without_admitted(wanted, live.body)):
         return ()
     return (Apply(kind, pin_to_uid(wanted, live.uid), exists=True),)
+
+
+def changed_by_admission(applied: Object, answer: Object) -> dict[str, str]:
+    """The annotation to add to a Deployment that was applied, where admission changed its template;
+    none where it did not."""
+    template = applied["spec"].get("template")
+    if template is None or _contains(template_of(answer), template):
+        return {}
+    return admitted_annotation(answer)
+
+
+def _without_admitted(wanted: Object, live: Object) -> Object:
+    """What to compare with the live object: without a template that admission changes, as long as
+    the live one is what came of it."""
+    if ANNOTATION_ADMITTED not in (live["metadata"].get("annotations") or {}):
+        return wanted
+    if _template_name(live) != _template_name(wanted) or not is_as_admitted(live):
+        return wanted
+    spec = {key: value for key, value in wanted["spec"].items() if key != "template"}
+    return {**wanted, "spec": spec}
+
+
+def _template_name(body: Object) -> str | None:
+    return (body["metadata"].get("annotations") or {}).get(ANNOTATION_TEMPLATE)
 
 
 def pin_to_uid(wanted: Object, uid: str) -> Object:
@@ -71,13 +100,17 @@ def pin_to_uid(wanted: Object, uid: str) -> Object:
     return {**wanted, "metadata": {**wanted["metadata"], "uid": uid}}
 
 
+def with_annotations(body: Object, annotations: Mapping[str, str]) -> Object:
+    """The body with more annotations."""
+    metadata = body["metadata"]
+    own = metadata.get("annotations") or {}
+    return {**body, "metadata": {**metadata, "annotations": {**own, **annotations}}}
+
+
 def stamped(rendered: Object, record: Mapping[str, str] = MappingProxyType({})) -> Stamped:
     """Add the digest of a rendered child to its annotations, and the record of its template, which
     the digest does not cover."""
-    metadata = rendered["metadata"]
-    own = {**metadata.get("annotations", {}), ANNOTATION_RENDERED: digest(rendered)}
-    annotations = {**own, **record}
-    return Stamped({**rendered, "metadata": {**metadata, "annotations": annotations}})
+    return Stamped(with_annotations(rendered, {ANNOTATION_RENDERED: digest(rendered), **record}))
 
 
 def _contains(live: object, wanted: object) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.informers.stores import Stores
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
@@ -31,7 +31,14 @@ from tonnage.reconcile.accept import (
     was_refused,
     was_taken,
 )
-from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid
+from tonnage.reconcile.actions import (
+    Action,
+    Apply,
+    Scale,
+    changed_by_admission,
+    pin_to_uid,
+    with_annotations,
+)
 from tonnage.reconcile.observation.children import Child, is_controlled_by
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.optional_child import (
@@ -63,11 +70,23 @@ class Writer:
 
     async def apply(self, kind: Kind, body: Object) -> None:
         """Server-side apply as field manager `tonnage`, forced."""
-        self._stores.put_written(kind, await self._api.apply(kind, body))
+        answer = await self._api.apply(kind, body)
+        self._stores.put_written(kind, answer)
+        await self._note_admission(kind, body, answer)
 
     async def create(self, kind: Kind, body: Object) -> None:
         """Create an object. Raises ConflictError if one of that name exists."""
-        self._stores.put_written(kind, await self._api.create(kind, body))
+        answer = await self._api.create(kind, body)
+        self._stores.put_written(kind, answer)
+        await self._note_admission(kind, body, answer)
+
+    async def _note_admission(self, kind: Kind, body: Object, answer: Object) -> None:
+        """Where a webhook changed the template of a Deployment, write down what came of it: later
+        reconciles find neither a change nor a reason to apply it again."""
+        note = changed_by_admission(body, answer) if kind == DEPLOYMENTS else {}
+        if note:
+            noted = with_annotations(pin_to_uid(body, answer["metadata"]["uid"]), note)
+            self._stores.put_written(kind, await self._api.apply(kind, noted))
 
     async def scale(self, kind: Kind, child: Child, replicas: int) -> None:
         """Set the replicas of a child, never of another object of its name."""

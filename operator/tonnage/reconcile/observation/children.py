@@ -23,7 +23,9 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
 from tonnage.reconcile.observation.migration import Migration, read_migration
 from tonnage.reconcile.observation.template_record import (
+    TEMPLATE_LABEL,
     TemplateRecord,
+    read_admitted_at,
     read_record,
     read_recorded_at,
 )
@@ -39,9 +41,6 @@ _MAX_COUNT: Final = 2**31
 
 _COMPLETED: Final = "NewReplicaSetAvailable"
 _OVERDUE: Final = "ProgressDeadlineExceeded"
-
-TEMPLATE_LABEL: Final = "pod-template-hash"
-"""The label by which the Deployment controller marks ReplicaSets and pods of one template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +211,15 @@ def parse_time(text: str) -> datetime:
 
 def _is_observed(metadata: Mapping[str, Any], observed: int | None) -> bool:
     """Whether the Deployment controller has observed the present spec. It need not have observed
-    that the operator added a record to a Deployment of an older operator."""
+    annotations that the operator wrote alone, which make a new generation, too."""
     generation = metadata.get("generation")
     if generation == observed:
         return True
-    recorded_at = read_recorded_at(metadata.get("annotations") or {})
-    return recorded_at is not None and (observed, generation) == (recorded_at, recorded_at + 1)
+    annotations = metadata.get("annotations") or {}
+    return any(
+        at is not None and (observed, generation) == (at, at + 1)
+        for at in (read_recorded_at(annotations), read_admitted_at(annotations))
+    )
 
 
 def read_deployment(body: Object) -> ChildDeployment:

@@ -10,6 +10,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
 from tonnage.reconcile.observation.plan_terms import read_terms
 from tonnage.reconcile.observation.previous import read_reported
+from tonnage.reconcile.observation.template_record import as_rendered
 
 
 def read_last_ready(status: Mapping[str, Any]) -> LastReadyPlan | None:
@@ -55,4 +56,5 @@ def find_revision(
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
     parallelism = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
-    return read_terms(placement.pool, placement.accelerator, parallelism, body).hash == last.hash
+    terms = read_terms(placement.pool, placement.accelerator, parallelism, as_rendered(body))
+    return terms.hash == last.hash

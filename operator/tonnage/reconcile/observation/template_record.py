@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.api.names import (
+    ANNOTATION_ADMITTED,
     ANNOTATION_POD_TEMPLATE,
     ANNOTATION_RENDERED_FROM,
     ANNOTATION_TEMPLATE,
@@ -24,10 +25,14 @@ from tonnage.reconcile.observation.digests import digest
 _CACHED_TEMPLATES: Final = 1024
 """Templates kept unpacked, some KiB each."""
 
+TEMPLATE_LABEL: Final = "pod-template-hash"
+"""The label by which the Deployment controller marks ReplicaSets and pods of one template."""
+
 _ANNOTATIONS: Final = (ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE)
 
 _MAX_COUNT: Final = 2**31
 _RELEASE: Final = re.compile(r"[0-9]+(\.[0-9]+){2}[a-z0-9.]{0,16}")
+_GENERATION: Final = re.compile(r"[0-9]{1,18}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -139,6 +144,48 @@ def recorded_annotations(deployment: Object) -> dict[str, str]:
     """The record of a Deployment as it was written."""
     annotations = deployment["metadata"].get("annotations") or {}
     return {key: annotations[key] for key in _ANNOTATIONS if key in annotations}
+
+
+def template_of(body: Object) -> Object:
+    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
+    template = body["spec"]["template"]
+    metadata = {
+        key: value
+        for key, value in (template.get("metadata") or {}).items()
+        if key in ("labels", "annotations")
+    }
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def admitted_annotation(admitted: Object) -> dict[str, str]:
+    """The annotation for a Deployment whose template admission has changed to the present one."""
+    generation = admitted["metadata"].get("generation", 0)
+    return {ANNOTATION_ADMITTED: f"{digest(template_of(admitted))} {generation}"}
+
+
+def is_as_admitted(body: Object) -> bool:
+    """Whether the template of a Deployment, or of one of its ReplicaSets, is what admission made of
+    the rendered one, and no other client has changed it since."""
+    admitted = (body["metadata"].get("annotations") or {}).get(ANNOTATION_ADMITTED)
+    return admitted is not None and admitted.split(" ")[0] == digest(template_of(body))
+
+
+def read_admitted_at(annotations: Mapping[str, str]) -> int | None:
+    """The generation of a Deployment to which the annotation about its admission was added."""
+    generation = annotations.get(ANNOTATION_ADMITTED, "").rpartition(" ")[2]
+    return int(generation) if _GENERATION.fullmatch(generation) else None
+
+
+def as_rendered(body: Object) -> Object:
+    """A Deployment, or one of its ReplicaSets, with its template as the operator rendered it."""
+    if not is_as_admitted(body):
+        return body
+    record = read_record(body["metadata"]["annotations"])
+    return (
+        body if record is None else {**body, "spec": {**body["spec"], "template": record.template}}
+    )
 
 
 @lru_cache(_CACHED_TEMPLATES)

@@ -12,7 +12,7 @@ from tonnage.api.names import ANNOTATION_RESTARTED_AT, ANNOTATION_TEMPLATE
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped
-from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.digests import demand_digest, digest, pod_spec_digest
 from tonnage.reconcile.observation.kept_release import is_unchanged_since_report
 from tonnage.reconcile.observation.template_record import (
@@ -20,6 +20,7 @@ from tonnage.reconcile.observation.template_record import (
     TemplateRecord,
     TemplateSource,
     recorded_annotations,
+    template_of,
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
@@ -93,19 +94,6 @@ def retain_template(
     }
     record = TemplateRecord(source, _make_demand(context, placed), template, name)
     return RenderedDeployment(body, record, rendered["spec"]["template"])
-
-
-def template_of(body: Object) -> Object:
-    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
-    template = body["spec"]["template"]
-    metadata = {
-        key: value
-        for key, value in (template.get("metadata") or {}).items()
-        if key in ("labels", "annotations")
-    }
-    labels = metadata.get("labels") or {}
-    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
-    return {"metadata": metadata, "spec": template["spec"]}
 
 
 def _find_kept(

@@ -19,9 +19,9 @@ from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.observation.ready_plan import find_revision, is_running
 from tonnage.reconcile.observation.serving import newest
+from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import terms_in_force
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
-from tonnage.reconcile.rollout.retained_template import template_of
 from tonnage.reconcile.rollout.strategy import find_deployment
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled

@@ -15,8 +15,9 @@ from tonnage.api.conditions import ConditionType
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import TEMPLATE_LABEL, ChildDeployment, ChildPod
+from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
 from tonnage.reconcile.observation.previous import read_since
+from tonnage.reconcile.observation.template_record import TEMPLATE_LABEL
 
 _CREATING: Final = ("ContainerCreating", "PodInitializing")
 _SANDBOX: Final = re.compile(r' ?"?[0-9a-f]{64}"?')

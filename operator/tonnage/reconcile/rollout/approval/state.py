@@ -13,6 +13,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms, read_terms
 from tonnage.reconcile.observation.serving import newest, pool_now
+from tonnage.reconcile.observation.template_record import as_rendered
 from tonnage.reconcile.rollout.approval.proposal import Proposal, propose
 from tonnage.reconcile.rollout.strategy import render
 from tonnage.reconcile.scheduling.context import ReconcileContext
@@ -136,7 +137,8 @@ def terms_of_live(context: ReconcileContext, current: ChildDeployment) -> Terms:
     """The terms by which a Deployment runs; the pool is the one that its nodes are in now."""
     pods = context.observation.pods
     pool = pool_now(current, pods, context.shared_pools(), context.fleet)
-    return read_terms(pool, current.accelerator, current.parallelism, current.child.body)
+    body = as_rendered(current.child.body)
+    return read_terms(pool, current.accelerator, current.parallelism, body)
 
 
 def _is_approved(context: ReconcileContext, terms: Terms, in_force: Terms | None) -> bool:
