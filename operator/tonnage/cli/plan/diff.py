@@ -17,7 +17,7 @@ from rich.text import Text
 from tonnage.api.conditions import ConditionType
 from tonnage.api.names import CHILD_FIELD_MANAGER
 from tonnage.cli.output import NoAliases
-from tonnage.cli.plan.planning import Planned, without_owner
+from tonnage.cli.plan.planning import RECORDS, Planned, without_owner
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Scale
 from tonnage.reconcile.observation.children import Child
@@ -118,7 +118,8 @@ def diff_action(action: Action, live: Iterable[Object]) -> Difference:
         if (body.get("kind"), body["metadata"]["name"]) == (action.kind.kind, metadata["name"])
     )
     before = next(matches, None)
-    return Difference(name, _dump(_managed_fields(before, wanted)) if before else "", _dump(wanted))
+    live_text = _dump(_without_records(_managed_fields(before, wanted))) if before else ""
+    return Difference(name, live_text, _dump(_without_records(wanted)))
 
 
 def _diff_scale(action: Scale) -> Difference:
@@ -144,6 +145,8 @@ def _children(observation: Observation) -> list[Object]:
         children.append(observation.inference_pool)
     if observation.long_endpoint is not None:
         children.append(observation.long_endpoint)
+    if observation.budgets is not None and observation.budgets.own is not None:
+        children.append(observation.budgets.own)
     return [child.body for child in children]
 
 
@@ -151,6 +154,14 @@ def _without_uid(body: Object) -> Object:
     """The child without the uid precondition."""
     metadata = {key: value for key, value in body["metadata"].items() if key != "uid"}
     return body | {"metadata": metadata}
+
+
+def _without_records(body: Object) -> Object:
+    """The child without annotations that people cannot read."""
+    metadata = body["metadata"]
+    annotations = metadata.get("annotations") or {}
+    kept = {key: value for key, value in annotations.items() if key not in RECORDS}
+    return body | {"metadata": metadata | {"annotations": kept}}
 
 
 def _managed_fields(live: Object, wanted: Object) -> Any:

@@ -8,6 +8,8 @@ from typing import Any, Final
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
 from tonnage.api.names import (
+    ANNOTATION_ADMITTED,
+    ANNOTATION_MODEL_FACTS,
     ANNOTATION_POD_TEMPLATE,
     ANNOTATION_RENDERED,
     ANNOTATION_RENDERED_FROM,
@@ -35,8 +37,13 @@ from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.reconcile.scheduling.reservations import reserve_for
 
-_DERIVED: Final = (ANNOTATION_RENDERED, ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE)
-"""Annotations that repeat what else is in a child."""
+RECORDS: Final = (
+    ANNOTATION_ADMITTED,
+    ANNOTATION_MODEL_FACTS,
+    ANNOTATION_POD_TEMPLATE,
+    ANNOTATION_RENDERED_FROM,
+)
+"""Annotations of children that the operator keeps for itself; people cannot read most of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +167,13 @@ def _without_secret(source: ModelSource) -> ModelSource:
 
 
 def without_owner(body: Object) -> Object:
-    """A child without its owner reference, the digest that covers it, and the record of its
-    template."""
+    """A child without its owner reference, the digest that covers it, and records."""
     metadata: dict[str, Any] = {
         key: value for key, value in body["metadata"].items() if key != "ownerReferences"
     }
+    unread = (ANNOTATION_RENDERED, *RECORDS)
     annotations = {
-        key: value for key, value in metadata["annotations"].items() if key not in _DERIVED
+        key: value for key, value in metadata["annotations"].items() if key not in unread
     }
     if not annotations:
         del metadata["annotations"]
