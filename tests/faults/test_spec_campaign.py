@@ -71,12 +71,12 @@ def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     with_strategy = rollout._with_strategy
 
     def stamp(context: Any, *rest: Any) -> Any:
-        body = with_strategy(context, *rest)
+        rendered = with_strategy(context, *rest)
         generation = str(context.observation.generation)
-        labels = body["spec"]["template"]["metadata"]["labels"]
-        body["metadata"]["annotations"]["tonnage.dev/template"] += generation
+        labels = rendered.body["spec"]["template"]["metadata"]["labels"]
+        rendered.body["metadata"]["annotations"]["tonnage.dev/template"] += generation
         labels["generation"] = generation
-        return body
+        return rendered
 
     monkeypatch.setattr(rollout, "_with_strategy", stamp)
 

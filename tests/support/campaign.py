@@ -187,12 +187,17 @@ def _comparable(cluster: Cluster) -> Object:
 
 
 def _check_kept(before: Children, after: Children, spec: Spec, message: str) -> None:
-    """All that ran runs on; where the spec requests fewer replicas, as many of the same pods."""
+    """All that ran runs on; where the spec requests fewer replicas, as many of the same pods, or
+    more while they move to another pool."""
     requested = spec.get("replicas")
-    if type(requested) is not int or not 0 <= requested < len(before["Pod"]):
+    wanted = sum(body["spec"]["replicas"] for body in before["Deployment"])
+    if type(requested) is not int or not 0 <= requested < wanted:
         assert after == before, message
         return
-    assert len(after["Pod"]) == requested, message
+    fewer = min(requested, len(before["Pod"]))
+    if len(before["Deployment"]) == 1:
+        assert len(after["Pod"]) == fewer, message
+    assert len(after["Pod"]) >= fewer, message
     assert _templates(after) == _templates(before), message
     assert after["Service"] == before["Service"], message
     uids = {pod["metadata"]["uid"] for pod in before["Pod"]}

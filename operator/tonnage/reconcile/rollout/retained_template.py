@@ -79,8 +79,9 @@ def retain_template(
     deadline = rendered["spec"]["progressDeadlineSeconds"]
     if kept is not None:
         source, template = kept.source, _with_restart(context, kept.template)
-        if context.spec.rollout.progress_deadline is None:
-            deadline = source.deadline_seconds or deadline
+        has_default = context.spec.rollout.progress_deadline is None
+        deadline = source.deadline_seconds or deadline if has_default else deadline
+        source = replace(source, deadline_seconds=deadline if has_default else None)
         if follows_nodes:
             affinity = rendered["spec"]["template"]["spec"]["affinity"]
             template = {**template, "spec": {**template["spec"], "affinity": affinity}}
