@@ -17,12 +17,14 @@ Change = Callable[[dict[str, Any]], None]
 @dataclass(frozen=True)
 class Webhook:
     """Sees objects of these kinds, of one namespace or (None) of all, when they are created or
-    changed. It refuses them with a message, or changes their pod spec."""
+    changed; `only` selects among them. It refuses them with a message, or changes their pod
+    spec."""
 
     kinds: tuple[Kind, ...]
     message: str | None = None
     change: Change | None = None
     namespace: str | None = None
+    only: Callable[[Object], bool] = lambda _: True
 
     def mutate(self, kind: Kind, body: Object) -> None:
         """Change the body in place."""
@@ -38,7 +40,7 @@ class Webhook:
 
     def _sees(self, kind: Kind, body: Object) -> bool:
         place = body["metadata"].get("namespace")
-        return kind in self.kinds and self.namespace in (None, place)
+        return kind in self.kinds and self.namespace in (None, place) and self.only(body)
 
 
 def denying(message: str, *kinds: Kind, namespace: str | None = None) -> Webhook:

@@ -4,7 +4,7 @@ The operator does not retry a failed plan in the same circumstances: the same sp
 versions. A lost status costs one more attempt, nothing else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
@@ -50,7 +50,11 @@ _FAULTS: Final = frozenset(
         Reason.POD_FAILED,
     }
 )
-"""Failures of the plan. A lack of GPUs, quota or permissions never counts as one."""
+"""Failures of the plan. A lack of GPUs never counts as one. Pods that the API server refuses, or
+that no node takes for another reason, count only for an object that never served."""
+
+_QUOTA: Final = "exceeded quota"
+"""In the message of the ResourceQuota plugin (kubernetes pkg/quota)."""
 
 _IGNORED_FIELDS: Final = {"replicas", "scaling", "approval", "approved_plan", "gateway", "rollout"}
 """Fields of the spec that do not change a replica."""
@@ -158,15 +162,24 @@ def failed_pools(attempts: Attempts) -> dict[str, str]:
 
 
 def find_fault(
-    observation: Observation, running: ChildDeployment, fleet: Fleet, now: datetime
+    observation: Observation,
+    running: ChildDeployment,
+    fleet: Fleet,
+    now: datetime,
+    blocked: Collection[str] | None,
 ) -> Fault | None:
     """Why the plan of this Deployment has failed; None while its replicas may still become ready.
 
     Out of memory is a fault at once. Any other failure has until the Deployment's deadline; where
-    one failed pod replaces another, only the operator knows when that has passed.
+    one failed pod replaces another, only the operator knows when that has passed. `blocked` are
+    the pods of a new object that no node takes for another reason than GPUs, None for an object
+    that has served: it waits, since its pool was able to take them.
     """
-    if running.completed or running.updated == 0:
+    if running.completed:
         return None
+    if running.updated == 0:
+        is_new = blocked is not None
+        return _find_refusal(running, fleet) if is_new and running.overdue else None
     failure = failure_to_serve(observation, running.placement)
     if failure is not None and failure.reason is Reason.OUT_OF_MEMORY:
         return Fault(failure.reason, failure.words)
@@ -175,6 +188,13 @@ def find_fault(
         return None
     if failure is not None and failure.reason in _FAULTS:
         return Fault(failure.reason, failure.words)
+    if failure is not None and failure.reason is Reason.UNSCHEDULABLE:
+        waiting = _waiting_pods(observation, running)
+        return (
+            Fault(failure.reason, failure.words)
+            if waiting and waiting <= set(blocked or ())
+            else None
+        )
     if failure is not None and failure.reason is not Reason.CONTAINERS_NOT_READY:
         return None
     if _lacks_nodes(observation, running, fleet):
@@ -214,6 +234,26 @@ def _parallelism_of(failed: FailedPlan) -> Parallelism:
 def _adjustments_of(failed: FailedPlan) -> EngineAdjustments:
     adjustments = failed.adjustments
     return EngineAdjustments(**adjustments.model_dump()) if adjustments else UNADJUSTED
+
+
+def _find_refusal(running: ChildDeployment, fleet: Fleet) -> Fault | None:
+    """Why the API server refuses all pods. A quota of anything but the pool's GPUs would refuse
+    them on every pool."""
+    refused = running.refused
+    if refused is None:
+        return None
+    pool = next((one for one in fleet.pools() if one.name == running.pool), None)
+    if _QUOTA in refused and (pool is None or pool.resource not in refused):
+        return None
+    return Fault(Reason.CHILD_REFUSED, refused)
+
+
+def _waiting_pods(observation: Observation, running: ChildDeployment) -> set[str]:
+    return {
+        pod.name
+        for pod in observation.pods
+        if pod.placement == running.placement and pod.node is None and not pod.deleting
+    }
 
 
 def _lacks_nodes(observation: Observation, running: ChildDeployment, fleet: Fleet) -> bool:

@@ -22,6 +22,7 @@ from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.rollout.approval.state import terms_of
 from tonnage.reconcile.rollout.placements import PlacementChildren, image_of
+from tonnage.reconcile.scheduling.blocked import find_blocked
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.telemetry.startup_log import read_shortfall
@@ -80,15 +81,13 @@ def _record_failure(
         return attempts
     if attempts.failed and attempts.failure_of(terms.hash) is not None:
         return attempts
-    fault = find_fault(context.observation, running, context.fleet, context.now)
+    observation, fleet, now = context.observation, context.fleet, context.now
+    blocked = find_blocked(observation, fleet, now) if last is None else None
+    fault = find_fault(observation, running, fleet, now, blocked)
     if fault is None:
         return attempts
-    circumstances = circumstances_of(
-        context.observation, context.spec, context.fleet, context.catalog
-    )
-    return attempts.with_failed(
-        failed_plan(terms, placed.option, fault, circumstances, context.now)
-    )
+    circumstances = circumstances_of(observation, context.spec, fleet, context.catalog)
+    return attempts.with_failed(failed_plan(terms, placed.option, fault, circumstances, now))
 
 
 def _make_corrections_from_failure(

@@ -1,12 +1,20 @@
 """When a new object leaves a pool on which its replicas do not come up."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
 from tests.support.controllers import Behaviour, crashing, loading, ready, without_image
 from tests.support.pricing import ONE_H100, place_of, price
+from tests.support.production.quotas import resource_quota
+from tests.support.production.webhooks import Webhook, adding_node_selector, denying
 from tests.support.serving import SETTLED
+from tonnage.kube.kinds import PODS
 from tonnage.kube.protocol import Object
+
+Act = Callable[[Cluster], object]
 
 MINUTE = 60.0
 SOON = {"progressDeadline": "1m"}
@@ -130,3 +138,94 @@ async def test_a_change_that_fails_returns_to_the_plan_that_served_and_leaves_no
         await cluster.wait(10 * MINUTE)
     assert cluster.conditions()["Ready"] == ("False", "RolledBack")
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+
+
+# Pods that cannot come
+
+
+def refused(obstacle: Act, *groups: Object, **spec: object) -> Cluster:
+    """An object that H100 is chosen for, where something keeps its pods away."""
+    cluster = Cluster(*groups)
+    price(cluster, "h100", "1")
+    obstacle(cluster)
+    cluster.apply("llama", spec_of(rollout=SOON, **spec))
+    return cluster
+
+
+def on_h100(webhook: Webhook) -> Webhook:
+    """The webhook, for pods of the H100 pool alone."""
+    resource = "nvidia.com/gpu"
+
+    def asks_for_it(body: Object) -> bool:
+        containers = body["spec"]["containers"]
+        return resource in (containers[0]["resources"].get("limits") or {})
+
+    return replace(webhook, only=asks_for_it)
+
+
+OBSTACLES: dict[str, tuple[Act, str]] = {
+    "a quota of the vendor": (
+        lambda cluster: cluster.administer(resource_quota({"requests.nvidia.com/gpu": 0})),
+        "ChildRefused",
+    ),
+    "a policy": (
+        lambda cluster: cluster.webhooks.append(on_h100(denying("no driver is approved"))),
+        "ChildRefused",
+    ),
+    "a node selector": (
+        lambda cluster: cluster.webhooks.append(on_h100(adding_node_selector("absent", "true"))),
+        "Unschedulable",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES.values(), ids=OBSTACLES)
+async def test_replicas_that_cannot_come_leave_after_the_fallback_time(
+    obstacle: Act, reason: str
+) -> None:
+    cluster = refused(obstacle, ONE_H100, MI300X)
+    await cluster.settle()
+    for _ in range(4):
+        await cluster.wait(MINUTE)
+    (failed,) = cluster.status()["failedPlans"]
+    assert (failed["pool"], failed["reason"]) == ("h100", reason)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    await cluster.wait(8 * MINUTE)
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert f"its replicas did not come up: {reason}" in place_of(cluster)["message"]
+
+
+async def test_a_quota_that_every_pool_exceeds_makes_no_replica_move() -> None:
+    cluster = refused(
+        lambda one: one.administer(resource_quota({"pods": 0})),
+        ONE_H100,
+        MI300X,
+        placement={"fallback": {"after": "2m"}},
+    )
+    await cluster.settle()
+    for _ in range(10):
+        await cluster.wait(2 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "failedPlans" not in cluster.status()
+    cluster.withdraw(resource_quota({"pods": 0}))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+
+
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES.values(), ids=OBSTACLES)
+async def test_replicas_that_have_served_wait_on_their_pool(obstacle: Act, reason: str) -> None:
+    cluster = Cluster({**H100, "gpusPerNode": 4}, MI300X)
+    price(cluster, "h100", "1")
+    cluster.apply("llama", spec_of(rollout=SOON, placement={"fallback": {"after": "2m"}}))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    obstacle(cluster)
+    (pod,) = cluster.pods()
+    cluster.api.remove(PODS, "chat", pod["metadata"]["name"])
+    await cluster.settle()
+    for _ in range(5):
+        await cluster.wait(2 * MINUTE)
+    assert cluster.conditions()["Ready"] == ("False", reason)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "failedPlans" not in cluster.status()
