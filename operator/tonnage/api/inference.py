@@ -250,8 +250,8 @@ class VllmEngine(ApiModel):
     when it renders the pods. It stays until you change what is rendered into the pods, or set
     `rollout.upgradedAt`."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """Image of the vLLM container. Default: the pool's image, or the vendor's image of
-    `version`."""
+    """Image of the vLLM container. Default: the vendor's image of `version`, or without `version`
+    the pool's image."""
     extra_args: Annotated[list[str], Field(max_length=64)] = []
     """Additional arguments of `vllm serve`, after those of the operator."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []

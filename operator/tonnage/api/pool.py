@@ -19,7 +19,8 @@ class PoolImages(ApiModel):
     """Images for the nodes of this pool."""
 
     vllm: Image | None = None
-    """vLLM image with tag. Default: the vendor's image of the vLLM release."""
+    """vLLM image with tag, for models that set neither `engine.vllm.image` nor `version`. Default:
+    the vendor's image of the vLLM release."""
     mirrors: Annotated[dict[str, ImagePrefix], Field(max_length=32)] = {}
     """Registries to take images from instead, by prefix of the image's name, for example vllm:
     registry.example.com/vllm. The longest prefix applies, before the operator's own mirrors, to

@@ -21,8 +21,9 @@ class Image:
 
 
 def choose_image(replica: Replica) -> Image:
-    """The user's image, else the pool's, else the one that a compatibility rule pins, else the
-    vendor's image of the vLLM release, in the build that the drivers of the pool's nodes run.
+    """The user's image, else the pool's unless the user sets a release, else the one that a
+    compatibility rule pins, else the vendor's image of the vLLM release, in the build that the
+    drivers of the pool's nodes run.
 
     Another image than the vendor's may have any entrypoint (rocm/vllm has a shell, which would end
     at once with exit code 0); it only needs `vllm` on its PATH. Mirrors rename the chosen image.
@@ -35,8 +36,9 @@ def choose_image(replica: Replica) -> Image:
 
 
 def _choose(replica: Replica, declared: AcceleratorPoolSpec | None) -> Image:
-    configured = replica.spec.engine.vllm.image or (declared.images.vllm if declared else None)
-    name = configured or replica.option.settings.image
+    vllm = replica.spec.engine.vllm
+    of_pool = declared.images.vllm if declared and vllm.version is None else None
+    name = vllm.image or of_pool or replica.option.settings.image
     return Image(name, _SERVE) if name else _vendor_image(replica)
 
 

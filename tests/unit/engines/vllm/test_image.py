@@ -43,6 +43,14 @@ SERVE = ["vllm", "serve"]
         ),
         pytest.param("mi300x", {}, "mirror/rocm:1", "mirror/rocm:1", SERVE, id="the pool's"),
         pytest.param(
+            "mi300x",
+            {"version": "v0.31.0"},
+            "mirror/rocm:1",
+            "vllm/vllm-openai-rocm:v0.31.0",
+            None,
+            id="the user's release",
+        ),
+        pytest.param(
             "mi300x", {"image": "me/x:2"}, "mirror/rocm:1", "me/x:2", SERVE, id="the user's"
         ),
     ],

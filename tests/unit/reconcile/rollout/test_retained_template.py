@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
 from tests.support.later_operator import (
     LATER_RELEASE,
     LATER_REPOSITORY,
@@ -18,9 +18,11 @@ from tests.support.later_operator import (
 from tests.support.pricing import price
 from tests.support.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
+from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.template_record import TemplateRecord, read_record
+from tonnage.reconcile.scheduling.context import Dependencies
 
 __all__ = ["take_over"]
 
@@ -148,6 +150,18 @@ async def test_another_pool_that_is_taken_by_need_runs_the_same_release(
     assert cluster.conditions() == SETTLED
     assert image(cluster, "llama-h100-sxm-80gb") == f"{LATER_REPOSITORY}:v0.32.0"
     assert release(cluster, "llama-h100-sxm-80gb") == "0.32.0"
+
+
+async def test_another_registry_mirror_of_the_operator_replaces_no_pod() -> None:
+    cluster = await served(MI300X)
+    before = pods(cluster)
+    settings = RenderSettings(registry_mirrors=(("vllm", "mirror.example/vllm"),))
+    cluster.world = Dependencies(WORLD.catalog, settings)
+    cluster.start_operator()
+    await cluster.settle()
+    assert pods(cluster) == before
+    update = cluster.status()["availableUpdate"]
+    assert update["image"] == "mirror.example/vllm/vllm-openai-rocm:v0.32.0"
 
 
 # The user's word
