@@ -25,6 +25,10 @@ class Right(NamedTuple):
     verb: str
 
 
+USED_LATE = {Right("events.k8s.io", "events", "list")}
+"""Used after two minutes in which a pod does not come up: journeys/ try that."""
+
+
 def roles_of(admin: Admin, folder: Path) -> list[Json]:
     """The operator's Roles and ClusterRoles in a kustomization: those that it binds."""
     documents = list(yaml.safe_load_all(admin.kubectl("kustomize", str(folder))))

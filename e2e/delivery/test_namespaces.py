@@ -24,7 +24,7 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet, clear
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
-from e2e.rights import denied, granted, roles_of, used
+from e2e.rights import USED_LATE, denied, granted, roles_of, used
 
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 FILE = "TONNAGE_FLEET_FILE"
@@ -106,7 +106,7 @@ def test_with_roles_only_the_operator_works_in_its_namespaces_and_requests_no_ot
     assert team.admin.items("deployments", team.stranger.namespace) == []
     events = team.events()
     assert denied(events) == []
-    assert granted(team.roles) == used(events, team.roles)
+    assert granted(team.roles) - used(events, team.roles) == USED_LATE
     asked = [event["objectRef"] for event in events if "objectRef" in event]
     assert not {reference["resource"] for reference in asked} & CLUSTER_SCOPED
     namespaces = {team.account.namespace, team.chat.namespace, team.search.namespace}

@@ -5,10 +5,7 @@ from __future__ import annotations
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import CORRECTIONS, USER
 from e2e.harness.rest import Json
-from e2e.rights import Right, denied, granted, used
-
-LATE = {Right("events.k8s.io", "events", "list")}
-"""Used after two minutes in which a pod does not come up (journeys/)."""
+from e2e.rights import USED_LATE, denied, granted, used
 
 
 def test_every_granted_permission_is_used_and_no_request_is_denied(
@@ -16,7 +13,7 @@ def test_every_granted_permission_is_used_and_no_request_is_denied(
 ) -> None:
     events = installed.requests(USER, since=exercised)
     assert denied(events) == []
-    assert granted(roles) - used(events, roles) == LATE
+    assert granted(roles) - used(events, roles) == USED_LATE
 
 
 def test_secrets_and_config_maps_are_requested_by_name(exercised: int, installed: Admin) -> None:

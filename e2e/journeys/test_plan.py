@@ -144,6 +144,7 @@ def assert_children(user: User, item: Json) -> None:
     stored = [
         *user.children("services", item["name"]),
         *user.children("deployments", item["name"]),
+        *user.children("poddisruptionbudgets", item["name"]),
     ]
     assert len(stored) == len(item["manifests"])
     for live, manifest in zip(stored, item["manifests"], strict=True):
@@ -209,21 +210,22 @@ def test_the_plan_of_running_objects_equals_their_status(
 
 def test_a_diff_shows_exactly_the_changed_fields(fleet: UseFleet, user: User, desk: Desk) -> None:
     fleet("tiny")
-    user.apply(inference("llama", "llama-3.1-8b"))
+    user.apply(inference("llama", "llama-3.1-8b", replicas=2))
     user.wait_ready("llama")
     inside = ["-n", user.namespace]
-    changed = desk.write("changed.yaml", [inference("llama", "llama-3.1-8b", replicas=2)])
+    changed = desk.write("changed.yaml", [inference("llama", "llama-3.1-8b", replicas=3)])
     shown = desk.run("plan", "-f", changed, "--diff", *inside)
     assert shown.returncode == 1
     lines = [line for line in shown.stdout.splitlines() if line[0] in "+-"]
-    assert "-  replicas: 1" in lines
-    assert "+  replicas: 2" in lines
-    deployment = lines[lines.index(f"--- live/Deployment/{user.namespace}/llama-mi300x") :]
-    assert [line.split(":")[0].strip("+- ") for line in deployment[2:]] == [
-        *("tonnage.dev/rendered", "tonnage.dev/rendered", "replicas", "replicas")
-    ]
-    user.apply(inference("llama", "llama-3.1-8b", replicas=2))
-    user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 2)
+    assert "-  replicas: 2" in lines
+    assert "+  replicas: 3" in lines
+    first = lines.index(f"--- live/Deployment/{user.namespace}/llama-mi300x")
+    second = lines.index(f"--- live/PodDisruptionBudget/{user.namespace}/llama")
+    digests = ("tonnage.dev/rendered", "tonnage.dev/rendered")
+    for part, field in ((lines[first:second], "replicas"), (lines[second:], "minAvailable")):
+        assert [line.split(":")[0].strip("+- ") for line in part[2:]] == [*digests, field, field]
+    user.apply(inference("llama", "llama-3.1-8b", replicas=3))
+    user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 3)
     same = desk.run("plan", "-f", changed, "--diff", *inside)
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
 

@@ -8,8 +8,9 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.production.pod_faults import NotCreated, evicted, pod_event
+from tests.support.production.pod_faults import NotCreated, evicted
 from tonnage import delays
+from tonnage.reconcile.observation.findings import format_time
 
 WITHIN = 2 * delays.POD_REPORTS + 30
 VOLUME = 'MountVolume.SetUp failed for volume "weights": rpc error: volume is attached elsewhere'
@@ -26,6 +27,25 @@ def await_running(user: User, name: str) -> Json:
     return pod
 
 
+def failed_mount(pod: Json) -> Json:
+    """The Event as a kubelet writes it."""
+    metadata, at = pod["metadata"], format_time(datetime.now(UTC))
+    regarding = {key: metadata[key] for key in ("name", "namespace", "uid")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.mount", "namespace": metadata["namespace"]},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **regarding},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": VOLUME,
+        "source": {"component": "kubelet", "host": pod["spec"]["nodeName"]},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
 def test_the_cause_and_the_node_are_reported(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     for name in ("evicted", "stuck"):
@@ -34,7 +54,7 @@ def test_the_cause_and_the_node_are_reported(fleet: UseFleet, user: User) -> Non
     waiting = NotCreated("ContainerCreating")(stuck)
     for pod, status in ((ended, evicted()), (stuck, waiting)):
         user.admin.patch("pods", pod["metadata"]["name"], {"status": status}, subresource="status")
-    user.admin.apply([pod_event(stuck, "FailedMount", VOLUME, datetime.now(UTC))])
+    user.admin.apply(failed_mount(stuck))
 
     status = user.wait("evicted", has("Ready", "False", "PodFailed"), timeout=WITHIN)
     node = ended["spec"]["nodeName"]

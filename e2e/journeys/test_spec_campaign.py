@@ -177,10 +177,12 @@ def _conditions(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str
 
 
 def _has_children(state: Mapping[str, Any], name: str) -> bool:
-    """Whether the spec alone creates children. Without replicas and without a pool that takes it,
-    it is Placed and has none, while children of an earlier spec stay without replicas."""
-    is_placed = _conditions(state, name)["Placed"][0] == "True"
-    return is_placed and any(_is_child(key, body, name) for key, body in state.items())
+    """Whether the spec alone creates children that come up. Without replicas and without a pool
+    that takes it, it is Placed and has none, while children of an earlier spec stay without
+    replicas; and replicas of an earlier spec serve as long as no node takes the new ones."""
+    conditions = _conditions(state, name)
+    comes_up = conditions["Placed"][0] == "True" and conditions["Ready"][1] != "Unschedulable"
+    return comes_up and any(_is_child(key, body, name) for key, body in state.items())
 
 
 def _is_child(key: str, body: Mapping[str, Any], name: str) -> bool:

@@ -5,6 +5,7 @@ fail, and the process can be made to die before or after any write.
 """
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from tonnage.kube.client import NO_VERSION
 from tonnage.kube.kinds import DEPLOYMENTS, EVENTS, LEASES, PODS
 from tonnage.kube.protocol import (
     ConflictError,
+    InvalidError,
     Kind,
     KindMissingError,
     Labels,
@@ -50,6 +52,8 @@ IDENTITY = frozenset(_SERVER_FIELDS) | {("apiVersion",), ("kind",)}
 
 
 Body = TypeVar("Body")
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 class Crash(BaseException):
@@ -419,6 +423,8 @@ class FakeApi:
         self, kind: Kind, wanted: Fields, named: Mapping[str, Any], *, is_new: bool
     ) -> Fields:
         """The leaves as admission leaves them: what it changes changes no owner."""
+        if kind == DEPLOYMENTS:
+            _check_pod_labels(named["name"], unflatten(wanted))
         if self.admission is None:
             return wanted
         body = unflatten(wanted)
@@ -551,6 +557,19 @@ def _fields(kind: Kind, body: Object) -> Fields:
     return {
         path: leaf for path, leaf in flatten(body, map_lists).items() if path[:2] not in IDENTITY
     }
+
+
+def _check_pod_labels(name: str, body: Object) -> None:
+    """Refuse what no label may be, as the API server does (apimachinery pkg/util/validation)."""
+    template = (body.get("spec") or {}).get("template") or {}
+    for value in ((template.get("metadata") or {}).get("labels") or {}).values():
+        if not _LABEL_VALUE.fullmatch(value):
+            raise InvalidError(
+                f'Deployment.apps "{name}" is invalid: spec.template.labels: Invalid value:'
+                f' "{value}": a valid label must be an empty string or consist of alphanumeric'
+                " characters, '-', '_' or '.', and must start and end with an alphanumeric"
+                " character"
+            )
 
 
 def _counted(kind: Kind, fields: Fields) -> Fields:
