@@ -1,9 +1,12 @@
 """Cache of Hub models, read in the background so that no reconcile waits for a Hub.
 
 `lookup` returns the cached model at once, or ModelPending while it is read. A few threads read, one
-at a time per model, and requeue the objects that asked meanwhile. A commit never changes and is
-read once. A branch or tag is read again when it is looked up an hour later; if that fails, the
-cached model stays valid. A failed read is retried after a delay that doubles.
+at a time per model, and requeue the objects that asked meanwhile. Namespaces take turns, and no
+namespace has all threads: its many models, or a Hub that answers it slowly, delay no other one.
+
+A commit never changes and is read once. A branch or tag is read again when it is looked up an hour
+later; if that fails, the cached model stays valid. A failed read is retried after a delay that
+doubles.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ import logging
 import math
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -30,7 +33,12 @@ from tonnage.checkpoint.lookup import (
 )
 from tonnage.checkpoint.model import Checkpoint
 
-WORKERS: Final = 2
+WORKERS: Final = 8
+"""Models that are read at once. A read waits for the network most of the time."""
+
+MOST_OF_ONE_NAMESPACE: Final = 4
+"""Models of one namespace that are read at once."""
+
 CAPACITY: Final = 1024
 """Most models in the cache; the least recently used one is evicted first."""
 
@@ -67,6 +75,52 @@ class _CachedModel:
     failures: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    key: _ModelKey
+    source: HuggingFaceSource
+    token: str | None
+
+
+class _FairQueue:
+    """The reads that are due, in turn by the namespaces that ask for them."""
+
+    def __init__(self) -> None:
+        self._by_namespace: OrderedDict[str, OrderedDict[_ModelKey, _Read]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+
+    def add(self, namespace: str, read: _Read) -> None:
+        """Add a read. The same one of another namespace is started by whose turn comes first."""
+        self._by_namespace.setdefault(namespace, OrderedDict()).setdefault(read.key, read)
+
+    def start_next(self) -> tuple[str, _Read] | None:
+        """Take the next read and its namespace; None where there is none, or no thread for it."""
+        if self._running.total() >= WORKERS:
+            return None
+        for namespace, reads in self._by_namespace.items():
+            if self._running[namespace] < MOST_OF_ONE_NAMESPACE:
+                key, read = next(iter(reads.items()))
+                self._by_namespace.move_to_end(namespace)
+                self._remove(key)
+                self._running[namespace] += 1
+                return namespace, read
+        return None
+
+    def end(self, namespace: str) -> None:
+        """Note that a read of the namespace has ended."""
+        self._running[namespace] -= 1
+
+    def clear(self) -> None:
+        """Forget what has not started."""
+        self._by_namespace.clear()
+
+    def _remove(self, key: _ModelKey) -> None:
+        for namespace, reads in list(self._by_namespace.items()):
+            reads.pop(key, None)
+            if not reads:
+                del self._by_namespace[namespace]
+
+
 class HubModelCache:
     """Caches models for one event loop; call every method in the loop's thread.
 
@@ -79,21 +133,28 @@ class HubModelCache:
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="tonnage-hub")
         self._entries: OrderedDict[_ModelKey, _CachedModel] = OrderedDict()
         self._waiting: dict[_ModelKey, list[Callable[[], None]]] = {}
+        self._queue = _FairQueue()
+        self._reading: set[_ModelKey] = set()
         self._closed = False
 
     def lookup(
-        self, source: HuggingFaceSource, token: str | None, wake: Callable[[], None]
+        self,
+        source: HuggingFaceSource,
+        token: str | None,
+        wake: Callable[[], None],
+        namespace: str = "",
     ) -> ModelAnswer:
-        """Return the cached answer, and start a read if one is due. Never blocks.
+        """Return the cached answer to an object of the namespace, and have the model read if that
+        is due. Never blocks.
 
-        If a read is running, `wake` is called when it has ended.
+        If a read is due or running, `wake` is called when it has ended.
         """
         key = _ModelKey.of(source, token)
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         if entry is None or entry.due <= self._clock():
-            self._start_read(key, source, token)
+            self._queue_read(_Read(key, source, token), namespace)
         if key in self._waiting:
             self._waiting[key].append(wake)
         return self._answer(key, entry)
@@ -105,6 +166,7 @@ class HubModelCache:
         """
         self._closed = True
         self._waiting.clear()
+        self._queue.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, key: _ModelKey, entry: _CachedModel | None) -> ModelAnswer:
@@ -119,22 +181,34 @@ class HubModelCache:
             retry_after_seconds=remaining if remaining > 0 else delays.HUB_FIRST_RETRY,
         )
 
-    def _start_read(self, key: _ModelKey, source: HuggingFaceSource, token: str | None) -> None:
-        if self._closed or key in self._waiting:
+    def _queue_read(self, read: _Read, namespace: str) -> None:
+        if self._closed or read.key in self._reading:
             return
-        self._waiting[key] = []
+        self._waiting.setdefault(read.key, [])
+        self._queue.add(namespace, read)
+        self._start_reads()
+
+    def _start_reads(self) -> None:
+        while (started := self._queue.start_next()) is not None:
+            self._start_read(*started)
+
+    def _start_read(self, namespace: str, read: _Read) -> None:
+        self._reading.add(read.key)
         loop = asyncio.get_running_loop()
 
-        def finish(read: Future[Checkpoint]) -> None:
+        def finish(result: Future[Checkpoint]) -> None:
             # In a closed loop no task waits for the answer.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._finish_read, key, read)
+                loop.call_soon_threadsafe(self._finish_read, namespace, read.key, result)
 
-        self._threads.submit(self._fetch, source, token).add_done_callback(finish)
+        self._threads.submit(self._fetch, read.source, read.token).add_done_callback(finish)
 
-    def _finish_read(self, key: _ModelKey, read: Future[Checkpoint]) -> None:
+    def _finish_read(self, namespace: str, key: _ModelKey, read: Future[Checkpoint]) -> None:
         if self._closed or read.cancelled():
             return
+        self._reading.discard(key)
+        self._queue.end(namespace)
+        self._start_reads()
         self._entries[key] = self._record_read(key, read)
         self._entries.move_to_end(key)
         if len(self._entries) > CAPACITY:

@@ -90,7 +90,8 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
     ask = _build_query(settings, dependencies.metrics.prometheus.asked)
 
     def ask_hub(key: Key) -> HubLookup:
-        return partial(hub.lookup, wake=partial(dependencies.wake, key))
+        wake = partial(dependencies.wake, key)
+        return partial(hub.lookup, wake=wake, namespace=key.namespace)
 
     return Sources(
         cache=dependencies.stores,

@@ -16,7 +16,12 @@ from tonnage.api.inference import HuggingFaceSource
 from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.shape import parse_config_text
-from tonnage.controller.hub_cache import CAPACITY, WORKERS, HubModelCache
+from tonnage.controller.hub_cache import (
+    CAPACITY,
+    MOST_OF_ONE_NAMESPACE,
+    WORKERS,
+    HubModelCache,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = Checkpoint(parse_config_text(CONFIG.start), weights_bytes=1, revision=COMMIT)
@@ -52,9 +57,13 @@ class Bench:
     now: list[float]
 
     def ask(
-        self, revision: str = "main", token: str | None = None, wake: Callable[[], None] = int
+        self,
+        revision: str = "main",
+        token: str | None = None,
+        wake: Callable[[], None] = int,
+        namespace: str = "",
     ) -> ModelAnswer:
-        return self.lookup.lookup(source(revision=revision), token, wake)
+        return self.lookup.lookup(source(revision=revision), token, wake, namespace)
 
     async def settle(self, revision: str = "main", token: str | None = None) -> ModelAnswer:
         """Look the model up, wait until the read has ended, and return the answer."""
@@ -194,15 +203,48 @@ async def test_a_bug_is_an_answer_too(make_bench: MakeBench) -> None:
     assert "hf_secret" not in answer.message
 
 
-async def test_at_most_two_models_are_read_at_once(make_bench: MakeBench) -> None:
-    bench = make_bench(MODEL)
-    for number in range(5):
-        bench.ask(revision=f"v{number}")
-    for _ in range(WORKERS):
+async def await_reads(bench: Bench, number: int) -> None:
+    for _ in range(number):
         assert await asyncio.to_thread(bench.hub.started.acquire, timeout=10)
+
+
+async def test_some_models_are_read_at_once(make_bench: MakeBench) -> None:
+    bench = make_bench(MODEL)
+    for number in range(3 * WORKERS):
+        bench.ask(revision=f"v{number}", namespace=str(number))
+    await await_reads(bench, WORKERS)
     assert len(bench.hub.requests) == WORKERS
-    await bench.settle("v4")
-    assert len(bench.hub.requests) == 5
+    await bench.settle(f"v{3 * WORKERS - 1}")
+    await await_reads(bench, 2 * WORKERS)
+    assert len(bench.hub.requests) == 3 * WORKERS
+
+
+async def test_the_many_models_of_a_namespace_delay_no_other(make_bench: MakeBench) -> None:
+    bench = make_bench(MODEL)
+    for number in range(3 * WORKERS):
+        bench.ask(revision=f"v{number}", namespace="greedy")
+    await await_reads(bench, MOST_OF_ONE_NAMESPACE)
+    bench.ask(revision="theirs", namespace="chat")
+    await await_reads(bench, 1)
+    assert [revision for _, revision, _ in bench.hub.requests][-1] == "theirs"
+    assert len(bench.hub.requests) == MOST_OF_ONE_NAMESPACE + 1
+
+
+async def test_namespaces_take_turns(make_bench: MakeBench) -> None:
+    bench = make_bench(MODEL)
+    for namespace in ("greedy", "others"):
+        for number in range(MOST_OF_ONE_NAMESPACE):
+            bench.ask(revision=f"{namespace}-{number}", namespace=namespace)
+    await await_reads(bench, WORKERS)
+    for number in range(WORKERS):
+        bench.ask(revision=f"later-{number}", namespace="greedy")
+    bench.ask(revision="theirs", namespace="chat")
+    bench.ask(revision="later-7", namespace="search")
+    await bench.settle("later-7")
+    await await_reads(bench, WORKERS + 1)
+    queued = [revision for _, revision, _ in bench.hub.requests][WORKERS:]
+    assert set(queued[:3]) == {"later-0", "theirs", "later-7"}
+    assert len(queued) == WORKERS + 1, "a model that two namespaces ask for is read once"
 
 
 async def test_the_least_recently_used_model_is_evicted(make_bench: MakeBench) -> None:
