@@ -46,8 +46,8 @@ ELSEWHERE = {
     "checkpoint/hub/session.py": "addresses: integration/hub/test_checkpoint_hub_redirects.py",
     "checkpoint/volume/read.py": "runs in a Job of the user: unit/checkpoint/volume/test_job.py",
     "cli/fit/flags.py": "arguments that a person types: unit/cli/commands/test_fit.py",
-    "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
+    "kube/managed_fields.py": "keys of managedFields, which the API server has parsed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
     "reconcile/observation/model_source.py": (
         "a Secret's value: test_an_invalid_secret_is_read_or_refused"

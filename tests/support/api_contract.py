@@ -24,6 +24,7 @@ from tonnage.kube.kinds import (
     LEASES,
     SERVICES,
 )
+from tonnage.kube.managed_fields import has_applied, own_fields
 from tonnage.kube.protocol import (
     ConflictError,
     KindMissingError,
@@ -258,9 +259,27 @@ class ReadContract:
 
     async def test_each_passes_on_full_objects_as_get_reads_them(self, world: World) -> None:
         live = await world.api.apply(SERVICES, service(world))
-        live["metadata"].pop("managedFields", None)
         (body,) = await _each(world, Selection(SERVICES, world.namespace))
+        assert own_fields(body) == own_fields(live)
+        for each in (body, live):
+            del each["metadata"]["managedFields"]
         assert body == live
+
+    async def test_an_apply_owns_its_fields_until_another_client_changes_them(
+        self, world: World
+    ) -> None:
+        body = deployment(world)
+        live = await world.api.apply(DEPLOYMENTS, body)
+        stripped = {**live, "spec": {}}  # as if admission had dropped all of it
+        assert has_applied(stripped, body, own_fields(live))
+        container = live["spec"]["template"]["spec"]["containers"][0]
+        container["env"][0]["value"] = "changed"
+        edited = await world.user.put(DEPLOYMENTS, live)
+        assert not has_applied(edited, body, own_fields(edited))
+        again = await world.api.apply(DEPLOYMENTS, body)
+        assert has_applied({**again, "spec": {}}, body, own_fields(again))
+        scaled = await world.api.scale(DEPLOYMENTS, again, 1)
+        assert not has_applied(scaled, body, own_fields(scaled))
 
     async def test_each_selects_by_namespace_labels_and_fields(self, world: World) -> None:
         for name, team in (("one", "chat"), ("two", "chat"), ("three", "code")):

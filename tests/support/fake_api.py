@@ -20,6 +20,7 @@ from tests.support.field_ownership import (
     Fields,
     Ownership,
     flatten,
+    to_fields_v1,
     unflatten,
 )
 from tonnage.api.names import CHILD_FIELD_MANAGER, GROUP, LABEL_OWNER, STATUS_FIELD_MANAGER
@@ -39,11 +40,17 @@ from tonnage.kube.protocol import (
     has_labels,
 )
 
+_UPDATES = f"{CHILD_FIELD_MANAGER}, by updates"
+"""The operator's writes that are no applies, which own fields of their own."""
+
 SERVED = frozenset(kind for kind in vars(kinds).values() if isinstance(kind, Kind))
 
 _SERVER_FIELDS = tuple(
     ("metadata", name)
-    for name in ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+    for name in (
+        *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
+        "managedFields",
+    )
 )
 IDENTITY = frozenset(_SERVER_FIELDS) | {("apiVersion",), ("kind",)}
 """Leaves that the server owns; no manager does."""
@@ -190,8 +197,7 @@ class FakeApi:
         metadata = body["metadata"]
         self._version += 1
         kept = {key: metadata[key] for _, key in _SERVER_FIELDS if key in metadata}
-        plain = {key: value for key, value in metadata.items() if key != "managedFields"}
-        leaves = _fields(kind, _without_fractions({**body, "metadata": plain}))
+        leaves = _fields(kind, _without_fractions(body))
         content = unflatten(leaves)
         identity = {**kept, "resourceVersion": str(self._version)}
         content["metadata"] = identity | content.get("metadata", {})
@@ -346,7 +352,7 @@ class FakeApi:
         live = self.object(kind, metadata["namespace"], metadata["name"])
         _check_preconditions(live, {"uid": metadata["uid"]})
         live["spec"]["replicas"] = replicas
-        scaled = self.put(kind, live, CHILD_FIELD_MANAGER)
+        scaled = self.put(kind, live, _UPDATES)
         place = metadata["namespace"], metadata["name"]
         self.calls.append(Call("scale", kind, *place, effective=True))
         self._after("scale", kind)
@@ -431,8 +437,8 @@ class FakeApi:
         self, kind: Kind, stored: _Stored, live: Fields, wanted: Fields, named: Mapping[str, Any]
     ) -> bool:
         """Bring the object to these leaves; only a change makes a new resourceVersion."""
-        old = stored.object.get("metadata", {})
-        if live == wanted and "uid" in old:
+        old, owners = stored.object.get("metadata", {}), _managed_fields(stored.ownership)
+        if live == wanted and "uid" in old and owners == old.get("managedFields"):
             return False
         self._version += 1
         generation = old.get("generation", 1)
@@ -446,6 +452,7 @@ class FakeApi:
             "generation": generation,
             "creationTimestamp": old.get("creationTimestamp")
             or self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            **({"managedFields": owners} if owners else {}),
         }
         body = unflatten(wanted)
         body["metadata"] = identity | body.get("metadata", {})
@@ -500,6 +507,15 @@ class FakeApi:
             if fault.after == after and fault.hits(verb, kind, self._writes, self._asked):
                 self._faults.remove(fault)
                 raise fault.error
+
+
+def _managed_fields(ownership: Ownership) -> list[Object] | None:
+    """What the operator applied of an object; other managers are of no interest."""
+    owned = ownership.owned_by(CHILD_FIELD_MANAGER)
+    if not owned:
+        return None
+    entry = {"manager": CHILD_FIELD_MANAGER, "operation": "Apply"}
+    return [{**entry, "fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned)}]
 
 
 def parts_of(body: Object, parts: ObjectParts) -> Object:

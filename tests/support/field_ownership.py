@@ -4,6 +4,7 @@ Enough of https://kubernetes.io/docs/reference/using-api/server-side-apply/ for 
 forced applies, removal of fields that their last owner drops, lists that are maps. No defaulting.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -72,6 +73,24 @@ def _plain(node: Any) -> Any:
     return {step: _plain(child) for step, child in node.items()}
 
 
+def to_fields_v1(paths: set[Path]) -> dict[str, Any]:
+    """The leaves as `managedFields` has them."""
+    root: dict[str, Any] = {}
+    for path in sorted(paths, key=repr):
+        node, name = root, ""
+        for step in path:
+            if isinstance(step, tuple):
+                key = {
+                    field: value
+                    for field, value in zip(MAP_LISTS[name], step, strict=True)
+                    if value is not None
+                }
+                node = node.setdefault(f"k:{json.dumps(key, sort_keys=True)}", {".": {}})
+            else:
+                node, name = node.setdefault(f"f:{step}", {}), step
+    return root
+
+
 class Ownership:
     """Which manager owns which leaves of one object."""
 
@@ -82,6 +101,10 @@ class Ownership:
     def managers(self) -> set[str]:
         """Managers that own anything."""
         return {manager for manager, paths in self._owned.items() if paths}
+
+    def owned_by(self, manager: str) -> set[Path]:
+        """The leaves that the manager owns."""
+        return self._owned.get(manager, set())
 
     def copy(self) -> "Ownership":
         """The same owners, of which either can change."""

@@ -137,7 +137,7 @@ def _name_by_chance(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_every_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(actions, "_contains", lambda *_: False)
+    patch.setattr(actions, "_is_applied", lambda *_: False)
 
 
 def _come_back_never(patch: pytest.MonkeyPatch) -> None:

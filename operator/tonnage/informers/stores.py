@@ -25,6 +25,7 @@ from tonnage.kube.kinds import (
     PODS,
     SERVICES,
 )
+from tonnage.kube.managed_fields import is_own_apply
 from tonnage.kube.protocol import Kind, Object
 
 OnChange = Callable[[Kind, Change[Any]], None]
@@ -140,9 +141,12 @@ class Stores:
 
 
 def pack(obj: Object) -> bytes:
-    """Compress an object to a tenth of the memory of its Python objects, without managedFields,
-    which Tonnage does not read."""
+    """Compress an object to a tenth of the memory of its Python objects, without the managedFields
+    of other managers, which Tonnage does not read."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    own = list(filter(is_own_apply, obj["metadata"].get("managedFields") or []))
+    if own:
+        metadata["managedFields"] = own
     return zlib.compress(msgspec.json.encode({**obj, "metadata": metadata}), level=1)
 
 

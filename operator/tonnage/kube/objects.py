@@ -4,7 +4,8 @@ To build all of a large object takes longer than all that Tonnage does with it a
 skips every field that is not declared here. The result is a plain object.
 
 - Partial objects: most of a Node are its images and its managedFields, most of a Pod its template.
-- Full objects: managedFields are up to half of an object, and Tonnage never reads them.
+- Full objects: managedFields are up to half of an object, and Tonnage reads those of its own
+  applies.
 """
 
 import json
@@ -17,6 +18,7 @@ import msgspec
 from tonnage.api.names import GROUP
 from tonnage.kube.json_depth import limit_depth
 from tonnage.kube.kinds import EVENTS, NODES, PODS
+from tonnage.kube.managed_fields import is_own_apply
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
 from tonnage.kube.responses import parse_object
 
@@ -52,7 +54,7 @@ class ObjectParser:
             page = self._lists.decode(self._readable(body))
         except (ValueError, RecursionError) as error:
             raise TransientError(f"{self._plural}: the answer is not a list: {error}") from None
-        objects = [self._with_type(item) for item in page.items or []]
+        objects = [self._finished(item) for item in page.items or []]
         for item in objects:
             _check_identity(self._plural, item)
         token, version = page.metadata.get("continue"), page.metadata.get("resourceVersion")
@@ -66,7 +68,7 @@ class ObjectParser:
             return _read_error_event(self._plural, line)
         if event.type == "ERROR":
             return _read_error_event(self._plural, line)
-        item = self._with_type(event.object)
+        item = self._finished(event.object)
         if event.type != "BOOKMARK":
             _check_identity(self._plural, item)
         elif not (item.get("metadata") or {}).get("resourceVersion"):
@@ -81,14 +83,31 @@ class ObjectParser:
         text = body.decode(errors="replace")
         return limit_depth(text) if self._may_be_deep else text
 
-    def _with_type(self, item: object) -> Object:
+    def _finished(self, item: object) -> Object:
+        """The object with its type, and with no managedFields but the operator's own."""
         fields = cast("Object", item)
-        return self._type_meta | fields if self._is_full else fields
+        return self._type_meta | _with_own_fields(fields) if self._is_full else fields
 
 
 def read_full_list(text: str) -> Object:
     """Parse a list of full objects, as it is. Raises ValueError, also for JSON that is no list."""
-    return cast("Object", _WHOLE_LISTS.decode(text))
+    whole = cast("Object", _WHOLE_LISTS.decode(text))
+    for item in whole.get("items") or []:
+        _with_own_fields(item)
+    return whole
+
+
+def _with_own_fields(item: Object) -> Object:
+    """Drop the managedFields of all other managers, and parse the operator's, in place."""
+    metadata = item.get("metadata") or {}
+    own = [
+        {**entry, "fieldsV1": msgspec.json.decode(entry.get("fieldsV1") or b"{}")}
+        for entry in metadata.pop("managedFields", None) or []
+        if is_own_apply(entry)
+    ]
+    if own:
+        metadata["managedFields"] = own
+    return item
 
 
 def _check_identity(what: str, item: Mapping[str, Any]) -> None:
@@ -202,8 +221,17 @@ class _MetadataOnly(TypedDict, total=False):
     metadata: _Metadata
 
 
+class _ManagedFields(TypedDict, total=False):
+    """Who owns which fields. Most entries are dropped, so their fields stay as they are."""
+
+    manager: Any
+    operation: Any
+    subresource: Any
+    fieldsV1: msgspec.Raw
+
+
 class _FullMetadata(TypedDict, total=False):
-    """All of an ObjectMeta (apimachinery pkg/apis/meta/v1/types.go of 1.35) but `managedFields`."""
+    """All of an ObjectMeta (apimachinery pkg/apis/meta/v1/types.go of 1.35)."""
 
     name: str
     generateName: Any
@@ -219,6 +247,7 @@ class _FullMetadata(TypedDict, total=False):
     annotations: Any
     ownerReferences: Any
     finalizers: Any
+    managedFields: list[_ManagedFields] | None
 
 
 class _Full(TypedDict, total=False):

@@ -41,7 +41,7 @@ class ObjectParts(Enum):
     """The identity and the version, of any kind."""
 
     FULL = auto()
-    """Spec and status too: everything but `managedFields`."""
+    """Spec and status too: everything but the `managedFields` of other managers."""
 
 
 @dataclass(frozen=True, slots=True)

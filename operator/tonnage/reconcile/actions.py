@@ -1,9 +1,10 @@
 """The actions of a plan. Each is idempotent and may be the last one before a crash."""
 
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.kube.managed_fields import has_applied, own_fields
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.digests import digest
@@ -54,11 +55,12 @@ def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[A
     """The action that makes `live` equal to `wanted`; none if it is already.
 
     Two things reveal a change: the digest that `stamped` left on the child (the operator rendered
-    or dropped something) and the child's own fields (another client changed one).
+    or dropped something) and the child's own fields (another client changed one). What admission
+    made of the operator's own apply is no change: the next apply would end the same way.
     """
     if live is None:
         return (Apply(kind, wanted, exists=False),)
-    if _contains(live.body, wanted):
+    if _is_applied(live.body, wanted):
         return ()
     return (Apply(kind, pin_to_uid(wanted, live.uid), exists=True),)
 
@@ -76,25 +78,9 @@ def stamped(rendered: Object) -> Stamped:
     return Stamped({**rendered, "metadata": {**metadata, "annotations": annotations}})
 
 
-def _contains(live: object, wanted: object) -> bool:
-    """Whether `live` has all of `wanted`, and maybe more that other clients added.
-
-    Server-side apply merges lists of named items (containers, variables, volumes, mounts), so each
-    wanted item has to be among them; all other lists must be equal. A name alone does not identify
-    an item: a pod may mount one volume twice.
-    """
-    if live == wanted:
-        return True
-    if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(
-            key in live and _contains(live[key], value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        return isinstance(live, list) and _contains_items(live, wanted)
-    return False
+def _is_applied(live: Object, wanted: Stamped) -> bool:
+    return _digest_of(live) == _digest_of(wanted) and has_applied(live, wanted, own_fields(live))
 
 
-def _contains_items(live: list[Any], wanted: list[Any]) -> bool:
-    if all(isinstance(item, dict) and "name" in item for item in [*wanted, *live]):
-        return all(any(_contains(other, item) for other in live) for item in wanted)
-    return len(live) == len(wanted) and all(map(_contains, live, wanted))
+def _digest_of(body: Object) -> object:
+    return (body["metadata"].get("annotations") or {}).get(ANNOTATION_RENDERED)

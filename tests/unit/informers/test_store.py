@@ -434,7 +434,7 @@ def test_a_version_that_is_no_number_is_older_than_all_others() -> None:
 # The stores of all kinds
 
 
-def test_a_packed_object_is_the_same_without_its_managed_fields() -> None:
+def test_a_packed_object_is_the_same_without_the_managed_fields_of_others() -> None:
     body: Object = {
         "metadata": {"name": "a", "labels": {"ä": "×"}},
         "spec": {"b": [1, 2.5, None, True]},
@@ -442,6 +442,9 @@ def test_a_packed_object_is_the_same_without_its_managed_fields() -> None:
     managed = {**body, "metadata": {**body["metadata"], "managedFields": [{"manager": "kubectl"}]}}
     assert unpack(pack(managed)) == body
     assert "managedFields" in managed["metadata"], "the packed object is not touched"
+    own = {"manager": "tonnage", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    managed["metadata"]["managedFields"].append(own)
+    assert unpack(pack(managed))["metadata"]["managedFields"] == [own]
 
 
 def test_no_caller_can_change_a_stored_object() -> None:

@@ -12,7 +12,7 @@ from kubernetes.client import V1ObjectMeta
 from tests.support import cluster_bytes
 from tests.support.scripted_server import Answer, serving
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
-from tonnage.kube.objects import ObjectParser, _FullMetadata
+from tonnage.kube.objects import ObjectParser, _FullMetadata, read_full_list
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
 from tonnage.manager.kopf_responses import DepthLimitedResponse
 
@@ -58,7 +58,25 @@ def test_full_objects_lack_only_their_managed_fields() -> None:
 
 def test_no_other_part_of_the_metadata_is_lost() -> None:
     parts = set(V1ObjectMeta.attribute_map.values())
-    assert parts - set(_FullMetadata.__annotations__) == {"managedFields"}
+    assert parts == set(_FullMetadata.__annotations__)
+
+
+def test_of_the_managed_fields_the_operators_own_applies_are_kept() -> None:
+    fields = {"f:spec": {"f:replicas": {}}}
+    own = {"manager": "tonnage", "operation": "Apply", "fieldsV1": fields}
+    others = [
+        {**own, "manager": "kubectl"},
+        {**own, "operation": "Update"},
+        {**own, "subresource": "status"},
+    ]
+    deployment = cluster_bytes.deployment(1)
+    deployment["metadata"]["managedFields"] = [*others, {**own, "time": "2026-01-01T00:00:00Z"}]
+    (listed,) = full_objects(DEPLOYMENTS).page(page_of(deployment)).objects
+    assert listed["metadata"]["managedFields"] == [own]
+    watched = full_objects(DEPLOYMENTS).event(event_of("ADDED", deployment)).object
+    assert watched["metadata"]["managedFields"] == [own]
+    kopf_list = read_full_list(page_of(deployment).decode())
+    assert kopf_list["items"][0]["metadata"]["managedFields"] == [own]
 
 
 def test_a_deeply_nested_object_hides_no_other_object() -> None:

@@ -146,6 +146,25 @@ def test_foreign_changes_of_rendered_fields_are_repaired(change: Any) -> None:
     assert is_applied(live(change))
 
 
+def rewrite_image(body: dict[str, Any]) -> None:
+    """A webhook has changed the operator's apply; the operator still owns all fields of it."""
+    container(body)["image"] = "mirror/vllm:1"
+    fields = {"f:spec": {}, "f:metadata": {}}
+    body["metadata"]["managedFields"] = [
+        {"manager": "tonnage", "operation": "Apply", "fieldsV1": fields}
+    ]
+
+
+def test_what_admission_made_of_the_same_manifest_is_kept() -> None:
+    assert not is_applied(live(rewrite_image))
+
+
+def test_what_admission_made_of_another_manifest_is_replaced() -> None:
+    changed = copy.deepcopy(RENDERED)
+    container(changed)["image"] = "vllm:2"
+    assert is_applied(live(rewrite_image), changed)
+
+
 def test_a_field_that_is_rendered_no_longer_is_removed() -> None:
     without = copy.deepcopy(RENDERED)
     container(without)["env"].pop()

@@ -5,7 +5,6 @@ API server and of other managers.
 """
 
 import difflib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tonnage.api.conditions import ConditionType
-from tonnage.api.names import CHILD_FIELD_MANAGER
 from tonnage.cli.output import NoAliases
 from tonnage.cli.plan.planning import Planned, without_owner
+from tonnage.kube.managed_fields import Fields, own_fields, owned_by_key
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Scale
 from tonnage.reconcile.observation.children import Child
@@ -155,26 +154,15 @@ def _without_uid(body: Object) -> Object:
 
 def _managed_fields(live: Object, wanted: Object) -> Any:
     """The fields of a live object that the operator manages or would manage."""
-    managed = live["metadata"].get("managedFields") or []
-    owned = next(
-        (
-            entry.get("fieldsV1") or {}
-            for entry in managed
-            if entry.get("manager") == CHILD_FIELD_MANAGER and not entry.get("subresource")
-        ),
-        {},
-    )
     identity = {field: live["metadata"].get(field) for field in ("name", "namespace")}
     metadata = {**identity, **wanted.get("metadata", {})}
-    return _select_fields(live, {**_IDENTITY, **wanted, "metadata": metadata}, owned)
+    return _select_fields(
+        live, {**_IDENTITY, **wanted, "metadata": metadata}, own_fields(live) or {}
+    )
 
 
-def _select_fields(live: Any, wanted: Any, owned: Mapping[str, Any]) -> Any:
-    """Select the fields of `live` that are wanted or owned.
-
-    `owned` is the fieldsV1 of server-side apply: "f:spec" is a field of an object,
-    'k:{"name":"http"}' an item of a list by its key.
-    """
+def _select_fields(live: Any, wanted: Any, owned: Fields) -> Any:
+    """Select the fields of `live` that are wanted or owned."""
     if isinstance(live, Mapping):
         fields = wanted if isinstance(wanted, Mapping) else {}
         return {
@@ -187,19 +175,17 @@ def _select_fields(live: Any, wanted: Any, owned: Mapping[str, Any]) -> Any:
     return live
 
 
-def _select_items(live: list[Any], wanted: list[Any], owned: Mapping[str, Any]) -> list[Any]:
+def _select_items(live: list[Any], wanted: list[Any], owned: Fields) -> list[Any]:
     """Select the named items that are wanted (in that order) or owned; all items of other lists."""
     if not all(isinstance(item, Mapping) and "name" in item for item in [*live, *wanted]):
         padded = [*wanted, *[None] * len(live)]
         pairs = zip(live, padded, strict=False)  # `padded` is at least as long
-        return [
-            _select_fields(item, want, _owned_by_key(owned, item) or {}) for item, want in pairs
-        ]
+        return [_select_fields(item, want, owned_by_key(owned, item) or {}) for item, want in pairs]
     order = {item["name"]: position for position, item in enumerate(wanted)}
     kept = [
         (order.get(item["name"], len(order)), item, owned_fields)
         for item in live
-        for owned_fields in [_owned_by_key(owned, item)]
+        for owned_fields in [owned_by_key(owned, item)]
         if item["name"] in order or owned_fields is not None
     ]
     kept.sort(key=lambda entry: entry[0])
@@ -207,16 +193,6 @@ def _select_items(live: list[Any], wanted: list[Any], owned: Mapping[str, Any]) 
         _select_fields(item, wanted[position] if position < len(wanted) else None, fields or {})
         for position, item, fields in kept
     ]
-
-
-def _owned_by_key(owned: Mapping[str, Any], item: Any) -> Mapping[str, Any] | None:
-    """The owned fields of a list item; None if none is owned."""
-    if not isinstance(item, Mapping):
-        return None
-    keys = {key: json.loads(key.removeprefix("k:")) for key in owned if key.startswith("k:")}
-    return next(
-        (owned[key] for key, fields in keys.items() if fields.items() <= item.items()), None
-    )
 
 
 def _dump(value: Any) -> str:

@@ -122,6 +122,7 @@ LIVE = {
             {"manager": "kube-controller-manager", "fieldsV1": {"f:status": {}}},
             {
                 "manager": "tonnage",
+                "operation": "Apply",
                 "fieldsV1": {
                     "f:spec": {
                         "f:env": {'k:{"name":"OLD"}': {".": {}, "f:name": {}, "f:value": {}}},

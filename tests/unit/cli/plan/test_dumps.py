@@ -80,7 +80,8 @@ def assert_as_written(cluster, item, name="llama"):
     for manifest in item["manifests"]:
         live = copy.deepcopy(stored[manifest["metadata"]["name"]])
         live.pop("status", None)
-        for key in ("uid", "resourceVersion", "generation", "creationTimestamp"):
+        of_server = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
+        for key in of_server:
             live["metadata"].pop(key)
         assert manifest == live
 
