@@ -118,7 +118,9 @@ class PlacementStatus(ReportedModel):
     """Share of the load for these replicas in percent, for weighted routing. Absent with a single
     placement."""
     image: str
-    """Image of the vLLM container."""
+    """Image of the vLLM container, as the replicas run it."""
+    requested_image: str | None = None
+    """Image that the operator requested. Absent unless an admission webhook replaced it."""
     reason: str
     """Why the pool was chosen, in CamelCase."""
     message: str

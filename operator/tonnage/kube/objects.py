@@ -176,6 +176,8 @@ class _Node(TypedDict, total=False):
 
 
 class _Container(TypedDict, total=False):
+    name: Any
+    image: Any
     resources: Any
     restartPolicy: Any
 

@@ -184,7 +184,7 @@ def _known_before(
         is_same = (
             placement.pool,
             placement.accelerator,
-            placement.image,
+            placement.requested_image or placement.image,
             placement.kv_cache_tokens,
         ) == (option.pool.name, option.accelerator.id, image, account.kv_cache_tokens)
         parallelism = (placement.tensor_parallel_size, placement.pipeline_parallel_size)

@@ -345,7 +345,7 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
     status_input = replace(
         make_status_input(context, outcome, approval),
         target=target,
-        image=image_of(target.child.body) if target else "",
+        image=image_of(render(context, outcome)) if isinstance(outcome, Scheduled) else "",
         secondary=inspect_secondary(context, outcome) if isinstance(outcome, Scheduled) else (),
     )
     plan = replace(

@@ -130,7 +130,8 @@ class ChildPod:
     again since (its log is then the previous one). `unschedulable` is why no node fits; `held_back`
     is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
     since `waits_since`. `scheduled` is when it got its node. `lost`: its node was deleted, so that
-    it serves nothing, whatever it says.
+    it serves nothing, whatever it says. `image` is that of its vLLM container, which an admission
+    webhook may have replaced.
     """
 
     name: str
@@ -152,6 +153,7 @@ class ChildPod:
     waits_since: datetime | None = None
     scheduled: datetime | None = None
     lost: bool = False
+    image: str = ""
 
 
 def is_controlled_by(body: Mapping[str, Any], uid: str) -> bool:
@@ -170,6 +172,13 @@ def read_deployments(bodies: Iterable[Object], uid: str) -> tuple[ChildDeploymen
     """Read the Deployments among `bodies` that the owner of this uid controls."""
     owned = (body for body in bodies if is_controlled_by(body, uid))
     return tuple(sorted(map(read_deployment, owned), key=lambda live: live.child.name))
+
+
+def vllm_container(pod_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The vLLM container of a pod or of a pod template, next to others that admission may have
+    added; empty if it has none."""
+    containers = pod_spec.get("containers") or []
+    return next((one for one in containers if one.get("name") == VLLM_CONTAINER), {})
 
 
 def secret_values(deployment: ChildDeployment) -> set[str]:
@@ -325,6 +334,7 @@ def _read_pod(body: Object) -> ChildPod:
         else None,
         waits_since=_read_wait(metadata, scheduled),
         scheduled=_read_scheduled(scheduled),
+        image=vllm_container(body["spec"]).get("image") or "",
     )
 
 

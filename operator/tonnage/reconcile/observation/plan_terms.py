@@ -1,12 +1,13 @@
 """The terms of a plan, by which its replicas run, and their hash as the plan's name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tonnage.api.names import VLLM_CONTAINER
+from tonnage.api.status import PlacementStatus
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
+from tonnage.reconcile.observation.children import vllm_container
 from tonnage.reconcile.observation.digests import digest
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
 
@@ -47,7 +48,7 @@ class Terms:
 def read_terms(pool: str, accelerator: str, parallelism: Parallelism, deployment: Object) -> Terms:
     """The terms by which a Deployment (or a ReplicaSet of one) runs its pods in that pool."""
     pod = deployment["spec"].get("template", {}).get("spec", {})
-    container = _find_named(pod.get("containers"), VLLM_CONTAINER)
+    container = vllm_container(pod)
     claim = _find_named(pod.get("volumes"), MODEL_VOLUME).get("persistentVolumeClaim") or {}
     return Terms(
         pool=pool,
@@ -58,6 +59,14 @@ def read_terms(pool: str, accelerator: str, parallelism: Parallelism, deployment
         arguments=tuple(container.get("args") or ()),
         claim=claim.get("claimName"),
     )
+
+
+def as_requested(terms: Terms, reported: PlacementStatus | None) -> Terms:
+    """The terms of a Deployment as the operator requested them: admission may have replaced the
+    image, which the status reports."""
+    if reported is None or reported.requested_image is None or terms.image != reported.image:
+        return terms
+    return replace(terms, image=reported.requested_image)
 
 
 def _find_named(items: list[Mapping[str, Any]] | None, name: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from tonnage.api.status import LastReadyPlan
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
-from tonnage.reconcile.observation.plan_terms import read_terms
+from tonnage.reconcile.observation.plan_terms import as_requested, read_terms
 from tonnage.reconcile.observation.previous import read_reported
 
 
@@ -55,4 +55,5 @@ def find_revision(
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
     parallelism = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
-    return read_terms(placement.pool, placement.accelerator, parallelism, body).hash == last.hash
+    terms = read_terms(placement.pool, placement.accelerator, parallelism, body)
+    return as_requested(terms, placement).hash == last.hash

@@ -6,6 +6,7 @@ placement, and the others go on serving.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
@@ -13,7 +14,7 @@ from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed, stamped
-from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, vllm_container
 from tonnage.reconcile.rollout.approval.state import ApprovalState
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.services import (
@@ -109,7 +110,20 @@ def inspect_secondary(
 
 def image_of(deployment: Object) -> str:
     """Image of the vLLM container."""
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+    return str(vllm_container(deployment["spec"]["template"]["spec"]).get("image", ""))
+
+
+def running_image(requested: str, target: ChildDeployment | None, pods: Iterable[ChildPod]) -> str:
+    """The image that the replicas run: that of the newest pod, or of the template before it has
+    one. Admission may have replaced the `requested` one in either.
+
+    `target` is the live Deployment where it already matches what was rendered.
+    """
+    if target is None:
+        return requested
+    own = [pod for pod in pods if pod.placement == target.placement and not pod.deleting]
+    newest = own[-1].image if own and target.settled else ""
+    return newest or image_of(target.child.body) or requested
 
 
 def _roll_out_secondary(

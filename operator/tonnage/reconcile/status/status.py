@@ -33,7 +33,7 @@ from tonnage.reconcile.observation.previous import (
     read_unobserved,
 )
 from tonnage.reconcile.rollout.approval.proposal import proposed_plan
-from tonnage.reconcile.rollout.placements import image_of
+from tonnage.reconcile.rollout.placements import image_of, running_image
 from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.reconcile.scheduling.retain import format_return
@@ -213,7 +213,10 @@ def _first_placement(
             if deployment.placement == name
         ),
     )
-    further = _measurement(entry, observation, status_input, reported)
+    further = {
+        **_image(observation, entry.image, status_input.target),
+        **_measurement(entry, observation, status_input, reported),
+    }
     if others:
         further["weight"] = own.weight_of(placed.shares)
     return entry.model_copy(update={**further, **_migration(entry, status_input, placed)})
@@ -257,9 +260,18 @@ def _secondary_placements(
                 "reason": SPREAD,
                 "message": f"{message} (spec.placement.spread)",
                 "weight": share.weight_of(first.shares),
+                **_image(observation, entry.image, secondary.target),
                 **_measurement(entry, observation, status_input, reported),
             }
         )
+
+
+def _image(
+    observation: Observation, requested: str, target: ChildDeployment | None
+) -> dict[str, Any]:
+    """The image that runs, and the requested one where it is another."""
+    running = running_image(requested, target, observation.pods)
+    return {"image": running, "requested_image": requested if running != requested else None}
 
 
 def _measurement(

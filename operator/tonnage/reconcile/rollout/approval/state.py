@@ -11,7 +11,7 @@ from typing import Final
 from tonnage.api.inference import Approval
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.plan_terms import Terms, read_terms
+from tonnage.reconcile.observation.plan_terms import Terms, as_requested, read_terms
 from tonnage.reconcile.observation.serving import newest, pool_now
 from tonnage.reconcile.rollout.approval.proposal import Proposal, propose
 from tonnage.reconcile.rollout.strategy import render
@@ -136,7 +136,11 @@ def terms_of_live(context: ReconcileContext, current: ChildDeployment) -> Terms:
     """The terms by which a Deployment runs; the pool is the one that its nodes are in now."""
     pods = context.observation.pods
     pool = pool_now(current, pods, context.shared_pools(), context.fleet)
-    return read_terms(pool, current.accelerator, current.parallelism, current.child.body)
+    terms = read_terms(pool, current.accelerator, current.parallelism, current.child.body)
+    reported = context.observation.reported_placements
+    return as_requested(
+        terms, next((one for one in reported if one.name == current.placement), None)
+    )
 
 
 def _is_approved(context: ReconcileContext, terms: Terms, in_force: Terms | None) -> bool:
