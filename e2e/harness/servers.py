@@ -109,6 +109,9 @@ def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server
         "--audit-log-mode=blocking",  # a request that was answered is in the file
         "--audit-log-maxsize=4096",
         "--allow-privileged=true",  # as distributions set it: admission refuses privilege
+        # On by default as of Kubernetes 1.36.
+        "--feature-gates=MutatingAdmissionPolicy=true",
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
         "--profiling=false",
     )
     return Server("kube-apiserver", command, f"https://127.0.0.1:{port}/readyz")
