@@ -6,8 +6,10 @@ from typing import Final
 
 from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
-from e2e.journeys.conftest import UseFleet
-from e2e.journeys.user import User, condition, has
+from e2e.journeys.conftest import Declare, UseFleet
+from e2e.journeys.pools import H100, declared
+from e2e.journeys.pools import MI300X as MI300X_LABELS
+from e2e.journeys.user import User, condition, has, runs_on
 from e2e.models import inference
 from tests.support.cluster import MI300X
 
@@ -39,6 +41,24 @@ def test_another_namespace_gets_the_gpus_of_replicas_that_a_quota_refuses(
             assert other.wait_ready("llama")["readyReplicas"] == 8
         admin.delete("resourcequotas", "no-gpus")
         greedy.wait_ready("greedy", timeout=BACKOFF)
+
+
+def test_replicas_that_the_quota_of_a_vendor_refuses_come_on_another_vendor(
+    fleet: UseFleet, declare: Declare, user: User, admin: Admin
+) -> None:
+    fleet("tiny")
+    declare(declared("amd", MI300X_LABELS, costPerGPUHour="3.00"))
+    declare(declared("nvidia", H100, costPerGPUHour="1.00"))
+    metadata = {"name": "no-nvidia", "namespace": user.namespace}
+    hard = {"hard": {"requests.nvidia.com/gpu": 0}}
+    admin.apply({**NO_GPUS, "metadata": metadata, "spec": hard})
+    admin.wait_for("resourcequotas", "no-nvidia", lambda quota: quota["status"].get("hard"))
+    placement = {"fallback": {"after": "5s"}}
+    user.apply(inference("llama", "llama-3.1-8b", placement=placement))
+    status = user.wait("llama", runs_on("amd"))
+    (failed,) = status["failedPlans"]
+    assert (failed["pool"], failed["reason"]) == ("nvidia", "ChildRefused")
+    assert "exceeded quota: no-nvidia" in failed["message"]
 
 
 def test_who_waits_reads_who_reserves_the_gpus(fleet: UseFleet, user: User) -> None:

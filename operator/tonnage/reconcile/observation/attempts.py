@@ -32,6 +32,7 @@ from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.pods.refusal import exceeded_resources
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.reconcile.observation.serving import failure_to_serve
@@ -50,7 +51,8 @@ _FAULTS: Final = frozenset(
         Reason.POD_FAILED,
     }
 )
-"""Failures of the plan. A lack of GPUs, quota or permissions never counts as one."""
+"""Failures of the plan. A lack of GPUs never counts as one, and a lack of other things only where
+another pool may have them (`scheduling.obstacles`)."""
 
 _IGNORED_FIELDS: Final = {"replicas", "scaling", "approval", "approved_plan", "gateway", "rollout"}
 """Fields of the spec that do not change a replica."""
@@ -147,14 +149,24 @@ def starts_without_memory(attempts: Attempts, pools: Iterable[Pool]) -> tuple[Fa
     )
 
 
-def failed_pools(attempts: Attempts) -> dict[str, str]:
+def failed_pools(attempts: Attempts, pools: Iterable[Pool]) -> dict[str, str]:
     """Pools on which a plan failed for another cause than GPU memory, which other settings may
-    save; with the cause of the last failure."""
-    return {
-        plan.pool: f"{plan.reason}: {plan.message}"
-        for plan in attempts.failed
-        if _shortfall_of(plan) is None
-    }
+    save; with the cause of the last failure. A quota of GPUs refuses the pods of all pools that
+    have such GPUs."""
+    all_pools = list(pools)
+    failed: dict[str, str] = {}
+    for plan in attempts.failed:
+        if _shortfall_of(plan) is None:
+            cause = f"{plan.reason}: {plan.message}"
+            failed |= {pool.name: cause for pool in all_pools if _is_refused_alike(plan, pool)}
+            failed[plan.pool] = cause
+    return failed
+
+
+def _is_refused_alike(plan: FailedPlan, pool: Pool) -> bool:
+    """Whether the quota that the plan failed of counts the GPUs of the pool."""
+    is_refused = plan.reason == Reason.CHILD_REFUSED
+    return is_refused and pool.resource in exceeded_resources(plan.message)
 
 
 def find_fault(

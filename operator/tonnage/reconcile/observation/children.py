@@ -62,10 +62,10 @@ class ChildDeployment:
     that also all pods run it. The operator wrote `placement_digest` and `template` (digests), its
     engine `adjustments`, and `correction_bytes`, the memory correction known when it chose the
     pool. `refused` is why the API server rejects new pods of that template (a quota, an admission
-    policy, a missing ServiceAccount), `last_migration` the migration from another pool, `completed`
-    whether all replicas have once served from the current template. `updated` counts the pods of
-    that template; `overdue` says that they have made no progress for longer than the progress
-    deadline.
+    policy, a missing ServiceAccount) since `refused_since`, `last_migration` the migration from
+    another pool, `completed` whether all replicas have once served from the current template.
+    `updated` counts the pods of that template; `overdue` says that they have made no progress for
+    longer than the progress deadline.
     `secondary`: a secondary placement, for replicas that the first one has no capacity for.
     """
 
@@ -80,6 +80,7 @@ class ChildDeployment:
     ready: int
     settled: bool
     refused: str | None = None
+    refused_since: datetime | None = None
     last_migration: Migration | None = None
     completed: bool = False
     updated: int = 0
@@ -217,6 +218,7 @@ def read_deployment(body: Object) -> ChildDeployment:
     existing, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
     is_observed = status.get("observedGeneration") == metadata.get("generation")
     progress = _read_progress(status.get("conditions") or []) if is_observed else None
+    refusal = _read_refusal(status.get("conditions") or []) if is_observed else {}
     return ChildDeployment(
         child=read_child(body),
         created=parse_time(metadata["creationTimestamp"]),
@@ -231,7 +233,8 @@ def read_deployment(body: Object) -> ChildDeployment:
         existing=existing,
         ready=status.get("readyReplicas", 0),
         settled=is_observed and existing == updated == wanted,
-        refused=_read_refusal(status.get("conditions") or []) if is_observed else None,
+        refused=(refusal.get("message") or refusal.get("reason", "")) if refusal else None,
+        refused_since=_read_optional_time(refusal.get("lastTransitionTime")),
         last_migration=read_migration(annotations.get(ANNOTATION_MOVED, "")),
         # The controller keeps this reason when a pod of the newest ReplicaSet fails later.
         completed=progress == _COMPLETED,
@@ -249,15 +252,20 @@ def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> str | None:
     return next((one.get("reason") for one in conditions if one.get("type") == "Progressing"), None)
 
 
-def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:
+def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The condition that the API server rejects pods; empty where it does not."""
     return next(
         (
-            condition.get("message") or condition.get("reason", "")
+            condition
             for condition in conditions
             if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
         ),
-        None,
+        {},
     )
+
+
+def _read_optional_time(text: str | None) -> datetime | None:
+    return parse_time(text) if text else None
 
 
 def _read_placement(text: str) -> dict[str, Any]:

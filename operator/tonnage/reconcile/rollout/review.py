@@ -14,6 +14,7 @@ from tonnage.reconcile.calibration import (
 )
 from tonnage.reconcile.observation.attempts import (
     Attempts,
+    Fault,
     circumstances_of,
     failed_plan,
     find_fault,
@@ -23,6 +24,7 @@ from tonnage.reconcile.observation.plan_terms import Terms
 from tonnage.reconcile.rollout.approval.state import terms_of
 from tonnage.reconcile.rollout.placements import PlacementChildren, image_of
 from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.obstacles import find_obstacle
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.telemetry.startup_log import read_shortfall
 
@@ -81,6 +83,7 @@ def _record_failure(
     if attempts.failed and attempts.failure_of(terms.hash) is not None:
         return attempts
     fault = find_fault(context.observation, running, context.fleet, context.now)
+    fault = fault or _find_lasting_obstacle(context, placed, running)
     if fault is None:
         return attempts
     circumstances = circumstances_of(
@@ -89,6 +92,17 @@ def _record_failure(
     return attempts.with_failed(
         failed_plan(terms, placed.option, fault, circumstances, context.now)
     )
+
+
+def _find_lasting_obstacle(
+    context: ReconcileContext, placed: Scheduled, running: ChildDeployment
+) -> Fault | None:
+    """Why no pod comes, where the replicas are to leave the pool for that now."""
+    if placed.leaves_at is None or placed.leaves_at > context.now:
+        return None
+    pool, fleet = placed.option.pool, context.fleet
+    obstacle = find_obstacle(context.observation, running, pool, fleet, context.now)
+    return obstacle.fault if obstacle else None
 
 
 def _make_corrections_from_failure(

@@ -26,6 +26,7 @@ from tonnage.reconcile.observation.serving import (
     serving_deployment,
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.obstacles import Obstacle, find_obstacle
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable, format_shortage
 from tonnage.reconcile.scheduling.retain import (
     find_fallback_target,
@@ -199,6 +200,9 @@ def _stay(
         return _leave_later(
             search, current, placed, current.since, f"its replicas did not come up: {cause}"
         )
+    obstacle = _find_obstacle(search, current, chosen) if not placed.secondary else None
+    if obstacle is not None:
+        return _await_obstacle(search, current, placed, obstacle)
     by_load = search.context.accepted.demanded is not None and search.runs(current.placement)
     if placed.is_short and not by_load:  # more load never makes serving replicas fall back
         return _stay_short(search, current, placed)
@@ -245,6 +249,23 @@ def _leave_later(
         return replace(placed, leaves_at=leaves_at)
     last_migration = make_fallback_migration(current, why, target.pool.name, search.context.now)
     return _migrate(search, target, last_migration)
+
+
+def _await_obstacle(
+    search: Search, current: ChildDeployment, placed: Scheduled, obstacle: Obstacle
+) -> Scheduled:
+    """Stay until the status records the pool as failed (`rollout.review`), which happens once
+    `placement.fallback.after` has passed, if another pool has capacity."""
+    target = find_fallback_target(placed.decision, current, running=False, avoid=obstacle.resource)
+    if target is None:
+        return placed
+    after = wait_of(search.context.spec.placement.fallback.after)
+    return replace(placed, leaves_at=obstacle.since + after)
+
+
+def _find_obstacle(search: Search, current: ChildDeployment, chosen: Option) -> Obstacle | None:
+    context = search.context
+    return find_obstacle(context.observation, current, chosen.pool, context.fleet, context.now)
 
 
 def _silent_nodes(search: Search, current: ChildDeployment, option: Option) -> tuple[str, ...]:

@@ -88,15 +88,22 @@ def plan_migration(
 
 
 def find_fallback_target(
-    decision: Decision, current: ChildDeployment, *, running: bool
+    decision: Decision, current: ChildDeployment, *, running: bool, avoid: str | None = None
 ) -> Option | None:
     """The best other pool with capacity for all replicas, where the current pool lacks some; with
-    no replica running, one with capacity for some."""
+    no replica running, one with capacity for some. `avoid` is a resource of GPUs."""
     chosen = decision.chosen
     if chosen is None:
         return None
     options = _options_with_capacity(decision, chosen, some=not running)
-    return next((option for option in options if option.pool.name != current.pool), None)
+    return next(
+        (
+            option
+            for option in options
+            if option.pool.name != current.pool and option.pool.resource != avoid
+        ),
+        None,
+    )
 
 
 def make_fallback_migration(

@@ -64,7 +64,7 @@ class Search:
             served = attempts.last_ready.placement.name
             if any(one.placement == served for one in self.context.observation.deployments):
                 return {}
-        return failed_pools(attempts)
+        return failed_pools(attempts, self.pools)
 
     def lost(self, placement: str) -> list[ChildPod]:
         """Scheduled pods of the placement that are not ready, on nodes whose kubelet is silent."""

@@ -34,6 +34,11 @@ class SchedulerVerdict:
     lacking_gpus: int
     lacking_more: int
 
+    @property
+    def counts(self) -> bool:
+        """Whether the scheduler looked at nodes, so that it says what they lack."""
+        return _EVERY_NODE not in (self.lacking_gpus, self.lacking_more)
+
 
 def read_verdict(message: str, resource: str) -> SchedulerVerdict:
     """Read the message; `resource` is that of the GPUs. Of another scheduler's message only counts
