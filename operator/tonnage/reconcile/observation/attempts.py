@@ -56,6 +56,15 @@ that no node takes for another reason, count only for an object that never serve
 _QUOTA: Final = "exceeded quota"
 """In the message of the ResourceQuota plugin (kubernetes pkg/quota)."""
 
+_ON_EVERY_POOL: Final = (
+    "failed quota: ",  # the namespace demands a request or limit of each container
+    "error looking up service account ",
+    "unbound immediate PersistentVolumeClaims",
+    "persistentvolumeclaim ",  # it does not exist
+)
+"""Refusals, and messages of the scheduler, that no other pool avoids (kubernetes pkg/quota,
+plugin/pkg/admission/serviceaccount, pkg/scheduler/framework/plugins/volumebinding)."""
+
 _IGNORED_FIELDS: Final = {"replicas", "scaling", "approval", "approved_plan", "gateway", "rollout"}
 """Fields of the spec that do not change a replica."""
 
@@ -190,11 +199,9 @@ def find_fault(
         return Fault(failure.reason, failure.words)
     if failure is not None and failure.reason is Reason.UNSCHEDULABLE:
         waiting = _waiting_pods(observation, running)
-        return (
-            Fault(failure.reason, failure.words)
-            if waiting and waiting <= set(blocked or ())
-            else None
-        )
+        helps = not _is_on_every_pool(failure.words)
+        leaves = helps and waiting and waiting <= set(blocked or ())
+        return Fault(failure.reason, failure.words) if leaves else None
     if failure is not None and failure.reason is not Reason.CONTAINERS_NOT_READY:
         return None
     if _lacks_nodes(observation, running, fleet):
@@ -240,12 +247,16 @@ def _find_refusal(running: ChildDeployment, fleet: Fleet) -> Fault | None:
     """Why the API server refuses all pods. A quota of anything but the pool's GPUs would refuse
     them on every pool."""
     refused = running.refused
-    if refused is None:
+    if refused is None or _is_on_every_pool(refused):
         return None
     pool = next((one for one in fleet.pools() if one.name == running.pool), None)
     if _QUOTA in refused and (pool is None or pool.resource not in refused):
         return None
     return Fault(Reason.CHILD_REFUSED, refused)
+
+
+def _is_on_every_pool(message: str) -> bool:
+    return any(text in message for text in _ON_EVERY_POOL)
 
 
 def _waiting_pods(observation: Observation, running: ChildDeployment) -> set[str]:

@@ -213,6 +213,29 @@ async def test_a_quota_that_every_pool_exceeds_makes_no_replica_move() -> None:
     assert cluster.conditions() == SETTLED
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"serviceAccountName": "missing"},
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]},
+    ],
+    ids=["an account that does not exist", "a claim that does not exist"],
+)
+async def test_what_is_missing_for_every_pool_makes_no_replica_move(template: Object) -> None:
+    cluster = refused(
+        lambda _: None,
+        ONE_H100,
+        MI300X,
+        placement={"fallback": {"after": "2m"}},
+        template={"spec": template},
+    )
+    await cluster.settle()
+    for _ in range(10):
+        await cluster.wait(2 * MINUTE)
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert "failedPlans" not in cluster.status()
+
+
 @pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES.values(), ids=OBSTACLES)
 async def test_replicas_that_have_served_wait_on_their_pool(obstacle: Act, reason: str) -> None:
     cluster = Cluster({**H100, "gpusPerNode": 4}, MI300X)
