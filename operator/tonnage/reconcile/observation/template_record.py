@@ -22,8 +22,8 @@ from tonnage.api.packed import pack, unpack
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.digests import digest
 
-_CACHED_TEMPLATES: Final = 1024
-"""Templates kept unpacked, some KiB each."""
+_CACHED_RECORDS: Final = 1024
+"""Records kept parsed, some KiB each."""
 
 TEMPLATE_LABEL: Final = "pod-template-hash"
 """The label by which the Deployment controller marks ReplicaSets and pods of one template."""
@@ -110,9 +110,17 @@ def read_record(annotations: Mapping[str, str]) -> TemplateRecord | None:
     packed = annotations.get(ANNOTATION_POD_TEMPLATE)
     if source is None or packed is None:
         return None
-    template, unpacked_digest = _unpack_template(packed)
-    values = _parse_values(source)
-    if values is None or template is None or unpacked_digest != values.get("template"):
+    return _parse_record(source, packed, annotations.get(ANNOTATION_TEMPLATE, ""))
+
+
+@lru_cache(_CACHED_RECORDS)
+def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
+    """Parse a record once for all reconciles of its object, each of which reads it several
+    times."""
+    template, values = unpack(packed), _parse_values(source)
+    if values is None or not isinstance(template, dict):
+        return None
+    if not isinstance(template.get("spec"), dict) or digest(template) != values.get("template"):
         return None
     return TemplateRecord(
         TemplateSource(
@@ -128,7 +136,7 @@ def read_record(annotations: Mapping[str, str]) -> TemplateRecord | None:
             replicas=_count(values, "replicas"),
         ),
         template,
-        name=annotations.get(ANNOTATION_TEMPLATE, ""),
+        name=name,
         recorded_at=_count(values, "recordedAt") or None,
     )
 
@@ -186,15 +194,6 @@ def as_rendered(body: Object) -> Object:
     return (
         body if record is None else {**body, "spec": {**body["spec"], "template": record.template}}
     )
-
-
-@lru_cache(_CACHED_TEMPLATES)
-def _unpack_template(packed: str) -> tuple[Object | None, str]:
-    """The template and its digest."""
-    template = unpack(packed)
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        return None, ""
-    return template, digest(template)
 
 
 def _parse_values(text: str) -> Mapping[str, Any] | None:
