@@ -8,7 +8,14 @@ from tonnage.api.names import ANNOTATION_INFERENCE_POOL, ANNOTATION_MODEL_FACTS
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Action, Delete, Stamped, apply_if_changed, stamped
+from tonnage.reconcile.actions import (
+    Action,
+    Delete,
+    Stamped,
+    apply_if_changed,
+    stamped,
+    with_annotations,
+)
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.inference_pool import requested_pool
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
@@ -53,7 +60,7 @@ def _mark_service(service: Object, observation: Observation) -> Object:
     if requested_pool(observation.spec) is None and (live is None or none_owned):
         return service
     name = inference_pool_name(observation.key.name)
-    return _annotate_service(service, ANNOTATION_INFERENCE_POOL, name)
+    return with_annotations(service, {ANNOTATION_INFERENCE_POOL: name})
 
 
 def _keep_facts(service: Object, observation: Observation) -> Object:
@@ -61,10 +68,4 @@ def _keep_facts(service: Object, observation: Observation) -> Object:
     model = observation.model
     if not isinstance(model, Checkpoint) or model.kept_facts is None:
         return service
-    return _annotate_service(service, ANNOTATION_MODEL_FACTS, model.kept_facts)
-
-
-def _annotate_service(service: Object, key: str, value: str) -> Object:
-    metadata = service["metadata"]
-    annotations = {**metadata.get("annotations", {}), key: value}
-    return {**service, "metadata": {**metadata, "annotations": annotations}}
+    return with_annotations(service, {ANNOTATION_MODEL_FACTS: model.kept_facts})
