@@ -31,7 +31,8 @@ while time.monotonic() < end:
         break
     time.sleep(interval)
 """
-"""Waits until a server has no request, at most `drain` seconds after a pause. An error, such as a
+"""Waits until a server has no request, at most `drain` seconds after a pause, in which endpoints
+drop the pod. An error, such as a
 server that has ended, ends the wait; a busy server may answer late."""
 
 
