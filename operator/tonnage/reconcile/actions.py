@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NewType
 
-from tonnage.api.names import ANNOTATION_ADMITTED, ANNOTATION_RENDERED, ANNOTATION_TEMPLATE
+from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.digests import digest
@@ -82,8 +82,6 @@ def changed_by_admission(applied: Object, answer: Object) -> dict[str, str]:
 def _without_admitted(wanted: Object, live: Object) -> Object:
     """What to compare with the live object: without a template that admission changes, as long as
     the live one is what came of it."""
-    if ANNOTATION_ADMITTED not in (live["metadata"].get("annotations") or {}):
-        return wanted
     if _template_name(live) != _template_name(wanted) or not is_as_admitted(live):
         return wanted
     spec = {key: value for key, value in wanted["spec"].items() if key != "template"}
