@@ -60,8 +60,8 @@ def test_concurrently_read_texts_take_at_most_half_of_the_memory_limit() -> None
     documents = yaml.safe_load_all(Path("manifests/base/deployment.yaml").read_text("utf-8"))
     (deployment,) = (document for document in documents if document["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    (mib,) = re.findall(r"^(\d+)Mi$", container["resources"]["limits"]["memory"])
-    assert int(mib) * MIB == 2 * WORKERS * MOST_BYTES
+    (gib,) = re.findall(r"^(\d+)Gi$", container["resources"]["limits"]["memory"])
+    assert int(gib) * 1024 * MIB == 2 * WORKERS * MOST_BYTES
 
 
 def test_sizes_name_existing_readers() -> None:

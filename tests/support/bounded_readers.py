@@ -32,7 +32,7 @@ from tonnage.telemetry.prometheus import MAX_ANSWER_BYTES
 MIB = 2**20
 
 MOST_BYTES = 128 * MIB
-"""Memory that one text may take. Two models are read at once, and both have half of what the
+"""Memory that one text may take. The models that are read at once together have half of what the
 Deployment gives the operator (manifests/base/deployment.yaml)."""
 
 MOST_BYTES_ALONE = {"the spec of an InferenceDeployment": 2 * MOST_BYTES}

@@ -33,10 +33,11 @@ from tonnage.checkpoint.lookup import (
 )
 from tonnage.checkpoint.model import Checkpoint
 
-WORKERS: Final = 8
-"""Models that are read at once. A read waits for the network most of the time."""
+WORKERS: Final = 4
+"""Models that are read at once. Each read takes up to 128 MiB; together, they may take half of the
+operator's memory limit."""
 
-MOST_OF_ONE_NAMESPACE: Final = 4
+MOST_OF_ONE_NAMESPACE: Final = 2
 """Models of one namespace that are read at once."""
 
 CAPACITY: Final = 1024
