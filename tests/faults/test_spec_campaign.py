@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from tests.support.admission import spec_schema
 from tests.support.campaign import Campaign
-from tests.support.spec_walks import Spec, Walk, first_spec, walks
+from tests.support.spec_walks import WITHOUT_CONSTANTS, Spec, Walk, first_spec, walks
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile import plan
 from tonnage.reconcile.actions import Delete
@@ -28,6 +28,7 @@ def test_the_end_state_depends_only_on_the_last_spec(part: int) -> None:
     @seed(part)
     @settings(
         max_examples=WALKS,
+        backend=WITHOUT_CONSTANTS,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow],

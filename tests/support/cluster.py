@@ -169,10 +169,11 @@ class Cluster:
     def start_operator(self) -> None:
         """A new process: nothing is known but what is stored, and every key is reconciled."""
         self._due: dict[Key, float] = {}
+        self._has_freed_capacity = False
         self.fleet = FleetState(
             Fleet(WORLD.catalog, self.shard),
             on_change=self._wake_lapsed,
-            on_capacity_freed=self._wake_waiting,
+            on_capacity_freed=self._note_freed_capacity,
             on_loss=self._wake,
         )
         self.migration_lock = MigrationLock(self._wake)
@@ -250,6 +251,7 @@ class Cluster:
         events, self._events = self._events, []
         for kind, event_type, body in events:
             self.stores.store_for(kind).observe(event_type, body)
+        self._wake_waiting()
 
     def _list_all(self) -> None:
         self.api.now = self.clock.now()
@@ -279,6 +281,7 @@ class Cluster:
         key = key_of(name)
         self._due.pop(key, None)
         requeue = await self.reconciler.reconcile(key)
+        self._wake_waiting()
         self.reconciled.append(key)
         if requeue.seconds is not None:
             self.add_after(key, requeue.seconds)
@@ -487,9 +490,15 @@ class Cluster:
     def _wants_work(self, key: Key) -> bool:
         return self._due.get(key, inf) <= self.clock.seconds + _SOON_SECONDS
 
+    def _note_freed_capacity(self) -> None:
+        self._has_freed_capacity = True
+
     def _wake_waiting(self) -> None:
-        for key in self.fleet.waiting_keys():
-            self.add(key)
+        """As the process does, a moment after the capacity was freed: who waits then is woken."""
+        if self._has_freed_capacity:
+            self._has_freed_capacity = False
+            for key in self.fleet.waiting_keys():
+                self.add(key)
 
     def _wake_lapsed(self) -> None:
         for key in self.migration_lock.lapsed(self.fleet.view().pools()):

@@ -60,8 +60,10 @@ class _WithoutConstants(HypothesisProvider):
         return None
 
 
-_WITHOUT_CONSTANTS: Final = "without-constants"
-AVAILABLE_PROVIDERS[_WITHOUT_CONSTANTS] = _WithoutConstants
+WITHOUT_CONSTANTS: Final = "without-constants"
+"""The backend with which Hypothesis draws the same walks whatever is imported."""
+
+AVAILABLE_PROVIDERS[WITHOUT_CONSTANTS] = _WithoutConstants
 
 
 def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
@@ -72,7 +74,7 @@ def fixed_walks(count: int, steps: int, schema: Schema) -> list[Walk]:
         max_examples=count,
         phases=[Phase.generate],
         derandomize=True,
-        backend=_WITHOUT_CONSTANTS,
+        backend=WITHOUT_CONSTANTS,
         database=None,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
