@@ -85,6 +85,14 @@ class Resources(Sourced):
     memory_share_of_weights: Annotated[float, Field(ge=0, le=1)]
 
 
+class Disk(Sourced):
+    """Disk of the node for the caches and the downloaded weights of one replica."""
+
+    base_gib: PositiveInt
+    step_gib: PositiveInt
+    limit_factor: PositiveInt
+
+
 class SharedMemorySize(Entry):
     """Size of /dev/shm by the GPUs of a replica."""
 
@@ -149,6 +157,7 @@ class Defaults(Entry):
     startup: Startup
     probes: Probes
     resources: Resources
+    disk: Disk
     model_size_step_gib: PositiveInt
     shared_memory: SharedMemory
     cache: Cache

@@ -46,10 +46,12 @@ class Replica:
 
     @property
     def model_gib(self) -> int:
-        """Size of the weights in GiB, rounded up to the catalogue's step.
-
-        Where the size of the files is unknown, the weights that the memory fit puts on all GPUs.
-        """
+        """Size of the weights in GiB, rounded up to the catalogue's step."""
         step = load_defaults().model_size_step_gib * GIB
-        weights = self.checkpoint.weights_bytes or self.option.fit.account.weights_bytes * self.gpus
-        return math.ceil(weights / step) * step // GIB
+        return math.ceil(self.weights_bytes / step) * step // GIB
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weight files; where that is unknown, of the weights that the memory fit puts
+        on all GPUs."""
+        return self.checkpoint.weights_bytes or self.option.fit.account.weights_bytes * self.gpus

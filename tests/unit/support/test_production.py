@@ -115,7 +115,10 @@ async def test_an_account_that_is_made_lets_the_pods_come() -> None:
 async def test_a_limit_range_fills_in_what_a_container_does_not_state() -> None:
     cluster = Cluster(MI300X)
     cluster.administer(limit_range(default={"ephemeral-storage": "5Gi"}))
-    cluster.apply("llama", spec_of())
+    volume = {"name": "disk", "persistentVolumeClaim": {"claimName": "weights"}}
+    mount = {"name": "disk", "mountPath": "/cache"}  # so that no disk of the node is requested
+    template = {"spec": {"volumes": [volume], "volumeMounts": [mount]}}
+    cluster.apply("llama", spec_of(template=template))
     await cluster.settle()
     (container,) = cluster.pods()[0]["spec"]["containers"]
     assert container["resources"]["limits"]["ephemeral-storage"] == "5Gi"

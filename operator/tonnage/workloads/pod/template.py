@@ -46,7 +46,7 @@ def _pod_spec(replica: Replica) -> dict[str, Any]:
         "affinity": render_affinity(pool, replica.catalog),
         "tolerations": tolerations(pool, user_spec.tolerations),
         "containers": [_container(replica)],
-        "volumes": render_volumes(replica.spec, replica.vendor, replica.gpus),
+        "volumes": render_volumes(replica),
         "securityContext": render_pod_security_context(replica.vendor),
         "terminationGracePeriodSeconds": termination_grace_seconds(
             replica.vendor, replica.spec.rollout

@@ -1,16 +1,16 @@
 """Renders volumes and their mounts: cache, shared memory, the model, and the user's."""
 
-import posixpath
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
-from tonnage.api.pod import TemplateSpec, Volume, VolumeMount
-from tonnage.catalog.model import Vendor
+from tonnage.api.pod import TemplateSpec, Volume
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import VolumeError
 from tonnage.engines.quantity import format_canonical, gibibytes, render_stored
+from tonnage.engines.replica import Replica
+from tonnage.workloads.pod.disk import NodeDisk, mount_path, mounts_cache, node_disk
 
 _CACHE: Final = "cache"
 _SHARED_MEMORY: Final = "shm"
@@ -22,15 +22,13 @@ _VOLUMES: Final = "spec.template.spec.volumes"
 _MOUNTS: Final = "spec.template.spec.volumeMounts"
 
 
-def render_volumes(
-    spec: InferenceDeploymentSpec, vendor: Vendor, gpus: int
-) -> list[dict[str, Any]]:
+def render_volumes(replica: Replica) -> list[dict[str, Any]]:
     """The pod's volumes; a user's volume at the cache's path replaces the operator's."""
-    size = load_defaults().shared_memory.sizes[vendor]
-    shared_memory = gibibytes(max(size.floor_gib, size.per_gpu_gib * gpus))
-    cache = [] if _mounts_cache(spec.template.spec) else [{"name": _CACHE, "emptyDir": {}}]
+    spec = replica.spec
+    size = load_defaults().shared_memory.sizes[replica.vendor]
+    shared_memory = gibibytes(max(size.floor_gib, size.per_gpu_gib * replica.gpus))
     return [
-        *cache,
+        *_cache_volume(node_disk(replica)),
         {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}},
         *_model_volume(spec.model.source),
         *(_user_volume(volume) for volume in spec.template.spec.volumes),
@@ -41,7 +39,7 @@ def render_volume_mounts(spec: InferenceDeploymentSpec) -> list[dict[str, Any]]:
     """The volume mounts of the vLLM container."""
     cache = {"name": _CACHE, "mountPath": load_defaults().cache.path}
     return [
-        *([] if _mounts_cache(spec.template.spec) else [cache]),
+        *([] if mounts_cache(spec) else [cache]),
         {"name": _SHARED_MEMORY, "mountPath": _SHARED_MEMORY_PATH},
         *_model_mount(spec.model.source),
         *(render_stored(mount) for mount in spec.template.spec.volume_mounts),
@@ -58,7 +56,7 @@ def check_volumes(template: TemplateSpec) -> None:
     for mount in template.volume_mounts:
         if mount.name not in names:
             raise VolumeError(_MOUNTS, f"no volume {mount.name!r} in {_VOLUMES}; add it there")
-    paths = [_path(mount) for mount in template.volume_mounts]
+    paths = [mount_path(mount) for mount in template.volume_mounts]
     for path in paths:
         if path in (_SHARED_MEMORY_PATH, load_defaults().model_volume_path):
             raise VolumeError(_MOUNTS, f"mountPath {path!r} is one of Tonnage's own; use another")
@@ -71,12 +69,11 @@ def _refuse_duplicates(field: str, key: str, values: Iterable[str]) -> None:
         raise VolumeError(field, f"{key} {value!r} appears {count} times; keep one")
 
 
-def _mounts_cache(template: TemplateSpec) -> bool:
-    return any(_path(mount) == load_defaults().cache.path for mount in template.volume_mounts)
-
-
-def _path(mount: VolumeMount) -> str:
-    return posixpath.normpath("/" + mount.mount_path.lstrip("/"))
+def _cache_volume(disk: NodeDisk | None) -> list[dict[str, Any]]:
+    if disk is None:
+        return []
+    limit = {"sizeLimit": gibibytes(disk.limit_gib)} if disk.limit_gib else {}
+    return [{"name": _CACHE, "emptyDir": limit}]
 
 
 def _model_volume(source: ModelSource) -> list[dict[str, Any]]:

@@ -59,13 +59,13 @@ def test_cpu_and_memory_follow_from_gpus_and_weights(
     [
         pytest.param(
             {"requests": {"memory": "1.5Gi"}},
-            {"cpu": "3", "memory": "1536Mi", "amd.com/gpu": "1"},
+            {"cpu": "3", "memory": "1536Mi", "ephemeral-storage": "140Gi", "amd.com/gpu": "1"},
             {"amd.com/gpu": "1"},
             id="a request replaces the computed one",
         ),
         pytest.param(
             {"limits": {"memory": "2048Mi"}},
-            {"cpu": "3", "amd.com/gpu": "1"},
+            {"cpu": "3", "ephemeral-storage": "140Gi", "amd.com/gpu": "1"},
             {"memory": "2Gi", "amd.com/gpu": "1"},
             id="a limit replaces the computed request",
         ),
@@ -79,9 +79,13 @@ def test_the_users_requests_and_limits_override_the_formula(
 
 def test_weights_of_unknown_size_come_from_the_memory_fit() -> None:
     option = make_option(tensor=4)
-    assert make_deployment(option=option, checkpoint=make_checkpoint(None)) == make_deployment(
-        option=option
+    unknown, known = (
+        make_deployment(option=option, checkpoint=checkpoint)
+        for checkpoint in (make_checkpoint(None), make_checkpoint())
     )
+    cache = pod_of(known)["volumes"][0]
+    del cache["emptyDir"]["sizeLimit"]  # which only a size that is certain gives
+    assert unknown == known
 
 
 def test_a_few_more_bytes_of_weights_roll_no_pods() -> None:

@@ -1,0 +1,71 @@
+"""Disk of a node that a replica needs for its caches and for the weights that vLLM downloads."""
+
+import math
+import posixpath
+from dataclasses import dataclass
+from typing import Final
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.pod import VolumeMount
+from tonnage.engines.defaults import load_defaults
+from tonnage.engines.quantity import GIB
+from tonnage.engines.replica import Replica
+from tonnage.engines.vllm.model_source import loaded_model
+
+_HUB_FOLDER: Final = "HF_HOME"
+_HUB_VARIABLES: Final = frozenset({_HUB_FOLDER, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+"""Variables of huggingface_hub that change where vLLM downloads to."""
+
+_DOWNLOAD_FOLDER: Final = "--download-dir"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisk:
+    """Sizes in GiB; `limit_gib` is None where the size of the weights is not known."""
+
+    request_gib: int
+    limit_gib: int | None
+
+
+def node_disk(replica: Replica) -> NodeDisk | None:
+    """The disk that the cache volume needs, None where a volume of the user is mounted there."""
+    if mounts_cache(replica.spec):
+        return None
+    disk = load_defaults().disk
+    if not _downloads_to_cache(replica):
+        return NodeDisk(disk.base_gib, disk.limit_factor * disk.base_gib)
+    known = replica.checkpoint.weights_bytes
+    weights = known or replica.weights_bytes
+    request = disk.base_gib + math.ceil(weights / (disk.step_gib * GIB)) * disk.step_gib
+    return NodeDisk(request, disk.limit_factor * request if known else None)
+
+
+def mounts_cache(spec: InferenceDeploymentSpec) -> bool:
+    """Whether a volume of the user replaces the cache volume."""
+    return load_defaults().cache.path in _mount_paths(spec)
+
+
+def mount_path(mount: VolumeMount) -> str:
+    """The path of a mount in its shortest form."""
+    return posixpath.normpath("/" + mount.mount_path.lstrip("/"))
+
+
+def _downloads_to_cache(replica: Replica) -> bool:
+    spec, declared = replica.spec, replica.option.pool.declared
+    if spec.model.source.persistent_volume_claim:
+        return False
+    model = loaded_model(spec, replica.owner.name)
+    if model.startswith("/") or "://" in model:
+        return False
+    of_pool = declared.env if declared else []
+    variables = {variable.name for variable in (*of_pool, *spec.engine.vllm.env)}
+    flags = {argument.partition("=")[0] for argument in spec.engine.vllm.extra_args}
+    if variables & _HUB_VARIABLES or _DOWNLOAD_FOLDER in flags:
+        return False
+    cache = load_defaults().cache
+    hub = f"{cache.path}/{cache.folders[_HUB_FOLDER]}"
+    return not any(f"{path}/".startswith(f"{hub}/") for path in _mount_paths(spec))
+
+
+def _mount_paths(spec: InferenceDeploymentSpec) -> set[str]:
+    return {mount_path(mount) for mount in spec.template.spec.volume_mounts}
