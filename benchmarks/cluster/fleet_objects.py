@@ -9,10 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from e2e.harness.rest import Json
 from e2e.nodes.descriptions import GROUP_ANNOTATION, render_nodes
+from tests.support.node_affinity import admits
 from tonnage.fleet.nodes.pod import read_gpu_pod
 
 CREATED: Final = "2026-11-01T08:00:00Z"
@@ -242,38 +243,12 @@ class FreeCapacity:
         node = next(
             name
             for group in self.groups.values()
-            if _admits(self.nodes[group[0]], template["spec"])
+            if admits(self.nodes[group[0]]["metadata"]["labels"], template["spec"])
             for name in group
             if self.free[name] >= gpus
         )
         self.free[node] -= gpus
         return running_pod(pod_metadata, template["spec"], node)
-
-
-def _admits(node: Json, spec: Json) -> bool:
-    """Whether a pod of this spec may be on nodes like this one."""
-    labels = node["metadata"]["labels"]
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return False
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    terms = required["nodeSelectorTerms"] if required else [{"matchExpressions": []}]
-    return any(
-        all(_matches(labels, wanted) for wanted in term.get("matchExpressions") or ())
-        for term in terms
-    )
-
-
-def _matches(labels: dict[str, str], wanted: dict[str, Any]) -> bool:
-    match wanted["operator"]:
-        case "In":
-            return labels.get(wanted["key"]) in wanted["values"]
-        case "NotIn":
-            return labels.get(wanted["key"]) not in wanted["values"]
-        case "Exists":
-            return wanted["key"] in labels
-        case _:
-            return wanted["key"] not in labels
 
 
 def available_deployment(deployment: Json) -> Json:

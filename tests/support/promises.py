@@ -8,8 +8,8 @@ one usable node that its pods' affinity admits.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tests.support.node_affinity import admits
 from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.kube.protocol import Object
 
@@ -184,21 +184,6 @@ def _pack(blocks: tuple[Block, ...], left: dict[str, int]) -> bool:
 
 
 def _admitted(pod: Object, nodes: Iterable[Object]) -> Iterable[str]:
-    affinity: Any = pod.get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    terms = required["nodeSelectorTerms"] if required else [{"matchExpressions": []}]
     for node in nodes:
-        labels = node["metadata"].get("labels", {})
-        for term in terms:
-            if all(_matches(labels, wanted) for wanted in term["matchExpressions"]):
-                yield node["metadata"]["name"]
-                break
-
-
-def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
-    """In, NotIn and DoesNotExist as node affinity has them: an absent label is not in any list."""
-    if wanted["operator"] == "DoesNotExist":
-        return wanted["key"] not in labels
-    inside: bool = labels.get(wanted["key"]) in wanted["values"]
-    wanted_inside: bool = wanted["operator"] == "In"
-    return inside == wanted_inside
+        if admits(node["metadata"].get("labels", {}), pod):
+            yield node["metadata"]["name"]

@@ -113,9 +113,20 @@ class Catalog:
 
         `cuda` is the CUDA version that the drivers support, None if unknown; it selects the build.
         """
-        entry = self.images[vendor]
-        release = (version or self.default_release).removeprefix("v")
-        return f"{entry.repository}:v{release}{entry.suffix(release, cuda)}"
+        entry, release = self.images[vendor], self._release_number(version)
+        build = entry.build(release, cuda)
+        return f"{entry.repository}:v{release}{build.suffix if build else ''}"
+
+    def oldest_driver(
+        self, vendor: Vendor, version: str | None, cuda: CudaVersion | None
+    ) -> int | None:
+        """The oldest driver branch that runs the image that `image` returns for the same release
+        and CUDA version, None where any driver may."""
+        build = self.images[vendor].build(self._release_number(version), cuda)
+        return self.images[vendor].oldest_driver(build) if build else None
+
+    def _release_number(self, version: str | None) -> str:
+        return (version or self.default_release).removeprefix("v")
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.fake_api import FakeApi
+from tests.support.node_affinity import admits
 from tests.support.production.claims import unbound_claim
 from tests.support.production.resources import Amounts, amounts, has_finished, requests_of
 from tonnage.kube.kinds import NODES, PODS
@@ -111,7 +112,7 @@ def _filter(node: Object, pod: Object, requests: Amounts, free: Amounts) -> _Ver
     taints = [taint for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNo"]
     if any(not any(_tolerates(one, taint) for one in tolerated) for taint in taints):
         return _Verdict(("node(s) had untolerated taint(s)",))
-    if not _matches_affinity(node["metadata"]["labels"], pod["spec"]):
+    if not admits(node["metadata"]["labels"], pod["spec"]):
         return _Verdict(("node(s) didn't match Pod's node affinity/selector",))
     lacking = sorted((name for name in requests if requests[name] > free[name]), key=_native_first)
     pods = ("Too many pods",) if free["pods"] < 1 else ()
@@ -146,27 +147,8 @@ def _histogram(counts: Mapping[str, int]) -> str:
     return f"{', '.join(sorted(f'{count} {reason}' for reason, count in counts.items()))}."
 
 
-def _matches_affinity(labels: Mapping[str, str], spec: Mapping[str, Any]) -> bool:
-    selector = spec.get("nodeSelector", {})
-    if any(labels.get(key) != value for key, value in selector.items()):
-        return False
-    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or any(
-        all(_matches(labels, wanted) for wanted in term["matchExpressions"])
-        for term in required["nodeSelectorTerms"]
-    )
-
-
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     same_value = toleration.get("operator") == "Exists" or toleration.get("value") == taint.get(
         "value"
     )
     return toleration.get("key") in (None, taint["key"]) and same_value
-
-
-def _matches(labels: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
-    if wanted["operator"] == "DoesNotExist":
-        return wanted["key"] not in labels
-    has_value = labels.get(wanted["key"]) in wanted["values"]
-    return has_value if wanted["operator"] == "In" else not has_value

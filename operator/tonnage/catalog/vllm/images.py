@@ -68,15 +68,21 @@ class VendorImage:
         """The oldest CUDA version of any build; an older driver runs none of them."""
         return min((build.cuda for builds in self.cuda for build in builds.builds), default=(0, 0))
 
-    def suffix(self, version: str, cuda: CudaVersion | None) -> str:
-        """The suffix of a release's tag for drivers that support `cuda` (None: unknown).
+    def build(self, version: str, cuda: CudaVersion | None) -> CudaBuild | None:
+        """The build of a release for drivers that support `cuda` (None: unknown), None for a vendor
+        without CUDA.
 
-        It is that of the first build that such a driver runs, else of the last build.
+        It is the first one that such a driver runs, else the last one.
         """
         builds = self._builds_of(version)
         if not builds or cuda is None:
-            return builds[0].suffix if builds else ""
-        return next((build for build in builds if build.cuda <= cuda), builds[-1]).suffix
+            return builds[0] if builds else None
+        return next((build for build in builds if build.cuda <= cuda), builds[-1])
+
+    def oldest_driver(self, build: CudaBuild) -> int | None:
+        """The oldest driver branch that runs the build, None if no listed one does."""
+        branches = (entry.branch for entry in self.drivers if entry.cuda >= build.cuda)
+        return min(branches, default=None)
 
     def cuda_of_driver(self, branch: int) -> CudaVersion | None:
         """The CUDA version that drivers of this branch support, None if older than all listed."""

@@ -14,10 +14,15 @@ _SERVE: Final = ("vllm", "serve")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by name and tag; `command` is empty where the entrypoint is `vllm serve`."""
+    """An image by name and tag; `command` is empty where the entrypoint is `vllm serve`.
+
+    `oldest_driver` is the oldest branch of NVIDIA's driver that runs it, None where that is not
+    known.
+    """
 
     name: str
     command: tuple[str, ...] = ()
+    oldest_driver: int | None = None
 
 
 def choose_image(replica: Replica) -> Image:
@@ -43,7 +48,10 @@ def _choose(replica: Replica, declared: AcceleratorPoolSpec | None) -> Image:
 
 
 def _vendor_image(replica: Replica) -> Image:
-    version = replica.vllm_version
+    version, cuda = replica.vllm_version, replica.option.pool.cuda
     is_entrypoint = parse_version(version) >= parse_version(load_defaults().since.serve_entrypoint)
-    name = replica.catalog.image(replica.vendor, version, replica.option.pool.cuda)
-    return Image(name) if is_entrypoint else Image(name, _SERVE)
+    return Image(
+        replica.catalog.image(replica.vendor, version, cuda),
+        () if is_entrypoint else _SERVE,
+        None if cuda is None else replica.catalog.oldest_driver(replica.vendor, version, cuda),
+    )

@@ -11,7 +11,10 @@ from tonnage.fleet.devices.resources import read_count
 # GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/nvml.go) and the names before.
 _FULL: Final = "nvidia.com/cuda.runtime-version.full"
 _NUMBERS: Final = ("nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime")
-_DRIVERS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
+DRIVER_BRANCH: Final = "nvidia.com/cuda.driver-version.major"
+"""The label of the driver's branch, for example 580."""
+
+_DRIVERS: Final = (DRIVER_BRANCH, "nvidia.com/cuda.driver.major")
 _MAX_NUMBER: Final = 99
 
 

@@ -24,6 +24,7 @@ from tonnage.reconcile.observation.template_record import (
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.workloads.pod.scheduling import oldest_driver_of, render_affinity
 
 _NOT_RENDERED: Final = {"node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight"}
 """Fields of an AcceleratorPool that are not rendered into pods."""
@@ -83,7 +84,9 @@ def retain_template(
         deadline = source.deadline_seconds or deadline if has_default else deadline
         source = replace(source, deadline_seconds=deadline if has_default else None)
         if follows_nodes:
-            affinity = rendered["spec"]["template"]["spec"]["affinity"]
+            # The image stays, and with it the driver that it needs.
+            driver = oldest_driver_of(template["spec"].get("affinity"))
+            affinity = render_affinity(placed.option.pool, context.catalog, driver)
             template = {**template, "spec": {**template["spec"], "affinity": affinity}}
     name = kept.name if kept and kept.template == template else digest(template)
     metadata, spec = rendered["metadata"], rendered["spec"]

@@ -7,16 +7,19 @@ from tonnage.api.pod import Toleration
 from tonnage.catalog.catalog import Catalog
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.quantity import render_stored
-from tonnage.fleet.devices.image_support import architectures_for
+from tonnage.fleet.devices.image_support import DRIVER_BRANCH, architectures_for
 from tonnage.fleet.devices.label_index import ARCHITECTURE
 from tonnage.fleet.model import Pool
 
 _OS: Final = "kubernetes.io/os"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def render_affinity(pool: Pool, catalog: Catalog) -> dict[str, Any]:
-    """Require the pool's labels, and an operating system and a processor for which the image is
-    built. Never a node's name: the scheduler chooses the node."""
+def render_affinity(
+    pool: Pool, catalog: Catalog, oldest_driver: int | None = None
+) -> dict[str, Any]:
+    """Require the pool's labels, and an operating system, a processor and a driver for which the
+    image is built. Never a node's name: the scheduler chooses the node."""
     labels = {_OS: ("linux",), **_architectures(pool, catalog), **pool.node_selector}
     excluded = {key: values for key, values in pool.node_exclusion.items() if values}
     absent = sorted(key for key, values in pool.node_exclusion.items() if not values)
@@ -25,8 +28,23 @@ def render_affinity(pool: Pool, catalog: Catalog) -> dict[str, Any]:
         *_expressions("NotIn", excluded),
         *({"key": key, "operator": "DoesNotExist"} for key in absent),
     ]
-    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    terms = [{"matchExpressions": [*expressions, *driver]} for driver in _drivers(oldest_driver)]
+    required = {"nodeSelectorTerms": terms}
+    return {"nodeAffinity": {_REQUIRED: required}}
+
+
+def oldest_driver_of(affinity: Any) -> int | None:
+    """The oldest driver branch that a rendered affinity admits, None where it admits any."""
+    try:
+        terms = affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
+        return next(
+            int(expression["values"][0]) + 1
+            for term in terms
+            for expression in term["matchExpressions"]
+            if (expression["key"], expression["operator"]) == (DRIVER_BRANCH, "Gt")
+        )
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration):
+        return None  # Users may edit a Deployment.
 
 
 def tolerations(pool: Pool, user_tolerations: list[Toleration]) -> list[dict[str, Any]]:
@@ -45,6 +63,14 @@ def _expressions(operator: str, labels: Mapping[str, tuple[str, ...]]) -> list[d
         {"key": key, "operator": operator, "values": sorted(values)}
         for key, values in sorted(labels.items())
     ]
+
+
+def _drivers(oldest: int | None) -> list[list[dict[str, Any]]]:
+    """Alternatives: a driver that is new enough, or a node that does not state its driver."""
+    if oldest is None:
+        return [[]]
+    newer = {"key": DRIVER_BRANCH, "operator": "Gt", "values": [str(oldest - 1)]}
+    return [[newer], [{"key": DRIVER_BRANCH, "operator": "DoesNotExist"}]]
 
 
 def _architectures(pool: Pool, catalog: Catalog) -> dict[str, tuple[str, ...]]:

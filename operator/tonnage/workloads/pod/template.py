@@ -9,7 +9,7 @@ from tonnage.engines.defaults import load_defaults
 from tonnage.engines.replica import Replica
 from tonnage.engines.vllm.arguments import check_arguments, render_arguments
 from tonnage.engines.vllm.environment import check_environment, render_environment
-from tonnage.engines.vllm.image import choose_image
+from tonnage.engines.vllm.image import Image, choose_image
 from tonnage.engines.vllm.lifetime import render_lifecycle, render_probes, termination_grace_seconds
 from tonnage.workloads.metadata import check_metadata, placement_labels, queue_labels
 from tonnage.workloads.pod.resources import check_resources, render_resources
@@ -41,11 +41,12 @@ def render_pod_template(replica: Replica) -> dict[str, Any]:
 
 def _pod_spec(replica: Replica) -> dict[str, Any]:
     user_spec, pool = replica.spec.template.spec, replica.option.pool
+    image = choose_image(replica)
     return {
         **_copied_fields(user_spec),
-        "affinity": render_affinity(pool, replica.catalog),
+        "affinity": render_affinity(pool, replica.catalog, image.oldest_driver),
         "tolerations": tolerations(pool, user_spec.tolerations),
-        "containers": [_container(replica)],
+        "containers": [_container(replica, image)],
         "volumes": render_volumes(replica),
         "securityContext": render_pod_security_context(replica.vendor),
         "terminationGracePeriodSeconds": termination_grace_seconds(
@@ -59,8 +60,7 @@ def _pod_spec(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _container(replica: Replica) -> dict[str, Any]:
-    image = choose_image(replica)
+def _container(replica: Replica, image: Image) -> dict[str, Any]:
     return {
         "name": VLLM_CONTAINER,
         "image": image.name,

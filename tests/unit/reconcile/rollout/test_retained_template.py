@@ -313,8 +313,14 @@ async def test_a_record_that_someone_deletes_is_no_reason_to_replace_a_pod(
 # Drivers
 
 
-OLD_DRIVER = {"nvidia.com/cuda.runtime-version.full": "12.4"}
-NEW_DRIVER = {"nvidia.com/cuda.runtime-version.full": "13.0"}
+OLD_DRIVER = {
+    "nvidia.com/cuda.runtime-version.full": "12.4",
+    "nvidia.com/cuda.driver-version.major": "550",
+}
+NEW_DRIVER = {
+    "nvidia.com/cuda.runtime-version.full": "13.0",
+    "nvidia.com/cuda.driver-version.major": "580",
+}
 ONE_IMAGE = "vllm/vllm-openai:v0.32.0"
 
 
@@ -329,6 +335,21 @@ async def test_a_node_with_an_older_driver_that_joins_replaces_no_pod() -> None:
     assert image(cluster, name) == ONE_IMAGE
     assert cluster.status()["availableUpdate"]["image"] == f"{ONE_IMAGE}-cu129"
     assert cluster.conditions() == SETTLED
+
+
+async def test_a_replica_that_comes_later_runs_on_no_driver_that_is_too_old() -> None:
+    cluster = await served({**H100, "labels": NEW_DRIVER}, replicas=8)
+    cluster.join(**{**H100, "name": "older", "labels": OLD_DRIVER})
+    cluster.apply("llama", spec_of(replicas=9))
+    await cluster.settle()
+    assert image(cluster, "llama-h100-sxm-80gb") == ONE_IMAGE
+    nodes = {pod["spec"].get("nodeName") for pod in cluster.pods()}
+    assert nodes == {"h100-0", None}
+    cluster.apply("llama", spec_of(replicas=9, rollout={"upgradedAt": "2026-11-26T10:00:00Z"}))
+    for _ in range(10):
+        await cluster.wait(60)
+    assert image(cluster, "llama-h100-sxm-80gb") == f"{ONE_IMAGE}-cu129"
+    assert {pod["spec"].get("nodeName") for pod in cluster.pods()} == {"h100-0", "older-0"}
 
 
 async def test_the_last_older_driver_that_is_replaced_replaces_no_pod() -> None:

@@ -51,6 +51,38 @@ def test_the_affinity_requires_labels(option: Any, want: dict[str, list[str]]) -
     assert required_labels(option) == want
 
 
+BRANCH = "nvidia.com/cuda.driver-version.major"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "version", "oldest"),
+    [
+        pytest.param((13, 0), None, "579", id="a build for CUDA 13"),
+        pytest.param((12, 4), None, "534", id="the build for older drivers"),
+        pytest.param((13, 0), "v0.18.0", "534", id="a release with one build"),
+    ],
+)
+def test_the_affinity_excludes_drivers_that_are_too_old_for_the_image(
+    cuda: tuple[int, int], version: str | None, oldest: str
+) -> None:
+    option = make_option("h100-sxm-80gb", node_selector={"a": ("b",)})
+    option = replace(option, pool=replace(option.pool, cuda=cuda))
+    spec = make_spec(engine={"vllm": {"version": version}} if version else {})
+    affinity = pod_of(make_deployment(spec, option))["affinity"]["nodeAffinity"]
+    newer, unknown = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    *labels, driver = newer["matchExpressions"]
+    assert driver == {"key": BRANCH, "operator": "Gt", "values": [oldest]}
+    assert unknown["matchExpressions"] == [*labels, {"key": BRANCH, "operator": "DoesNotExist"}]
+
+
+def test_the_image_of_a_user_excludes_no_driver() -> None:
+    option = make_option("h100-sxm-80gb", node_selector={"a": ("b",)})
+    option = replace(option, pool=replace(option.pool, cuda=(13, 0)))
+    spec = make_spec(engine={"vllm": {"image": "registry.example/vllm:1"}})
+    affinity = pod_of(make_deployment(spec, option))["affinity"]["nodeAffinity"]
+    assert len(affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]) == 1
+
+
 def test_the_affinity_excludes_labels() -> None:
     option = make_option(node_selector={"a": ("b",)})
     exclusion = {"team": ("chat",), "amd.com/gpu.device-id": ()}
