@@ -19,7 +19,7 @@ from e2e.recordings.objects import NAMESPACE
 from e2e.recordings.record import prepare
 from e2e.recordings.recording import FOLDER, Recording
 from e2e.recordings.restore import Restorer
-from tests.support.recordings import without_messages
+from tests.support.recordings import comparable_status
 
 RECORDINGS = sorted(FOLDER.glob("*.json.gz"))
 WATCHED = ("deployments", "replicasets", "pods", "services", "infd")
@@ -62,7 +62,7 @@ def is_ready(body: Json) -> bool:
 
 def statuses(admin: Admin) -> dict[str, object]:
     return {
-        body["metadata"]["name"]: without_messages(body.get("status"))
+        body["metadata"]["name"]: comparable_status(body.get("status") or {})
         for body in admin.items("infd")
     }
 

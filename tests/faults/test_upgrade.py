@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.api_calls import WRITES
 from tests.support.cluster import Cluster
-from tests.support.recordings import RECORDINGS, load_recording, restore, without_messages
+from tests.support.recordings import RECORDINGS, comparable_status, load_recording, restore
 from tonnage.api.names import (
     ANNOTATION_POD_TEMPLATE,
     ANNOTATION_RENDERED,
@@ -80,9 +80,8 @@ def without_record(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def statuses(cluster: Cluster) -> dict[str, object]:
-    """The statuses but for their texts, which a later release may word anew."""
     by_name = values_by_name(cluster, INFERENCE_DEPLOYMENTS, "status")
-    return {name: without_messages(status) for name, status in by_name.items()}
+    return {name: comparable_status(status) for name, status in by_name.items()}
 
 
 @pytest.mark.parametrize("commit", RECORDINGS)

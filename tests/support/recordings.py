@@ -117,11 +117,17 @@ def _status(status: Object, template_hash: str) -> Object:
     return {**counts, "conditions": progress}
 
 
-def without_messages(value: object) -> object:
+def comparable_status(status: Object) -> object:
+    """A status without texts for people, and without the update that a later release offers."""
+    kept = {key: value for key, value in status.items() if key != "availableUpdate"}
+    return _without_messages(kept)
+
+
+def _without_messages(value: object) -> object:
     """A status, or a part of it, without texts for people, which a later release may word anew."""
     match value:
         case dict():
-            return {key: without_messages(val) for key, val in value.items() if key != "message"}
+            return {key: _without_messages(val) for key, val in value.items() if key != "message"}
         case list():
-            return [without_messages(item) for item in value]
+            return [_without_messages(item) for item in value]
     return value

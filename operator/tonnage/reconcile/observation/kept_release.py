@@ -21,7 +21,7 @@ _RELEASE_TAG: Final = re.compile(r"[^@\s]{1,512}:v([0-9]{1,4}(?:\.[0-9]{1,4}){2}
 """An image that is tagged as vLLM tags its own."""
 
 
-_PLACED: Final = (Reason.POOL_CHOSEN, Reason.INSUFFICIENT_GPUS)
+_PLACED: Final = (Reason.POOL_CHOSEN, Reason.INSUFFICIENT_GPUS, Reason.SCALED_TO_ZERO)
 _RUNS_AN_EARLIER_SPEC: Final = (
     Reason.AWAITING_APPROVAL,
     Reason.ROLLED_BACK,
