@@ -14,6 +14,14 @@ class ForbiddenMetadataError(RenderError):
         self.key = key
 
 
+class LabelSyntaxError(RenderError):
+    """A key or value of a label, annotation or toleration that Kubernetes does not take."""
+
+    def __init__(self, field: str, value: str, expected: str) -> None:
+        super().__init__(f"{field}: {value[:80]!r} is refused: expected {expected}")
+        self.field = field
+
+
 class ReservedArgumentError(RenderError):
     """An argument of `vllm serve` that only the operator may set.
 

@@ -19,9 +19,10 @@ from tonnage.api.names import (
     MANAGED_BY,
 )
 from tonnage.api.pod import TemplateMetadata
-from tonnage.engines.errors import ForbiddenMetadataError
+from tonnage.engines.errors import ForbiddenMetadataError, LabelSyntaxError
 from tonnage.engines.inputs import Owner
 from tonnage.placement.model import Option
+from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
 from tonnage.workloads.names import placement_name
 
 _LABEL_NAME: Final = "app.kubernetes.io/name"
@@ -42,6 +43,8 @@ CORRECTION_BYTES: Final = "correctionBytes"
 
 SECONDARY: Final = "beside"
 """Key of a placement: true where it takes the replicas for which another one lacks capacity."""
+
+_METADATA: Final = "spec.template.metadata"
 
 _GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
 _CONFINEMENT: Final = "it would loosen the confinement of the container"
@@ -65,12 +68,18 @@ _FORBIDDEN_KEYS: Final = {
 
 
 def check_metadata(metadata: TemplateMetadata) -> None:
-    """Refuse keys that users must not set. Raises ForbiddenMetadataError."""
+    """Refuse keys that users must not set, and what Kubernetes does not take. Raises
+    ForbiddenMetadataError or LabelSyntaxError."""
     for field, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         for key in keys:
             cause = _why_forbidden(key)
             if cause:
-                raise ForbiddenMetadataError(f"spec.template.metadata.{field}", key, cause)
+                raise ForbiddenMetadataError(f"{_METADATA}.{field}", key, cause)
+            if not is_label_key(key.lower() if field == "annotations" else key):
+                raise LabelSyntaxError(f"{_METADATA}.{field}", key, KEY_SYNTAX)
+    for key, value in metadata.labels.items():
+        if not is_label_value(value):
+            raise LabelSyntaxError(f"{_METADATA}.labels[{key}]", value, NAME_SYNTAX)
 
 
 def owner_reference(owner: Owner) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Node affinity and tolerations of a pod."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tonnage.api.pod import Toleration
 from tonnage.catalog.catalog import Catalog
 from tonnage.engines.defaults import load_defaults
+from tonnage.engines.errors import LabelSyntaxError
 from tonnage.engines.quantity import render_stored
 from tonnage.fleet.devices.image_support import DRIVER_BRANCH, architectures_for
 from tonnage.fleet.devices.label_index import ARCHITECTURE
 from tonnage.fleet.model import Pool
+from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
 
 _OS: Final = "kubernetes.io/os"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -56,6 +58,17 @@ def tolerations(pool: Pool, user_tolerations: list[Toleration]) -> list[dict[str
     declared = pool.declared.tolerations if pool.declared else []
     unique = dict.fromkeys([*conventional, *declared, *user_tolerations])
     return [render_stored(toleration) for toleration in unique]
+
+
+def check_tolerations(tolerations: Sequence[Toleration]) -> None:
+    """Refuse what Kubernetes does not take as the key or value of a taint. Raises
+    LabelSyntaxError."""
+    for index, toleration in enumerate(tolerations):
+        field = f"spec.template.spec.tolerations[{index}]"
+        if toleration.key and not is_label_key(toleration.key):
+            raise LabelSyntaxError(f"{field}.key", toleration.key, KEY_SYNTAX)
+        if toleration.value and not is_label_value(toleration.value):
+            raise LabelSyntaxError(f"{field}.value", toleration.value, NAME_SYNTAX)
 
 
 def _expressions(operator: str, labels: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from tonnage.engines.vllm.image import Image, choose_image
 from tonnage.engines.vllm.lifetime import render_lifecycle, render_probes, termination_grace_seconds
 from tonnage.workloads.metadata import check_metadata, placement_labels, queue_labels
 from tonnage.workloads.pod.resources import check_resources, render_resources
-from tonnage.workloads.pod.scheduling import render_affinity, tolerations
+from tonnage.workloads.pod.scheduling import check_tolerations, render_affinity, tolerations
 from tonnage.workloads.pod.security import (
     render_container_security_context,
     render_pod_security_context,
@@ -93,11 +93,12 @@ def _copied_fields(user_spec: TemplateSpec) -> dict[str, Any]:
 def check_template(spec: InferenceDeploymentSpec) -> None:
     """Refuse settings that clash with those that Tonnage renders.
 
-    Raises ForbiddenMetadataError, ReservedArgumentError, ReservedVariableError, ResourceError or
-    VolumeError, each a RenderError that names the field and says what to do.
+    Raises ForbiddenMetadataError, LabelSyntaxError, ReservedArgumentError, ReservedVariableError,
+    ResourceError or VolumeError, each a RenderError that names the field and says what to do.
     """
     check_metadata(spec.template.metadata)
     check_arguments(spec)
     check_environment(spec)
     check_resources(spec.template.spec.resources)
     check_volumes(spec.template.spec)
+    check_tolerations(spec.template.spec.tolerations)

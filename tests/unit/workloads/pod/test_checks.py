@@ -7,6 +7,7 @@ import pytest
 from tests.golden.render.inputs import make_deployment, make_spec, pod_of
 from tonnage.engines.errors import (
     ForbiddenMetadataError,
+    LabelSyntaxError,
     RenderError,
     ReservedVariableError,
     ResourceError,
@@ -51,6 +52,44 @@ def test_other_keys_are_allowed(key: str) -> None:
     metadata = make_deployment(spec)["spec"]["template"]["metadata"]
     assert metadata["labels"][key] == "x"
     assert metadata["annotations"] == {key: "y"}
+
+
+BAD_KEYS = ["a b", "-a", "a.", "a/b/c", "/a", "A.example/a", "a" * 64, f"{'a' * 254}/b", "é"]
+BAD_VALUES = ["/", "a b", "-a", "a.", "a" * 64, "é", "a\n"]
+
+
+def refusal_of(**template: Any) -> LabelSyntaxError:
+    with pytest.raises(LabelSyntaxError) as refused:
+        check_template(spec_with(**template))
+    return refused.value
+
+
+@pytest.mark.parametrize("key", BAD_KEYS)
+def test_keys_that_kubernetes_does_not_take_are_refused(key: str) -> None:
+    for kind in ("labels", "annotations"):
+        if (kind, key) != ("annotations", "A.example/a"):  # the API server takes its lower case
+            assert refusal_of(metadata={kind: {key: "x"}}).field == f"spec.template.metadata.{kind}"
+    refused = refusal_of(spec={"tolerations": [{"key": "sku"}, {"key": key}]})
+    assert refused.field == "spec.template.spec.tolerations[1].key"
+    assert "expected at most 63 letters" in str(refused)
+
+
+@pytest.mark.parametrize("value", BAD_VALUES)
+def test_values_that_kubernetes_does_not_take_are_refused(value: str) -> None:
+    refused = refusal_of(metadata={"labels": {"team": value}})
+    assert refused.field == "spec.template.metadata.labels[team]"
+    assert repr(value[:80]) in str(refused)
+    if len(value) <= 63:
+        spec = {"tolerations": [{"key": "sku", "value": value}]}
+        assert refusal_of(spec=spec).field == "spec.template.spec.tolerations[0].value"
+
+
+@pytest.mark.parametrize("value", ["", "a", "A_b-c.d", "a" * 63])
+def test_values_that_kubernetes_takes_are_allowed(value: str) -> None:
+    tolerations = [{"key": "example.com/sku", "value": value}]
+    check_template(
+        spec_with(metadata={"labels": {"team": value}}, spec={"tolerations": tolerations})
+    )
 
 
 @pytest.mark.parametrize(
