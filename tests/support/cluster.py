@@ -18,6 +18,7 @@ from tests.support.fake_clock import FakeClock
 from tests.support.in_memory_corrections import InMemoryCorrections
 from tests.support.production.admission import Admission
 from tests.support.production.kinds import ADMINISTERED
+from tests.support.production.quotas import count_quotas
 from tests.support.production.resources import has_finished
 from tests.support.production.scheduler import schedule_pods
 from tests.support.production.webhooks import Webhook
@@ -325,6 +326,7 @@ class Cluster:
         self.api.collect_garbage()
         run_deployments(self.api)
         schedule_pods(self.api)
+        count_quotas(self.api)
         run_pods(self.api, self.behaviours, collects_orphans=self.collects_orphans)
         run_deployments(self.api)
         self.watch()
@@ -339,6 +341,7 @@ class Cluster:
     def administer(self, body: Object) -> None:
         """An administrator applies a quota, a limit range, a namespace, an account or a claim."""
         self.api.put(ADMINISTERED[body["kind"]], body)
+        count_quotas(self.api)
 
     def withdraw(self, body: Object) -> None:
         """An administrator deletes it again."""

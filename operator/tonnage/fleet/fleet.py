@@ -9,6 +9,7 @@ labels (a pool is declared or withdrawn) regroups all nodes, once, at the next c
 The result depends on the state of the fleet, never on the order of the events.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -136,6 +137,13 @@ class Fleet:
     def reserved(self, owner: Owner) -> tuple[Reservation, ...]:
         """The reservations of an owner."""
         return self._reservations.of(owner)
+
+    def requested_by(self, owner: Owner) -> Mapping[str, int]:
+        """GPUs that the existing pods of an owner request, by resource."""
+        requested: Counter[str] = Counter()
+        for pod in self._gpu_pods.of(owner):
+            requested.update(pod.requests)
+        return requested
 
     def reserved_gpus(self, pool: str) -> Mapping[Owner, int]:
         """The GPUs of a pool that each owner reserves, held by pods or not."""

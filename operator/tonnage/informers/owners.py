@@ -9,6 +9,7 @@ from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
@@ -47,9 +48,12 @@ def _label(metadata: Mapping[str, Any]) -> _Owners:
 
 def _budget(metadata: Mapping[str, Any]) -> _Owners:
     """A user's PodDisruptionBudget may select pods of every object in its namespace."""
-    owners = _controller(metadata) | _label(metadata)
+    return _controller(metadata) | _label(metadata) or _every_owner(metadata)
+
+
+def _every_owner(metadata: Mapping[str, Any]) -> _Owners:
     namespace = metadata.get("namespace")
-    return owners or ({(namespace, ANY_OWNER)} if isinstance(namespace, str) else set())
+    return {(namespace, ANY_OWNER)} if isinstance(namespace, str) else set()
 
 
 def _owner(namespace: object, name: object) -> _Owners:
@@ -69,4 +73,5 @@ _OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
     SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
     PODS: _label,
     POD_DISRUPTION_BUDGETS: _budget,
+    RESOURCE_QUOTAS: _every_owner,
 }

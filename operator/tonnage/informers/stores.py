@@ -24,6 +24,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
@@ -61,6 +62,7 @@ class Stores:
         self.deployments = new_packed_store(DEPLOYMENTS)
         self.services = new_packed_store(SERVICES)
         self.disruption_budgets = new_packed_store(POD_DISRUPTION_BUDGETS)
+        self.resource_quotas = new_packed_store(RESOURCE_QUOTAS)
         self.pods: Store[PodEntry] = Store(
             _read_pod,
             find_owners=partial(owner_keys, PODS),
@@ -76,6 +78,7 @@ class Stores:
             DEPLOYMENTS: self.deployments,
             SERVICES: self.services,
             POD_DISRUPTION_BUDGETS: self.disruption_budgets,
+            RESOURCE_QUOTAS: self.resource_quotas,
         }
         self._stores: Final[Mapping[Kind, Store[Any]]] = {
             **self._packed,

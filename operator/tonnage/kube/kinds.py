@@ -19,6 +19,7 @@ SECRETS: Final = Kind("", "v1", "Secret", "secrets")
 INFERENCE_POOLS: Final = Kind(
     "inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"
 )
+RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
 POD_DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 PRIORITY_CLASSES: Final = Kind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False

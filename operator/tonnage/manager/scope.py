@@ -14,6 +14,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Labels, ObjectParts, Selection
@@ -22,7 +23,7 @@ from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """The kinds of Tonnage; reflectors watch all others."""
 
-OPTIONAL: Final = (POD_DISRUPTION_BUDGETS,)
+OPTIONAL: Final = (POD_DISRUPTION_BUDGETS, RESOURCE_QUOTAS)
 """Watched kinds that the operator runs without, where it may not list them."""
 
 WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES, *OPTIONAL)
@@ -32,7 +33,7 @@ PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
 
 _SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
 """Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor are
-PodDisruptionBudgets: those of users bear no label of a shard."""
+PodDisruptionBudgets and ResourceQuotas: those of users bear no label of a shard."""
 
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A finished pod takes no GPU."""

@@ -3,6 +3,7 @@
 They do no I/O and never block.
 """
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tonnage import delays
@@ -16,6 +17,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
 )
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.fleet_state import FleetState
@@ -51,6 +53,8 @@ class Triggers:
             self._change_pod(change)
         elif kind == POD_DISRUPTION_BUDGETS:
             self._change_budget(change)
+        elif kind == RESOURCE_QUOTAS:
+            self._wake_namespace(change, self._fleet.waiting_keys())
         else:
             self._wake_owners(kind, change)
 
@@ -73,11 +77,15 @@ class Triggers:
         before, after = change.before, change.obj
         if before is not None and after is not None and unpack(before)["spec"] == after["spec"]:
             return
+        self._wake_namespace(change, sorted(self._fleet.known_keys()))
+        self._wake_owners(POD_DISRUPTION_BUDGETS, change)
+
+    def _wake_namespace(self, change: Change[bytes], keys: Iterable[Key]) -> None:
+        """Enqueue the keys in the namespaces in which the object counts for every owner."""
         namespaces = {namespace for namespace, name in change.owners if name == ANY_OWNER}
-        for key in sorted(self._fleet.known_keys()) if namespaces else ():
+        for key in keys:
             if key.namespace in namespaces:
                 self._queue.add_after(key, delays.BATCH)
-        self._wake_owners(POD_DISRUPTION_BUDGETS, change)
 
     def _wake_owners(self, kind: Kind, change: Change[Any]) -> None:
         for key in map(Key._make, change.owners):

@@ -14,6 +14,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
+from tonnage.placement.filters.quotas import limit_to_quota
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_no_capacity, format_pool_size
@@ -52,6 +53,12 @@ class PoolJudge:
         that fits without capacity is part of the rejection."""
         if self._is_kept(pool):
             return self._judge(pool)  # depends on the request's own replicas: not cached
+        verdict = self._judge_other(pool)
+        if isinstance(verdict, Rejection):
+            return verdict
+        return limit_to_quota(verdict, self._request.quotas)
+
+    def _judge_other(self, pool: Pool) -> Option | Rejection:
         cause = self._request.failed_pools.get(pool.name)
         if cause is not None:
             message = f"its replicas did not come up there: {cause}"

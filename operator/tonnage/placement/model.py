@@ -16,6 +16,7 @@ from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
 from tonnage.placement.pricing import PriceSource
+from tonnage.placement.quota import GpuQuota
 from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
 
@@ -67,7 +68,8 @@ class Request:
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
-    only replicas that are still there may stay.
+    only replicas that are still there may stay. `quotas` are those of the namespace, by the
+    resource of the GPUs, without what the object's own pods use.
     """
 
     owner: tuple[str, str]
@@ -83,6 +85,7 @@ class Request:
     secondary: tuple[RunningSecondary, ...] = ()
     failed_pools: Mapping[str, str] = field(default_factory=dict)
     placed_for: PlacedFor | None = None
+    quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

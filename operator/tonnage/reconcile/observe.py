@@ -17,7 +17,15 @@ from tonnage.api.status import reported_status
 from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample, MeasuredLoad
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES
+from tonnage.informers.owners import ANY_OWNER
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+)
 from tonnage.kube.protocol import (
     ApiError,
     ClusterReader,
@@ -60,6 +68,7 @@ from tonnage.reconcile.observation.priority import (
     FindPriority,
     same_for_all,
 )
+from tonnage.reconcile.observation.quotas import read_quotas
 from tonnage.reconcile.observation.ready_plan import needs_revisions
 from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery
@@ -95,7 +104,8 @@ class ObjectCache(Protocol):
 
     def owned(self, kind: Kind, owner: tuple[str, str]) -> list[Object]:
         """The objects of a kind that belong to an InferenceDeployment (namespace, name).
-        Of PodDisruptionBudgets, those of users belong to (namespace, ANY_OWNER)."""
+        Of PodDisruptionBudgets, those of users belong to (namespace, ANY_OWNER), and so do all
+        ResourceQuotas."""
         ...
 
 
@@ -167,6 +177,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         measured=await _measure(sources.measure, key, pods),
         load=await _read_load(sources.measure_load, key, spec, deployments),
         long_endpoint=_find_long_endpoint(cache, observation),
+        quotas=read_quotas(cache.owned(RESOURCE_QUOTAS, (key.namespace, ANY_OWNER))),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.template.spec.priority_class_name),

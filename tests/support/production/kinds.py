@@ -1,11 +1,11 @@
-"""Kinds that an administrator writes and the operator does not read."""
+"""Kinds that an administrator writes."""
 
 from collections.abc import Mapping
 from typing import Final
 
+from tonnage.kube.kinds import RESOURCE_QUOTAS
 from tonnage.kube.protocol import Kind
 
-RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGES: Final = Kind("", "v1", "LimitRange", "limitranges")
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Final
 
 from tests.support.fake_api import FakeApi
-from tests.support.production.kinds import RESOURCE_QUOTAS
 from tests.support.production.resources import (
     Amounts,
     amounts,
@@ -21,7 +20,7 @@ from tests.support.production.resources import (
     limits_of,
     requests_of,
 )
-from tonnage.kube.kinds import PODS, SERVICES
+from tonnage.kube.kinds import PODS, RESOURCE_QUOTAS, SERVICES
 from tonnage.kube.protocol import Kind, Object
 
 _STATED: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -58,6 +57,19 @@ def refuse_by_quota(api: FakeApi, kind: Kind, body: Object) -> str | None:
                 f" used: {_print(used, exceeded)}, limited: {_print(hard, exceeded)}"
             )
     return None
+
+
+def count_quotas(api: FakeApi) -> None:
+    """Write the status of all quotas, as the quota controller does."""
+    for quota in api.objects(RESOURCE_QUOTAS):
+        namespace, hard = quota["metadata"]["namespace"], quota["spec"]["hard"]
+        used: Amounts = Counter()
+        for kind in (PODS, SERVICES):
+            used.update(_sum(_usage(kind, each) for each in _counted(api, kind, namespace)))
+        counted = {key: format_quantity(used[key]) for key in hard}
+        status = {"hard": hard, "used": counted}
+        if quota.get("status") != status:
+            api.put(RESOURCE_QUOTAS, {**quota, "status": status})
 
 
 def _counted(api: FakeApi, kind: Kind, namespace: str | None) -> Iterable[Object]:

@@ -20,6 +20,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
@@ -518,6 +519,7 @@ def test_each_change_names_its_kind() -> None:
     expected = (
         *(INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES),
         POD_DISRUPTION_BUDGETS,
+        RESOURCE_QUOTAS,
     )
     assert set(stores.kinds) == set(expected)
     for kind in expected:

@@ -19,6 +19,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import (
@@ -44,6 +45,7 @@ def nothing(path: str) -> list[Object]:
 EVERYTHING = (
     *(INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES),
     POD_DISRUPTION_BUDGETS,
+    RESOURCE_QUOTAS,
 )
 SCOPES = {
     "the whole cluster": (

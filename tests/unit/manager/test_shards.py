@@ -16,6 +16,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object, ObjectParts, select_labels
@@ -99,7 +100,7 @@ def test_kopf_and_reflectors_select_alike() -> None:
     for kind in SHARDED:
         wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
         assert selectors.pop(kind) == wanted
-    assert selectors == {PODS: "", POD_DISRUPTION_BUDGETS: ""}
+    assert selectors == {PODS: "", POD_DISRUPTION_BUDGETS: "", RESOURCE_QUOTAS: ""}
 
 
 def test_each_shard_has_a_lease() -> None:

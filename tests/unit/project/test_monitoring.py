@@ -45,7 +45,14 @@ NO_ALERT = {
     "EndpointNotReady": "the endpoint is an object of its own, with a reason and alerts of its own",
     "Forbidden": "TonnagePermissionMissing says which permission",
     **dict.fromkeys(
-        ("NoMatchingPool", "DoesNotFit", "InsufficientGPUs", "OverBudget", "TooSlow"),
+        (
+            "NoMatchingPool",
+            "DoesNotFit",
+            "InsufficientGPUs",
+            "QuotaExceeded",
+            "OverBudget",
+            "TooSlow",
+        ),
         "TonnageUnplaced fires whatever the reason is",
     ),
     **dict.fromkeys(

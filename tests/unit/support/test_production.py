@@ -80,13 +80,13 @@ def test_a_pod_that_fits_nowhere_has_the_schedulers_message(case: str) -> None:
 
 
 async def test_a_deployment_says_why_its_pods_are_refused_and_goes_on_trying() -> None:
-    cluster, quota = Cluster(MI300X), resource_quota({"requests.amd.com/gpu": 2})
+    cluster, quota = Cluster(MI300X), resource_quota({"pods": 2})
     cluster.administer(quota)
     cluster.apply("llama", spec_of(replicas=4))
     await cluster.settle()
     failure = conditions(cluster.deployment(DEPLOYMENT))["ReplicaFailure"]
     assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
-    assert "exceeded quota: quota, requested: requests.amd.com/gpu=1, used:" in failure["message"]
+    assert "exceeded quota: quota, requested: pods=1, used:" in failure["message"]
     assert len(cluster.pods()) == 2
     cluster.withdraw(quota)
     await cluster.settle()

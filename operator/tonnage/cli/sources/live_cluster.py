@@ -20,6 +20,7 @@ from tonnage.kube.kinds import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import (
@@ -85,6 +86,7 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await api.list(DEPLOYMENTS, labels=managed),
         *await api.list(SERVICES, labels=managed),
         *await _list_if_allowed(api, POD_DISRUPTION_BUDGETS),
+        *await _list_if_allowed(api, RESOURCE_QUOTAS),
         *await _list_if_allowed(api, PRIORITY_CLASSES),
     ]
     return [Document(SOURCE, body) for body in bodies]

@@ -1,5 +1,6 @@
 """The inputs of the plan of one object whose spec is accepted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -11,6 +12,7 @@ from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, Kno
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
+from tonnage.placement.quota import GpuQuota
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
@@ -73,6 +75,12 @@ class ReconcileContext:
         if not self.admission.claims:
             return own
         return set_aside(own, self.shared_pools(), self.admission.claims)
+
+    def own_quotas(self) -> Mapping[str, GpuQuota]:
+        """The quotas of the namespace by resource, with what its own pods use as not used."""
+        quotas = self.observation.quotas
+        own = self.fleet.requested_by(self.observation.key) if quotas else {}
+        return {quota.resource: quota.without(own.get(quota.resource, 0)) for quota in quotas}
 
     def capacity_in(self, pool: str, gpus: int) -> int:
         """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""

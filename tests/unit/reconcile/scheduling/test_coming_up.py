@@ -164,10 +164,6 @@ def on_h100(webhook: Webhook) -> Webhook:
 
 
 OBSTACLES: dict[str, tuple[Act, str]] = {
-    "a quota of the vendor": (
-        lambda cluster: cluster.administer(resource_quota({"requests.nvidia.com/gpu": 0})),
-        "ChildRefused",
-    ),
     "a policy": (
         lambda cluster: cluster.webhooks.append(on_h100(denying("no driver is approved"))),
         "ChildRefused",

@@ -1,0 +1,111 @@
+"""ResourceQuotas of GPUs decide which pools a new object can be placed on."""
+
+import pytest
+
+from tests.support.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.pricing import price
+from tests.support.production.quotas import resource_quota
+from tests.support.serving import SETTLED
+from tonnage.kube.protocol import Object
+
+NVIDIA, AMD = "requests.nvidia.com/gpu", "requests.amd.com/gpu"
+
+
+def cluster_with(*quotas: Object, **spec: object) -> Cluster:
+    """An object that H100 is chosen for, but for the quotas."""
+    cluster = Cluster(H100, MI300X)
+    price(cluster, "h100", "1")
+    for quota in quotas:
+        cluster.administer(quota)
+    cluster.apply("llama", spec_of(**spec))
+    return cluster
+
+
+def verdicts(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    candidates = cluster.status()["candidates"]
+    return {each["pool"]: (each["verdict"], each["reason"]) for each in candidates}
+
+
+def message_of(cluster: Cluster, pool: str) -> str:
+    candidates = cluster.status()["candidates"]
+    return str(next(each["message"] for each in candidates if each["pool"] == pool))
+
+
+async def test_a_pool_whose_gpus_no_quota_allows_is_rejected_at_once() -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: 0}))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert verdicts(cluster)["h100"] == ("Rejected", "QuotaExceeded")
+    assert (
+        "ResourceQuota quota leaves 0 of 0 nvidia.com/gpu, and a replica requests 1 GPU;"
+        " raise the quota" in message_of(cluster, "h100")
+    )
+
+
+async def test_the_pods_of_others_use_the_quota_up() -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: 2}), replicas=2)
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    cluster.apply("gemma", spec_of())
+    await cluster.settle()
+    assert cluster.deployments() == ["gemma-mi300x", "llama-h100-sxm-80gb"]
+
+
+async def test_without_an_allowed_pool_the_object_waits_for_the_quota_and_claims_nothing() -> None:
+    quotas = resource_quota({NVIDIA: 0, AMD: 0})
+    cluster = cluster_with(quotas, replicas=8)
+    await cluster.settle()
+    assert cluster.conditions()["Placed"] == ("False", "QuotaExceeded")
+    assert "the ResourceQuotas of the namespace leave no pool" in cluster.message("Placed")
+    assert cluster.deployments() == []
+    cluster.apply("team-a/other", spec_of(replicas=8, placement={"accelerators": ["h100"]}))
+    await cluster.settle()
+    assert cluster.conditions("team-a/other")["Placed"][0] == "True"
+    cluster.delete("team-a/other")
+    cluster.withdraw(quotas)
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+
+
+async def test_a_pool_with_a_quota_for_all_replicas_comes_before_one_for_some() -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: 2}), replicas=4)
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert cluster.conditions() == SETTLED
+    assert "capacity for 2 of 4 replicas now" in message_of(cluster, "h100")
+
+
+async def test_replicas_in_excess_of_the_quota_are_reported_and_reserve_nothing() -> None:
+    quota = resource_quota({NVIDIA: 2, AMD: 0})
+    cluster = cluster_with(quota, replicas=4)
+    await cluster.settle()
+    assert len(cluster.pods()) == 2
+    assert cluster.conditions()["Ready"] == ("False", "ChildRefused")
+    cluster.apply("team-a/other", spec_of(replicas=6, placement={"accelerators": ["h100"]}))
+    await cluster.settle()
+    assert cluster.conditions("team-a/other")["Ready"] == ("True", "ReplicasReady")
+    cluster.delete("team-a/other")
+    cluster.withdraw(quota)
+    await cluster.settle()
+    assert len(cluster.pods()) == 4
+    assert cluster.conditions() == SETTLED
+
+
+async def test_replicas_that_run_stay_when_the_quota_is_lowered() -> None:
+    cluster = cluster_with(replicas=4)
+    await cluster.settle()
+    pods = {pod["metadata"]["uid"] for pod in cluster.pods()}
+    cluster.administer(resource_quota({NVIDIA: 0}))
+    await cluster.settle()
+    await cluster.resync()
+    assert pods == {pod["metadata"]["uid"] for pod in cluster.pods()}
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+async def test_an_object_without_replicas_needs_no_quota(replicas: int) -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: 0, AMD: 0}), replicas=replicas)
+    await cluster.settle()
+    assert (cluster.conditions()["Placed"][0] == "True") is (replicas == 0)
