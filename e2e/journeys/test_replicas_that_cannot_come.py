@@ -12,11 +12,11 @@ from e2e.models import inference
 from tests.support.cluster import MI300X
 
 ONE_NODE: Final[Json] = {"groups": [{**MI300X, "count": 1, "gpusPerNode": 8}]}
-NO_GPUS: Final[Json] = {
+NO_CPU: Final[Json] = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
-    "metadata": {"name": "no-gpus"},
-    "spec": {"hard": {"requests.amd.com/gpu": 0}},
+    "metadata": {"name": "no-cpu"},
+    "spec": {"hard": {"requests.cpu": 0}},
 }
 BACKOFF = 180.0
 """Seconds until the ReplicaSet controller tries again to create pods that were refused."""
@@ -27,17 +27,17 @@ def test_another_namespace_gets_the_gpus_of_replicas_that_a_quota_refuses(
 ) -> None:
     fleet(ONE_NODE)
     with admin.fresh_namespace("greedy") as namespace:
-        admin.apply({**NO_GPUS, "metadata": {"name": "no-gpus", "namespace": namespace}})
-        admin.wait_for("resourcequotas", "no-gpus", lambda quota: quota["status"].get("hard"))
+        admin.apply({**NO_CPU, "metadata": {"name": "no-cpu", "namespace": namespace}})
+        admin.wait_for("resourcequotas", "no-cpu", lambda quota: quota["status"].get("hard"))
         greedy = User(admin, namespace)
         greedy.apply(inference("greedy", "llama-3.1-8b", replicas=8))
         status = greedy.wait("greedy", has("Ready", "False", "ChildRefused"))
-        assert "exceeded quota: no-gpus" in condition(status, "Ready")["message"]
+        assert "exceeded quota: no-cpu" in condition(status, "Ready")["message"]
         with admin.fresh_namespace("other") as other_namespace:
             other = User(admin, other_namespace)
             other.apply(inference("llama", "llama-3.1-8b", replicas=8))
             assert other.wait_ready("llama")["readyReplicas"] == 8
-        admin.delete("resourcequotas", "no-gpus")
+        admin.delete("resourcequotas", "no-cpu")
         greedy.wait_ready("greedy", timeout=BACKOFF)
 
 

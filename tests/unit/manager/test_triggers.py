@@ -1,5 +1,6 @@
 """Which change in the stores enqueues which key, when, and at which priority."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tonnage.kube.kinds import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, KindMissingError, NotLeadingError, Object, TransientError
@@ -33,6 +35,7 @@ from tonnage.manager.start_up import retry_until_success
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.priority import Precedence
 
 CATALOG = load_catalog()
 LLAMA, GEMMA, LONG = Key("chat", "llama"), Key("chat", "gemma"), Key("chat", "llama-long")
@@ -397,6 +400,19 @@ def test_a_budget_of_a_user_wakes_the_objects_of_its_namespace() -> None:
     assert bench.take_enqueued() == ([], [])
     bench.event(POD_DISRUPTION_BUDGETS, "DELETED", budget("mine", spec))
     assert bench.take_enqueued() == ([], [GEMMA, LLAMA])
+
+
+def test_a_quota_wakes_the_objects_of_its_namespace_that_wait() -> None:
+    bench = Bench()
+    for key in (LLAMA, Key("search", "other")):
+        bench.fleet.wait_for_capacity(Precedence(0, datetime(2026, 1, 1, tzinfo=UTC), key))
+    bench.fleet.reserve(GEMMA, [Reservation(GEMMA, "mi300x", "amd", 1, 1)])
+    bench.take_enqueued()
+    metadata = {"name": "quota", "namespace": "chat", "uid": "quota"}
+    bench.event(RESOURCE_QUOTAS, "ADDED", {"metadata": metadata, "status": {"used": {}}})
+    assert bench.take_enqueued() == ([], [LLAMA])
+    bench.event(RESOURCE_QUOTAS, "DELETED", {"metadata": metadata})
+    assert bench.take_enqueued() == ([], [LLAMA])
 
 
 def test_a_budget_of_the_operator_wakes_its_owner() -> None:
