@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -15,9 +16,12 @@ from tonnage.catalog.load import load_catalog
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
+from tonnage.fleet.pool_nodes import largest_size
 from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
 CATALOG = load_catalog()
+GIB = 2**30
 OWNERS = [("chat", "one"), ("chat", "two"), ("code", "one")]
 TAINT = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
 TOLERATION = Toleration(key="dedicated", operator="Exists")
@@ -62,10 +66,13 @@ KINDS: dict[str, Callable[..., dict[str, Any]]] = {
 CONDITIONS: list[dict[str, Any]] = [{}, {}, {"cordoned": True}, {"taints": [TAINT]}]
 
 nodes = st.builds(
-    lambda name, kind, how: read_node(KINDS[kind](name, **how)),
+    lambda name, kind, how, size: replace(read_node(KINDS[kind](name, **how)), size=size),
     st.sampled_from([f"n{number}" for number in range(6)]),
     st.sampled_from(sorted(KINDS)),
     st.sampled_from(CONDITIONS),
+    st.sampled_from(
+        [UNKNOWN_SIZE, Resources(96_000, 2**40, 2**40), Resources(7900, 31 * GIB + 5, 2**40)]
+    ),
 )
 pods = st.builds(
     GpuPod,
@@ -76,7 +83,9 @@ pods = st.builds(
     ),
     owner=st.none() | st.sampled_from(OWNERS),
     placement=st.sampled_from(["h100", "mi300x"]),
+    others=st.sampled_from([NOTHING, Resources(2500, 5 * GIB, GIB), Resources(60_000, GIB, 0)]),
 )
+REQUESTS = [Resources(500), Resources(2000, 7 * GIB, 0), Resources(0, 0, 600 * GIB)]
 POOLS = ["amd-mi300x", "nvidia-h100-sxm-80gb", "nvidia-l40s", "teams", "zone", "nowhere"]
 reservations = st.lists(
     st.builds(
@@ -224,6 +233,46 @@ def test_counts_equal_the_listed_nodes(history: list[tuple[str, Any]]) -> None:
             assert pool.nodes.counts.usable == sum(node.unusable is None for node in listed)
             for gpus in (1, 2, 3, 4, 8):
                 assert pool.replica_capacity(gpus) == sum(node.free // gpus for node in listed)
+
+
+@given(events)
+@settings(max_examples=300, deadline=None)
+def test_capacity_for_other_requests_equals_a_naive_count(history: list[tuple[str, Any]]) -> None:
+    """Waiting replicas are packed onto the nodes that have enough for all their free GPUs first."""
+    fleet, model = live(history)
+    for excluding, tolerations in ASKERS:
+        for pool in fleet.pools(excluding, tolerations):
+            for gpus, others in product((1, 2, 8), REQUESTS):
+                capacity = pool.replica_capacity(gpus, others)
+                assert (
+                    0
+                    <= capacity
+                    <= sum(
+                        node.spare.fitting(others, node.allocatable // gpus) for node in pool.nodes
+                    )
+                )
+                if not any(model.reserved.values()):
+                    assert capacity == sum(
+                        node.spare.fitting(others, node.free // gpus) for node in pool.nodes
+                    )
+
+
+@given(events, st.sampled_from([None, *OWNERS]))
+@settings(max_examples=150, deadline=None)
+def test_what_nodes_have_left_equals_a_naive_count(
+    history: list[tuple[str, Any]], excluding: tuple[str, str] | None
+) -> None:
+    fleet, model = live(history)
+    for pool in fleet.pools(excluding):
+        for node in pool.nodes:
+            left = model.nodes[node.name].size
+            for pod in model.pods.values():
+                counts = pod.owner is None or pod.owner != excluding
+                if pod.node == node.name and counts:
+                    left = left.minus(pod.others)
+            assert (node.size, node.spare) == (model.nodes[node.name].size, left)
+        largest = largest_size(node.size for node in pool.nodes)
+        assert pool.nodes.counts.largest_size == largest
 
 
 @given(events, st.sampled_from([None, *OWNERS]))

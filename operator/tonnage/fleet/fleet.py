@@ -18,10 +18,11 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
-from tonnage.fleet.pools.building import Demands, build_pool
+from tonnage.fleet.pools.building import build_pool
+from tonnage.fleet.pools.capacity import Demands
 from tonnage.fleet.pools.groups import Groups
 from tonnage.fleet.pools.usability import has_lost_capacity
-from tonnage.fleet.usage.gpu_pods import GpuPods, Owner
+from tonnage.fleet.usage.gpu_pods import GpuPods, NodeUsage, Owner
 from tonnage.fleet.usage.reservations import Reservations
 
 
@@ -114,11 +115,11 @@ class Fleet:
         self._refresh()
         if excluding is None and not tolerations:
             return tuple(map(self._pools.__getitem__, self._groups.names))
-        held = self._gpus_held_by(excluding) if excluding else {}
+        held = self._held_by(excluding) if excluding else {}
         waiting = self._reservations.pools_of(excluding) if excluding else ()
         affected = {*held, *self._keys_of(waiting)}
         return tuple(
-            self._build(key, self._tolerated(key, tolerations), excluding, held.get(key, {}))
+            self._build(key, self._tolerated(key, tolerations), excluding, held.get(key))
             if key in affected
             else self._shared_pool(key, tolerations)
             for key in self._groups.names
@@ -220,9 +221,10 @@ class Fleet:
         key: GroupKey,
         tolerated: frozenset[NodeClass] = frozenset(),
         excluding: Owner | None = None,
-        excluded_gpus: Mapping[str, int] | None = None,
+        held: NodeUsage | None = None,
     ) -> Pool:
         name, description = self._groups.names[key], self._groups.descriptions[key]
+        held = held or NodeUsage()
         return build_pool(
             name,
             self.shard,
@@ -233,20 +235,20 @@ class Fleet:
             Demands(
                 self._reservations.waiting(name, excluding),
                 self._reservations.successors(name, excluding),
-                excluded_gpus or {},
+                held.gpus,
+                held.others,
             ),
         )
 
-    def _gpus_held_by(self, owner: Owner) -> dict[GroupKey, dict[str, int]]:
-        """GPUs that the owner's pods hold, by group and node."""
-        held: dict[GroupKey, dict[str, int]] = {}
+    def _held_by(self, owner: Owner) -> dict[GroupKey, NodeUsage]:
+        """What the owner's pods hold, by group."""
+        held: dict[GroupKey, NodeUsage] = {}
         for pod in self._gpu_pods.of(owner):
             key = self._groups.key_of(pod.node) if pod.node else None
             if pod.node is None or key is None:
                 continue
             resource = self._groups.by_key[key].members[pod.node].node_class.resource
-            by_node = held.setdefault(key, {})
-            by_node[pod.node] = by_node.get(pod.node, 0) + pod.requests.get(resource, 0)
+            held.setdefault(key, NodeUsage()).add(pod.node, pod, resource)
         return held
 
     def _name_of(self, node: str) -> str | None:

@@ -8,6 +8,7 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fleet.pool_nodes import PoolNodes
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
 _DEFAULT_WEIGHT: Final[int] = AcceleratorPoolSpec.model_fields["weight"].default
 
@@ -23,7 +24,8 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What placement needs of a Node object; GPU resources only (`amd.com/...`, `nvidia.com/...`).
+    """What placement needs of a Node object. `capacity` and `allocatable` are of GPU resources
+    (`amd.com/...`, `nvidia.com/...`), `size` is its allocatable CPU, memory and storage.
 
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
     deleted, ...), None when it is. `silent`: its kubelet does not report, so that the state of its
@@ -38,6 +40,7 @@ class Node:
     unusable: str | None
     silent: bool = False
     starting: bool = False
+    size: Resources = UNKNOWN_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class GpuPod:
 
     `owner` is (namespace, name) of the InferenceDeployment and `placement` its placement when the
     operator created the pod (label tonnage.dev/inferencedeployment), else None. One that is
-    `deleting` holds its GPUs until it is gone.
+    `deleting` holds its GPUs until it is gone. `others` is what it requests besides GPUs.
     """
 
     uid: str
@@ -55,6 +58,7 @@ class GpuPod:
     owner: tuple[str, str] | None = None
     placement: str | None = None
     deleting: bool = False
+    others: Resources = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +173,13 @@ class Pool:
         """Most free GPUs on one node."""
         return self.nodes.counts.largest_free_block
 
-    def replica_capacity(self, gpus_per_replica: int) -> int:
-        """Replicas of this many GPUs each that can start now; a replica runs on one node."""
-        return self.nodes.counts.replica_capacity(gpus_per_replica)
+    def replica_capacity(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
+        """Replicas of this many GPUs each that can start now; a replica runs on one node, and
+        requests these `others` of it."""
+        return self.nodes.replica_capacity(gpus_per_replica, others)
 
-    def capacity_after_growth(self, gpus_per_replica: int) -> int:
+    def capacity_after_growth(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
         """Replicas that can start now or on nodes to come: those that an autoscaler may still add,
         and those that are starting."""
-        return self.nodes.counts.capacity_after_growth(gpus_per_replica)
+        to_come = self.nodes.counts.capacity_to_come(gpus_per_replica, others)
+        return self.replica_capacity(gpus_per_replica, others) + to_come

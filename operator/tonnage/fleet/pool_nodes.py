@@ -2,22 +2,30 @@
 
 A fleet has ten thousand nodes. A plan needs the free GPUs of two hundred pools; only people need
 lists of nodes. So a pool counts its nodes by free GPUs, and builds the list at the first read.
+
+Of CPU, memory and storage it knows what each node has at least for each free GPU. Only replicas
+that request more for each of their GPUs are counted node by node.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from tonnage.fleet.occupancy import Waiting, pack, pack_nodes
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, least, most
 
 Blocks = tuple[tuple[int, int], ...]
+
+CountCapacity = Callable[[int, Resources], int]
+"""Counts replicas by the GPUs and the other requests of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
     """A node of a pool: its GPUs in total, allocatable ones and free ones. `starting`: it counts as
-    a node to come."""
+    a node to come. `size` is its allocatable CPU, memory and storage, `spare` what pods with GPUs
+    leave of it."""
 
     name: str
     gpus: int
@@ -25,6 +33,14 @@ class PoolNode:
     free: int
     unusable: str | None
     starting: bool = False
+    size: Resources = UNKNOWN_SIZE
+    spare: Resources = UNKNOWN_SIZE
+
+    def count(self, gpus_per_replica: int, others: Resources) -> int:
+        """Replicas of this many GPUs, with these other requests, that can start on the node."""
+        if self.unusable is not None:
+            return 0
+        return self.spare.fitting(others, self.free // gpus_per_replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +50,9 @@ class NodeCounts:
     `nodes` counts all nodes, `usable` those that can take pods now; `total` are the GPUs of all,
     `allocatable` of usable ones, `largest_node` the most on one. `blocks` are (free GPUs, usable
     nodes with that many) pairs, the smallest first, without nodes that have none free; `to_come`
-    are such pairs of nodes that an autoscaler may still add, or that are starting.
+    are such pairs of nodes that an autoscaler may still add, or that are starting. `spare_per_gpu`
+    is the CPU, memory and storage that each node has at least for each free GPU, rounded down;
+    `largest_size` the most of each on one node, rounded up, as on a node to come.
     """
 
     nodes: int
@@ -44,6 +62,8 @@ class NodeCounts:
     largest_node: int
     blocks: Blocks
     to_come: Blocks = ()
+    spare_per_gpu: Resources = field(default=UNKNOWN_SIZE, compare=False)
+    largest_size: Resources = UNKNOWN_SIZE
 
     @property
     def free(self) -> int:
@@ -56,12 +76,16 @@ class NodeCounts:
         return self.blocks[-1][0] if self.blocks else 0
 
     def replica_capacity(self, gpus_per_replica: int) -> int:
-        """Replicas of this many GPUs each that can start now; a replica runs on one node."""
-        return _capacity(self.blocks, gpus_per_replica)
+        """Replicas of this many GPUs each that can start now, as far as GPUs decide it; a replica
+        runs on one node."""
+        return sum(free // gpus_per_replica * nodes for free, nodes in self.blocks)
 
-    def capacity_after_growth(self, gpus_per_replica: int) -> int:
-        """Replicas that can start now or on nodes to come."""
-        return _capacity(self.blocks, gpus_per_replica) + _capacity(self.to_come, gpus_per_replica)
+    def capacity_to_come(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
+        """Replicas that can start on nodes to come."""
+        return sum(
+            self.largest_size.fitting(others, gpus // gpus_per_replica) * nodes
+            for gpus, nodes in self.to_come
+        )
 
     def less(self, waiting: Waiting) -> "NodeCounts":
         """The counts after these replicas are packed onto the nodes, and onto those to come."""
@@ -74,23 +98,33 @@ class NodeCounts:
         return replace(self, to_come=as_blocks(packed.left))
 
 
-def _capacity(blocks: Blocks, gpus_per_replica: int) -> int:
-    return sum(free // gpus_per_replica * nodes for free, nodes in blocks)
-
-
 def as_blocks(nodes: Mapping[int, int]) -> Blocks:
     """Return the blocks of NodeCounts for numbers of nodes by their free GPUs."""
     return tuple(sorted((free, count) for free, count in nodes.items() if free and count))
 
 
+def largest_size(sizes: Iterable[Resources]) -> Resources:
+    """Return the most of each kind, rounded up; unknown where there is no node."""
+    largest = most(size.rounded_up() for size in sizes)
+    return UNKNOWN_SIZE if largest == NOTHING else largest
+
+
 class PoolNodes(Sequence[PoolNode]):
     """A pool's nodes by name, with their counts; list and counts are of the same moment."""
 
-    __slots__ = ("_list", "_listed", "counts")
+    __slots__ = ("_count_capacity", "_list", "_listed", "counts")
 
-    def __init__(self, counts: NodeCounts, list_nodes: Callable[[], Iterable[PoolNode]]) -> None:
+    def __init__(
+        self,
+        counts: NodeCounts,
+        list_nodes: Callable[[], Iterable[PoolNode]],
+        count_capacity: CountCapacity | None = None,
+    ) -> None:
+        """`count_capacity` counts replicas that request more than each node has, without a list of
+        all nodes."""
         self.counts = counts
         self._list = list_nodes
+        self._count_capacity = count_capacity
         self._listed: tuple[PoolNode, ...] | None = None
 
     @classmethod
@@ -98,6 +132,14 @@ class PoolNodes(Sequence[PoolNode]):
         """Count nodes that are already listed."""
         listed = tuple(sorted(nodes, key=lambda node: node.name))
         return cls(replace(_count(listed), to_come=to_come), lambda: listed)
+
+    def replica_capacity(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
+        """Replicas of this many GPUs each, with these other requests, that can start now."""
+        if self.counts.spare_per_gpu.times(gpus_per_replica).covers(others):
+            return self.counts.replica_capacity(gpus_per_replica)
+        if self._count_capacity is not None:
+            return self._count_capacity(gpus_per_replica, others)
+        return sum(node.count(gpus_per_replica, others) for node in self)
 
     def less(self, waiting: Waiting) -> "PoolNodes":
         """The nodes after these replicas are packed onto them, too."""
@@ -153,4 +195,6 @@ def _count(nodes: Sequence[PoolNode]) -> NodeCounts:
         allocatable=sum(node.allocatable for node in usable),
         largest_node=max((node.gpus for node in nodes), default=0),
         blocks=as_blocks(blocks),
+        spare_per_gpu=least(node.spare.for_each(node.free) for node in usable if node.free),
+        largest_size=largest_size(node.size for node in nodes),
     )

@@ -165,6 +165,8 @@ class _PodSpec(TypedDict, total=False):
     nodeName: Any
     containers: list[_Container] | None
     initContainers: list[_Container] | None
+    resources: Any
+    overhead: Any
 
 
 class _PodStatus(TypedDict, total=False):

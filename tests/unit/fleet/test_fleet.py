@@ -1,5 +1,6 @@
 """The fleet, event by event: which pools change, and which stay the same objects."""
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from tonnage.fleet.model import DeclaredPool, GpuPod, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.pools.declared import read_declared_pool
 from tonnage.fleet.pools.report import pool_readiness
+from tonnage.fleet.resources import Resources
 
 OF_NO_SHARD = {LABEL_SHARD: ()}
 CATALOG = load_catalog()
@@ -55,8 +57,33 @@ def pod(uid: str, node: str, gpus: int, owner: tuple[str, str] | None = None) ->
     return GpuPod(uid, node, {"nvidia.com/gpu": gpus}, owner, "h100" if owner else None)
 
 
+def pod_with_cpu(uid: str, node: str, gpus: int, owner: tuple[str, str], cpu: int) -> GpuPod:
+    return replace(pod(uid, node, gpus, owner), others=Resources(cpu))
+
+
 def free(pool: Pool) -> dict[str, int]:
     return {node.name: node.free for node in pool.nodes}
+
+
+class TestOtherRequests:
+    def test_pods_of_the_asking_owner_leave_their_cpu_to_it(self) -> None:
+        mine, other = ("chat", "mine"), ("chat", "other")
+        fleet = fleet_of(nvidia_node("h"))  # with 191 CPUs
+        fleet.put_pod(pod_with_cpu("p", "h", 6, mine, 100_000))
+        fleet.put_pod(pod_with_cpu("q", "h", 2, other, 90_000))
+        own = by_name(fleet, excluding=mine)[H100_POOL]
+        assert own.replica_capacity(1, Resources(16_000)) == 6
+        assert own.replica_capacity(1, Resources(26_000)) == 3
+        assert own.replica_capacity(1, Resources(102_000)) == 0
+        (node,) = own.nodes
+        assert (node.size.cpu, node.spare.cpu) == (191_000, 101_000)
+
+    def test_a_node_that_shrinks_has_less_for_replicas(self) -> None:
+        fleet = fleet_of(nvidia_node("h"))
+        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(20_000)) == 8
+        fleet.put_node(replace(read_node(nvidia_node("h")), size=Resources(50_000, 0, 0)))
+        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(20_000)) == 2
+        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(0, 1, 0)) == 0
 
 
 class TestEvents:

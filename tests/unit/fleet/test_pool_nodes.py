@@ -1,8 +1,12 @@
 """A pool's nodes: counted eagerly, listed at the first read."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
 
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
+from tonnage.fleet.resources import Resources
 
 NODES = [
     PoolNode("b", 8, 8, 5, None),
@@ -64,3 +68,37 @@ def test_packed_replicas_reduce_counts_and_list() -> None:
     assert left.counts.blocks == ((1, 1), (4, 1))
     assert {node.name: node.free for node in left} == {"a": 4, "b": 1, "c": 0, "d": 0}
     assert left == PoolNodes.of(left)
+
+
+SMALL = Resources(6000, 2**40, 2**40)
+UNEQUAL = [
+    PoolNode("large", 8, 8, 8, None, spare=Resources(64_000, 2**40, 2**40)),
+    PoolNode("small", 8, 8, 8, None, spare=SMALL, size=SMALL),
+    PoolNode("shut", 8, 0, 8, "cordoned"),
+]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpu", "want"),
+    [(1, 0, 16), (1, 500, 16), (1, 1000, 14), (2, 4000, 5), (8, 7000, 1), (8, 65_000, 0)],
+)
+def test_nodes_without_the_cpu_of_a_replica_do_not_count(gpus: int, cpu: int, want: int) -> None:
+    assert PoolNodes.of(UNEQUAL).replica_capacity(gpus, Resources(cpu)) == want
+
+
+def test_nodes_are_only_listed_for_replicas_that_request_much() -> None:
+    def never() -> Iterator[PoolNode]:
+        raise AssertionError("listed")
+
+    nodes = PoolNodes(PoolNodes.of(UNEQUAL).counts, never)
+    assert nodes.replica_capacity(8, Resources(4000)) == 2
+    with pytest.raises(AssertionError, match="listed"):
+        nodes.replica_capacity(8, Resources(5000))
+
+
+def test_a_node_to_come_has_as_much_as_the_largest_one() -> None:
+    counts = PoolNodes.of([replace(UNEQUAL[1], size=SMALL)], ((8, 2),)).counts
+    assert counts.capacity_to_come(1, Resources(1500)) == 8
+    assert counts.capacity_to_come(1, Resources(6001)) == 0
+    of_no_node = PoolNodes.of([], ((8, 2),)).counts
+    assert of_no_node.capacity_to_come(1, Resources(6001)) == 16

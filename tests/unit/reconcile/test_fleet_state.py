@@ -83,7 +83,7 @@ def test_a_heartbeat_of_a_node_changes_nothing(notifications: Notifications) -> 
     beat = node()
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2"
     beat["status"]["images"] = [{"names": ["x"]}]
-    beat["status"]["allocatable"]["cpu"] = "95"
+    beat["status"]["allocatable"]["pods"] = "95"
     notifications.node(node(), beat)
     assert (notifications.changes, notifications.capacity_freed, notifications.fleet.changes) == (
         1,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from tonnage.fleet.devices.label_index import show_label
 from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts, shared
 from tonnage.fleet.model import Node, Taint
+from tonnage.fleet.nodes.amounts import read_size
 from tonnage.fleet.nodes.taints import is_starting, why_out_of_order
 
 UNNAMED: Final = "(unnamed)"
@@ -52,6 +53,7 @@ def read_node(obj: Mapping[str, Any]) -> Node:
         unusable=unusable or unreadable,
         silent=not _is_ready(status),
         starting=starting and _is_starting(metadata, spec, status, labels, taints),
+        size=read_size(status.get("allocatable")),
     )
 
 

@@ -1,14 +1,19 @@
-"""Reads the GPUs that a raw Pod object holds."""
+"""Reads the GPUs that a raw Pod object holds, and what else it requests of its node."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts
 from tonnage.fleet.model import GpuPod
+from tonnage.fleet.nodes.amounts import as_resources, read_amounts
+from tonnage.fleet.resources import Resources
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+_Read = Callable[[object], dict[str, int]]
+"""Reads some resources of a map of quantities."""
 
 
 def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
@@ -19,7 +24,7 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     metadata, spec = (as_mapping(obj.get(part)) for part in ("metadata", "spec"))
     if has_finished(obj):
         return None
-    requests = _effective_requests(spec)
+    requests = _effective_requests(spec, _read_gpus)
     if not requests:
         return None
     labels = as_mapping(metadata.get("labels"))
@@ -32,7 +37,23 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
         deleting=metadata.get("deletionTimestamp") is not None,
+        others=read_other_requests(spec),
     )
+
+
+def read_other_requests(spec: Mapping[str, Any]) -> Resources:
+    """Read what the scheduler counts for a pod with this spec besides GPUs. Never raises."""
+    amounts = _effective_requests(spec, read_amounts)
+    whole = spec.get("resources")
+    if whole is not None:  # requests of the pod as a whole replace the sums of its containers
+        amounts = {**amounts, **_requests({"resources": whole}, read_amounts)}
+    overhead = spec.get("overhead")  # of its RuntimeClass
+    return as_resources(amounts if overhead is None else _sum((amounts, read_amounts(overhead))))
+
+
+def _read_gpus(quantities: object) -> dict[str, int]:
+    counts, _ = gpu_counts(quantities)
+    return counts
 
 
 @lru_cache(maxsize=256)
@@ -46,18 +67,18 @@ def has_finished(obj: Mapping[str, Any]) -> bool:
     return _text(as_mapping(obj.get("status")).get("phase")) in _FINISHED
 
 
-def _effective_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the GPUs that the scheduler allocates to the pod.
+def _effective_requests(spec: Mapping[str, Any], read: _Read) -> dict[str, int]:
+    """Return what the scheduler allocates to the pod, of the resources that `read` reads.
 
     The larger of two sums: all containers that run together (containers and sidecars), and the
     peak of the start, when an init container runs next to the sidecars started before it. Source:
     Kubernetes documentation, "Resource sharing within containers" of sidecar containers.
     """
-    running = _sum(_requests(container) for container in as_sequence(spec.get("containers")))
+    running = _sum(_requests(container, read) for container in as_sequence(spec.get("containers")))
     sidecars: dict[str, int] = {}
     start: dict[str, int] = {}
     for container in as_sequence(spec.get("initContainers")):
-        requests = _requests(container)
+        requests = _requests(container, read)
         if as_mapping(container).get("restartPolicy") == "Always":
             sidecars = _sum((sidecars, requests))
         else:
@@ -66,12 +87,11 @@ def _effective_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     return {resource: count for resource, count in effective.items() if count}
 
 
-def _requests(container: object) -> dict[str, int]:
-    """Read one container's GPUs; the API server copies a limit without a request to the request."""
+def _requests(container: object, read: _Read) -> dict[str, int]:
+    """Read one container's requests; the API server copies a limit without a request to the
+    request."""
     resources = as_mapping(as_mapping(container).get("resources"))
-    limits, _ = gpu_counts(resources.get("limits"))
-    requests, _ = gpu_counts(resources.get("requests"))
-    return limits | requests
+    return read(resources.get("limits")) | read(resources.get("requests"))
 
 
 def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -1,33 +1,25 @@
 """Builds the pool that placement uses from a group, its description and the demands on it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tonnage.api.names import LABEL_DISCOVERED, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from tonnage.api.shard import Shard
 from tonnage.fleet.model import Pool
 from tonnage.fleet.nodes.node_class import NodeClass
-from tonnage.fleet.occupancy import PackedNodes, Successor, Waiting, pack_nodes
-from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks
+from tonnage.fleet.occupancy import PackedNodes, pack_nodes
+from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks, largest_size
+from tonnage.fleet.pools.capacity import CapacityCounter, Demands
 from tonnage.fleet.pools.description import GroupDescription, Reasons
 from tonnage.fleet.pools.group import Group, Member
 from tonnage.fleet.pools.separation import Separation
 from tonnage.fleet.pools.shape import Shape, gpu_node_taints
+from tonnage.fleet.resources import UNKNOWN_SIZE, least
 
 DISCOVERED_LABELS: Final = {LABEL_DISCOVERED: "true", LABEL_MANAGED_BY: MANAGED_BY}
 """Labels of the AcceleratorPool for nodes that no declared pool selects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """Replicas to be scheduled on a group: `waiting` ones, and `successors` of existing pods.
-    `excluded_gpus` are held by pods that do not count, by node."""
-
-    waiting: Waiting = ()
-    successors: Sequence[Successor] = ()
-    excluded_gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_pool(
@@ -89,7 +81,10 @@ def _nodes_of(
     def list_nodes() -> Iterator[PoolNode]:
         return _list_nodes(members, shape, max_nodes, reasons, demands)
 
-    return PoolNodes(_count_nodes(group, shape, max_nodes, reasons, demands), list_nodes)
+    counts = _count_nodes(group, shape, max_nodes, reasons, demands)
+    if demands.successors:  # these are packed by name
+        return PoolNodes(counts, list_nodes)
+    return PoolNodes(counts, list_nodes, CapacityCounter(members, reasons, demands).count)
 
 
 def _count_nodes(
@@ -98,6 +93,7 @@ def _count_nodes(
     """Count the nodes by their classes, without iterating over all nodes."""
     blocks: Counter[int] = Counter()
     total = usable = allocatable = largest = 0
+    spare = UNKNOWN_SIZE
     for node_class, counts in group.classes.items():
         gpus = _gpus(node_class, shape)
         total += gpus * counts.nodes
@@ -107,11 +103,13 @@ def _count_nodes(
             usable += usable_of_class
             allocatable += node_class.allocatable * usable_of_class
             blocks.update(counts.usable_by_free)
+            spare = least((spare, *counts.spare_per_gpu))
     for name in demands.excluded_gpus:
         member = group.members[name]
         if _why_unusable(member, reasons) is None:
             blocks[member.free] -= 1
-            blocks[_free(name, member, demands)] += 1
+            blocks[demands.free(name, member)] += 1
+            spare = least((spare, demands.spare_per_gpu(name, member) or UNKNOWN_SIZE))
     to_come = _count_to_come(group, shape, max_nodes, largest)
     node_counts = NodeCounts(
         nodes=len(group.members),
@@ -121,6 +119,10 @@ def _count_nodes(
         largest_node=largest or max(to_come, default=0),
         blocks=as_blocks(blocks),
         to_come=as_blocks(to_come),
+        spare_per_gpu=spare,
+        largest_size=largest_size(
+            size for counts in group.classes.values() for size in counts.sizes
+        ),
     )
     if not demands.successors:
         return node_counts.less(demands.waiting)
@@ -163,13 +165,15 @@ def _list_nodes(
             free=free.get(name, 0),
             unusable=reason,
             starting=member.starting and max_nodes is not None,
+            size=member.size,
+            spare=demands.spare(name, member),
         )
 
 
 def _pack_members(members: Mapping[str, Member], reasons: Reasons, demands: Demands) -> PackedNodes:
     """Pack the unscheduled replicas onto the usable nodes by name."""
     free = {
-        name: _free(name, member, demands)
+        name: demands.free(name, member)
         for name, member in members.items()
         if _why_unusable(member, reasons) is None
     }
@@ -178,11 +182,6 @@ def _pack_members(members: Mapping[str, Member], reasons: Reasons, demands: Dema
 
 def _why_unusable(member: Member, reasons: Reasons) -> str | None:
     return member.unusable or reasons[member.node_class]
-
-
-def _free(name: str, member: Member, demands: Demands) -> int:
-    used = member.used - demands.excluded_gpus.get(name, 0)
-    return max(0, member.node_class.allocatable - used)
 
 
 def _gpus(node_class: NodeClass, shape: Shape) -> int:

@@ -2,10 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from tonnage.fleet.devices.recognize import Unrecognised
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
+from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
+
+_Counted = TypeVar("_Counted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +17,24 @@ class Member:
 
     `unusable` is why the node itself is no capacity now, `used` are the GPUs of its class's
     resource that bound pods hold. `starting`: it holds no pod yet and offers no GPUs yet, or is not
-    set up yet.
+    set up yet. `size` is its allocatable CPU, memory and storage, `requested` what bound pods with
+    GPUs request of it.
     """
 
     node_class: NodeClass
     unusable: str | None
     used: int
     starting: bool = False
+    size: Resources = UNKNOWN_SIZE
+    requested: Resources = NOTHING
+    spare_per_gpu: Resources | None = field(init=False, repr=False, compare=False)
+    """CPU, memory and storage for each free GPU, rounded; None on a node that takes no pod."""
+
+    def __post_init__(self) -> None:
+        # A plan may read it of every node.
+        takes_pods = self.unusable is None and self.free > 0
+        spare = self.size.minus(self.requested).for_each(self.free) if takes_pods else None
+        object.__setattr__(self, "spare_per_gpu", spare)
 
     @property
     def free(self) -> int:
@@ -31,11 +45,14 @@ class Member:
 @dataclass(slots=True)
 class ClassCounts:
     """The members of one class: how many nodes, how many of them are starting, and the usable ones
-    by their free GPUs."""
+    by their free GPUs. `spare_per_gpu` counts the latter by what each free GPU has, `sizes` all by
+    their size, rounded up."""
 
     nodes: int = 0
     starting: int = 0
     usable_by_free: Counter[int] = field(default_factory=Counter)
+    spare_per_gpu: Counter[Resources] = field(default_factory=Counter)
+    sizes: Counter[Resources] = field(default_factory=Counter)
 
 
 class Group:
@@ -80,17 +97,27 @@ class Group:
             self.classes_changed = True
         counts.nodes += 1
         counts.starting += member.starting
+        counts.sizes[member.size.rounded_up()] += 1
         if member.unusable is None:
             counts.usable_by_free[member.free] += 1
+        if member.spare_per_gpu is not None:
+            counts.spare_per_gpu[member.spare_per_gpu] += 1
 
     def _uncount(self, member: Member) -> None:
         counts = self.classes[member.node_class]
         counts.nodes -= 1
         counts.starting -= member.starting
+        _subtract(counts.sizes, member.size.rounded_up())
         if member.unusable is None:
-            counts.usable_by_free[member.free] -= 1
-            if not counts.usable_by_free[member.free]:
-                del counts.usable_by_free[member.free]
+            _subtract(counts.usable_by_free, member.free)
+        if member.spare_per_gpu is not None:
+            _subtract(counts.spare_per_gpu, member.spare_per_gpu)
         if not counts.nodes:
             del self.classes[member.node_class]
             self.classes_changed = True
+
+
+def _subtract(counter: Counter[_Counted], item: _Counted) -> None:
+    counter[item] -= 1
+    if not counter[item]:
+        del counter[item]

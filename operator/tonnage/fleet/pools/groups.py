@@ -136,7 +136,8 @@ class Groups:
         else:
             starting = node.starting and node_class.is_usable_once_set_up
         starting = starting and not self._gpu_pods.on(node.name)
-        return Member(node_class, node.unusable, used, starting)
+        requested = self._gpu_pods.other_requests(node.name)
+        return Member(node_class, node.unusable, used, starting, node.size, requested)
 
     def _remove_member(self, name: str) -> None:
         group = self._group_of.pop(name, None)

@@ -1,13 +1,29 @@
 """The GPUs that pods hold on nodes, and the owners of these pods."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tonnage.fleet.model import GpuPod
+from tonnage.fleet.resources import NOTHING, Resources
 
 Name = TypeVar("Name")
 Owner = tuple[str, str]
 """Namespace and name of an InferenceDeployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What some pods hold of nodes, by node: GPUs of the node's resource, and what they request
+    besides."""
+
+    gpus: dict[str, int] = field(default_factory=dict)
+    others: dict[str, Resources] = field(default_factory=dict)
+
+    def add(self, node: str, pod: GpuPod, resource: str) -> None:
+        """Add what a pod on the node holds."""
+        self.gpus[node] = self.gpus.get(node, 0) + pod.requests.get(resource, 0)
+        self.others[node] = self.others.get(node, NOTHING).plus(pod.others)
 
 
 class GpuPods:
@@ -50,6 +66,13 @@ class GpuPods:
     def used(self, node: str, resource: str) -> int:
         """GPUs of a resource that bound pods hold on a node."""
         return sum(pod.requests.get(resource, 0) for pod in self.on(node))
+
+    def other_requests(self, node: str) -> Resources:
+        """What bound pods with GPUs request of a node besides GPUs."""
+        requests = NOTHING
+        for pod in self.on(node):
+            requests = requests.plus(pod.others)
+        return requests
 
 
 def _drop(index: dict[Name, dict[str, GpuPod]], name: Name, uid: str) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_nodes import gpu_pod_body
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.nodes.pod import read_gpu_pod, read_other_requests
+from tonnage.fleet.resources import Resources
 
 
 def container(gpus: object, **more: Any) -> dict[str, Any]:
@@ -102,3 +103,42 @@ def test_an_owner_label_that_is_no_text_is_ignored() -> None:
     pod = read_gpu_pod(body)
     assert pod is not None
     assert pod.owner is None
+
+
+def asking(cpu: str, **more: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}, **more}
+
+
+OTHER_REQUESTS: dict[str, tuple[dict[str, Any], Resources]] = {
+    "containers run together": ({"containers": [asking("1"), asking("500m")]}, Resources(1500)),
+    "a large init container decides": (
+        {"containers": [asking("1")], "initContainers": [asking("4")]},
+        Resources(4000),
+    ),
+    "a limit without a request is the request": (
+        {"containers": [{"resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}}}]},
+        Resources(1000, 2**30),
+    ),
+    "requests of the whole pod replace their sum": (
+        {"containers": [asking("1")], "resources": {"requests": {"cpu": "6"}}},
+        Resources(6000),
+    ),
+    "the overhead of a RuntimeClass is added": (
+        {"containers": [asking("1")], "overhead": {"cpu": "250m", "ephemeral-storage": "1Gi"}},
+        Resources(1250, 0, 2**30),
+    ),
+    "nothing": ({"containers": [{}]}, Resources()),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), OTHER_REQUESTS.values(), ids=OTHER_REQUESTS)
+def test_other_requests_are_what_the_scheduler_counts(
+    spec: dict[str, Any], want: Resources
+) -> None:
+    assert read_other_requests(spec) == want
+
+
+def test_a_pod_with_gpus_has_its_other_requests() -> None:
+    pod = read_gpu_pod({"spec": {"containers": [asking("3")]}})
+    assert pod is not None
+    assert (pod.requests, pod.others) == ({"nvidia.com/gpu": 1}, Resources(3000))

@@ -6,6 +6,9 @@ from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.node_class import Classifier, UnknownGroup
 from tonnage.fleet.pools.group import Group, Member
+from tonnage.fleet.resources import Resources
+
+GIB = 2**30
 
 CLASSES = Classifier(Recogniser(load_catalog()), ())
 WHOLE = CLASSES.classify(read_node(nvidia_node("a")))
@@ -53,3 +56,20 @@ def test_a_removed_node_leaves_nothing_behind() -> None:
     group = group_of(a=Member(WHOLE, None, 0))
     group.remove("a")
     assert (group.members, group.classes) == ({}, {})
+
+
+def test_usable_nodes_with_free_gpus_are_counted_by_what_each_gpu_has() -> None:
+    size, pod = Resources(16_500, 100 * GIB, 0), Resources(8000, 10 * GIB, 0)
+    group = group_of(
+        a=Member(WHOLE, None, 0, size=size),
+        b=Member(WHOLE, None, 4, size=size, requested=pod),
+        c=Member(WHOLE, None, 8, size=size, requested=pod),
+        d=Member(WHOLE, "cordoned", 0, size=size),
+    )
+    whole, rest = Resources(2000, 12 * GIB, 0), Resources(2000, 22 * GIB, 0)
+    assert group.classes[WHOLE].spare_per_gpu == {whole: 1, rest: 1}
+    assert group.classes[WHOLE].sizes == {Resources(17_000, 100 * GIB, 0): 4}
+    group.put("a", Member(WHOLE, None, 4, size=size, requested=pod))
+    group.remove("d")
+    assert group.classes[WHOLE].spare_per_gpu == {rest: 2}
+    assert group.classes[WHOLE].sizes == {Resources(17_000, 100 * GIB, 0): 3}

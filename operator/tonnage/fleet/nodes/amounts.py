@@ -1,0 +1,76 @@
+"""Reads amounts of CPU, memory and ephemeral storage.
+
+Amounts are whole numbers: CPU in thousandths of a core, the others in bytes. Foreign values never
+raise: an unreadable amount is left out.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from tonnage.fleet.devices.resources import as_mapping
+from tonnage.fleet.resources import UNKNOWN, Resources
+
+_CPU: Final = "cpu"
+_NAMES: Final = (_CPU, "memory", "ephemeral-storage")
+"""In the order of the fields of Resources."""
+
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_QUANTITY: Final = re.compile(
+    r"\+?([0-9]{1,24}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})"
+    r"(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
+)
+_SUFFIXES: Final[Mapping[str, Fraction]] = {
+    "": Fraction(1),
+    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate("mun", start=1)},
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+def read_amounts(quantities: object) -> dict[str, int]:
+    """Read CPU, memory and storage of a map of quantities such as requests, limits or
+    allocatable."""
+    given = as_mapping(quantities)
+    amounts = {}
+    for name in _NAMES:
+        value = given.get(name)
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            amount = _read_amount(str(value), name == _CPU)
+            if amount is not None:
+                amounts[name] = amount
+    return amounts
+
+
+@lru_cache(maxsize=8192)
+def _read_amount(text: str, in_thousandths: bool) -> int | None:
+    """Read a quantity, rounded up as the API server does; None where it is none."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    number, suffix, exponent = match.groups()
+    amount = Fraction(number) * _SUFFIXES[suffix or ""] * Fraction(10) ** int(exponent or 0)
+    return min(UNKNOWN, math.ceil(amount * 1000 if in_thousandths else amount))
+
+
+def read_size(allocatable: object) -> Resources:
+    """Read what a node has for pods; what it does not state is unknown."""
+    return _resources(read_amounts(allocatable), UNKNOWN)
+
+
+def as_resources(amounts: Mapping[str, int]) -> Resources:
+    """Return the amounts by name as Resources; what they do not name is not requested."""
+    return _resources(amounts, 0)
+
+
+def _resources(amounts: Mapping[str, int], otherwise: int) -> Resources:
+    return _shared(Resources(*(amounts.get(name, otherwise) for name in _NAMES)))
+
+
+@lru_cache(maxsize=4096)
+def _shared(resources: Resources) -> Resources:
+    """Return the same object for equal ones: tens of thousands of pods have a few."""
+    return resources
