@@ -51,6 +51,7 @@ class Reason(StrEnum):
     NO_MATCHING_POOL = "NoMatchingPool"
     DOES_NOT_FIT = "DoesNotFit"
     INSUFFICIENT_GPUS = "InsufficientGPUs"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
     QUOTA_EXCEEDED = "QuotaExceeded"
     OVER_BUDGET = "OverBudget"
     TOO_SLOW = "TooSlow"

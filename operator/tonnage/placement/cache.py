@@ -4,7 +4,7 @@ A cached result never differs from a new one: a size depends only on the devices
 a pool that is the same object as before has not changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -19,8 +19,8 @@ MAX_LOADS: Final = 256
 """Loads with cached sizes: one takes about 100 KiB for 20 kinds of devices."""
 
 MAX_PLACEMENT_SPECS: Final = 64
-"""Pairs of a load and a `spec.placement` with cached verdicts: one takes about 200 KiB for 200
-pools."""
+"""Combinations of a load, a `spec.placement` and the requests of pods with cached verdicts: one
+takes about 200 KiB for 200 pools."""
 
 Sizes = dict[Devices, Sequence[Size] | Rejection]
 Verdicts = dict[str, tuple[Pool, Option | Rejection]]
@@ -38,14 +38,15 @@ class PlacementCache:
         """The cached sizes of devices under this load; the caller adds new ones."""
         return self._sizes(load)
 
-    def verdicts(self, load: Load, placement: PlacementSpec) -> Verdicts:
-        """The cached verdicts on pools for this load and spec; the caller adds new ones."""
-        return self._verdicts(load, placement.model_dump_json())
+    def verdicts(self, load: Load, placement: PlacementSpec, pods: Hashable = None) -> Verdicts:
+        """The cached verdicts on pools for this load and spec, of `pods` with such requests; the
+        caller adds new ones."""
+        return self._verdicts(load, placement.model_dump_json(), pods)
 
 
 def _make_sizes(load: Load) -> Sizes:
     return {}
 
 
-def _make_verdicts(load: Load, placement: str) -> Verdicts:
+def _make_verdicts(load: Load, placement: str, pods: Hashable) -> Verdicts:
     return {}

@@ -5,9 +5,9 @@ parallelism that still works, that option is chosen again even if another costs 
 best candidate with capacity is chosen (`ranking.rank`), and each other one is compared with it.
 Capacity that a node autoscaler may add counts where no pool has any now, or always with
 `spec.placement.preferGrowth`: pods that wait for it make it add nodes. Without a choice, the
-nearest candidates decide the reason: GPUs that are not free, then the namespace's quotas, then the
-user's bounds on cost and latency, then memory, then compatibility, then that no pool qualified at
-all.
+nearest candidates decide the reason: GPUs that are not free, then CPU, memory or storage of the
+nodes, then the namespace's quotas, then the user's bounds on cost and latency, then GPU memory,
+then compatibility, then that no pool qualified at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -153,6 +153,11 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidat
         Reason.INSUFFICIENT_GPUS,
         frozenset({RejectedReason.INSUFFICIENT_GPUS, RejectedReason.NO_USABLE_NODES}),
         _format_best,
+    ),
+    (
+        Reason.INSUFFICIENT_RESOURCES,
+        frozenset({RejectedReason.INSUFFICIENT_RESOURCES}),
+        format_pools,
     ),
     (
         Reason.QUOTA_EXCEEDED,

@@ -14,10 +14,11 @@ from tonnage.fit.model import Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
+from tonnage.placement.filters.node_resources import find_node_shortage
 from tonnage.placement.filters.quotas import limit_to_quota
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
-from tonnage.placement.messages import format_no_capacity, format_pool_size
+from tonnage.placement.messages import format_fit, format_no_capacity, format_pool_size
 from tonnage.placement.model import Option, PlacedFor, Rejection, Request
 from tonnage.placement.pricing import PriceSource, price_per_device_hour
 from tonnage.placement.reasons import RejectedReason
@@ -46,7 +47,7 @@ class PoolJudge:
             kept.pool: (load, cache.sizes(load), kept)
             for kept, load in _kept_loads(request, catalog)
         }
-        self._verdicts = cache.verdicts(self._load, request.spec.placement)
+        self._verdicts = cache.verdicts(self._load, request.spec.placement, request.pods.key)
 
     def judge(self, pool: Pool) -> Option | Rejection:
         """Return the pool's best option for the request, or why it has none now or later. An option
@@ -201,9 +202,19 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
         return best
     # Without capacity the message names the shortage of the option with the fewest GPUs.
     best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, placement)))
-    usable = pool.nodes.counts.usable
-    reason = RejectedReason.INSUFFICIENT_GPUS if usable else RejectedReason.NO_USABLE_NODES
-    return Rejection(reason, format_no_capacity(best), option=best)
+    return _reject_for_capacity(best)
+
+
+def _reject_for_capacity(option: Option) -> Rejection:
+    """Reject the pool, on which no replica of the option can start, now or on nodes to come."""
+    if not option.pool.nodes.counts.usable:
+        reason = RejectedReason.NO_USABLE_NODES
+    elif shortage := find_node_shortage(option):
+        message = f"{format_fit(option)}, but {shortage}"
+        return Rejection(RejectedReason.INSUFFICIENT_RESOURCES, message, option=option)
+    else:
+        reason = RejectedReason.INSUFFICIENT_GPUS
+    return Rejection(reason, format_no_capacity(option), option=option)
 
 
 def _nearest_option(request: Request, options: Sequence[Option]) -> Option | None:
@@ -245,16 +256,13 @@ def _make_option(
 ) -> Option:
     gpus = size.parallelism.gpus
     replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
-    capacity = pool.replica_capacity(gpus)
-    added = pool.capacity_after_growth(gpus) - capacity
-    capacity = max(capacity, _count_held(request, pool, size.parallelism))
-    return Option(
+    option = Option(
         pool=pool,
         parallelism=size.parallelism,
         fit=size.fit,
         replicas=replicas,
-        capacity=capacity,
-        grown_capacity=capacity + added,
+        capacity=0,
+        grown_capacity=0,
         cost_per_hour=None if price is None else price * gpus * replicas,
         price_source=source,
         estimate=size.estimate,
@@ -268,6 +276,16 @@ def _make_option(
         avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
         unverified=size.compatibility.unverified,
     )
+    return _with_capacity(request, option)
+
+
+def _with_capacity(request: Request, option: Option) -> Option:
+    """Count the replicas that can run on the pool, now and after growth."""
+    pool, gpus, others = option.pool, option.parallelism.gpus, request.pods.of(option)
+    capacity = pool.replica_capacity(gpus, others)
+    added = pool.nodes.counts.capacity_to_come(gpus, others)
+    capacity = max(capacity, _count_held(request, pool, option.parallelism))
+    return replace(option, capacity=capacity, grown_capacity=capacity + added, others=others)
 
 
 def _count_wanted(

@@ -1,10 +1,11 @@
 """Requests to placement and its decisions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.model import Accelerator
@@ -13,6 +14,7 @@ from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.model import DoesNotFit, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
+from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
 from tonnage.placement.pricing import PriceSource
@@ -55,6 +57,19 @@ class RunningSecondary:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRequests:
+    """What pods of a spec request besides GPUs, `of` the option that they run with. Where `key` is
+    equal, equal options request the same."""
+
+    key: Hashable
+    of: "Callable[[Option], Resources]"
+
+
+NO_OTHER_REQUESTS: Final = PodRequests(None, lambda option: NOTHING)
+"""Pods that request nothing but GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One InferenceDeployment to be placed.
 
@@ -69,7 +84,8 @@ class Request:
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay. `quotas` are those of the namespace, by the
-    resource of the GPUs, without what the object's own pods use.
+    resource of the GPUs, without what the object's own pods use. `pods` is what the pods request
+    besides GPUs.
     """
 
     owner: tuple[str, str]
@@ -86,6 +102,7 @@ class Request:
     failed_pools: Mapping[str, str] = field(default_factory=dict)
     placed_for: PlacedFor | None = None
     quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
+    pods: PodRequests = NO_OTHER_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +122,7 @@ class Option:
     replica, where the number of replicas follows the load. `placement` is the placement's name
     where that is not the accelerator's id, because another pool of this accelerator is in use as
     well. `needed` are the replicas that the measured load needs there, not rounded; None where
-    they equal `replicas`.
+    they equal `replicas`. `others` is what a replica requests besides GPUs.
     """
 
     pool: Pool
@@ -127,6 +144,7 @@ class Option:
     full: FullReplica | None = None
     placement: str | None = None
     needed: Fraction | None = None
+    others: Resources = NOTHING
     gpus: int = field(init=False, repr=False)
     """GPUs of the compared replicas."""
     compared_cost: Decimal | None = field(init=False, repr=False)
@@ -159,7 +177,9 @@ class Option:
         awaited_replicas = min(self.replicas, self.grown_capacity) - self.capacity
         if awaited_replicas <= 0:
             return 0
-        return -(-awaited_replicas // (self.pool.largest_node // self.parallelism.gpus))
+        per_node = self.pool.largest_node // self.parallelism.gpus
+        per_node = self.pool.nodes.counts.largest_size.fitting(self.others, per_node)
+        return -(-awaited_replicas // max(1, per_node))
 
 
 @dataclass(frozen=True, slots=True)

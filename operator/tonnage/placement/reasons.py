@@ -34,6 +34,7 @@ class RejectedReason(StrEnum):
 
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     NO_USABLE_NODES = "NoUsableNodes"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
     QUOTA_EXCEEDED = "QuotaExceeded"
     OVER_BUDGET = "OverBudget"
     NO_PRICE_KNOWN = "NoPriceKnown"

@@ -9,11 +9,12 @@ from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, spec_of
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Pool
+from tonnage.fleet.resources import Resources
 from tonnage.placement import judge
 from tonnage.placement.cache import MAX_LOADS, MAX_PLACEMENT_SPECS, PlacementCache
 from tonnage.placement.decide import decide
 from tonnage.placement.load import load_of
-from tonnage.placement.model import Decision, Request
+from tonnage.placement.model import Decision, PodRequests, Request
 
 REQUEST = Request(OWNER, spec_of(), LLAMA_70B)
 
@@ -71,6 +72,13 @@ def test_only_pools_that_changed_are_judged_again(placer: CountingPlacer) -> Non
 
 def test_another_placement_spec_is_judged_and_not_sized(placer: CountingPlacer) -> None:
     sized, judged = placer.count(replace(REQUEST, spec=spec_of(placement={"policy": "FewestGPUs"})))
+    assert sized == 0
+    assert judged > 0
+
+
+def test_other_requests_of_pods_are_judged_and_not_sized(placer: CountingPlacer) -> None:
+    pods = PodRequests("large", lambda option: Resources(10**6))
+    sized, judged = placer.count(replace(REQUEST, pods=pods))
     assert sized == 0
     assert judged > 0
 

@@ -50,6 +50,7 @@ NO_ALERT = {
             "DoesNotFit",
             "InsufficientGPUs",
             "QuotaExceeded",
+            "InsufficientResources",
             "OverBudget",
             "TooSlow",
         ),

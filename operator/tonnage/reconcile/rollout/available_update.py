@@ -54,6 +54,7 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
         corrections=corrections,
         kept_corrections=corrections,
         demanded=context.accepted.demanded,
+        pods=context.pod_requests(),
     )
     cache = context.dependencies.placement_cache
     options = PoolJudge(request, catalog, cache).options(option.pool)

@@ -151,7 +151,7 @@ def _choose_mode(
     gpus = placed.option.parallelism.gpus
     stuck = _surge_is_stuck(live, observation, rollout)
     if rollout.strategy is RolloutStrategy.AUTO and not stuck:
-        spare = _spare_replicas(context.shared_pools(), placed.option.pool.name, gpus)
+        spare = _spare_replicas(context.shared_pools(), placed.option)
         if spare > 0:
             return SurgeMode.SURGE
     # A pod may be of another size than the Deployment: it may be from an earlier change.
@@ -160,6 +160,8 @@ def _choose_mode(
     return SurgeMode.ONE_BY_ONE if same_size else SurgeMode.ALL_AT_ONCE
 
 
-def _spare_replicas(pools: Iterable[Pool], pool: str, gpus: int) -> int:
-    """Replicas of so many GPUs that fit in the pool next to all that runs now."""
-    return next((each.replica_capacity(gpus) for each in pools if each.name == pool), 0)
+def _spare_replicas(pools: Iterable[Pool], option: Option) -> int:
+    """Replicas of the option that fit in its pool next to all that runs now."""
+    gpus, others = option.parallelism.gpus, option.others
+    name = option.pool.name
+    return next((each.replica_capacity(gpus, others) for each in pools if each.name == name), 0)

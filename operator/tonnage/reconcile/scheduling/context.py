@@ -7,16 +7,23 @@ from typing import Self
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings
+from tonnage.engines.replica import Replica
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, KnownCorrections
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
+from tonnage.fleet.nodes.pod import read_other_requests
+from tonnage.fleet.resources import Resources
 from tonnage.placement.cache import PlacementCache
+from tonnage.placement.model import Option, PodRequests
 from tonnage.placement.quota import GpuQuota
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
+from tonnage.workloads.pod.disk import may_download_to_cache
+from tonnage.workloads.pod.resources import render_resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +93,38 @@ class ReconcileContext:
         """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""
         return next((own.replica_capacity(gpus) for own in self.own_pools() if own.name == pool), 0)
 
+    def pod_requests(self) -> PodRequests:
+        """What pods of this spec request besides GPUs."""
+        return pod_requests(
+            self.spec, self.accepted.checkpoint, owner_of(self.observation), self.dependencies
+        )
+
     def with_migration_admitted(self) -> Self:
         """The same context, with the admission to leave the pool by choice."""
         return replace(self, admission=replace(self.admission, may_migrate=True))
+
+
+def pod_requests(
+    spec: InferenceDeploymentSpec,
+    checkpoint: Checkpoint,
+    owner: Owner,
+    dependencies: Dependencies,
+) -> PodRequests:
+    """What pods of a spec, which has passed check_template, request besides GPUs."""
+    catalog, settings = dependencies.catalog, dependencies.settings
+    known: dict[tuple[str, int, int], Resources] = {}
+    # All that render_resources reads of a spec; the model is part of the load.
+    key = spec.template.spec.model_dump_json(), may_download_to_cache(spec)
+
+    def request(option: Option) -> Resources:
+        replica = Replica(owner, spec, checkpoint, option, catalog, settings)
+        size = option.pool.name, replica.gpus, replica.weights_bytes
+        if size not in known:
+            container = {"resources": render_resources(replica)}
+            known[size] = read_other_requests({"containers": [container]})
+        return known[size]
+
+    return PodRequests(key, request)
 
 
 def owner_of(observation: Observation) -> Owner:

@@ -41,6 +41,14 @@ _PERSISTENT: Final = frozenset(
 )
 """Failures that last until something changes: they make the object Stalled."""
 
+_WAITING: Final = (
+    Reason.INSUFFICIENT_GPUS,
+    Reason.INSUFFICIENT_RESOURCES,
+    Reason.QUOTA_EXCEEDED,
+    Reason.AWAITING_APPROVAL,
+)
+"""Reasons of Placed that end without a change of the spec."""
+
 _PAUSED: Final = "spec.rollout.paused is true: no replica is replaced or moved"
 
 
@@ -271,7 +279,7 @@ def _find_stalled(
 ) -> Finding:
     """Stalled until the spec or the fleet changes. An object that waits for GPUs or for approval is
     not stalled: kstatus reports a stalled object as failed."""
-    is_waiting = placed.reason in (Reason.INSUFFICIENT_GPUS, Reason.AWAITING_APPROVAL)
+    is_waiting = placed.reason in _WAITING
     unplaced = placed.holds is False and not is_waiting
     holds = accepted.holds is False or unplaced or _is_lasting(inputs, failure)
     return Finding(ConditionType.STALLED, holds, ready.reason, ready.message)

@@ -2,11 +2,12 @@
 
 import math
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.pod import VolumeMount
+from tonnage.api.pod import EnvVar, VolumeMount
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.quantity import GIB
 from tonnage.engines.replica import Replica
@@ -32,7 +33,9 @@ def node_disk(replica: Replica) -> NodeDisk | None:
     if mounts_cache(replica.spec):
         return None
     disk = load_defaults().disk
-    if not _downloads_to_cache(replica):
+    declared = replica.option.pool.declared
+    is_moved = declared is not None and _moves_hub_folder(declared.env)
+    if is_moved or not may_download_to_cache(replica.spec):
         return NodeDisk(disk.base_gib, disk.limit_factor * disk.base_gib)
     known = replica.checkpoint.weights_bytes
     weights = known or replica.weights_bytes
@@ -50,21 +53,24 @@ def mount_path(mount: VolumeMount) -> str:
     return posixpath.normpath("/" + mount.mount_path.lstrip("/"))
 
 
-def _downloads_to_cache(replica: Replica) -> bool:
-    spec, declared = replica.spec, replica.option.pool.declared
+def may_download_to_cache(spec: InferenceDeploymentSpec) -> bool:
+    """Whether vLLM downloads weights to the cache volume, unless a variable of the pool names
+    another folder."""
     if spec.model.source.persistent_volume_claim:
         return False
-    model = loaded_model(spec, replica.owner.name)
-    if model.startswith("/") or "://" in model:
-        return False
-    of_pool = declared.env if declared else []
-    variables = {variable.name for variable in (*of_pool, *spec.engine.vllm.env)}
+    model = loaded_model(spec, "")
     flags = {argument.partition("=")[0] for argument in spec.engine.vllm.extra_args}
-    if variables & _HUB_VARIABLES or _DOWNLOAD_FOLDER in flags:
+    if model.startswith("/") or "://" in model or _DOWNLOAD_FOLDER in flags:
+        return False
+    if _moves_hub_folder(spec.engine.vllm.env):
         return False
     cache = load_defaults().cache
     hub = f"{cache.path}/{cache.folders[_HUB_FOLDER]}"
     return not any(f"{path}/".startswith(f"{hub}/") for path in _mount_paths(spec))
+
+
+def _moves_hub_folder(variables: Iterable[EnvVar]) -> bool:
+    return any(variable.name in _HUB_VARIABLES for variable in variables)
 
 
 def _mount_paths(spec: InferenceDeploymentSpec) -> set[str]:

@@ -40,8 +40,13 @@ local function reason_of(ready, endpoints)
   return ready.reason
 end
 
+-- Whether no node has the GPUs, or none that has them the CPU, memory or disk, or a quota is used up.
+local function lacks_capacity(reason)
+  return reason == "InsufficientGPUs" or reason == "InsufficientResources" or reason == "QuotaExceeded"
+end
+
 local function waits_too_long(reason, ready, placed)
-  if reason ~= "InsufficientGPUs" and reason ~= "Unschedulable" then
+  if not lacks_capacity(reason) and reason ~= "Unschedulable" then
     return false
   end
   local since = ready.lastTransitionTime
@@ -53,7 +58,7 @@ end
 
 -- Ready has the first cause. A failure is more important than a wait.
 local function cause(ready, available)
-  local waits = ready.reason == "AwaitingApproval" or ready.reason == "InsufficientGPUs"
+  local waits = ready.reason == "AwaitingApproval" or lacks_capacity(ready.reason)
   if waits and available ~= nil and available.status == "False" then
     return available
   end
