@@ -52,6 +52,7 @@ class Group:
     partition: dict[str, str] | None = None
     cpu: int | None = None
     memory: str | None = None
+    disk: str = "3500Gi"
     unschedulable: bool = False
     ready: bool | str = True
     labeller: str | None = None
@@ -193,7 +194,7 @@ def _machine(group: Group, resources: dict[str, int]) -> tuple[dict[str, str], d
     gib = re.fullmatch(r"(\d+)Gi", str(memory))
     if not gib:
         raise HarnessError(f"{group.name}.memory is {memory!r}, expected GiB as 512Gi")
-    common = {"ephemeral-storage": "3500Gi", "hugepages-2Mi": "0", "pods": "110"}
+    common = {"ephemeral-storage": group.disk, "hugepages-2Mi": "0", "pods": "110"}
     common |= {name: str(number) for name, number in resources.items()}
     capacity = common | {"cpu": str(cpu), "memory": str(memory)}
     allocatable = common | {
