@@ -41,8 +41,10 @@ def _read_quota(body: Object) -> Iterable[GpuQuota]:
     hard, used = _mapping(status.get("hard")), _mapping(status.get("used"))
     for key, limit in hard.items():
         resource = key.removeprefix(_REQUESTS)
+        if resource == key or not _GPU.fullmatch(resource):
+            continue
         counts = [str(limit), str(used.get(key, "0"))]
-        if resource != key and _GPU.fullmatch(resource) and all(map(_COUNT.fullmatch, counts)):
+        if all(_COUNT.fullmatch(count) for count in counts):
             most, in_use = map(int, counts)
             yield GpuQuota(str(body["metadata"]["name"]), resource, most, in_use)
 
