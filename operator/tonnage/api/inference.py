@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from tonnage.api.gateway import Gateway
-from tonnage.api.pod import EnvVar, PodTemplateOverrides
+from tonnage.api.pod import EnvVar, PodTemplateOverrides, TemplateMetadata, Toleration
+from tonnage.api.pod_template import PodTemplate
 from tonnage.api.scaling import Scaling
 from tonnage.api.schema import (
     STRICT_NUMBER,
@@ -350,8 +351,40 @@ class InferenceDeploymentSpec(ApiModel):
     approve` sets it. Default: none."""
     gateway: Gateway = Gateway()
     """Objects of the Gateway API that the operator creates."""
+    pod_template: PodTemplate | None = None
+    """Settings of the pods, merged into what the operator renders, after `podTemplate` of the
+    pool. Default: none."""
     template: PodTemplateOverrides = PodTemplateOverrides()
-    """Additional settings of the pods."""
+    """Deprecated: use `podTemplate`. Additional settings of the pods."""
+
+    @property
+    def template_field(self) -> str:
+        """The path of the pod settings in use, for messages."""
+        return "spec.template" if self.pod_template is None else "spec.podTemplate"
+
+    @property
+    def pod_metadata(self) -> TemplateMetadata:
+        """Labels and annotations of the pods."""
+        return (self.pod_template or self.template).metadata
+
+    @property
+    def tolerations(self) -> list[Toleration]:
+        """Tolerations of the pods in addition to those of the pool."""
+        return (self.pod_template or self.template).spec.tolerations or []
+
+    @property
+    def priority_class_name(self) -> str | None:
+        """The PriorityClass of the pods, None without one."""
+        return (self.pod_template or self.template).spec.priority_class_name
+
+    @model_validator(mode="after")
+    def _check_one_template(self) -> Self:
+        if self.pod_template is not None and self.template != PodTemplateOverrides():
+            raise ValueError(
+                "podTemplate and template are both set, and template is the deprecated form; move"
+                " its fields to podTemplate, resources and volumeMounts to the container vllm there"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_targets(self) -> Self:

@@ -20,6 +20,9 @@ _MAX_DEPTH: Final = 100
 _ENV: Final = "env"
 """Field of environment variables; every value can be a secret."""
 
+_PATCH: Final = "podTemplate"
+"""Field whose spec is a merge patch: a null deletes a field."""
+
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 
@@ -53,7 +56,8 @@ class _TooDeepError(Exception):
 
 
 def _drop_nulls(raw: object, levels: int) -> object:
-    """Drop null fields, as the API server does before it applies defaults.
+    """Drop null fields, as the API server does before it applies defaults, except for those of a
+    merge patch.
 
     Raises _TooDeepError for more than `levels` levels.
     """
@@ -63,7 +67,11 @@ def _drop_nulls(raw: object, levels: int) -> object:
         raise _TooDeepError
     if isinstance(raw, list):
         return [_drop_nulls(value, levels - 1) for value in raw]
-    return {key: _drop_nulls(value, levels - 1) for key, value in raw.items() if value is not None}
+    kept = {key: _drop_nulls(value, levels - 1) for key, value in raw.items() if value is not None}
+    patch, kept_patch = raw.get(_PATCH), kept.get(_PATCH)
+    if isinstance(patch, dict) and isinstance(kept_patch, dict) and "spec" in kept_patch:
+        kept_patch["spec"] = patch["spec"]
+    return kept
 
 
 def _describe(error: ValidationError, field: str) -> str:

@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints
 
 from tonnage.api.conditions import Condition
 from tonnage.api.pod import EnvVar, StringMap, Toleration
+from tonnage.api.pod_template import PodTemplate
 from tonnage.api.schema import STRICT_NUMBER, ApiModel, Money, PositiveInt
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
@@ -42,6 +43,9 @@ class AcceleratorPoolSpec(ApiModel):
     """Tolerations of inference pods on these nodes."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
     """Environment variables of vLLM on these nodes."""
+    pod_template: PodTemplate | None = None
+    """Settings of the pods on these nodes, merged into what the operator renders, before
+    `podTemplate` of the InferenceDeployment. Default: none."""
     max_nodes: PositiveInt | None = None
     """Maximum number of nodes with a node autoscaler. Default: the operator expects no new
     nodes."""

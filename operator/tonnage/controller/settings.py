@@ -25,6 +25,9 @@ _SHARD: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 """Short enough to prefix the name of any pool within 63 characters."""
 
 METRICS_AUTH: Final = ("none", "token")
+BASELINE: Final = "baseline"
+PRIVILEGED: Final = "privileged"
+"""Values of `pool_pod_security`."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -59,6 +62,7 @@ class Settings:
     hf_endpoint: str | None = None
     hf_cache_directory: str | None = None
     registry_mirrors: Mirrors | None = None
+    pool_pod_security: str = BASELINE
     prometheus_url: str | None = None
     prometheus_bearer_token_file: str | None = None
     prometheus_ca_file: str | None = None
@@ -118,6 +122,8 @@ _HELP: Final[Mapping[str, str]] = {
     "reconcile_deadline_seconds": "timeout of one reconcile",
     "drain_seconds": "time for running reconciles to finish when the operator stops",
     "hf_endpoint": "URL of the Hugging Face Hub or of its mirror; default: the public one",
+    "pool_pod_security": "Pod Security Standard that podTemplates of AcceleratorPools must meet:"
+    " baseline or privileged",
     "hf_cache_directory": "directory to cache Hub metadata in; default: none",
     "registry_mirrors": "comma-separated PREFIX=MIRROR: where pods take images from instead, for"
     " example vllm=registry.example.com/vllm; a change restarts them; default: none",
@@ -264,6 +270,12 @@ def _parse_shard(text: str) -> str | None:
     return text or None
 
 
+def _parse_pod_security(text: str) -> str:
+    if text not in (BASELINE, PRIVILEGED):
+        raise argparse.ArgumentTypeError(f"{text} is not {BASELINE} or {PRIVILEGED}")
+    return text
+
+
 def _parse_level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
@@ -312,6 +324,7 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "prometheus_tenant_header": _optional(read_tenant_header),
     "prometheus_deadline_seconds": _parse_positive_float,
     "scaling_interval_seconds": _parse_positive_float,
+    "pool_pod_security": _parse_pod_security,
     "namespaces": _parse_namespaces,
     "shard": _parse_shard,
     "listen": _parse_address,

@@ -136,6 +136,14 @@ class Security(Sourced):
     run_as: dict[Vendor, RunAs]
 
 
+class PodSecurity(Sourced):
+    """What the Pod Security Standard "baseline" allows."""
+
+    capabilities: frozenset[str]
+    selinux_types: frozenset[str]
+    sysctls: frozenset[str]
+
+
 class GpuNodeTolerations(Sourced):
     """Tolerations of the taints that GPU nodes have by convention."""
 
@@ -164,6 +172,7 @@ class Defaults(Entry):
     model_volume_path: str
     environment: Environment
     security: Security
+    pod_security: PodSecurity
     gpu_node_tolerations: GpuNodeTolerations
     reserved_variables: ReservedVariables
 

@@ -5,6 +5,15 @@ class RenderError(ValueError):
     """A spec that cannot become pods. The message names the field, its value, and what to do."""
 
 
+class PodTemplateError(RenderError):
+    """A field of a podTemplate that must not be set so; `value` is None where it is not shown."""
+
+    def __init__(self, field: str, value: str | None, instead: str) -> None:
+        shown = "is refused" if value is None else f"{value} is refused"
+        super().__init__(f"{field}: {shown}: {instead}")
+        self.field = field
+
+
 class ForbiddenMetadataError(RenderError):
     """A label or annotation of the pods that the user must not set."""
 

@@ -40,7 +40,9 @@ class SurgeMode(StrEnum):
 class RenderSettings:
     """Settings of the operator for all objects. `hf_endpoint` is the URL of the Hugging Face Hub or
     mirror from which pods load models, None for the public Hub. `registry_mirrors` are registries
-    from which pods take images instead."""
+    from which pods take images instead. With `privileged_pools`, the podTemplate of an
+    AcceleratorPool may break the Pod Security Standard "baseline"."""
 
     hf_endpoint: str | None = None
     registry_mirrors: Mirrors = ()
+    privileged_pools: bool = False

@@ -26,6 +26,12 @@ def gibibytes(count: int) -> str:
     return _binary(count * GIB)
 
 
+def read_quantity(value: object) -> str | None:
+    """The text of a quantity that api.pod.Quantity allows, None for another value."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return text if _QUANTITY.fullmatch(text) else None
+
+
 def parse_quantity(text: str) -> Fraction:
     """The value of `text`, a quantity that api.pod.Quantity allows."""
     number, suffix = _split(text)

@@ -120,7 +120,8 @@ class Pool:
     come first, `overlapped` those that come later. `partition` is what a device is where it is not
     a whole GPU, `growth` the number of nodes that a node autoscaler may still add (spec.maxNodes).
     `cuda` is the oldest CUDA version that the drivers of its nodes support, None when no label
-    states one. `notes` are remarks on some nodes: resources that nothing is planned on, counts that
+    states one. `refused` is why an object's pods cannot be rendered for it, None where they can.
+    `notes` are remarks on some nodes: resources that nothing is planned on, counts that
     do not agree.
     """
 
@@ -141,6 +142,7 @@ class Pool:
     growth: int = 0
     cuda: CudaVersion | None = None
     notes: tuple[str, ...] = ()
+    refused: str | None = None
 
     @property
     def weight(self) -> int:

@@ -9,7 +9,7 @@ from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.controller.hub_cache import HubModelCache
 from tonnage.controller.pod_report_cache import PodReportCache
-from tonnage.controller.settings import Settings
+from tonnage.controller.settings import PRIVILEGED, Settings
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.kube.protocol import KubeApi, Object
@@ -41,7 +41,11 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     fleet, stores = dependencies.fleet, dependencies.stores
     migration_lock = MigrationLock(dependencies.wake)
     interval = settings.scaling_interval_seconds
-    rendering = RenderSettings(settings.hf_endpoint, settings.registry_mirrors or ())
+    rendering = RenderSettings(
+        settings.hf_endpoint,
+        settings.registry_mirrors or (),
+        privileged_pools=settings.pool_pod_security == PRIVILEGED,
+    )
     planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
     planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
@@ -54,7 +58,7 @@ def build_loop(dependencies: LoopDependencies) -> Work:
         now=_now,
         add_correction=dependencies.corrections.add,
     )
-    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now)
+    pools = PoolReporter(dependencies.api, fleet.view, catalog, _now, rendering)
 
     async def rebuild_state() -> None:
         # Nothing is awaited between the reads of the stores, so both show the same moment.

@@ -47,6 +47,7 @@ class RejectedReason(StrEnum):
     ILLEGAL_PARALLELISM = "IllegalParallelism"
     INCOMPATIBLE = "Incompatible"
     UNSUPPORTED_ARCHITECTURE = "UnsupportedArchitecture"
+    INVALID_POD_TEMPLATE = "InvalidPodTemplate"
     UNSUPPORTED = "Unsupported"
     UNRECOGNISED = "Unrecognised"
     NOT_SELECTED = "NotSelected"

@@ -139,7 +139,7 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
     except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
         return Refused(Reason.INVALID_SPEC, str(error))
     if isinstance(observation.priority, UnknownPriorityClass):
-        message = str(observation.priority)
+        message = f"{spec.template_field}.spec.{observation.priority}"
         return Refused(Reason.INVALID_SPEC, message, retry_after_seconds=delays.REQUEUE_UNWATCHED)
     endpoint = observation.long_endpoint
     if observation.declared and endpoint and not is_controlled_by(endpoint.body, observation.uid):

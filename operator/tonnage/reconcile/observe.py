@@ -180,7 +180,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         quotas=read_quotas(cache.owned(RESOURCE_QUOTAS, (key.namespace, ANY_OWNER))),
         priority=0
         if isinstance(spec, InvalidSpecError)
-        else await sources.find_priority(spec.template.spec.priority_class_name),
+        else await sources.find_priority(spec.priority_class_name),
     )
 
 

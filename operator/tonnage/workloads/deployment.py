@@ -53,7 +53,7 @@ def render_deployment(
             "name": deployment_name(owner.name, placement_name(option)),
             "namespace": owner.namespace,
             "labels": {
-                **queue_labels(owner, spec.template.metadata),
+                **queue_labels(owner, spec.pod_metadata),
                 **placement_labels(owner, option),
             },
             "annotations": placement_annotations(option, placement_digest),

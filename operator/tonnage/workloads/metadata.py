@@ -44,8 +44,6 @@ CORRECTION_BYTES: Final = "correctionBytes"
 SECONDARY: Final = "beside"
 """Key of a placement: true where it takes the replicas for which another one lacks capacity."""
 
-_METADATA: Final = "spec.template.metadata"
-
 _GITOPS: Final = "a GitOps or command-line tool tracks its own objects by it"
 _CONFINEMENT: Final = "it would loosen the confinement of the container"
 _FORBIDDEN_GROUPS: Final = {
@@ -67,19 +65,19 @@ _FORBIDDEN_KEYS: Final = {
 }
 
 
-def check_metadata(metadata: TemplateMetadata) -> None:
-    """Refuse keys that users must not set, and what Kubernetes does not take. Raises
-    ForbiddenMetadataError or LabelSyntaxError."""
+def check_metadata(metadata: TemplateMetadata, path: str) -> None:
+    """Refuse keys that only the operator may set, and what Kubernetes does not take; `path` is that
+    of the metadata. Raises ForbiddenMetadataError or LabelSyntaxError."""
     for field, keys in (("labels", metadata.labels), ("annotations", metadata.annotations)):
         for key in keys:
             cause = _why_forbidden(key)
             if cause:
-                raise ForbiddenMetadataError(f"{_METADATA}.{field}", key, cause)
+                raise ForbiddenMetadataError(f"{path}.{field}", key, cause)
             if not is_label_key(key.lower() if field == "annotations" else key):
-                raise LabelSyntaxError(f"{_METADATA}.{field}", key, KEY_SYNTAX)
+                raise LabelSyntaxError(f"{path}.{field}", key, KEY_SYNTAX)
     for key, value in metadata.labels.items():
         if not is_label_value(value):
-            raise LabelSyntaxError(f"{_METADATA}.labels[{key}]", value, NAME_SYNTAX)
+            raise LabelSyntaxError(f"{path}.labels[{key}]", value, NAME_SYNTAX)
 
 
 def owner_reference(owner: Owner) -> dict[str, Any]:

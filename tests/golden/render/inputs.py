@@ -137,7 +137,7 @@ def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def container_of(deployment: dict[str, Any]) -> dict[str, Any]:
     """The container that runs vLLM."""
-    (container,) = pod_of(deployment)["containers"]
+    container, *_ = pod_of(deployment)["containers"]
     assert isinstance(container, dict)
     return container
 

@@ -253,7 +253,9 @@ async def test_pools_of_two_shards_coexist_under_different_names() -> None:
     east.api.put(ACCELERATOR_POOLS, taken)
     for cluster in (east, west):
         cluster.watch()
-        reporter = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+        reporter = PoolReporter(
+            cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+        )
         await reporter.report()
     pools = {one["metadata"]["name"]: one for one in east.api.objects(ACCELERATOR_POOLS)}
     assert set(pools) == {"east-nvidia-h100-sxm-80gb", "west-nvidia-h100-sxm-80gb"}

@@ -84,6 +84,11 @@ def termination_grace_seconds(vendor: Vendor, rollout: Rollout) -> int:
     )
 
 
+def least_grace_seconds(rollout: Rollout) -> int:
+    """The seconds of `termination_grace_seconds` that every vendor needs: endpoints and drain."""
+    return load_defaults().server.pre_stop_seconds + drain_seconds(rollout)
+
+
 def render_lifecycle(version: str, rollout: Rollout) -> dict[str, Any]:
     """A pause before SIGTERM. The `sleep` action needs no program in the image. It needs Kubernetes
     1.30, the first release that enables it by default.

@@ -109,7 +109,7 @@ def _find_best(before: Batch, placer: _BatchPlacer) -> dict[Owner, Option]:
 
 def _can_move(request: Request) -> bool:
     by_cost = request.spec.placement.policy is PlacementPolicy.LOWEST_COST
-    return by_cost and not request.spec.template.spec.tolerations
+    return by_cost and not request.spec.tolerations
 
 
 def _verify(

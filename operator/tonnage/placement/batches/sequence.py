@@ -35,7 +35,7 @@ def place_in_sequence(
     fleet = Fleet.of(snapshot, catalog)
     sequence = []
     for request in requests:
-        pools = fleet.pools(request.owner, request.spec.template.spec.tolerations)
+        pools = fleet.pools(request.owner, request.spec.tolerations)
         option = decide(request, pools, catalog, cache).chosen
         sequence.append(Sequenced(request, option))
         if option is not None:

@@ -56,6 +56,8 @@ def _check_selection(placement: PlacementSpec, pool: Pool) -> Rejection | None:
 
 
 def _plannable_devices(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
+    if pool.refused is not None:
+        return Rejection(RejectedReason.INVALID_POD_TEMPLATE, pool.refused)
     if not pool.nodes and not pool.largest_node:
         return Rejection(RejectedReason.NO_USABLE_NODES, format_no_nodes(pool))
     if pool.accelerator is None:

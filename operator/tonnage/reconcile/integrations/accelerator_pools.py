@@ -11,6 +11,7 @@ from tonnage.api.names import ACCELERATOR_POOL, API_VERSION, LABEL_DISCOVERED
 from tonnage.api.parse import InvalidSpecError
 from tonnage.api.pool import AcceleratorPoolStatus
 from tonnage.catalog.catalog import Catalog
+from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.fleet.nodes.node import read_node
@@ -35,6 +36,7 @@ from tonnage.reconcile.actions import apply_if_changed, stamped
 from tonnage.reconcile.observation.children import read_child
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.status.conditions import make_conditions
+from tonnage.workloads.pod.pool_check import explain_pool_template
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -48,7 +50,9 @@ class PoolReporter:
         view: Callable[[], Fleet],
         catalog: Catalog,
         now: Callable[[], datetime],
+        settings: RenderSettings,
     ) -> None:
+        self._settings = settings
         self._api = api
         self._view = view
         self._catalog = catalog
@@ -81,7 +85,11 @@ class PoolReporter:
             live = await self._keep_discovered(pool, live)
         if live is None:  # declared, and deleted since the snapshot
             return
-        await self._write_status(live, pool_status(pool), pool_readiness(pool))
+        refused = explain_pool_template(pool, self._settings)
+        readiness = pool_readiness(pool)
+        if refused is not None:
+            readiness = PoolReadiness(False, Reason.INVALID_SPEC, refused)
+        await self._write_status(live, pool_status(pool), readiness)
 
     async def _report_unreadable(self, live: Object) -> None:
         """Report a pool whose spec passed the API server but cannot be read."""

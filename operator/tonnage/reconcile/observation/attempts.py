@@ -133,7 +133,7 @@ def circumstances_of(
     A restart that the user requests is such a change; the number of replicas is not.
     """
     replica_spec = spec.model_dump(mode="json", exclude=_IGNORED_FIELDS, exclude_defaults=True)
-    pools = fleet.pools(tolerations=spec.template.spec.tolerations)
+    pools = fleet.pools(tolerations=spec.tolerations)
     return digest(
         {
             "spec": replica_spec,
@@ -280,6 +280,7 @@ def _traits(pool: Pool) -> dict[str, object]:
     """The traits of a pool that decide whether a plan can start there."""
     declared = pool.declared
     exclude = set() if declared is None or declared.images.mirrors else {"mirrors"}
+    template = declared.pod_template if declared else None
     return {
         "name": pool.name,
         "accelerator": pool.accelerator.id if pool.accelerator else None,
@@ -289,6 +290,7 @@ def _traits(pool: Pool) -> dict[str, object]:
         "declared": {
             **declared.model_dump(mode="json", include={"env"}),
             "images": declared.images.model_dump(mode="json", exclude=exclude),
+            **({"podTemplate": template.as_written()} if template else {}),
         }
         if declared
         else None,

@@ -48,7 +48,7 @@ class UnknownPriorityClass:
         names = ", ".join(self.known[:_NAMED])
         more = f" and {len(self.known) - _NAMED} more" if len(self.known) > _NAMED else ""
         return (
-            f"spec.template.spec.priorityClassName: there is no PriorityClass {self.name!r};"
+            f"priorityClassName: there is no PriorityClass {self.name!r};"
             f" create it, or name one of {names}{more}"
         )
 

@@ -44,7 +44,8 @@ class TemplateSource:
     and platform teams set (labels of the object, fields of the pool), and of what the operator
     chose (parallelism, adjustments, the name of the device). `release` is the vLLM release, None
     where the spec names it. `deadline_seconds` is the operator's default for the progress deadline
-    of a rollout, None where the spec sets it.
+    of a rollout, None where the spec sets it. `pool_template` is the digest of the podTemplate of
+    the pool, None where it has none; a change of it alone replaces no pod.
     """
 
     spec: str
@@ -52,6 +53,7 @@ class TemplateSource:
     chosen: str
     release: str | None
     deadline_seconds: int | None = None
+    pool_template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class TemplateRecord:
             "given": source.given,
             "chosen": source.chosen,
             "progressDeadlineSeconds": source.deadline_seconds,
+            "poolTemplate": source.pool_template,
             "demand": demand.digest,
             "tokens": demand.tokens,
             "replicas": demand.replicas,
@@ -129,6 +132,7 @@ def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
             chosen=_read_digest(values, "chosen"),
             release=_read_release(values),
             deadline_seconds=_count(values, "progressDeadlineSeconds") or None,
+            pool_template=_read_digest(values, "poolTemplate") or None,
         ),
         RecordedDemand(
             digest=_read_digest(values, "demand"),

@@ -26,6 +26,8 @@ def find_update(
         template = render_for(context, placed, option, catalog)["spec"]["template"]
     elif template == retained:
         return None
+    if option.pool.refused is not None:
+        return None
     version = context.spec.engine.vllm.version
     before, after = (one.release(version).version for one in (context.catalog, catalog))
     changes = [
@@ -33,6 +35,8 @@ def find_update(
         *list_differences(_read_terms(placed.option, retained), _read_terms(option, template)),
         *list_settings(retained, template),
     ]
+    if running.pool_template_now != running.record.source.pool_template:
+        changes.append(f"podTemplate of AcceleratorPool {option.pool.name}")
     if not changes:
         return None
     message = ", ".join(changes)

@@ -24,20 +24,25 @@ from tonnage.reconcile.observation.template_record import (
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
-from tonnage.workloads.pod.scheduling import oldest_driver_of, render_affinity
+from tonnage.workloads.pod.scheduling import follow_nodes
 
-_NOT_RENDERED: Final = {"node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight"}
-"""Fields of an AcceleratorPool that are not rendered into pods."""
+_NO_RESTART: Final = {
+    "node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight", "pod_template",
+}  # fmt: skip
+"""Fields of an AcceleratorPool whose change replaces no pod: they are not rendered into pods, or,
+as podTemplate, into new ones only."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedDeployment:
     """The Deployment to run without its record, and the record. `rendered_now` is the pod template
-    that the operator would choose now for the release that the replicas run."""
+    that the operator would choose now for the release that the replicas run, `pool_template_now`
+    the digest of the podTemplate of the pool in it."""
 
     body: Object
     record: TemplateRecord
     rendered_now: Object
+    pool_template_now: str | None
 
     @property
     def template(self) -> str:
@@ -76,6 +81,7 @@ def retain_template(
     the current labels of the pool's nodes.
     """
     source, template = _make_source(context, placed, rendered), rendered["spec"]["template"]
+    pool_template_now = source.pool_template
     kept = _find_kept(context, placed, source, template, live) if live is not None else None
     deadline = rendered["spec"]["progressDeadlineSeconds"]
     if kept is not None:
@@ -85,8 +91,8 @@ def retain_template(
         source = replace(source, deadline_seconds=deadline if has_default else None)
         if follows_nodes:
             # The image stays, and with it the driver that it needs.
-            driver = oldest_driver_of(template["spec"].get("affinity"))
-            affinity = render_affinity(placed.option.pool, context.catalog, driver)
+            now = rendered["spec"]["template"]["spec"]["affinity"]
+            affinity = follow_nodes(template["spec"].get("affinity") or {}, now)
             template = {**template, "spec": {**template["spec"], "affinity": affinity}}
     name = kept.name if kept and kept.template == template else digest(template)
     metadata, spec = rendered["metadata"], rendered["spec"]
@@ -97,7 +103,7 @@ def retain_template(
         "spec": {**spec, "template": template, "progressDeadlineSeconds": deadline},
     }
     record = TemplateRecord(source, _make_demand(context, placed), template, name)
-    return RenderedDeployment(body, record, rendered["spec"]["template"])
+    return RenderedDeployment(body, record, rendered["spec"]["template"], pool_template_now)
 
 
 def _find_kept(
@@ -136,7 +142,7 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
         "queue": owner.queue,
         "context": owner.context,
         "shard": owner.shard.name,
-        "pool": declared.model_dump(mode="json", exclude=_NOT_RENDERED, exclude_defaults=True)
+        "pool": declared.model_dump(mode="json", exclude=_NO_RESTART, exclude_defaults=True)
         if declared
         else {},
     }
@@ -147,12 +153,14 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
         "resource": option.pool.resource,
     }
     has_deadline = spec.rollout.progress_deadline is not None
+    pool_template = declared.pod_template if declared and not option.pool.refused else None
     return TemplateSource(
         spec=pod_spec_digest(spec),
         given=digest(given),
         chosen=digest(chosen),
         release=None if spec.engine.vllm.version else context.catalog.default_release,
         deadline_seconds=None if has_deadline else rendered["spec"]["progressDeadlineSeconds"],
+        pool_template=digest(pool_template.as_written()) if pool_template else None,
     )
 
 

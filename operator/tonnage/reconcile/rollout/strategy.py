@@ -16,7 +16,7 @@ from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
 from tonnage.placement.model import Option
 from tonnage.reconcile.observation.children import ChildDeployment, find_scheduled_pods
-from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.digests import digest, pod_spec_digest
 from tonnage.reconcile.observation.migration import with_migration
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment, retain_template
@@ -80,7 +80,7 @@ def _with_strategy(
     if live is not None and _comes_from_another_pool(live, context, placed.option.pool.name):
         origin = None
     elif live is not None:
-        rendered = _keep_affinity(rendered, live, observation)
+        rendered = _keep_affinity(context, rendered, live)
     follows_nodes = live is not None and _waits_for_a_node(live, observation)
     retained = retain_template(context, placed, rendered, origin, follows_nodes=follows_nodes)
     mode = None
@@ -100,22 +100,29 @@ def _comes_from_another_pool(live: ChildDeployment, context: ReconcileContext, p
     )
 
 
-def _keep_affinity(rendered: Object, live: ChildDeployment, observation: Observation) -> Object:
+def _keep_affinity(context: ReconcileContext, rendered: Object, live: ChildDeployment) -> Object:
     """The rendered Deployment with the affinity of the live one, where only that differs.
 
     The labels that tell a pool's nodes from others change when any pool is declared, renamed or
     deleted; running replicas are not restarted for that. Once a pod finds no node by the old
-    labels, the current ones are taken.
+    labels, or the user changes what is rendered, the current ones are taken.
     """
     template = rendered["spec"]["template"]
     pod = live.child.body["spec"].get("template", {}).get("spec", {})
     is_same = pod.get("affinity") == template["spec"].get("affinity")
-    if is_same or _waits_for_a_node(live, observation):
+    if is_same or _user_may_change(context, live) or _waits_for_a_node(live, context.observation):
         return rendered
     kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
     if digest(kept) != live.template:
         return rendered
     return {**rendered, "spec": {**rendered["spec"], "template": kept}}
+
+
+def _user_may_change(context: ReconcileContext, live: ChildDeployment) -> bool:
+    """Whether the affinity may differ because the user has changed it."""
+    if live.record is None:
+        return context.spec.pod_template is not None
+    return live.record.source.spec != pod_spec_digest(context.spec)
 
 
 def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:

@@ -134,7 +134,7 @@ def _reduce(
 
 def _pools_of_placements(observation: Observation, fleet: Fleet) -> dict[str, Pool]:
     spec = observation.spec
-    tolerations = () if isinstance(spec, InvalidSpecError) else spec.template.spec.tolerations
+    tolerations = () if isinstance(spec, InvalidSpecError) else spec.tolerations
     by_name = {pool.name: pool for pool in fleet.pools(tolerations=tolerations)}
     return {
         deployment.placement: by_name[deployment.pool]

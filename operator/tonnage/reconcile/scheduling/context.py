@@ -23,7 +23,8 @@ from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
 from tonnage.workloads.pod.disk import may_download_to_cache
-from tonnage.workloads.pod.resources import render_resources
+from tonnage.workloads.pod.pool_check import explain_templates
+from tonnage.workloads.pod.template import render_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,20 @@ class ReconcileContext:
 
     def shared_pools(self) -> tuple[Pool, ...]:
         """The pools that its pods tolerate, with the free capacity for every object."""
-        return self.fleet.pools(tolerations=self.spec.template.spec.tolerations)
+        return self.fleet.pools(tolerations=self.spec.tolerations)
 
     def own_pools(self) -> tuple[Pool, ...]:
         """The same pools with the free capacity for this object: what it holds is free, and what
         objects of higher precedence claim is not."""
-        own = self.fleet.pools(
-            excluding=self.observation.key, tolerations=self.spec.template.spec.tolerations
-        )
-        if not self.admission.claims:
-            return own
-        return set_aside(own, self.shared_pools(), self.admission.claims)
+        own = self.fleet.pools(excluding=self.observation.key, tolerations=self.spec.tolerations)
+        if self.admission.claims:
+            own = set_aside(own, self.shared_pools(), self.admission.claims)
+        return tuple(self._with_refusal(pool) for pool in own)
+
+    def _with_refusal(self, pool: Pool) -> Pool:
+        """The pool, marked where its podTemplate and that of the object do not go together."""
+        refused = explain_templates(self.spec, pool, self.dependencies.settings)
+        return pool if refused is None else replace(pool, refused=refused)
 
     def own_quotas(self) -> Mapping[str, GpuQuota]:
         """The quotas of the namespace by resource, with what its own pods use as not used."""
@@ -113,15 +117,15 @@ def pod_requests(
     """What pods of a spec, which has passed check_template, request besides GPUs."""
     catalog, settings = dependencies.catalog, dependencies.settings
     known: dict[tuple[str, int, int], Resources] = {}
-    # All that render_resources reads of a spec; the model is part of the load.
-    key = spec.template.spec.model_dump_json(), may_download_to_cache(spec)
+    # All that render_requests reads of a spec; the model is part of the load.
+    pod_template = spec.pod_template.model_dump_json() if spec.pod_template else None
+    key = spec.template.spec.model_dump_json(), pod_template, may_download_to_cache(spec)
 
     def request(option: Option) -> Resources:
         replica = Replica(owner, spec, checkpoint, option, catalog, settings)
         size = option.pool.name, replica.gpus, replica.weights_bytes
         if size not in known:
-            container = {"resources": render_resources(replica)}
-            known[size] = read_other_requests({"containers": [container]})
+            known[size] = read_other_requests(render_requests(replica))
         return known[size]
 
     return PodRequests(key, request)

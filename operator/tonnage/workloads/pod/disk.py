@@ -1,23 +1,25 @@
 """Disk of a node that a replica needs for its caches and for the weights that vLLM downloads."""
 
 import math
-import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.pod import EnvVar, VolumeMount
+from tonnage.api.pod import EnvVar
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.quantity import GIB
 from tonnage.engines.replica import Replica
 from tonnage.engines.vllm.model_source import loaded_model
+from tonnage.workloads.pod.mounts import mounts_cache, normalize_path
 
 _HUB_FOLDER: Final = "HF_HOME"
 _HUB_VARIABLES: Final = frozenset({_HUB_FOLDER, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
 """Variables of huggingface_hub that change where vLLM downloads to."""
 
 _DOWNLOAD_FOLDER: Final = "--download-dir"
+
+Mount = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class NodeDisk:
     limit_gib: int | None
 
 
-def node_disk(replica: Replica) -> NodeDisk | None:
-    """The disk that the cache volume needs, None where a volume of the user is mounted there."""
-    if mounts_cache(replica.spec):
+def node_disk(replica: Replica, mounts: Sequence[Mount]) -> NodeDisk | None:
+    """The disk that the cache volume needs, None where one of the mounts of the vLLM container that
+    a pool and a user add replaces it."""
+    if any(mounts_cache(mount) for mount in mounts):
         return None
-    disk = load_defaults().disk
-    declared = replica.option.pool.declared
+    disk, declared = load_defaults().disk, replica.option.pool.declared
     is_moved = declared is not None and _moves_hub_folder(declared.env)
-    if is_moved or not may_download_to_cache(replica.spec):
+    if is_moved or not may_download_to_cache(replica.spec, mounts):
         return NodeDisk(disk.base_gib, disk.limit_factor * disk.base_gib)
     known = replica.checkpoint.weights_bytes
     weights = known or replica.weights_bytes
@@ -43,17 +45,7 @@ def node_disk(replica: Replica) -> NodeDisk | None:
     return NodeDisk(request, disk.limit_factor * request if known else None)
 
 
-def mounts_cache(spec: InferenceDeploymentSpec) -> bool:
-    """Whether a volume of the user replaces the cache volume."""
-    return load_defaults().cache.path in _mount_paths(spec)
-
-
-def mount_path(mount: VolumeMount) -> str:
-    """The path of a mount in its shortest form."""
-    return posixpath.normpath("/" + mount.mount_path.lstrip("/"))
-
-
-def may_download_to_cache(spec: InferenceDeploymentSpec) -> bool:
+def may_download_to_cache(spec: InferenceDeploymentSpec, mounts: Iterable[Mount] = ()) -> bool:
     """Whether vLLM downloads weights to the cache volume, unless a variable of the pool names
     another folder."""
     if spec.model.source.persistent_volume_claim:
@@ -65,13 +57,9 @@ def may_download_to_cache(spec: InferenceDeploymentSpec) -> bool:
     if _moves_hub_folder(spec.engine.vllm.env):
         return False
     cache = load_defaults().cache
-    hub = f"{cache.path}/{cache.folders[_HUB_FOLDER]}"
-    return not any(f"{path}/".startswith(f"{hub}/") for path in _mount_paths(spec))
+    hub = f"{cache.path}/{cache.folders[_HUB_FOLDER]}/"
+    return not any(f"{normalize_path(mount)}/".startswith(hub) for mount in mounts)
 
 
 def _moves_hub_folder(variables: Iterable[EnvVar]) -> bool:
     return any(variable.name in _HUB_VARIABLES for variable in variables)
-
-
-def _mount_paths(spec: InferenceDeploymentSpec) -> set[str]:
-    return {mount_path(mount) for mount in spec.template.spec.volume_mounts}

@@ -1,51 +1,53 @@
 """Resource requests and limits of a replica."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from tonnage.api.pod import ResourceLists
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import ResourceError
-from tonnage.engines.quantity import format_canonical, gibibytes, parse_quantity
+from tonnage.engines.quantity import gibibytes, parse_quantity, read_quantity
 from tonnage.engines.replica import Replica
-from tonnage.workloads.pod.disk import node_disk
+from tonnage.workloads.pod.disk import NodeDisk
 
 
-def render_resources(replica: Replica) -> dict[str, dict[str, Any]]:
-    """Requests and limits of the vLLM container.
+def compute_requests(
+    replica: Replica, disk: NodeDisk | None, others: Mapping[str, Any]
+) -> dict[str, str]:
+    """CPU, memory and disk by the formulas in the catalogue's pod_defaults.yaml, except for those
+    of which the `others`, the resources of the patches, have a request, or a limit, which is then
+    the request as well."""
+    given = {*(others.get("requests") or {}), *(others.get("limits") or {})}
+    requests = _compute_requests(replica.gpus, replica.model_gib, disk)
+    return {name: quantity for name, quantity in requests.items() if name not in given}
 
-    Only the operator sets GPUs. Requests of CPU, memory and disk follow the formulas in the
-    catalogue's pod_defaults.yaml, unless the user sets a request, or a limit, which is then the
-    request as well.
-    """
-    user = replica.spec.template.spec.resources
-    requests: dict[str, str] = {
-        name: format_canonical(text) for name, text in user.requests.items()
-    }
-    limits: dict[str, str] = {name: format_canonical(text) for name, text in user.limits.items()}
-    computed = {
-        name: quantity
-        for name, quantity in _compute_requests(replica).items()
-        if name not in requests and name not in limits
-    }
+
+def with_gpus(resources: Mapping[str, Any], replica: Replica) -> dict[str, dict[str, Any]]:
+    """The resources of the vLLM container with its GPUs, which only the operator sets."""
     devices = {replica.option.pool.resource: str(replica.gpus)}
-    return {"requests": {**computed, **requests, **devices}, "limits": {**limits, **devices}}
+    return {
+        "requests": {**(resources.get("requests") or {}), **devices},
+        "limits": {**(resources.get("limits") or {}), **devices},
+    }
 
 
-def check_resources(resources: ResourceLists) -> None:
+def check_resources(resources: Mapping[str, Any], path: str) -> None:
     """Refuse requests above their limits. Raises ResourceError."""
-    for name, limit in resources.limits.items():
-        request = resources.requests.get(name, limit)
-        if parse_quantity(request) > parse_quantity(limit):
-            raise ResourceError(f"spec.template.spec.resources.requests.{name}", request, limit)
+    requests = resources.get("requests") or {}
+    for name, limit in (resources.get("limits") or {}).items():
+        request = requests.get(name, limit)
+        if not (read_quantity(request) and read_quantity(limit)):
+            continue
+        if parse_quantity(str(request)) > parse_quantity(str(limit)):
+            raise ResourceError(f"{path}.requests.{name}", str(request), str(limit))
 
 
-def _compute_requests(replica: Replica) -> dict[str, str]:
-    formula, gpus, disk = load_defaults().resources, replica.gpus, node_disk(replica)
+def _compute_requests(gpus: int, model_gib: int, disk: NodeDisk | None) -> dict[str, str]:
+    formula = load_defaults().resources
     memory_gib = (
         formula.base_memory_gib
         + gpus * formula.memory_per_gpu_gib
-        + replica.model_gib * formula.memory_share_of_weights
+        + model_gib * formula.memory_share_of_weights
     )
     return {
         "cpu": str(formula.base_cpu + gpus * formula.cpu_per_gpu),

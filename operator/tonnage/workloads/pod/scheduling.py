@@ -1,6 +1,7 @@
 """Node affinity and tolerations of a pod."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any, Final
 
 from tonnage.api.pod import Toleration
@@ -15,6 +16,7 @@ from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key
 
 _OS: Final = "kubernetes.io/os"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS: Final = "nodeSelectorTerms"
 
 
 def render_affinity(
@@ -31,25 +33,64 @@ def render_affinity(
         *({"key": key, "operator": "DoesNotExist"} for key in absent),
     ]
     terms = [{"matchExpressions": [*expressions, *driver]} for driver in _drivers(oldest_driver)]
-    required = {"nodeSelectorTerms": terms}
-    return {"nodeAffinity": {_REQUIRED: required}}
+    return {"nodeAffinity": {_REQUIRED: {_TERMS: terms}}}
 
 
-def oldest_driver_of(affinity: Any) -> int | None:
-    """The oldest driver branch that a rendered affinity admits, None where it admits any."""
-    try:
-        terms = affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
-        return next(
-            int(expression["values"][0]) + 1
-            for term in terms
-            for expression in term["matchExpressions"]
-            if (expression["key"], expression["operator"]) == (DRIVER_BRANCH, "Gt")
-        )
-    except (KeyError, IndexError, TypeError, ValueError, StopIteration):
-        return None  # Users may edit a Deployment.
+def follow_nodes(kept: Any, rendered: Any) -> Any:
+    """The rendered affinity for an image that was chosen earlier: with the drivers that the `kept`
+    affinity admits, which is returned where nothing else differs."""
+    (drivers, kept_terms), (_, terms) = _split_drivers(kept), _split_drivers(rendered)
+    if terms == kept_terms and {**kept, "nodeAffinity": None} == {**rendered, "nodeAffinity": None}:
+        return kept
+    combined = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *driver]}
+        for term in terms
+        for driver in drivers or [[]]
+    ]
+    node_affinity = {**rendered["nodeAffinity"], _REQUIRED: {_TERMS: combined}}
+    return {**rendered, "nodeAffinity": node_affinity}
 
 
-def tolerations(pool: Pool, user_tolerations: list[Toleration]) -> list[dict[str, Any]]:
+def _split_drivers(affinity: Any) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+    """The alternatives of drivers, and the terms without them, each once."""
+    drivers: list[list[Any]] = []
+    terms: list[dict[str, Any]] = []
+    for term in _terms(affinity if isinstance(affinity, Mapping) else {}):
+        expressions = term.get("matchExpressions") or []
+        driver = [each for each in expressions if each.get("key") == DRIVER_BRANCH]
+        others = [each for each in expressions if each.get("key") != DRIVER_BRANCH]
+        rest = {**term, "matchExpressions": others}
+        drivers += [driver] if driver and driver not in drivers else []
+        terms += [] if rest in terms else [rest]
+    return drivers, terms
+
+
+def require_all(
+    affinity: Mapping[str, Any], pool: Mapping[str, Any], patches: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The merged affinity, requiring of a node what the pool and each of the patches require.
+
+    The terms of one node affinity are alternatives, so those of several are combined.
+    """
+    alternatives = [_terms(one) for one in (pool, *patches)]
+    terms = [
+        {
+            key: [expression for term in chosen for expression in term.get(key) or []]
+            for key in ("matchExpressions", "matchFields")
+            if any(term.get(key) for term in chosen)
+        }
+        for chosen in product(*(each for each in alternatives if each))
+    ]
+    node_affinity = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: {_TERMS: terms}}
+    return {**affinity, "nodeAffinity": node_affinity}
+
+
+def _terms(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    required = (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    return [term for term in required.get(_TERMS) or [] if isinstance(term, Mapping)]
+
+
+def tolerations(pool: Pool, user_tolerations: Iterable[Toleration]) -> list[dict[str, Any]]:
     """The conventional tolerations of GPU nodes, the pool's and the user's, each once.
 
     Pods tolerate no other taints of the pool's nodes: a taint is there to keep pods away.
@@ -60,22 +101,14 @@ def tolerations(pool: Pool, user_tolerations: list[Toleration]) -> list[dict[str
     return [render_stored(toleration) for toleration in unique]
 
 
-def check_tolerations(tolerations: Sequence[Toleration]) -> None:
-    """Refuse what Kubernetes does not take as the key or value of a taint. Raises
-    LabelSyntaxError."""
+def check_tolerations(tolerations: Iterable[Toleration], path: str) -> None:
+    """Refuse what Kubernetes does not take as the key or value of a taint; `path` is that of the
+    list. Raises LabelSyntaxError."""
     for index, toleration in enumerate(tolerations):
-        field = f"spec.template.spec.tolerations[{index}]"
         if toleration.key and not is_label_key(toleration.key):
-            raise LabelSyntaxError(f"{field}.key", toleration.key, KEY_SYNTAX)
+            raise LabelSyntaxError(f"{path}[{index}].key", toleration.key, KEY_SYNTAX)
         if toleration.value and not is_label_value(toleration.value):
-            raise LabelSyntaxError(f"{field}.value", toleration.value, NAME_SYNTAX)
-
-
-def _expressions(operator: str, labels: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
-    return [
-        {"key": key, "operator": operator, "values": sorted(values)}
-        for key, values in sorted(labels.items())
-    ]
+            raise LabelSyntaxError(f"{path}[{index}].value", toleration.value, NAME_SYNTAX)
 
 
 def _drivers(oldest: int | None) -> list[list[dict[str, Any]]]:
@@ -84,6 +117,13 @@ def _drivers(oldest: int | None) -> list[list[dict[str, Any]]]:
         return [[]]
     newer = {"key": DRIVER_BRANCH, "operator": "Gt", "values": [str(oldest - 1)]}
     return [[newer], [{"key": DRIVER_BRANCH, "operator": "DoesNotExist"}]]
+
+
+def _expressions(operator: str, labels: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "operator": operator, "values": sorted(values)}
+        for key, values in sorted(labels.items())
+    ]
 
 
 def _architectures(pool: Pool, catalog: Catalog) -> dict[str, tuple[str, ...]]:

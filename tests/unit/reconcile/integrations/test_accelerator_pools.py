@@ -15,7 +15,9 @@ SELECTOR = {"amd.com/gpu.device-id": "74a1"}
 
 def reporter(cluster: Cluster) -> PoolReporter:
     cluster.watch()
-    return PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+    return PoolReporter(
+        cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+    )
 
 
 def pools(cluster: Cluster) -> dict[str, Any]:
@@ -48,6 +50,16 @@ async def test_discovered_pools_are_created_with_their_status() -> None:
     }
     (ready,) = pool["status"]["conditions"]
     assert (ready["status"], ready["reason"]) == ("True", "PoolUsable")
+
+
+async def test_a_refused_pod_template_is_reported() -> None:
+    cluster = Cluster(MI300X)
+    declare(cluster, "team-a", podTemplate={"spec": {"hostNetwork": True}})
+    await reporter(cluster).report()
+    (ready,) = pools(cluster)["team-a"]["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+    assert ready["message"].startswith("AcceleratorPool team-a: spec.podTemplate.spec.hostNetwork")
+    assert "--pool-pod-security=privileged" in ready["message"]
 
 
 async def test_a_second_report_writes_nothing() -> None:
@@ -100,7 +112,9 @@ async def test_a_pool_that_only_the_cache_has_lost_is_kept() -> None:
     cluster = await reported(MI300X)
     for node in cluster.stores.nodes.values():
         cluster.fleet.change_node(node.name, node, None)
-    stale = PoolReporter(cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now)
+    stale = PoolReporter(
+        cluster.api, cluster.fleet.view, WORLD.catalog, cluster.clock.now, WORLD.settings
+    )
     await stale.report()
     assert list(pools(cluster)) == ["amd-mi300x"]
     assert len(cluster.api.objects(NODES)) == 1

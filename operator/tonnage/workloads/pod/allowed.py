@@ -1,0 +1,306 @@
+"""Which fields of a pod a user and a pool may set, and what to do instead of setting others.
+
+The lists name what is allowed, not what is forbidden. What the plan rests on has a field of its
+own, or none: the image, the arguments and the variables of vLLM, its GPUs, the labels that select
+pods, and the tolerations and labels of a pool's nodes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tonnage.api.names import VLLM_CONTAINER
+from tonnage.api.text import redact
+from tonnage.engines.defaults import load_defaults
+from tonnage.engines.errors import PodTemplateError
+from tonnage.workloads.metadata import check_metadata
+from tonnage.workloads.pod.baseline import CONTAINER_LISTS, violations
+from tonnage.workloads.pod.mounts import normalize_path
+from tonnage.workloads.pod.patches import PodPatch
+from tonnage.workloads.pod.strategic_merge import PATCH, MergeError, merge_pod_spec
+from tonnage.workloads.pod.volumes import (
+    MODEL_VOLUME,
+    OWN_MOUNT_PATHS,
+    SHARED_MEMORY,
+)
+
+_POD_FIELDS: Final = frozenset(
+    {
+        "affinity", "containers", "dnsConfig", "dnsPolicy", "hostAliases", "hostUsers",
+        "imagePullSecrets", "initContainers", "nodeSelector", "priorityClassName",
+        "readinessGates", "runtimeClassName", "schedulerName", "securityContext",
+        "serviceAccountName", "shareProcessNamespace", "terminationGracePeriodSeconds",
+        "topologySpreadConstraints", "volumes",
+    }
+)  # fmt: skip
+_HOST_FIELDS: Final = frozenset({"hostIPC", "hostNetwork", "hostPID"})
+_VLLM_FIELDS: Final = frozenset(
+    {
+        "imagePullPolicy", "lifecycle", "livenessProbe", "name", "readinessProbe", "resources",
+        "securityContext", "startupProbe", "volumeMounts",
+    }
+)  # fmt: skip
+_CONTAINER_FIELDS: Final = _VLLM_FIELDS | {
+    "args", "command", "env", "image", "ports", "terminationMessagePath",
+    "terminationMessagePolicy", "workingDir",
+}  # fmt: skip
+_USER_SOURCES: Final = frozenset(
+    {
+        "configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim",
+        "projected", "secret",
+    }
+)  # fmt: skip
+"""Sources of a user's volumes: those that stay in the namespace."""
+
+_USER_PROJECTIONS: Final = frozenset({"configMap", "downwardAPI", "secret"})
+
+_ONLY_GPUS: Final = "the operator requests GPUs itself; remove it"
+_SPREAD: Final = "topologySpreadConstraints"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_GPU_RESOURCE: Final = re.compile(r"(amd|nvidia)\.com/.*|.*/gpu")
+_MAX_SHOWN_CHARS: Final = 60
+_HTTP: Final = "http"
+_SECRET_FIELDS: Final = frozenset({"args", "command", "env", "envFrom"})
+"""Fields whose values may be secrets, which no message shows."""
+
+_INSTEAD: Final = {
+    "automountServiceAccountToken": "pods get no token of the API server; remove it",
+    "enableServiceLinks": "a Service named vllm would keep vLLM from starting; remove it",
+    "nodeName": "the scheduler chooses the node; use affinity or spec.placement",
+    "resourceClaims": _ONLY_GPUS,
+    "restartPolicy": "a Deployment needs Always; remove it",
+}
+_POOL_INSTEAD: Final = {
+    "nodeSelector": "it selects no node of the pool; use spec.nodeSelector of the pool",
+    "priorityClassName": "the object decides its priority; use spec.podTemplate of the object",
+}
+_VLLM_INSTEAD: Final = {
+    "args": "use spec.engine.vllm.extraArgs of the object",
+    "command": "the operator starts vllm serve; use spec.engine.vllm.extraArgs of the object",
+    "env": "use spec.engine.vllm.env",
+    "envFrom": "use spec.engine.vllm.env, which names each variable",
+    "image": "use spec.engine.vllm.image or spec.engine.vllm.version",
+    "ports": "the Service and the probes rest on the port; add a container for another one",
+    "terminationMessagePath": "the operator reads there why vLLM failed; remove it",
+    "terminationMessagePolicy": "the operator reads there why vLLM failed; remove it",
+}
+_VLLM_POOL_INSTEAD: Final = {
+    **_VLLM_INSTEAD,
+    "env": "use spec.env of the pool",
+    "image": "use spec.images.vllm or spec.images.mirrors of the pool",
+}
+
+
+def check_user_patch(patch: PodPatch) -> None:
+    """Refuse what a user must not set. Raises PodTemplateError or ForbiddenMetadataError."""
+    _check_fields(patch, _POD_FIELDS, _INSTEAD, _VLLM_INSTEAD)
+    for violation in violations(patch.spec):
+        raise _refuse(
+            patch,
+            violation.path,
+            violation.value,
+            f"the Pod Security Standard baseline asks for {violation.want}; remove it, or ask the"
+            " platform team to set it in an AcceleratorPool",
+        )
+    for path, source in _sources(patch):
+        if source not in _USER_SOURCES:
+            raise _refuse(patch, f"{path}.{source}", None, _expected_one_of(_USER_SOURCES))
+    for path, projection in _projections(patch):
+        if projection not in _USER_PROJECTIONS:
+            raise _refuse(patch, f"{path}.{projection}", None, _expected_one_of(_USER_PROJECTIONS))
+
+
+def check_pool_patch(patch: PodPatch, *, privileged: bool) -> None:
+    """Refuse what a pool must not set; with `privileged`, it may break the Pod Security Standard
+    baseline. Raises PodTemplateError or ForbiddenMetadataError."""
+    fields = _POD_FIELDS - _POOL_INSTEAD.keys() | _HOST_FIELDS
+    _check_fields(patch, fields, _INSTEAD | _POOL_INSTEAD, _VLLM_POOL_INSTEAD)
+    if patch.tolerations:
+        raise _refuse(patch, "tolerations", None, "the fleet counts on it; use spec.tolerations")
+    if privileged:
+        return
+    for violation in violations(patch.spec):
+        raise _refuse(
+            patch,
+            violation.path,
+            violation.value,
+            f"the Pod Security Standard baseline asks for {violation.want}; remove it, or run the"
+            " operator with --pool-pod-security=privileged",
+        )
+
+
+def _check_fields(
+    patch: PodPatch,
+    fields: frozenset[str],
+    instead: Mapping[str, str],
+    vllm_instead: Mapping[str, str],
+) -> None:
+    check_metadata(patch.metadata, f"{patch.source}.metadata")
+    for name, value in patch.spec.items():
+        if name not in fields:
+            raise _refuse(patch, name, value, instead.get(name) or _expected_one_of(fields))
+    _check_shape(patch)
+    _check_affinity(patch)
+    _check_grace(patch)
+    for kind in CONTAINER_LISTS:
+        for index, container in enumerate(patch.containers(kind)):
+            path = f"{kind}[{index}]"
+            if kind == "containers" and container["name"] == VLLM_CONTAINER:
+                _check_vllm(patch, container, path, vllm_instead)
+            else:
+                _check_container(patch, container, path, kind)
+    _check_own_volumes(patch)
+
+
+def _check_shape(patch: PodPatch) -> None:
+    """Refuse what cannot be merged, and directives that would remove what the plan rests on."""
+    for name in (*CONTAINER_LISTS, "volumes"):
+        if name in patch.spec and not isinstance(patch.spec[name], list):
+            raise _refuse(patch, name, patch.spec[name], "expected a list")
+    stub = {kind: [{"name": one.get("name")} for one in patch.containers(kind)]
+            for kind in CONTAINER_LISTS}  # fmt: skip
+    try:
+        merge_pod_spec(stub, patch.spec)
+    except MergeError as error:
+        path = error.path.removeprefix("spec.")
+        raise _refuse(patch, path, None, error.problem) from None
+    for name, value in patch.spec.items():
+        for index, item in enumerate(value if isinstance(value, list) else []):
+            if name != _SPREAD and isinstance(item, Mapping) and PATCH in item:
+                raise _refuse(
+                    patch, f"{name}[{index}].{PATCH}", item[PATCH], f"only {_SPREAD} has items"
+                    " to replace or delete; remove it",
+                )  # fmt: skip
+
+
+def _check_affinity(patch: PodPatch) -> None:
+    """Refuse directives and nulls where the affinity of the pool is added."""
+    value: Any = patch.spec.get("affinity", {})
+    path = "affinity"
+    for inner in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", ""):
+        if not isinstance(value, Mapping) or PATCH in value:
+            raise _refuse(patch, path, value, "expected an object without $patch: the affinity of"
+                          " the pool always applies as well")  # fmt: skip
+        if inner not in value:
+            return
+        value, path = value[inner], f"{path}.{inner}"
+
+
+def _check_grace(patch: PodPatch) -> None:
+    seconds = patch.spec.get("terminationGracePeriodSeconds", 0)
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise _refuse(patch, "terminationGracePeriodSeconds", seconds, "expected seconds")
+
+
+def _check_vllm(
+    patch: PodPatch, container: Mapping[str, Any], path: str, instead: Mapping[str, str]
+) -> None:
+    for name, value in container.items():
+        if name not in _VLLM_FIELDS:
+            hint = instead.get(name) or _expected_one_of(_VLLM_FIELDS)
+            raise _refuse(patch, f"{path}.{name}", _unless_secret(name, value), hint)
+    if "readinessProbe" in container and not container["readinessProbe"]:
+        raise _refuse(patch, f"{path}.readinessProbe", container["readinessProbe"],
+                      "a replica serves once it is ready; change the probe instead")  # fmt: skip
+    _check_resources(patch, container, path)
+    mounts = container.get("volumeMounts", [])
+    if not isinstance(mounts, list):
+        raise _refuse(patch, f"{path}.volumeMounts", mounts, "expected a list")
+    for index, mount in enumerate(mounts):
+        if PATCH in mount:
+            raise _refuse(patch, f"{path}.volumeMounts[{index}].{PATCH}", mount[PATCH],
+                          "the operator's own mounts stay; remove it")  # fmt: skip
+        if normalize_path(mount) in OWN_MOUNT_PATHS:
+            raise _refuse(patch, f"{path}.volumeMounts[{index}].mountPath", mount["mountPath"],
+                          "it is one of the operator's own; use another path")  # fmt: skip
+
+
+def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, kind: str) -> None:
+    allowed = _CONTAINER_FIELDS | ({"restartPolicy"} if kind == "initContainers" else set())
+    for name, value in container.items():
+        if name not in allowed:
+            raise _refuse(
+                patch, f"{path}.{name}", _unless_secret(name, value), _expected_one_of(allowed)
+            )
+    name = container["name"]
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == VLLM_CONTAINER:
+        raise _refuse(patch, f"{path}.name", name, "expected a DNS label other than vllm")
+    if not isinstance(container.get("image"), str) or not container["image"]:
+        raise _refuse(patch, f"{path}.image", container.get("image"), "expected an image")
+    _check_resources(patch, container, path)
+    for index, variable in enumerate(container.get("env") or []):
+        if variable.get("name") in load_defaults().reserved_variables.names:
+            raise _refuse(patch, f"{path}.env[{index}].name", variable["name"],
+                          "it selects GPUs; remove it")  # fmt: skip
+    port = load_defaults().server.port
+    for index, each in enumerate(container.get("ports") or []):
+        if each.get("name") == _HTTP or each.get("containerPort") == port:
+            raise _refuse(patch, f"{path}.ports[{index}]", each.get("containerPort"),
+                          f"vLLM has port {port}, named {_HTTP}; use another")  # fmt: skip
+
+
+def _check_resources(patch: PodPatch, container: Mapping[str, Any], path: str) -> None:
+    resources = _mapping(container.get("resources"))
+    for name in resources:
+        if name not in ("requests", "limits", PATCH):
+            raise _refuse(patch, f"{path}.resources.{name}", resources[name], _ONLY_GPUS)
+    for kind in ("requests", "limits"):
+        quantities = _mapping(resources.get(kind))
+        for name in quantities:
+            if _GPU_RESOURCE.fullmatch(name):
+                where = f"{path}.resources.{kind}[{name}]"
+                raise _refuse(patch, where, quantities[name], _ONLY_GPUS)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _check_own_volumes(patch: PodPatch) -> None:
+    for index, volume in enumerate(_volumes(patch)):
+        path, name = f"volumes[{index}]", volume.get("name")
+        if name == MODEL_VOLUME:
+            raise _refuse(patch, f"{path}.name", name,
+                          "it has the model; use spec.model.source, or another name")  # fmt: skip
+        if name == SHARED_MEMORY and volume.keys() - {"name", "emptyDir", "$retainKeys"}:
+            raise _refuse(patch, path, name, "it is memory; set emptyDir.sizeLimit only")
+
+
+def _volumes(patch: PodPatch) -> list[Mapping[str, Any]]:
+    return [one for one in patch.spec.get("volumes") or [] if isinstance(one, Mapping)]
+
+
+def _sources(patch: PodPatch) -> Iterator[tuple[str, str]]:
+    for index, volume in enumerate(_volumes(patch)):
+        for name in volume:
+            if name != "name" and not name.startswith("$") and volume[name] is not None:
+                yield f"volumes[{index}]", name
+
+
+def _projections(patch: PodPatch) -> Iterator[tuple[str, str]]:
+    for index, volume in enumerate(_volumes(patch)):
+        projected = volume.get("projected")
+        sources = projected.get("sources") if isinstance(projected, Mapping) else None
+        for position, source in enumerate(sources if isinstance(sources, list) else []):
+            for name in source if isinstance(source, Mapping) else ():
+                yield f"volumes[{index}].projected.sources[{position}]", name
+
+
+def _refuse(patch: PodPatch, path: str, value: object, instead: str) -> PodTemplateError:
+    return PodTemplateError(f"{patch.source}.spec.{path}", _show(value), instead)
+
+
+def _unless_secret(name: str, value: object) -> object:
+    return None if name in _SECRET_FIELDS else value
+
+
+def _show(value: object) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return redact(repr(value))[:_MAX_SHOWN_CHARS]
+    return None
+
+
+def _expected_one_of(names: frozenset[str] | set[str]) -> str:
+    return f"expected one of {', '.join(sorted(names))}"

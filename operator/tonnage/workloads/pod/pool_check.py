@@ -1,0 +1,87 @@
+"""Whether the pods of an object can run on a pool with the pool's podTemplate."""
+
+from collections.abc import Iterator
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.engines.errors import PodTemplateError, RenderError
+from tonnage.engines.inputs import RenderSettings
+from tonnage.fleet.model import Pool
+from tonnage.workloads.pod.allowed import check_pool_patch
+from tonnage.workloads.pod.baseline import CONTAINER_LISTS
+from tonnage.workloads.pod.mounts import normalize_path
+from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
+from tonnage.workloads.pod.resources import check_resources
+from tonnage.workloads.pod.strategic_merge import merge_container
+from tonnage.workloads.pod.volumes import CACHE, MODEL_VOLUME, SHARED_MEMORY
+
+
+def explain_pool_template(pool: Pool, settings: RenderSettings) -> str | None:
+    """Why the podTemplate of a pool is refused, None where it is not."""
+    if pool.declared is None or pool.declared.pod_template is None:
+        return None
+    try:
+        check_pool_patch(pool_patch(pool), privileged=settings.privileged_pools)
+    except RenderError as error:
+        return str(error)
+    return None
+
+
+def explain_templates(
+    spec: InferenceDeploymentSpec, pool: Pool, settings: RenderSettings
+) -> str | None:
+    """Why the podTemplates of an accepted spec and of a pool do not go together, None where they
+    do."""
+    if pool.declared is None and spec.pod_template is None:
+        return None
+    refused = explain_pool_template(pool, settings)
+    if refused is not None:
+        return refused
+    of_user, of_pool = user_patch(spec), pool_patch(pool)
+    try:
+        _check_names(of_user, of_pool)
+        _check_mounts(of_user, of_pool)
+        resources = merge_container(of_pool.vllm, of_user.vllm).get("resources") or {}
+        check_resources(resources, f"{of_user.source}.spec.containers[vllm].resources")
+    except RenderError as error:
+        return str(error)
+    return None
+
+
+def _check_names(of_user: PodPatch, of_pool: PodPatch) -> None:
+    """A user must not change a container or a volume of the platform's, which may have rights that
+    the user has not."""
+    taken = dict(_named_items(of_pool))
+    for (kind, name), path in _named_items(of_user):
+        if (kind, name) in taken:
+            raise PodTemplateError(
+                f"{of_user.source}.spec.{path}",
+                repr(name),
+                f"it is set by {of_pool.source}.spec.{taken[kind, name]}; choose another name",
+            )
+
+
+def _named_items(patch: PodPatch) -> Iterator[tuple[tuple[str, str], str]]:
+    """What a patch adds, by kind and name, and its path."""
+    for kind in (*CONTAINER_LISTS, "volumes"):
+        items = patch.spec.get(kind)
+        for index, item in enumerate(items if isinstance(items, list) else []):
+            name = str(item.get("name"))
+            if (kind, name) != ("containers", "vllm"):
+                yield (kind, name), f"{kind}[{index}].name"
+    for index, mount in enumerate(patch.vllm.get("volumeMounts") or []):
+        yield ("mountPath", normalize_path(mount)), f"volumeMounts[{index}].mountPath"
+
+
+def _check_mounts(of_user: PodPatch, of_pool: PodPatch) -> None:
+    known = {CACHE, SHARED_MEMORY, MODEL_VOLUME}
+    for patch in (of_pool, of_user):
+        known |= {str(volume.get("name")) for volume in patch.spec.get("volumes") or []}
+        for kind in CONTAINER_LISTS:
+            for index, container in enumerate(patch.containers(kind)):
+                for mount in container.get("volumeMounts") or []:
+                    if mount.get("name") not in known:
+                        raise PodTemplateError(
+                            f"{patch.source}.spec.{kind}[{index}].volumeMounts",
+                            repr(mount.get("name")),
+                            "there is no volume of this name; add it to volumes",
+                        )
