@@ -147,6 +147,11 @@ BEYOND_THE_BOUNDS: dict[str, tuple[Json, Json]] = {
         {"template": {"spec": {"priorityClassName": "preempts-others"}}},
         {},
     ),
+    "urgent is not allowed": ({"podTemplate": {"spec": {"priorityClassName": "urgent"}}}, {}),
+    "tolerate the taints amd.com/gpu": (
+        {"podTemplate": {"spec": {"tolerations": [{"key": "team", "value": "b"}]}}},
+        {},
+    ),
     "tonnage.dev/shard is the platform": ({}, {"tonnage.dev/shard": "b"}),
 }
 
