@@ -25,8 +25,8 @@ def find_node_shortage(option: Option) -> str | None:
     return (
         f"a replica requests {_format(name, others)}, and of the nodes with"
         f" {format_count(gpus, 'free GPU')} {node.name} comes nearest with"
-        f" {_format_left(name, node)}; lower spec.template.spec.resources.requests.{name}, or add"
-        " larger nodes"
+        f" {_format_left(name, node)}; lower resources.requests.{name} of the container vllm in"
+        " spec.podTemplate, or add larger nodes"
     )
 
 

@@ -40,24 +40,28 @@ NODES = {
     "CPU": (
         [node("a", cpu="4"), node("b", cpu="7500m")],
         "a replica requests 8 CPUs, and of the nodes with 1 free GPU b comes nearest with 7.5 CPUs;"
-        " lower spec.template.spec.resources.requests.cpu, or add larger nodes",
+        " lower resources.requests.cpu of the container vllm in spec.podTemplate, or add"
+        " larger nodes",
     ),
     "memory": (
         [node("a", memory="40Gi"), node("b", memory="1Gi")],
         "a replica requests 64 GiB of memory, and of the nodes with 1 free GPU a comes nearest with"
-        " 40 GiB of memory; lower spec.template.spec.resources.requests.memory, or add larger"
+        " 40 GiB of memory; lower resources.requests.memory of the container vllm in"
+        " spec.podTemplate, or add larger"
         " nodes",
     ),
     "storage": (
         [node("a", ephemeral_storage="50G")],
         "a replica requests 100 GiB of ephemeral storage, and of the nodes with 1 free GPU a comes"
         " nearest with 46.57 GiB of ephemeral storage; lower"
-        " spec.template.spec.resources.requests.ephemeral-storage, or add larger nodes",
+        " resources.requests.ephemeral-storage of the container vllm in spec.podTemplate, or add"
+        " larger nodes",
     ),
     "one thing here and another there": (
         [node("a", cpu="4", memory="1Gi"), node("b", cpu="7"), node("c", memory="8Gi")],
         "a replica requests 8 CPUs, and of the nodes with 1 free GPU b comes nearest with 7 CPUs;"
-        " lower spec.template.spec.resources.requests.cpu, or add larger nodes",
+        " lower resources.requests.cpu of the container vllm in spec.podTemplate, or add"
+        " larger nodes",
     ),
 }
 
