@@ -104,6 +104,22 @@ def test_a_volume_at_the_path_of_the_cache_takes_no_disk_of_the_node(path: str) 
     assert disk_of(template=mounted_at(path)) == (None, None)
 
 
+def patch_at(path: str) -> dict[str, Any]:
+    """A podTemplate that mounts a volume there."""
+    volume = {"name": "disk", "persistentVolumeClaim": {"claimName": "weights"}}
+    vllm = {"name": "vllm", "volumeMounts": [{"name": "disk", "mountPath": path}]}
+    return {"spec": {"volumes": [volume], "containers": [vllm]}}
+
+
+@pytest.mark.parametrize(
+    ("path", "want"), [("/cache", (None, None)), ("/cache/huggingface", WITHOUT_WEIGHTS)]
+)
+def test_a_pod_template_of_a_user_or_a_pool_mounts_the_cache(path: str, want: Any) -> None:
+    assert disk_of(podTemplate=patch_at(path)) == want
+    declared = {"nodeSelector": {"pool": "a"}, "podTemplate": patch_at(path)}
+    assert disk_of(option=make_option(declared=declared)) == want
+
+
 @pytest.mark.parametrize("path", ["/cache/huggingface-old", "/data"])
 def test_another_volume_changes_nothing(path: str) -> None:
     assert disk_of(template=mounted_at(path)) == ("140Gi", {"sizeLimit": "280Gi"})
@@ -112,5 +128,7 @@ def test_another_volume_changes_nothing(path: str) -> None:
 @pytest.mark.parametrize("kind", ["requests", "limits"])
 def test_the_users_request_stays(kind: str) -> None:
     template = {"spec": {"resources": {kind: {REQUEST: "50Gi"}}}}
-    request, _ = disk_of(template=template)
-    assert request == ("50Gi" if kind == "requests" else None)
+    patch = {"containers": [{"name": "vllm", "resources": {kind: {REQUEST: "50Gi"}}}]}
+    want = "50Gi" if kind == "requests" else None
+    assert disk_of(template=template)[0] == want
+    assert disk_of(podTemplate={"spec": patch})[0] == want

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.golden.render.inputs import make_deployment, make_option, make_spec, pod_of
+from tonnage.workloads.pod.scheduling import follow_nodes
 
 EVERY_GPU_NODE = [
     {"key": "amd.com/gpu", "operator": "Exists"},
@@ -73,6 +74,51 @@ def test_the_affinity_excludes_drivers_that_are_too_old_for_the_image(
     *labels, driver = newer["matchExpressions"]
     assert driver == {"key": BRANCH, "operator": "Gt", "values": [oldest]}
     assert unknown["matchExpressions"] == [*labels, {"key": BRANCH, "operator": "DoesNotExist"}]
+
+
+def affinity_with(cuda: Any, labels: dict[str, tuple[str, ...]], **required: Any) -> Any:
+    option = make_option("h100-sxm-80gb", node_selector=labels)
+    option = replace(option, pool=replace(option.pool, cuda=cuda))
+    affinity = {"nodeAffinity": {REQUIRED: required}} if required else {}
+    spec = make_spec(podTemplate={"spec": {"affinity": affinity}})
+    return pod_of(make_deployment(spec, option))["affinity"]
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NEWER, OLDER = (13, 0), (12, 4)
+ZONES = [
+    {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in "ab"
+]
+
+
+def test_an_image_that_stays_keeps_its_drivers_where_the_labels_of_the_pool_change() -> None:
+    kept = affinity_with(NEWER, {"pool": ("a",)})
+    assert follow_nodes(kept, affinity_with(OLDER, {"pool": ("a",)})) is kept
+    assert follow_nodes(kept, affinity_with(None, {"pool": ("a",)})) is kept
+    wanted = affinity_with(NEWER, {"pool": ("b",)})
+    assert follow_nodes(kept, affinity_with(OLDER, {"pool": ("b",)})) == wanted
+    assert follow_nodes(kept, affinity_with(None, {"pool": ("b",)})) == wanted
+
+
+def test_drivers_and_alternatives_of_a_user_are_combined() -> None:
+    kept = affinity_with(NEWER, {"pool": ("a",)}, nodeSelectorTerms=ZONES)
+    assert len(kept["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]) == 4
+    older = affinity_with(OLDER, {"pool": ("a",)}, nodeSelectorTerms=ZONES)
+    assert follow_nodes(kept, older) is kept
+    moved = follow_nodes(kept, affinity_with(OLDER, {"pool": ("b",)}, nodeSelectorTerms=ZONES))
+    terms = moved["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert len(terms) == 4
+    for term in terms:
+        by_key = {each["key"]: each for each in term["matchExpressions"]}
+        assert by_key["pool"]["values"] == ["b"]
+        assert by_key["zone"]["values"] in (["a"], ["b"])
+        assert by_key[BRANCH].get("values", ["579"]) == ["579"]
+
+
+@pytest.mark.parametrize("odd", [{}, {"nodeAffinity": None}, {"nodeAffinity": {REQUIRED: {}}}])
+def test_an_affinity_that_someone_has_edited_is_followed(odd: Any) -> None:
+    now = affinity_with(None, {"pool": ("a",)})
+    assert follow_nodes(odd, now) == now
 
 
 def test_the_image_of_a_user_excludes_no_driver() -> None:
