@@ -126,7 +126,7 @@ _HELP: Final[Mapping[str, str]] = {
     " baseline or privileged",
     "hf_cache_directory": "directory to cache Hub metadata in; default: none",
     "registry_mirrors": "comma-separated PREFIX=MIRROR: where pods take images from instead, for"
-    " example vllm=registry.example.com/vllm; a change restarts them; default: none",
+    " example vllm=registry.example.com/vllm; a change applies to new pods; default: none",
     "prometheus_url": "URL of the Prometheus that scrapes vLLM; default: none",
     "prometheus_bearer_token_file": "file with the token for it, read again for each query; "
     "default: none",

@@ -27,9 +27,8 @@ from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
     read_operator_corrections,
 )
-from tonnage.cli.sources.registry_mirrors import add_mirrors_argument
+from tonnage.cli.sources.render_settings import add_render_arguments, read_render_settings
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
-from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import build_pools
 from tonnage.kube.protocol import ClusterReader
 from tonnage.reconcile.key import Key
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
     add_hub_argument(parser)
-    add_mirrors_argument(parser)
+    add_render_arguments(parser)
     add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
@@ -116,7 +115,7 @@ async def _explain_in(
         raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
     fleet, catalog = read_fleet(dump, observation.shard), load_catalog()
     corrections = await read_operator_corrections(options, dump, catalog)
-    settings = RenderSettings(endpoint, options.registry_mirrors)
+    settings = read_render_settings(options, endpoint)
     dependencies = Dependencies(catalog, settings, corrections=corrections)
     (planned,) = await plan_all([observation], dump, fleet, dependencies, now)
     return Explanation(planned, build_pools(fleet, catalog), list_next_steps(planned, now))

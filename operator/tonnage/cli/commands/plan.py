@@ -37,9 +37,8 @@ from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
     read_operator_corrections,
 )
-from tonnage.cli.sources.registry_mirrors import add_mirrors_argument
+from tonnage.cli.sources.render_settings import add_render_arguments, read_render_settings
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
-from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.fleet import build_pools
 from tonnage.kube.protocol import ClusterReader
 from tonnage.placement.batches.assignment import Assignment
@@ -110,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another is not the best (needs the extra `tonnage[optimize]`)",
     )
     add_hub_argument(parser)
-    add_mirrors_argument(parser)
+    add_render_arguments(parser)
     add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
     add_cluster_arguments(parser)
@@ -159,7 +158,7 @@ async def _plan_in(
     endpoint = find_operator_hub(options.hf_endpoint, dump)
     catalog = load_catalog()
     corrections = await read_operator_corrections(options, dump, catalog)
-    settings = RenderSettings(endpoint, options.registry_mirrors)
+    settings = read_render_settings(options, endpoint)
     dependencies = Dependencies(catalog, settings, corrections=corrections)
     ask_hub = make_user_hub_lookup(options.hf_endpoint, endpoint)
     observations = await observe_declared(declared, dump, ask_hub)
