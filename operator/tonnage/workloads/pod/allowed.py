@@ -6,7 +6,7 @@ pods, and the tolerations and labels of a pool's nodes.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tonnage.api.names import VLLM_CONTAINER
@@ -17,7 +17,12 @@ from tonnage.workloads.metadata import check_metadata
 from tonnage.workloads.pod.baseline import CONTAINER_LISTS, violations
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch
-from tonnage.workloads.pod.strategic_merge import PATCH, MergeError, merge_pod_spec
+from tonnage.workloads.pod.strategic_merge import (
+    PATCH,
+    MergeError,
+    check_directives,
+    merge_pod_spec,
+)
 from tonnage.workloads.pod.volumes import (
     MODEL_VOLUME,
     OWN_MOUNT_PATHS,
@@ -55,6 +60,7 @@ _USER_SOURCES: Final = frozenset(
 _USER_PROJECTIONS: Final = frozenset({"configMap", "downwardAPI", "secret"})
 
 _ONLY_GPUS: Final = "the operator requests GPUs itself; remove it"
+_TERMS: Final = "nodeSelectorTerms"
 _SPREAD: Final = "topologySpreadConstraints"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _GPU_RESOURCE: Final = re.compile(r"(amd|nvidia)\.com/.*|.*/gpu")
@@ -160,6 +166,7 @@ def _check_shape(patch: PodPatch) -> None:
     stub = {kind: [{"name": one.get("name")} for one in patch.containers(kind)]
             for kind in CONTAINER_LISTS}  # fmt: skip
     try:
+        check_directives(patch.spec, "spec")
         merge_pod_spec(stub, patch.spec)
     except MergeError as error:
         path = error.path.removeprefix("spec.")
@@ -175,15 +182,24 @@ def _check_shape(patch: PodPatch) -> None:
 
 def _check_affinity(patch: PodPatch) -> None:
     """Refuse directives and nulls where the affinity of the pool is added."""
-    value: Any = patch.spec.get("affinity", {})
-    path = "affinity"
-    for inner in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", ""):
+    value, path = patch.spec.get("affinity", {}), "affinity"
+    for inner in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", _TERMS):
         if not isinstance(value, Mapping) or PATCH in value:
             raise _refuse(patch, path, value, "expected an object without $patch: the affinity of"
                           " the pool always applies as well")  # fmt: skip
         if inner not in value:
             return
         value, path = value[inner], f"{path}.{inner}"
+    for index, term in enumerate(_objects(patch, value, path)):
+        for name, expressions in term.items():
+            _objects(patch, expressions, f"{path}[{index}].{name}")
+
+
+def _objects(patch: PodPatch, value: object, path: str) -> Sequence[Mapping[str, Any]]:
+    """The items of a list of objects; anything else is refused."""
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise _refuse(patch, path, value, "expected a list of objects")
+    return value
 
 
 def _check_grace(patch: PodPatch) -> None:
@@ -203,16 +219,18 @@ def _check_vllm(
         raise _refuse(patch, f"{path}.readinessProbe", container["readinessProbe"],
                       "a replica serves once it is ready; change the probe instead")  # fmt: skip
     _check_resources(patch, container, path)
-    mounts = container.get("volumeMounts", [])
-    if not isinstance(mounts, list):
-        raise _refuse(patch, f"{path}.volumeMounts", mounts, "expected a list")
-    for index, mount in enumerate(mounts):
+    for where, mount in _check_mounts(patch, container, path):
         if PATCH in mount:
-            raise _refuse(patch, f"{path}.volumeMounts[{index}].{PATCH}", mount[PATCH],
-                          "the operator's own mounts stay; remove it")  # fmt: skip
+            raise _refuse(
+                patch, f"{where}.{PATCH}", mount[PATCH], "the operator's own mounts stay; remove it"
+            )
         if normalize_path(mount) in OWN_MOUNT_PATHS:
-            raise _refuse(patch, f"{path}.volumeMounts[{index}].mountPath", mount["mountPath"],
-                          "it is one of the operator's own; use another path")  # fmt: skip
+            raise _refuse(
+                patch,
+                f"{where}.mountPath",
+                mount["mountPath"],
+                "it is one of the operator's own; use another path",
+            )
 
 
 def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, kind: str) -> None:
@@ -228,32 +246,53 @@ def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, k
     if not isinstance(container.get("image"), str) or not container["image"]:
         raise _refuse(patch, f"{path}.image", container.get("image"), "expected an image")
     _check_resources(patch, container, path)
-    for index, variable in enumerate(container.get("env") or []):
+    _check_mounts(patch, container, path)
+    variables = _objects(patch, container.get("env", []), f"{path}.env")
+    for index, variable in enumerate(variables):
         if variable.get("name") in load_defaults().reserved_variables.names:
             raise _refuse(patch, f"{path}.env[{index}].name", variable["name"],
                           "it selects GPUs; remove it")  # fmt: skip
     port = load_defaults().server.port
-    for index, each in enumerate(container.get("ports") or []):
+    ports = _objects(patch, container.get("ports", []), f"{path}.ports")
+    for index, each in enumerate(ports):
         if each.get("name") == _HTTP or each.get("containerPort") == port:
             raise _refuse(patch, f"{path}.ports[{index}]", each.get("containerPort"),
                           f"vLLM has port {port}, named {_HTTP}; use another")  # fmt: skip
 
 
 def _check_resources(patch: PodPatch, container: Mapping[str, Any], path: str) -> None:
-    resources = _mapping(container.get("resources"))
+    resources = _object(patch, container.get("resources"), f"{path}.resources")
     for name in resources:
         if name not in ("requests", "limits", PATCH):
             raise _refuse(patch, f"{path}.resources.{name}", resources[name], _ONLY_GPUS)
     for kind in ("requests", "limits"):
-        quantities = _mapping(resources.get(kind))
+        quantities = _object(patch, resources.get(kind), f"{path}.resources.{kind}")
         for name in quantities:
             if _GPU_RESOURCE.fullmatch(name):
                 where = f"{path}.resources.{kind}[{name}]"
                 raise _refuse(patch, where, quantities[name], _ONLY_GPUS)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _object(patch: PodPatch, value: object, path: str) -> Mapping[str, Any]:
+    """An object, empty for null; anything else is refused."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _refuse(patch, path, value, "expected an object")
+    return value
+
+
+def _check_mounts(
+    patch: PodPatch, container: Mapping[str, Any], path: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Refuse mounts without a name or a path; return the mounts with their paths in the patch."""
+    mounts = _objects(patch, container.get("volumeMounts", []), f"{path}.volumeMounts")
+    by_path = [(f"{path}.volumeMounts[{index}]", mount) for index, mount in enumerate(mounts)]
+    for where, mount in by_path:
+        for name in ("name", "mountPath"):
+            if PATCH not in mount and not isinstance(mount.get(name), str):
+                raise _refuse(patch, f"{where}.{name}", mount.get(name), "expected a text")
+    return by_path
 
 
 def _check_own_volumes(patch: PodPatch) -> None:

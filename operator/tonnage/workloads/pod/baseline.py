@@ -3,7 +3,7 @@
 The operator's own pods meet it, so that a merged template meets it if each patch does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ def _of_container(
         yield Violation(f"{where}.privileged", True, "no privileged container")
     added = _mapping(context.get("capabilities")).get("add")
     for capability in added if isinstance(added, list) else []:
-        if capability not in allowed.capabilities:
+        if not _is_one_of(capability, allowed.capabilities):
             yield Violation(f"{where}.capabilities.add", capability, "no further capability")
     if context.get("procMount") not in (None, "Default"):
         yield Violation(f"{where}.procMount", context["procMount"], "Default")
@@ -73,7 +73,7 @@ def _of_context(context: Mapping[str, Any], path: str, allowed: PodSecurity) -> 
         if options.get(name):
             yield Violation(f"{path}.seLinuxOptions.{name}", options[name], "none")
     for index, sysctl in enumerate(_mappings(context.get("sysctls"))):
-        if sysctl.get("name") not in allowed.sysctls:
+        if not _is_one_of(sysctl.get("name"), allowed.sysctls):
             yield Violation(f"{path}.sysctls[{index}].name", sysctl.get("name"), "a safe sysctl")
     if _mapping(context.get("windowsOptions")).get("hostProcess"):
         yield Violation(f"{path}.windowsOptions.hostProcess", True, "no host process")
@@ -89,6 +89,10 @@ def _of_hosts(container: Mapping[str, Any], path: str) -> Iterator[Violation]:
             host = _mapping(_mapping(handler).get(action)).get("host")
             if host:
                 yield Violation(f"{path}.{name}.{action}.host", host, "no host: the pod itself")
+
+
+def _is_one_of(value: object, allowed: Collection[str]) -> bool:
+    return isinstance(value, str) and value in allowed
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -62,14 +62,31 @@ def merge_container(container: Json, patch: Json) -> dict[str, Any]:
     return _merge_object(container, patch, "container", "container")
 
 
-def _merge_object(original: Json, patch: Json, kind: str, path: str) -> dict[str, Any]:
+def check_directives(value: Any, path: str) -> None:
+    """Refuse directives that no merge could follow, at any depth. Raises MergeError."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            check_directives(item, f"{path}[{index}]")
+    if isinstance(value, Mapping):
+        _read_directive(value, path)
+        _retained({}, value, path)
+        for name, each in value.items():
+            check_directives(each, f"{path}.{name}")
+
+
+def _read_directive(patch: Json, path: str) -> Any:
     directive = patch.get(PATCH)
+    if directive not in (None, _DELETE, _REPLACE):
+        raise MergeError(f"{path}.{PATCH}", f"{directive!r} is not replace or delete")
+    return directive
+
+
+def _merge_object(original: Json, patch: Json, kind: str, path: str) -> dict[str, Any]:
+    directive = _read_directive(patch, path)
     if directive == _DELETE:
         return {}
     if directive == _REPLACE:
         return dict(_stored(patch))
-    if directive is not None:
-        raise MergeError(f"{path}.{PATCH}", f"{directive!r} is not replace or delete")
     merged = dict(_retained(original, patch, path))
     for name, value in patch.items():
         if name in DIRECTIVES:
