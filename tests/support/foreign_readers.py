@@ -220,6 +220,16 @@ DEPLOYMENT = {
     },
     "spec": {"replicas": 2},
 }
+WITH_POD_TEMPLATE = spec_of(
+    podTemplate={
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "containers": [{"name": "vllm", "resources": {"limits": {"memory": "1Gi"}}}],
+            "securityContext": {"runAsUser": None, "$patch": "replace"},
+            "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi"}}],
+        },
+    },
+)
 SPEC = spec_of(
     replicas=None,
     scaling={"minReplicas": 1, "maxReplicas": 2},
@@ -380,7 +390,7 @@ READERS: Mapping[str, Reader] = {
     "the spec of an InferenceDeployment": Reader(
         _object(_spec),
         ("api/parse.py",),
-        (SPEC,),
+        (SPEC, WITH_POD_TEMPLATE),
         (InvalidSpecError, RenderError, CheckpointError),
     ),
     "overrides of config.json": Reader(
