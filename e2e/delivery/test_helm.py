@@ -33,7 +33,7 @@ def kinds(helm: Helm, platform: Admin, operator_namespace: str) -> Iterator[str]
     yield install_kinds(helm, operator_namespace)
     helm.run("uninstall", CRD_CHART.name, f"--namespace={operator_namespace}", "--ignore-not-found")
     for name in KINDS:
-        platform.delete("crd", name)
+        platform.delete("crd", name, timeout=120)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_helm_adopts_crds_of_kubectl_with_take_ownership(
         helm.run("uninstall", CRD_CHART.name, f"--namespace={operator_namespace}")
     finally:
         for name in KINDS:
-            platform.delete("crd", name)
+            platform.delete("crd", name, timeout=120)
 
 
 def test_helm_adopts_an_operator_of_kustomize_without_a_restart(
