@@ -100,14 +100,7 @@ _VLLM_POOL_INSTEAD: Final = {
 def check_user_patch(patch: PodPatch) -> None:
     """Refuse what a user must not set. Raises PodTemplateError or ForbiddenMetadataError."""
     _check_fields(patch, _POD_FIELDS, _INSTEAD, _VLLM_INSTEAD)
-    for violation in violations(patch.spec):
-        raise _refuse(
-            patch,
-            violation.path,
-            violation.value,
-            f"the Pod Security Standard baseline asks for {violation.want}; remove it, or ask the"
-            " platform team to set it in an AcceleratorPool",
-        )
+    _check_baseline(patch, "ask the platform team to set it in an AcceleratorPool")
     for path, source in _sources(patch):
         if source not in _USER_SOURCES:
             raise _refuse(patch, f"{path}.{source}", None, _expected_one_of(_USER_SOURCES))
@@ -123,16 +116,15 @@ def check_pool_patch(patch: PodPatch, *, privileged: bool) -> None:
     _check_fields(patch, fields, _INSTEAD | _POOL_INSTEAD, _VLLM_POOL_INSTEAD)
     if patch.tolerations:
         raise _refuse(patch, "tolerations", None, "the fleet counts on it; use spec.tolerations")
-    if privileged:
-        return
+    if not privileged:
+        _check_baseline(patch, "run the operator with --pool-pod-security=privileged")
+
+
+def _check_baseline(patch: PodPatch, otherwise: str) -> None:
     for violation in violations(patch.spec):
-        raise _refuse(
-            patch,
-            violation.path,
-            violation.value,
-            f"the Pod Security Standard baseline asks for {violation.want}; remove it, or run the"
-            " operator with --pool-pod-security=privileged",
-        )
+        wanted = f"the Pod Security Standard baseline asks for {violation.want}"
+        hint = f"{wanted}; remove it, or {otherwise}"
+        raise _refuse(patch, violation.path, violation.value, hint)
 
 
 def _check_fields(
