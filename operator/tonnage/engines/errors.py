@@ -1,5 +1,11 @@
 """Errors of a spec from which the operator cannot render pods."""
 
+from typing import Final
+
+from tonnage.api.text import truncate
+
+_MAX_PATH_BYTES: Final = 200
+
 
 class RenderError(ValueError):
     """A spec that cannot become pods. The message names the field, its value, and what to do."""
@@ -10,8 +16,8 @@ class PodTemplateError(RenderError):
 
     def __init__(self, field: str, value: str | None, instead: str) -> None:
         shown = "is refused" if value is None else f"{value} is refused"
-        super().__init__(f"{field}: {shown}: {instead}")
-        self.field = field
+        self.field = _show_path(field)
+        super().__init__(f"{self.field}: {shown}: {instead}")
 
 
 class ForbiddenMetadataError(RenderError):
@@ -60,12 +66,18 @@ class ReservedVariableError(RenderError):
         self.variable = variable
 
 
+def _show_path(path: str) -> str:
+    """The path of a field whose name may be any text."""
+    return truncate(path.encode("ascii", "backslashreplace").decode(), _MAX_PATH_BYTES)
+
+
 class ResourceError(RenderError):
     """A request above its own limit, which the API server would refuse."""
 
     def __init__(self, field: str, request: str, limit: str) -> None:
         super().__init__(
-            f"{field}: request {request} is above limit {limit}; lower it or raise the limit"
+            f"{_show_path(field)}: request {request} is above limit {limit}; lower it or raise the"
+            " limit"
         )
         self.field = field
 

@@ -77,7 +77,7 @@ def check_directives(value: Any, path: str) -> None:
 def _read_directive(patch: Json, path: str) -> Any:
     directive = patch.get(PATCH)
     if directive not in (None, _DELETE, _REPLACE):
-        raise MergeError(f"{path}.{PATCH}", f"{directive!r} is not replace or delete")
+        raise MergeError(f"{path}.{PATCH}", "expected replace or delete")
     return directive
 
 
@@ -160,7 +160,7 @@ def _merge_list(
             items = [each for each in items if each[key] != item[key]]
         elif directive is not None:
             where = f"{path}[{index}].{PATCH}"
-            raise MergeError(where, f"{directive!r} is not replace or delete")
+            raise MergeError(where, "expected replace or delete")
         else:
             written.append(item)
     if replaces:

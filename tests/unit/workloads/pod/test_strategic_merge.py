@@ -84,8 +84,14 @@ def test_retain_keys_replaces_the_source_of_a_volume() -> None:
         ({"volumes": ["a"]}, "spec.volumes[0]: expected an object"),
         ({"hostAliases": [{"hostnames": ["a"]}]}, "spec.hostAliases[0]: ip is required"),
         ({"containers": [{"name": {}, "image": "x"}]}, "name is required"),
-        ({"securityContext": {"$patch": "merge"}}, "spec.securityContext.$patch: 'merge' is not"),
-        ({"volumes": [{"name": "a", "$patch": "merge"}]}, "spec.volumes[0].$patch: 'merge'"),
+        (
+            {"securityContext": {"$patch": "merge"}},
+            "spec.securityContext.$patch: expected replace",
+        ),
+        (
+            {"volumes": [{"name": "a", "$patch": "merge"}]},
+            "spec.volumes[0].$patch: expected replace",
+        ),
         (
             {"containers": [{"name": "vllm", "env": [{"value": "x"}]}]},
             "spec.containers[0].env[0]: name is required",
