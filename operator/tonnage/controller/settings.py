@@ -12,6 +12,7 @@ from tonnage.api.text import passwords_of, redact
 from tonnage.controller.certificate import CertificateError, ServerCertificate
 from tonnage.controller.log_lines import FORMATS
 from tonnage.engines.image_mirrors import Mirrors, parse_mirrors
+from tonnage.engines.inputs import BASELINE, PRIVILEGED
 from tonnage.telemetry.access import (
     AccessError,
     read_certificates,
@@ -25,9 +26,6 @@ _SHARD: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 """Short enough to prefix the name of any pool within 63 characters."""
 
 METRICS_AUTH: Final = ("none", "token")
-BASELINE: Final = "baseline"
-PRIVILEGED: Final = "privileged"
-"""Values of `pool_pod_security`."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

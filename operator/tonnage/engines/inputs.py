@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.api.workload import Context
 from tonnage.engines.image_mirrors import Mirrors
+
+BASELINE: Final = "baseline"
+PRIVILEGED: Final = "privileged"
+"""The Pod Security Standards that podTemplates of AcceleratorPools may have to meet."""
 
 
 @dataclass(frozen=True, slots=True)

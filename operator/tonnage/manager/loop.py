@@ -9,8 +9,8 @@ from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.controller.hub_cache import HubModelCache
 from tonnage.controller.pod_report_cache import PodReportCache
-from tonnage.controller.settings import PRIVILEGED, Settings
-from tonnage.engines.inputs import RenderSettings
+from tonnage.controller.settings import Settings
+from tonnage.engines.inputs import PRIVILEGED, RenderSettings
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.kube.protocol import KubeApi, Object
 from tonnage.manager.scope import Scope

@@ -5,11 +5,10 @@ import os
 from typing import Final
 
 from tonnage.engines.image_mirrors import Mirrors, parse_mirrors
-from tonnage.engines.inputs import RenderSettings
+from tonnage.engines.inputs import BASELINE, PRIVILEGED, RenderSettings
 
 _MIRRORS_VARIABLE: Final = "TONNAGE_REGISTRY_MIRRORS"
 _POD_SECURITY_VARIABLE: Final = "TONNAGE_POOL_POD_SECURITY"
-_BASELINE, _PRIVILEGED = "baseline", "privileged"
 
 
 def add_render_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +23,16 @@ def add_render_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pool-pod-security",
-        choices=(_BASELINE, _PRIVILEGED),
-        default=os.environ.get(_POD_SECURITY_VARIABLE) or _BASELINE,
+        choices=(BASELINE, PRIVILEGED),
+        default=os.environ.get(_POD_SECURITY_VARIABLE) or BASELINE,
         help="the Pod Security Standard that the operator has for podTemplates of AcceleratorPools"
-        f" (env {_POD_SECURITY_VARIABLE}; default: {_BASELINE})",
+        f" (env {_POD_SECURITY_VARIABLE}; default: {BASELINE})",
     )
 
 
 def read_render_settings(options: argparse.Namespace, hf_endpoint: str | None) -> RenderSettings:
     """The settings by the parsed arguments and the operator's endpoint of the Hub."""
-    privileged = options.pool_pod_security == _PRIVILEGED
+    privileged = options.pool_pod_security == PRIVILEGED
     return RenderSettings(hf_endpoint, options.registry_mirrors, privileged_pools=privileged)
 
 

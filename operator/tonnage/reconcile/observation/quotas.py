@@ -5,9 +5,10 @@ carries no further replica.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
+from tonnage.fleet.devices.resources import as_mapping
 from tonnage.kube.protocol import Object
 from tonnage.placement.quota import GpuQuota
 
@@ -34,11 +35,11 @@ def read_quotas(bodies: Iterable[Object]) -> tuple[GpuQuota, ...]:
 
 
 def _read_quota(body: Object) -> Iterable[GpuQuota]:
-    spec, status = _mapping(body.get("spec")), _mapping(body.get("status"))
+    spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
     scopes = spec.get("scopes") or []
     if spec.get("scopeSelector") or not _EVERY_POD.issuperset(scopes):
         return
-    hard, used = _mapping(status.get("hard")), _mapping(status.get("used"))
+    hard, used = as_mapping(status.get("hard")), as_mapping(status.get("used"))
     for key, limit in hard.items():
         resource = key.removeprefix(_REQUESTS)
         if resource == key or not _GPU.fullmatch(resource):
@@ -47,7 +48,3 @@ def _read_quota(body: Object) -> Iterable[GpuQuota]:
         if all(_COUNT.fullmatch(count) for count in counts):
             most, in_use = map(int, counts)
             yield GpuQuota(str(body["metadata"]["name"]), resource, most, in_use)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

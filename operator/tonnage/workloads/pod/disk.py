@@ -39,10 +39,10 @@ def node_disk(replica: Replica, mounts: Sequence[Mount]) -> NodeDisk | None:
     is_moved = declared is not None and _moves_hub_folder(declared.env)
     if is_moved or not may_download_to_cache(replica.spec, mounts):
         return NodeDisk(disk.base_gib, disk.limit_factor * disk.base_gib)
-    known = replica.checkpoint.weights_bytes
-    weights = known or replica.weights_bytes
-    request = disk.base_gib + math.ceil(weights / (disk.step_gib * GIB)) * disk.step_gib
-    return NodeDisk(request, disk.limit_factor * request if known else None)
+    steps = math.ceil(replica.weights_bytes / (disk.step_gib * GIB))
+    request = disk.base_gib + steps * disk.step_gib
+    is_known = bool(replica.checkpoint.weights_bytes)
+    return NodeDisk(request, disk.limit_factor * request if is_known else None)
 
 
 def may_download_to_cache(spec: InferenceDeploymentSpec, mounts: Iterable[Mount] = ()) -> bool:

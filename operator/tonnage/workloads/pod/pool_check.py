@@ -31,8 +31,9 @@ def explain_templates(
 ) -> str | None:
     """Why the podTemplates of an accepted spec and of a pool do not go together, None where they
     do."""
-    if pool.declared is None and spec.pod_template is None:
-        return None
+    declared = pool.declared
+    if spec.pod_template is None and (declared is None or declared.pod_template is None):
+        return None  # check_template has checked all that there is.
     refused = explain_pool_template(pool, settings)
     if refused is not None:
         return refused

@@ -153,14 +153,11 @@ def _merge_list(
     written: list[Json] = []
     replaces = False
     for index, item in enumerate(patch):
-        directive = item.get(PATCH)
+        directive = _read_directive(item, f"{path}[{index}]")
         if directive == _REPLACE:
             replaces = True
         elif directive == _DELETE:
             items = [each for each in items if each[key] != item[key]]
-        elif directive is not None:
-            where = f"{path}[{index}].{PATCH}"
-            raise MergeError(where, "expected replace or delete")
         else:
             written.append(item)
     if replaces:
