@@ -9,8 +9,10 @@ from e2e.harness.rest import ApiError
 from e2e.harness.stack import Stack
 from e2e.nodes.fleet import apply_fleet
 from tests.support.production.contract import (
+    JUDGED,
     REFUSED,
     UNSCHEDULABLE,
+    Judged,
     Refused,
     holder_of,
     in_namespace,
@@ -39,6 +41,19 @@ def try_object(admin: Admin, refused: Refused, namespace: str) -> str:
     return str(error.value)
 
 
+def is_admitted(admin: Admin, judged: Judged, namespace: str) -> bool:
+    """Whether the API server admits the pod. Raises ApiError for any other error."""
+    body = pod_of(namespace, judged.change)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        admin.rest.request("POST", path, body, query={"dryRun": "All"})
+    except ApiError as error:
+        if error.code == 403 or "must be less than or equal to" in str(error):
+            return False
+        raise
+    return True
+
+
 def administer(admin: Admin, body: Object, namespace: str) -> None:
     """Apply it; a quota counts once its controller has read it."""
     admin.apply(in_namespace(body, namespace))
@@ -55,6 +70,16 @@ def test_a_refusal_is_in_the_servers_words(case: str, admin: Admin, namespace: s
     admin.patch("namespaces", namespace, {"metadata": {"labels": dict(refused.labels)}})
     want = refused.message.format(namespace=namespace)
     assert want in try_object(admin, refused, namespace)
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_a_pod_is_admitted_or_refused(case: str, admin: Admin, namespace: str) -> None:
+    judged = JUDGED[case]
+    for body in judged.limits:
+        administer(admin, body, namespace)
+    labels = {"pod-security.kubernetes.io/enforce": judged.level}
+    admin.patch("namespaces", namespace, {"metadata": {"labels": labels}})
+    assert is_admitted(admin, judged, namespace) is judged.is_admitted
 
 
 @pytest.mark.parametrize("case", UNSCHEDULABLE)

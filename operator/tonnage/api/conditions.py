@@ -53,6 +53,8 @@ class Reason(StrEnum):
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    LIMIT_RANGE_VIOLATED = "LimitRangeViolated"
+    POD_SECURITY_VIOLATED = "PodSecurityViolated"
     OVER_BUDGET = "OverBudget"
     TOO_SLOW = "TooSlow"
     SCALED_TO_ZERO = "ScaledToZero"

@@ -7,6 +7,8 @@ from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_QUOTAS,
@@ -74,4 +76,6 @@ _OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
     PODS: _label,
     POD_DISRUPTION_BUDGETS: _budget,
     RESOURCE_QUOTAS: _every_owner,
+    LIMIT_RANGES: _every_owner,
+    NAMESPACES: lambda metadata: _every_owner({"namespace": metadata.get("name")}),
 }

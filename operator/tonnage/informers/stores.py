@@ -21,6 +21,8 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -63,6 +65,8 @@ class Stores:
         self.services = new_packed_store(SERVICES)
         self.disruption_budgets = new_packed_store(POD_DISRUPTION_BUDGETS)
         self.resource_quotas = new_packed_store(RESOURCE_QUOTAS)
+        self.limit_ranges = new_packed_store(LIMIT_RANGES)
+        self.namespaces = new_packed_store(NAMESPACES)
         self.pods: Store[PodEntry] = Store(
             _read_pod,
             find_owners=partial(owner_keys, PODS),
@@ -79,6 +83,8 @@ class Stores:
             SERVICES: self.services,
             POD_DISRUPTION_BUDGETS: self.disruption_budgets,
             RESOURCE_QUOTAS: self.resource_quotas,
+            LIMIT_RANGES: self.limit_ranges,
+            NAMESPACES: self.namespaces,
         }
         self._stores: Final[Mapping[Kind, Store[Any]]] = {
             **self._packed,

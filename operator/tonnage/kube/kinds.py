@@ -19,6 +19,8 @@ SECRETS: Final = Kind("", "v1", "Secret", "secrets")
 INFERENCE_POOLS: Final = Kind(
     "inference.networking.k8s.io", "v1", "InferencePool", "inferencepools"
 )
+LIMIT_RANGES: Final = Kind("", "v1", "LimitRange", "limitranges")
+NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
 POD_DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 PRIORITY_CLASSES: Final = Kind(

@@ -11,6 +11,8 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -23,7 +25,7 @@ from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """The kinds of Tonnage; reflectors watch all others."""
 
-OPTIONAL: Final = (POD_DISRUPTION_BUDGETS, RESOURCE_QUOTAS)
+OPTIONAL: Final = (POD_DISRUPTION_BUDGETS, RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES)
 """Watched kinds that the operator runs without, where it may not list them."""
 
 WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES, *OPTIONAL)
@@ -33,7 +35,7 @@ PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
 
 _SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
 """Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor are
-PodDisruptionBudgets and ResourceQuotas: those of users bear no label of a shard."""
+the optional kinds: what users and administrators write bears no label of a shard."""
 
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A finished pod takes no GPU."""

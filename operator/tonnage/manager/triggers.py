@@ -14,6 +14,8 @@ from tonnage.informers.stores import unpack
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -53,7 +55,7 @@ class Triggers:
             self._change_pod(change)
         elif kind == POD_DISRUPTION_BUDGETS:
             self._change_budget(change)
-        elif kind == RESOURCE_QUOTAS:
+        elif kind in (RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES):
             self._wake_namespace(change, self._fleet.waiting_keys())
         else:
             self._wake_owners(kind, change)

@@ -6,7 +6,7 @@ best candidate with capacity is chosen (`ranking.rank`), and each other one is c
 Capacity that a node autoscaler may add counts where no pool has any now, or always with
 `spec.placement.preferGrowth`: pods that wait for it make it add nodes. Without a choice, the
 nearest candidates decide the reason: GPUs that are not free, then CPU, memory or storage of the
-nodes, then the namespace's quotas, then the user's bounds on cost and latency, then GPU memory,
+nodes, then what the namespace allows, then the user's bounds on cost and latency, then GPU memory,
 then compatibility, then that no pool qualified at all.
 """
 
@@ -163,6 +163,16 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidat
         Reason.QUOTA_EXCEEDED,
         frozenset({RejectedReason.QUOTA_EXCEEDED}),
         partial(_format_each, "the ResourceQuotas of the namespace leave no pool"),
+    ),
+    (
+        Reason.LIMIT_RANGE_VIOLATED,
+        frozenset({RejectedReason.LIMIT_RANGE_VIOLATED}),
+        partial(_format_each, "the LimitRanges of the namespace leave no pool"),
+    ),
+    (
+        Reason.POD_SECURITY_VIOLATED,
+        frozenset({RejectedReason.POD_SECURITY_VIOLATED}),
+        partial(_format_each, "the Pod Security Standard of the namespace leaves no pool"),
     ),
     (
         Reason.OVER_BUDGET,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 
 from tonnage.api.inference import TightFit
 from tonnage.catalog.catalog import Catalog
@@ -95,7 +96,10 @@ class PoolJudge:
         options = self.options(pool)
         if isinstance(options, Rejection):
             return _with_size(options, pool)
-        return _judge_options(self._request, pool, options)
+        admitted = _admit(self._request, options)
+        if isinstance(admitted, Rejection):
+            return admitted
+        return _judge_options(self._request, pool, admitted)
 
     def _is_kept(self, pool: Pool) -> bool:
         return pool.name in self._kept
@@ -192,6 +196,20 @@ def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
     return replace(rejection, message=f"{rejection.message} ({format_pool_size(pool)})")
 
 
+def _admit(request: Request, options: Sequence[Option]) -> Sequence[Option] | Rejection:
+    """Return the options whose pods the namespace takes; without any, its refusal of the one with
+    the fewest GPUs. Replicas that run stay."""
+    admitted, refusals = [], []
+    for option in options:
+        stays = keeps_its_place(request, option) or _is_secondary(request, option)
+        refusal = None if stays else request.pods.refuse(option)
+        if refusal is None:
+            admitted.append(option)
+        else:
+            refusals.append((option.parallelism.gpus, refusal))
+    return admitted or min(refusals, key=itemgetter(0))[1]
+
+
 def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> Option | Rejection:
     """Return the best option that fits: where the replicas run now, else by the policy."""
     placement = request.spec.placement
@@ -281,7 +299,7 @@ def _make_option(
 
 def _with_capacity(request: Request, option: Option) -> Option:
     """Count the replicas that can run on the pool, now and after growth."""
-    pool, gpus, others = option.pool, option.parallelism.gpus, request.pods.of(option)
+    pool, gpus, others = option.pool, option.parallelism.gpus, request.pods.requests(option)
     capacity = pool.replica_capacity(gpus, others)
     added = pool.nodes.counts.capacity_to_come(gpus, others)
     capacity = max(capacity, _count_held(request, pool, option.parallelism))

@@ -17,8 +17,8 @@ from tonnage.fleet.model import Pool
 from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
+from tonnage.placement.namespace import GpuQuota
 from tonnage.placement.pricing import PriceSource
-from tonnage.placement.quota import GpuQuota
 from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
 
@@ -57,16 +57,18 @@ class RunningSecondary:
 
 
 @dataclass(frozen=True, slots=True)
-class PodRequests:
-    """What pods of a spec request besides GPUs, `of` the option that they run with. Where `key` is
-    equal, equal options request the same."""
+class ReplicaPods:
+    """The pods of a spec. `requests` is what one requests besides GPUs with an option, `refuse` why
+    its namespace refuses one, None where it does not. Where `key` is equal, they answer the same
+    for equal options."""
 
     key: Hashable
-    of: "Callable[[Option], Resources]"
+    requests: "Callable[[Option], Resources]"
+    refuse: "Callable[[Option], Rejection | None]" = lambda option: None
 
 
-NO_OTHER_REQUESTS: Final = PodRequests(None, lambda option: NOTHING)
-"""Pods that request nothing but GPUs."""
+BARE_PODS: Final = ReplicaPods(None, lambda option: NOTHING)
+"""Pods that request nothing but GPUs, and that every namespace takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,7 @@ class Request:
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay. `quotas` are those of the namespace, by the
-    resource of the GPUs, without what the object's own pods use. `pods` is what the pods request
-    besides GPUs.
+    resource of the GPUs, without what the object's own pods use.
     """
 
     owner: tuple[str, str]
@@ -102,7 +103,7 @@ class Request:
     failed_pools: Mapping[str, str] = field(default_factory=dict)
     placed_for: PlacedFor | None = None
     quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
-    pods: PodRequests = NO_OTHER_REQUESTS
+    pods: ReplicaPods = BARE_PODS
 
 
 @dataclass(frozen=True, slots=True)

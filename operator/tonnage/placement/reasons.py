@@ -36,6 +36,8 @@ class RejectedReason(StrEnum):
     NO_USABLE_NODES = "NoUsableNodes"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    LIMIT_RANGE_VIOLATED = "LimitRangeViolated"
+    POD_SECURITY_VIOLATED = "PodSecurityViolated"
     OVER_BUDGET = "OverBudget"
     NO_PRICE_KNOWN = "NoPriceKnown"
     TOO_SLOW = "TooSlow"

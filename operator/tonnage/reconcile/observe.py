@@ -21,6 +21,8 @@ from tonnage.informers.owners import ANY_OWNER
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     PODS,
     REPLICA_SETS,
     RESOURCE_QUOTAS,
@@ -34,6 +36,7 @@ from tonnage.kube.protocol import (
     Object,
 )
 from tonnage.kube.rights import Right
+from tonnage.placement.namespace import NamespaceLimits
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import (
     Child,
@@ -46,6 +49,11 @@ from tonnage.reconcile.observation.children import (
     read_pods,
 )
 from tonnage.reconcile.observation.model_source import HubLookup, read_model, with_kept_facts
+from tonnage.reconcile.observation.namespace_limits import (
+    read_limit_ranges,
+    read_pod_security,
+    read_quotas,
+)
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
 from tonnage.reconcile.observation.optional.inference_pool import find_pool
@@ -68,7 +76,6 @@ from tonnage.reconcile.observation.priority import (
     FindPriority,
     same_for_all,
 )
-from tonnage.reconcile.observation.quotas import read_quotas
 from tonnage.reconcile.observation.ready_plan import needs_revisions
 from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery
@@ -105,7 +112,7 @@ class ObjectCache(Protocol):
     def owned(self, kind: Kind, owner: tuple[str, str]) -> list[Object]:
         """The objects of a kind that belong to an InferenceDeployment (namespace, name).
         Of PodDisruptionBudgets, those of users belong to (namespace, ANY_OWNER), and so do all
-        ResourceQuotas."""
+        ResourceQuotas and LimitRanges."""
         ...
 
 
@@ -177,7 +184,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         measured=await _measure(sources.measure, key, pods),
         load=await _read_load(sources.measure_load, key, spec, deployments),
         long_endpoint=_find_long_endpoint(cache, observation),
-        quotas=read_quotas(cache.owned(RESOURCE_QUOTAS, (key.namespace, ANY_OWNER))),
+        limits=_read_limits(cache, key.namespace),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.priority_class_name),
@@ -196,6 +203,16 @@ async def _read_model(
     source = spec.model.source
     answer = await read_model(sources.live, sources.ask_hub(key), key.namespace, source)
     return with_kept_facts(answer, source, service)
+
+
+def _read_limits(cache: ObjectCache, namespace: str) -> NamespaceLimits:
+    """What the namespace allows, as far as the operator may read it."""
+    every_owner = namespace, ANY_OWNER
+    return NamespaceLimits(
+        read_quotas(cache.owned(RESOURCE_QUOTAS, every_owner)),
+        read_limit_ranges(cache.owned(LIMIT_RANGES, every_owner)),
+        read_pod_security(cache.lookup(NAMESPACES, None, namespace)),
+    )
 
 
 def _find_long_endpoint(cache: ObjectCache, observation: Observation) -> Child | None:

@@ -140,6 +140,171 @@ REFUSED: Final[Mapping[str, Refused]] = {
 
 
 @dataclass(frozen=True)
+class Judged:
+    """A pod in a namespace with these limits, that enforces this Pod Security Standard."""
+
+    is_admitted: bool
+    limits: tuple[Object, ...] = ()
+    level: str = "privileged"
+    change: Change = unchanged
+
+
+def _container(**fields: Any) -> Change:
+    def change(spec: dict[str, Any]) -> None:
+        spec["containers"][0].update(fields)
+
+    return change
+
+
+def _context(**fields: Any) -> Change:
+    """Changes the security context of the container."""
+
+    def change(spec: dict[str, Any]) -> None:
+        spec["securityContext"] |= {"runAsNonRoot": True, "runAsUser": 1000}
+        spec["containers"][0]["securityContext"].update(fields)
+
+    return change
+
+
+def _pod(**fields: Any) -> Change:
+    def change(spec: dict[str, Any]) -> None:
+        spec["securityContext"] |= {"runAsNonRoot": True, "runAsUser": 1000}
+        spec.update(fields)
+
+    return change
+
+
+def _volume(**source: Any) -> Change:
+    def change(spec: dict[str, Any]) -> None:
+        _context()(spec)
+        spec["volumes"] = [*spec["volumes"], {"name": "further", **source}]
+
+    return change
+
+
+def _limited(**limits: str) -> Change:
+    def change(spec: dict[str, Any]) -> None:
+        spec["containers"][0]["resources"]["limits"].update(limits)
+
+    return change
+
+
+def _init_container(**fields: Any) -> Change:
+    def change(spec: dict[str, Any]) -> None:
+        resources = {"requests": {"memory": "20Gi"}, "limits": {"memory": "20Gi"}}
+        spec["initContainers"] = [
+            {"name": "first", "image": "busybox", "resources": resources, **fields}
+        ]
+        spec["containers"][0]["resources"]["limits"]["memory"] = "17Gi"
+
+    return change
+
+
+_OF_16 = {"memory": "16Gi"}
+_OF_18 = {"memory": "18Gi"}
+_OF_30 = {"memory": "30Gi"}
+
+JUDGED: Final[Mapping[str, Judged]] = {
+    "most that it does not reach": Judged(True, (limit_range(max=_OF_18),)),
+    "most that it exceeds": Judged(False, (limit_range(max=_OF_16),)),
+    "most that its limit exceeds": Judged(
+        False, (limit_range(max=_OF_18),), change=_limited(memory="19Gi")
+    ),
+    "most GPUs": Judged(True, (limit_range(max={"amd.com/gpu": "1"}),)),
+    "fewer GPUs": Judged(False, (limit_range(max={"amd.com/gpu": "0"}),)),
+    "least": Judged(True, (limit_range(min={"cpu": "3"}),)),
+    "more than it requests": Judged(False, (limit_range(min={"cpu": "3100m"}),)),
+    "least of a resource that it does not request": Judged(
+        True, (limit_range(min={"ephemeral-storage": "1Gi"}),)
+    ),
+    "ratio without a limit": Judged(False, (limit_range(maxLimitRequestRatio={"cpu": "2"}),)),
+    "ratio": Judged(
+        True, (limit_range(maxLimitRequestRatio={"cpu": "1500m"}),), change=_limited(cpu="4500m")
+    ),
+    "larger ratio": Judged(
+        False, (limit_range(maxLimitRequestRatio={"cpu": "1500m"}),), change=_limited(cpu="4501m")
+    ),
+    "default": Judged(True, (limit_range(default={"memory": "17Gi"}),)),
+    "default below its request": Judged(False, (limit_range(default={"memory": "16Gi"}),)),
+    "most of the pod, without a limit": Judged(False, (limit_range(kind="Pod", max=_OF_18),)),
+    "most of the pod": Judged(
+        True, (limit_range(kind="Pod", max=_OF_18),), change=_limited(memory="18Gi")
+    ),
+    "least of the pod": Judged(False, (limit_range(kind="Pod", min=_OF_18),)),
+    "an init container as large as allowed": Judged(
+        True, (limit_range(kind="Pod", max={"memory": "20Gi"}),), change=_init_container()
+    ),
+    "an init container that exceeds": Judged(
+        False, (limit_range(max=_OF_18),), change=_init_container()
+    ),
+    "a sidecar, with which the pod exceeds": Judged(
+        False,
+        (limit_range(kind="Pod", max=_OF_30),),
+        change=_init_container(restartPolicy="Always"),
+    ),
+    "restricted, as root": Judged(False, level="restricted"),
+    "baseline, as root": Judged(True, level="baseline"),
+    "restricted, as another user": Judged(True, level="restricted", change=_context()),
+    "restricted, as user 0": Judged(False, level="restricted", change=_context(runAsUser=0)),
+    "restricted, as root of a container": Judged(
+        False, level="restricted", change=_context(runAsNonRoot=False)
+    ),
+    "restricted, as root of a user namespace": Judged(
+        True, level="restricted", change=lambda spec: spec.update(hostUsers=False)
+    ),
+    "restricted, with more privileges": Judged(
+        False, level="restricted", change=_context(allowPrivilegeEscalation=None)
+    ),
+    "restricted, with all capabilities": Judged(
+        False, level="restricted", change=_context(capabilities={})
+    ),
+    "restricted, with a capability for ports": Judged(
+        True,
+        level="restricted",
+        change=_context(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
+    ),
+    "restricted, with another capability": Judged(
+        False,
+        level="restricted",
+        change=_context(capabilities={"drop": ["ALL"], "add": ["CHOWN"]}),
+    ),
+    "baseline, with that capability": Judged(
+        True,
+        level="baseline",
+        change=_context(capabilities={"drop": ["ALL"], "add": ["CHOWN"]}),
+    ),
+    "baseline, with a capability of the host": Judged(
+        False, level="baseline", change=_context(capabilities={"add": ["SYS_ADMIN"]})
+    ),
+    "restricted, with another profile": Judged(
+        True, level="restricted", change=_context(seccompProfile={"type": "RuntimeDefault"})
+    ),
+    "restricted, without a profile": Judged(
+        False, level="restricted", change=_pod(securityContext={"runAsNonRoot": True})
+    ),
+    "baseline, unconfined": Judged(
+        False, level="baseline", change=_context(seccompProfile={"type": "Unconfined"})
+    ),
+    "restricted, with NFS": Judged(
+        False, level="restricted", change=_volume(nfs={"server": "nfs", "path": "/"})
+    ),
+    "baseline, with NFS": Judged(
+        True, level="baseline", change=_volume(nfs={"server": "nfs", "path": "/"})
+    ),
+    "restricted, with a claim": Judged(
+        True, level="restricted", change=_volume(persistentVolumeClaim={"claimName": "models"})
+    ),
+    "baseline, with a directory of the node": Judged(
+        False, level="baseline", change=_volume(hostPath={"path": "/data"})
+    ),
+    "baseline, in the network of the node": Judged(
+        False, level="baseline", change=lambda spec: spec.update(hostNetwork=True)
+    ),
+}
+"""Pods that the API server admits or refuses. The operator says the same before it creates them."""
+
+
+@dataclass(frozen=True)
 class Unschedulable:
     """A pod that fits on no node of the groups; another pod like it is on the node `holder`."""
 

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tonnage.kube.kinds import RESOURCE_QUOTAS
+from tonnage.kube.kinds import LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
 from tonnage.kube.protocol import Kind
 
-LIMIT_RANGES: Final = Kind("", "v1", "LimitRange", "limitranges")
-NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 

@@ -8,28 +8,33 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.fake_api import FakeApi
-from tests.support.production.kinds import LIMIT_RANGES
 from tests.support.production.resources import amounts, container_limits, container_requests
+from tonnage.kube.kinds import LIMIT_RANGES
 from tonnage.kube.protocol import Object
 
 
-def limit_range(namespace: str = "chat", **limits: Mapping[str, str]) -> Object:
-    """Limits of the containers of a namespace, as `max={"memory": "8Gi"}`, `min`, `default`,
-    `defaultRequest`."""
+def limit_range(
+    namespace: str = "chat", kind: str = "Container", **limits: Mapping[str, str]
+) -> Object:
+    """Limits of the containers or pods of a namespace, as `max={"memory": "8Gi"}`, `min`,
+    `default`, `defaultRequest`, with the defaults that the API server adds."""
+    item: dict[str, Any] = {"type": kind, **limits}
+    if kind == "Container":
+        item["default"] = {**limits.get("max", {}), **limits.get("default", {})}
+        asked = {**limits.get("min", {}), **item["default"], **limits.get("defaultRequest", {})}
+        item["defaultRequest"] = asked
     return {
         "apiVersion": "v1",
         "kind": "LimitRange",
         "metadata": {"name": "limits", "namespace": namespace},
-        "spec": {"limits": [{"type": "Container", **limits}]},
+        "spec": {"limits": [item]},
     }
 
 
 def fill_in_limits(api: FakeApi, pod: Object) -> None:
-    """Give each container the defaults that it lacks: the most is the default limit, which is the
-    default request."""
+    """Give each container the defaults that it lacks."""
     for limit in _limits(api, pod):
-        default = {**limit.get("max", {}), **limit.get("default", {})}
-        asked = {**limit.get("min", {}), **default, **limit.get("defaultRequest", {})}
+        default, asked = limit.get("default", {}), limit.get("defaultRequest", {})
         for container in pod["spec"]["containers"]:
             resources = container.setdefault("resources", {})
             has = {**resources.get("limits", {}), **resources.get("requests", {})}

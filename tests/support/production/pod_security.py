@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from tests.support.fake_api import FakeApi
-from tests.support.production.kinds import NAMESPACES
+from tonnage.kube.kinds import NAMESPACES
 from tonnage.kube.protocol import NotFoundError, Object
 
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"

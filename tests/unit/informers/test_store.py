@@ -17,6 +17,8 @@ from tonnage.kube.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -520,6 +522,8 @@ def test_each_change_names_its_kind() -> None:
         *(INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, PODS, NODES),
         POD_DISRUPTION_BUDGETS,
         RESOURCE_QUOTAS,
+        LIMIT_RANGES,
+        NAMESPACES,
     )
     assert set(stores.kinds) == set(expected)
     for kind in expected:

@@ -14,15 +14,13 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     NODES,
-    POD_DISRUPTION_BUDGETS,
     PODS,
-    RESOURCE_QUOTAS,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object, ObjectParts, select_labels
 from tonnage.manager.application import build_settings
 from tonnage.manager.components import lease_name
-from tonnage.manager.scope import Scope
+from tonnage.manager.scope import OPTIONAL, Scope
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.workloads.pod.scheduling import render_affinity
 
@@ -100,7 +98,7 @@ def test_kopf_and_reflectors_select_alike() -> None:
     for kind in SHARDED:
         wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
         assert selectors.pop(kind) == wanted
-    assert selectors == {PODS: "", POD_DISRUPTION_BUDGETS: "", RESOURCE_QUOTAS: ""}
+    assert selectors == dict.fromkeys((PODS, *OPTIONAL), "")
 
 
 def test_each_shard_has_a_lease() -> None:

@@ -24,6 +24,8 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -402,16 +404,18 @@ def test_a_budget_of_a_user_wakes_the_objects_of_its_namespace() -> None:
     assert bench.take_enqueued() == ([], [GEMMA, LLAMA])
 
 
-def test_a_quota_wakes_the_objects_of_its_namespace_that_wait() -> None:
+@pytest.mark.parametrize("kind", [RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES])
+def test_what_limits_a_namespace_wakes_the_objects_that_wait(kind: Kind) -> None:
     bench = Bench()
     for key in (LLAMA, Key("search", "other")):
         bench.fleet.wait_for_capacity(Precedence(0, datetime(2026, 1, 1, tzinfo=UTC), key))
     bench.fleet.reserve(GEMMA, [Reservation(GEMMA, "mi300x", "amd", 1, 1)])
     bench.take_enqueued()
-    metadata = {"name": "quota", "namespace": "chat", "uid": "quota"}
-    bench.event(RESOURCE_QUOTAS, "ADDED", {"metadata": metadata, "status": {"used": {}}})
+    place = {"namespace": "chat"} if kind.namespaced else {}
+    metadata = {"name": "chat", **place, "uid": "limits"}
+    bench.event(kind, "ADDED", {"metadata": metadata, "status": {"used": {}}})
     assert bench.take_enqueued() == ([], [LLAMA])
-    bench.event(RESOURCE_QUOTAS, "DELETED", {"metadata": metadata})
+    bench.event(kind, "DELETED", {"metadata": metadata})
     assert bench.take_enqueued() == ([], [LLAMA])
 
 

@@ -14,7 +14,7 @@ from tonnage.placement import judge
 from tonnage.placement.cache import MAX_LOADS, MAX_PLACEMENT_SPECS, PlacementCache
 from tonnage.placement.decide import decide
 from tonnage.placement.load import load_of
-from tonnage.placement.model import Decision, PodRequests, Request
+from tonnage.placement.model import Decision, ReplicaPods, Request
 
 REQUEST = Request(OWNER, spec_of(), LLAMA_70B)
 
@@ -77,7 +77,7 @@ def test_another_placement_spec_is_judged_and_not_sized(placer: CountingPlacer) 
 
 
 def test_other_requests_of_pods_are_judged_and_not_sized(placer: CountingPlacer) -> None:
-    pods = PodRequests("large", lambda option: Resources(10**6))
+    pods = ReplicaPods("large", lambda option: Resources(10**6))
     sized, judged = placer.count(replace(REQUEST, pods=pods))
     assert sized == 0
     assert judged > 0

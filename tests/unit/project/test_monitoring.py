@@ -50,6 +50,8 @@ NO_ALERT = {
             "DoesNotFit",
             "InsufficientGPUs",
             "QuotaExceeded",
+            "LimitRangeViolated",
+            "PodSecurityViolated",
             "InsufficientResources",
             "OverBudget",
             "TooSlow",

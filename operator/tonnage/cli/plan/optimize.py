@@ -21,7 +21,7 @@ from tonnage.placement.batches.assignment import Assignment, Batch, assign
 from tonnage.placement.batches.integer_program import NotSolvedError, SolverMissingError
 from tonnage.placement.model import Option, Request
 from tonnage.reconcile.accept import Accepted, accept
-from tonnage.reconcile.scheduling.context import Dependencies, owner_of, pod_requests
+from tonnage.reconcile.scheduling.context import Dependencies, replica_pods
 
 
 def optimise(
@@ -45,9 +45,7 @@ def optimise(
                 accepted.spec,
                 accepted.checkpoint,
                 corrections=dependencies.corrections.counting_in(one.key.namespace),
-                pods=pod_requests(
-                    accepted.spec, accepted.checkpoint, owner_of(one.observation), dependencies
-                ),
+                pods=replica_pods(one.observation, accepted, dependencies),
             )
             requests.append(request)
     owners = {one.observation.key for one in planned}

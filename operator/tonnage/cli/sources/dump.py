@@ -37,7 +37,7 @@ from tonnage.reconcile.observation.children import (
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.priority import read_classes
 
-_CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass"})
+_CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass", "Namespace"})
 _CHILDREN = {
     DEPLOYMENTS.kind: read_deployment,
     SERVICES.kind: read_child,

@@ -16,6 +16,8 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -87,6 +89,8 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await api.list(SERVICES, labels=managed),
         *await _list_if_allowed(api, POD_DISRUPTION_BUDGETS),
         *await _list_if_allowed(api, RESOURCE_QUOTAS),
+        *await _list_if_allowed(api, LIMIT_RANGES),
+        *await _list_if_allowed(api, NAMESPACES),
         *await _list_if_allowed(api, PRIORITY_CLASSES),
     ]
     return [Document(SOURCE, body) for body in bodies]

@@ -1,7 +1,7 @@
-"""Reads amounts of CPU, memory and ephemeral storage.
+"""Reads amounts of CPU, memory, ephemeral storage and other resources.
 
-Amounts are whole numbers: CPU in thousandths of a core, the others in bytes. Foreign values never
-raise: an unreadable amount is left out.
+Amounts are whole numbers: CPU in thousandths of a core, memory and storage in bytes, GPUs by
+number. Foreign values never raise: an unreadable amount is left out.
 """
 
 import math
@@ -13,6 +13,9 @@ from typing import Final
 
 from tonnage.fleet.devices.resources import as_mapping
 from tonnage.fleet.resources import UNKNOWN, Resources
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resources by name with their amounts, sorted."""
 
 _CPU: Final = "cpu"
 _NAMES: Final = (_CPU, "memory", "ephemeral-storage")
@@ -37,12 +40,27 @@ def read_amounts(quantities: object) -> dict[str, int]:
     given = as_mapping(quantities)
     amounts = {}
     for name in _NAMES:
-        value = given.get(name)
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            amount = _read_amount(str(value), name == _CPU)
-            if amount is not None:
-                amounts[name] = amount
+        amount = _read_value(given.get(name), name == _CPU)
+        if amount is not None:
+            amounts[name] = amount
     return amounts
+
+
+def read_all_amounts(quantities: object, in_thousandths: bool = False) -> Amounts:
+    """Read the amounts of all resources of a map of quantities; `in_thousandths` those of CPU and
+    of every other resource."""
+    amounts = {}
+    for name, value in as_mapping(quantities).items():
+        amount = _read_value(value, in_thousandths or name == _CPU)
+        if amount is not None:
+            amounts[str(name)] = amount
+    return tuple(sorted(amounts.items()))
+
+
+def _read_value(value: object, in_thousandths: bool) -> int | None:
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return _read_amount(str(value), in_thousandths)
+    return None
 
 
 @lru_cache(maxsize=8192)

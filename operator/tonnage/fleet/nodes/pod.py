@@ -12,7 +12,7 @@ from tonnage.fleet.resources import Resources
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
-_Read = Callable[[object], dict[str, int]]
+Read = Callable[[object], dict[str, int]]
 """Reads some resources of a map of quantities."""
 
 
@@ -24,7 +24,7 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     metadata, spec = (as_mapping(obj.get(part)) for part in ("metadata", "spec"))
     if has_finished(obj):
         return None
-    requests = _effective_requests(spec, _read_gpus)
+    requests = effective_requests(spec, _read_gpus)
     if not requests:
         return None
     labels = as_mapping(metadata.get("labels"))
@@ -43,7 +43,7 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
 
 def read_other_requests(spec: Mapping[str, Any]) -> Resources:
     """Read what the scheduler counts for a pod with this spec besides GPUs. Never raises."""
-    amounts = _effective_requests(spec, read_amounts)
+    amounts = effective_requests(spec, read_amounts)
     whole = spec.get("resources")
     if whole is not None:  # requests of the pod as a whole replace the sums of its containers
         amounts = {**amounts, **_requests({"resources": whole}, read_amounts)}
@@ -67,8 +67,9 @@ def has_finished(obj: Mapping[str, Any]) -> bool:
     return _text(as_mapping(obj.get("status")).get("phase")) in _FINISHED
 
 
-def _effective_requests(spec: Mapping[str, Any], read: _Read) -> dict[str, int]:
-    """Return what the scheduler allocates to the pod, of the resources that `read` reads.
+def effective_requests(spec: Mapping[str, Any], read: Read) -> dict[str, int]:
+    """Return what the scheduler allocates to a pod with this spec, of the resources that `read`
+    reads. Never raises.
 
     The larger of two sums: all containers that run together (containers and sidecars), and the
     peak of the start, when an init container runs next to the sidecars started before it. Source:
@@ -87,7 +88,7 @@ def _effective_requests(spec: Mapping[str, Any], read: _Read) -> dict[str, int]:
     return {resource: count for resource, count in effective.items() if count}
 
 
-def _requests(container: object, read: _Read) -> dict[str, int]:
+def _requests(container: object, read: Read) -> dict[str, int]:
     """Read one container's requests; the API server copies a limit without a request to the
     request."""
     resources = as_mapping(as_mapping(container).get("resources"))

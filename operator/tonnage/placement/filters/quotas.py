@@ -10,7 +10,7 @@ from dataclasses import replace
 from tonnage.fit.messages import format_count
 from tonnage.placement.messages import format_fit
 from tonnage.placement.model import Option, Rejection
-from tonnage.placement.quota import GpuQuota
+from tonnage.placement.namespace import GpuQuota
 from tonnage.placement.reasons import RejectedReason
 
 

@@ -14,7 +14,7 @@ from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample
 from tonnage.kube.protocol import Object
-from tonnage.placement.quota import GpuQuota
+from tonnage.placement.namespace import UNLIMITED, NamespaceLimits
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
 from tonnage.reconcile.observation.digests import digests_of_choice
@@ -44,8 +44,8 @@ class Observation:
     belongs to. `requested_replicas` is `spec.replicas`, whatever else the spec says.
     `reports` is what is known about pods that do not come up, beyond `pods`. `budgets` are the
     PodDisruptionBudgets that may select its pods, None while they are unknown. `unconfirmed` is why
-    the Hub does not confirm `model`, whose facts it gave earlier. `quotas` are those of GPUs in its
-    namespace.
+    the Hub does not confirm `model`, whose facts it gave earlier. `limits` is what its
+    namespace allows its pods.
     """
 
     key: Key
@@ -75,7 +75,7 @@ class Observation:
     requested_replicas: int | None = None
     reports: PodReports = NO_REPORTS
     unconfirmed: ModelUnavailable | None = None
-    quotas: tuple[GpuQuota, ...] = ()
+    limits: NamespaceLimits = UNLIMITED
 
     @property
     def context(self) -> Context | None:

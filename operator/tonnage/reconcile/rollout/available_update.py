@@ -58,7 +58,7 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
         corrections=corrections,
         kept_corrections=corrections,
         demanded=context.accepted.demanded,
-        pods=context.pod_requests(),
+        pods=context.replica_pods(),
     )
     cache = context.dependencies.placement_cache
     options = PoolJudge(request, catalog, cache).options(option.pool)

@@ -7,7 +7,6 @@ from typing import Self
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
-from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings
 from tonnage.engines.replica import Replica
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, KnownCorrections
@@ -16,15 +15,18 @@ from tonnage.fleet.model import Pool
 from tonnage.fleet.nodes.pod import read_other_requests
 from tonnage.fleet.resources import Resources
 from tonnage.placement.cache import PlacementCache
-from tonnage.placement.model import Option, PodRequests
-from tonnage.placement.quota import GpuQuota
+from tonnage.placement.messages import format_fit
+from tonnage.placement.model import Option, Rejection, ReplicaPods
+from tonnage.placement.namespace import GpuQuota
+from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
 from tonnage.workloads.pod.disk import may_download_to_cache
-from tonnage.workloads.pod.pool_check import explain_templates
-from tonnage.workloads.pod.template import render_requests
+from tonnage.workloads.pod.limit_ranges import explain_limit_ranges
+from tonnage.workloads.pod.pool_check import explain_pod_security, explain_templates
+from tonnage.workloads.pod.template import render_resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class ReconcileContext:
 
     def own_quotas(self) -> Mapping[str, GpuQuota]:
         """The quotas of the namespace by resource, with what its own pods use as not used."""
-        quotas = self.observation.quotas
+        quotas = self.observation.limits.quotas
         own = self.fleet.requested_by(self.observation.key) if quotas else {}
         return {quota.resource: quota.without(own.get(quota.resource, 0)) for quota in quotas}
 
@@ -97,38 +99,50 @@ class ReconcileContext:
         """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""
         return next((own.replica_capacity(gpus) for own in self.own_pools() if own.name == pool), 0)
 
-    def pod_requests(self) -> PodRequests:
-        """What pods of this spec request besides GPUs."""
-        return pod_requests(
-            self.spec, self.accepted.checkpoint, owner_of(self.observation), self.dependencies
-        )
+    def replica_pods(self) -> ReplicaPods:
+        """The pods of this spec in its namespace."""
+        return replica_pods(self.observation, self.accepted, self.dependencies)
 
     def with_migration_admitted(self) -> Self:
         """The same context, with the admission to leave the pool by choice."""
         return replace(self, admission=replace(self.admission, may_migrate=True))
 
 
-def pod_requests(
-    spec: InferenceDeploymentSpec,
-    checkpoint: Checkpoint,
-    owner: Owner,
-    dependencies: Dependencies,
-) -> PodRequests:
-    """What pods of a spec, which has passed check_template, request besides GPUs."""
-    catalog, settings = dependencies.catalog, dependencies.settings
-    known: dict[tuple[str, int, int], Resources] = {}
-    # All that render_requests reads of a spec; the model is part of the load.
+def replica_pods(
+    observation: Observation, accepted: Accepted, dependencies: Dependencies
+) -> ReplicaPods:
+    """The pods of an accepted spec in the namespace of its object."""
+    spec, limits = accepted.spec, observation.limits.of_pods
+    owner, catalog, settings = owner_of(observation), dependencies.catalog, dependencies.settings
+    rendered: dict[tuple[str, int, int], tuple[Resources, str | None]] = {}
+    secured: dict[str, str | None] = {}
+    # All that render_resources and render_security read of a spec; the model is part of the load.
     pod_template = spec.pod_template.model_dump_json() if spec.pod_template else None
-    key = spec.template.spec.model_dump_json(), pod_template, may_download_to_cache(spec)
+    key = spec.template.spec.model_dump_json(), pod_template, may_download_to_cache(spec), limits
 
-    def request(option: Option) -> Resources:
-        replica = Replica(owner, spec, checkpoint, option, catalog, settings)
+    def render(option: Option) -> tuple[Resources, str | None]:
+        replica = Replica(owner, spec, accepted.checkpoint, option, catalog, settings)
         size = option.pool.name, replica.gpus, replica.weights_bytes
-        if size not in known:
-            known[size] = read_other_requests(render_requests(replica))
-        return known[size]
+        if size not in rendered:
+            pod = render_resources(replica)
+            refused = explain_limit_ranges(pod, limits.limit_range_items)
+            rendered[size] = read_other_requests(pod), refused
+        return rendered[size]
 
-    return PodRequests(key, request)
+    def refuse(option: Option) -> Rejection | None:
+        pool = option.pool
+        if pool.name not in secured:
+            secured[pool.name] = explain_pod_security(spec, pool, limits.pod_security)
+        for reason, refused in (
+            (RejectedReason.POD_SECURITY_VIOLATED, secured[pool.name]),
+            (RejectedReason.LIMIT_RANGE_VIOLATED, render(option)[1]),
+        ):
+            if refused is not None:
+                message = f"{format_fit(option)}, but {refused}"
+                return Rejection(reason, message, option=option)
+        return None
+
+    return ReplicaPods(key, lambda option: render(option)[0], refuse)
 
 
 def owner_of(observation: Observation) -> Owner:

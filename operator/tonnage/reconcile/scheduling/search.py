@@ -110,7 +110,7 @@ def make_request(
         failed_pools=search.failed_pools,
         placed_for=placed_for,
         quotas=context.own_quotas(),
-        pods=context.pod_requests(),
+        pods=context.replica_pods(),
     )
 
 

@@ -14,9 +14,9 @@ from tonnage.api.text import redact
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import PodTemplateError
 from tonnage.workloads.metadata import check_metadata
-from tonnage.workloads.pod.baseline import CONTAINER_LISTS, violations
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch
+from tonnage.workloads.pod.pod_security import CONTAINER_LISTS, baseline_violations
 from tonnage.workloads.pod.strategic_merge import (
     PATCH,
     MergeError,
@@ -121,7 +121,7 @@ def check_pool_patch(patch: PodPatch, *, privileged: bool) -> None:
 
 
 def _check_baseline(patch: PodPatch, otherwise: str) -> None:
-    for violation in violations(patch.spec):
+    for violation in baseline_violations(patch.spec):
         wanted = f"the Pod Security Standard baseline asks for {violation.want}"
         hint = f"{wanted}; remove it, or {otherwise}"
         raise _refuse(patch, violation.path, violation.value, hint)

@@ -1,4 +1,5 @@
-"""Whether the pods of an object can run on a pool with the pool's podTemplate."""
+"""Whether the pods of an object can run on a pool, with the pool's podTemplate and in the object's
+namespace."""
 
 from collections.abc import Iterator
 
@@ -6,12 +7,14 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.engines.errors import PodTemplateError, RenderError
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.model import Pool
+from tonnage.placement.namespace import PodSecurityLevel
 from tonnage.workloads.pod.allowed import check_pool_patch
-from tonnage.workloads.pod.baseline import CONTAINER_LISTS
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
+from tonnage.workloads.pod.pod_security import CONTAINER_LISTS, find_violation
 from tonnage.workloads.pod.resources import check_resources
 from tonnage.workloads.pod.strategic_merge import merge_container
+from tonnage.workloads.pod.template import render_security
 from tonnage.workloads.pod.volumes import CACHE, MODEL_VOLUME, SHARED_MEMORY
 
 
@@ -46,6 +49,24 @@ def explain_templates(
     except RenderError as error:
         return str(error)
     return None
+
+
+def explain_pod_security(
+    spec: InferenceDeploymentSpec, pool: Pool, level: PodSecurityLevel
+) -> str | None:
+    """Why a namespace that enforces this Pod Security Standard refuses the object's pods on a
+    recognized pool, None where it does not."""
+    if level is PodSecurityLevel.PRIVILEGED:
+        return None
+    violation = find_violation(render_security(spec, pool), level)
+    if violation is None:
+        return None
+    value = "not set" if violation.value in (None, []) else repr(violation.value)
+    return (
+        f"the namespace enforces the Pod Security Standard {level}, which asks for"
+        f" {violation.want} in {violation.path} (it is {value}); set it in spec.podTemplate of"
+        " the object or of the AcceleratorPool, or use another namespace"
+    )
 
 
 def _check_names(of_user: PodPatch, of_pool: PodPatch) -> None:

@@ -22,12 +22,13 @@ from tonnage.engines.vllm.lifetime import (
     render_probes,
     termination_grace_seconds,
 )
+from tonnage.fleet.model import Pool
 from tonnage.workloads.metadata import placement_labels, queue_labels
 from tonnage.workloads.pod.allowed import check_user_patch
-from tonnage.workloads.pod.baseline import CONTAINER_LISTS
 from tonnage.workloads.pod.disk import NodeDisk, node_disk
 from tonnage.workloads.pod.overrides import check_overrides
 from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
+from tonnage.workloads.pod.pod_security import CONTAINER_LISTS
 from tonnage.workloads.pod.resources import compute_requests, with_gpus
 from tonnage.workloads.pod.scheduling import (
     check_tolerations,
@@ -125,8 +126,8 @@ def _container(replica: Replica, image: Image, disk: NodeDisk | None, patched: J
     }
 
 
-def render_requests(replica: Replica) -> Json:
-    """The part of the pod's spec that its requests besides GPUs follow from."""
+def render_resources(replica: Replica) -> Json:
+    """The part of the pod's spec that has the resources of its containers."""
     patches = pool_patch(replica.option.pool), user_patch(replica.spec)
     patched = _patched_container(patches)
     disk = node_disk(replica, patched.get("volumeMounts") or [])
@@ -135,7 +136,29 @@ def render_requests(replica: Replica) -> Json:
     for patch in patches:
         lists = {kind: patch.spec[kind] for kind in CONTAINER_LISTS if kind in patch.spec}
         pod = merge_pod_spec(pod, lists)
-    return pod
+    containers = [
+        {**one, "resources": with_gpus(one["resources"], replica)}
+        if one["name"] == VLLM_CONTAINER
+        else one
+        for one in pod["containers"]
+    ]
+    return {**pod, "containers": containers}
+
+
+def render_security(spec: InferenceDeploymentSpec, pool: Pool) -> Json:
+    """The part of the pod's spec that Pod Security admission reads, for a recognized pool, without
+    what the operator renders alike for all pods: its own volumes, ports and probes."""
+    assert pool.accelerator is not None, f"pool {pool.name} has no accelerator"
+    patches = pool_patch(pool), user_patch(spec)
+    confined = {"name": VLLM_CONTAINER, "securityContext": render_container_security_context()}
+    merged: Json = {
+        "containers": [confined, *_confined(patches, "containers")],
+        **_own_init_containers(patches),
+        "securityContext": render_pod_security_context(pool.accelerator.vendor),
+    }
+    for patch in patches:
+        merged = merge_pod_spec(merged, patch.spec)
+    return merged
 
 
 def _confined(patches: Sequence[PodPatch], kind: str) -> list[Json]:

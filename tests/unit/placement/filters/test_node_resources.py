@@ -12,7 +12,7 @@ from tonnage.fit.model import Parallelism
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.resources import Resources
 from tonnage.placement.decide import decide
-from tonnage.placement.model import Decision, PodRequests, Request, Verdict
+from tonnage.placement.model import Decision, ReplicaPods, Request, Verdict
 
 CATALOG = load_catalog()
 GIB = 2**30
@@ -27,7 +27,7 @@ def node(name: str, **allocatable: str) -> Raw:
 
 def decide_with(nodes: list[Raw], requests: Resources, **how: Any) -> Decision:
     """What is decided for pods that request as much for each of their GPUs."""
-    pods = PodRequests(requests, lambda option: requests.times(option.parallelism.gpus))
+    pods = ReplicaPods(requests, lambda option: requests.times(option.parallelism.gpus))
     of_request = {key: how.pop(key) for key in ("keep", "held") if key in how}
     pools = pools_of(
         nodes, **{key: how.pop(key) for key in ("pods", "declared_pools") if key in how}

@@ -1,6 +1,8 @@
-"""The Pod Security Standard "baseline" on what a patch sets.
+"""The Pod Security Standards "baseline" and "restricted", as of Kubernetes 1.35.
 
-The operator's own pods meet it, so that a merged template meets it if each patch does.
+The operator's own pods meet the baseline, so that a merged template meets it if each patch does.
+Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/ and
+k8s.io/pod-security-admission/policy v0.35.4.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -8,8 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tonnage.engines.defaults import PodSecurity, load_defaults
+from tonnage.placement.namespace import PodSecurityLevel
 
 CONTAINER_LISTS: Final = ("containers", "initContainers")
+
+_RESTRICTED_SOURCES: Final = frozenset(
+    {
+        "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image",
+        "persistentVolumeClaim", "projected", "secret",
+    }
+)  # fmt: skip
+"""Sources of volumes that the standard "restricted" allows."""
 
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _HOOKS: Final = ("postStart", "preStop")
@@ -25,8 +36,75 @@ class Violation:
     want: str
 
 
-def violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
-    """What a patch of a pod's spec sets against the standard, with paths below the spec."""
+def find_violation(spec: Mapping[str, Any], level: PodSecurityLevel) -> Violation | None:
+    """The first field of a pod's spec that is against the standard; None where there is none."""
+    match level:
+        case PodSecurityLevel.PRIVILEGED:
+            return None
+        case PodSecurityLevel.BASELINE:
+            return next(baseline_violations(spec), None)
+        case PodSecurityLevel.RESTRICTED:
+            return next(_restricted_violations(spec), None)
+
+
+def _restricted_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """What the spec of a pod sets against the standard "restricted", or does not set, with paths
+    below the spec. What is against the baseline comes first."""
+    yield from baseline_violations(spec)
+    for index, volume in enumerate(_mappings(spec.get("volumes"))):
+        for source in volume.keys() - {"name", "hostPath"} - _RESTRICTED_SOURCES:
+            yield Violation(f"volumes[{index}].{source}", volume[source], "another type of volume")
+    pod = _mapping(spec.get("securityContext"))
+    for kind in CONTAINER_LISTS:
+        for index, container in enumerate(_mappings(spec.get(kind))):
+            context = _mapping(container.get("securityContext"))
+            path = f"{kind}[{index}].securityContext"
+            yield from _of_confined(context, path)
+            yield from _of_inherited(context, pod, path, spec.get("hostUsers") is False)
+
+
+def _of_confined(context: Mapping[str, Any], path: str) -> Iterator[Violation]:
+    """What each container has to set itself."""
+    if context.get("allowPrivilegeEscalation") is not False:
+        value = context.get("allowPrivilegeEscalation")
+        yield Violation(f"{path}.allowPrivilegeEscalation", value, "false")
+    capabilities = _mapping(context.get("capabilities"))
+    dropped, added = capabilities.get("drop") or [], capabilities.get("add") or []
+    if "ALL" not in dropped:
+        yield Violation(f"{path}.capabilities.drop", dropped, "ALL")
+    for capability in added:
+        if capability != "NET_BIND_SERVICE":
+            yield Violation(f"{path}.capabilities.add", capability, "no further capability")
+
+
+def _of_inherited(
+    context: Mapping[str, Any], pod: Mapping[str, Any], path: str, has_user_namespace: bool
+) -> Iterator[Violation]:
+    """What a container has to set where its pod does not."""
+
+    def effective(name: str) -> tuple[str, Any]:
+        own = context.get(name)
+        return (
+            (f"{path}.{name}", own)
+            if own is not None
+            else (f"securityContext.{name}", pod.get(name))
+        )
+
+    where, profile = effective("seccompProfile")
+    if profile is None:
+        yield Violation(where, None, "RuntimeDefault or Localhost")
+    if has_user_namespace:
+        return  # root there is another user on the node
+    where, non_root = effective("runAsNonRoot")
+    if non_root is not True:
+        yield Violation(where, non_root, "true")
+    where, user = effective("runAsUser")
+    if user == 0:
+        yield Violation(where, 0, "another user than root")
+
+
+def baseline_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """What a patch of a pod's spec sets against the baseline, with paths below the spec."""
     allowed = load_defaults().pod_security
     for name in _HOST_NAMESPACES:
         if spec.get(name):

@@ -1,4 +1,5 @@
-"""ResourceQuotas of GPUs, counted by the real quota controller."""
+"""ResourceQuotas, LimitRanges and Pod Security Standards of a namespace, by the real API server and
+the real quota controller."""
 
 from __future__ import annotations
 
@@ -55,3 +56,41 @@ def test_what_a_quota_does_not_allow_is_placed_elsewhere_or_waits_for_the_quota(
     limit(admin, user.namespace, nvidia=0, amd=0)
     user.await_quiet()
     assert all(has("Ready")(user.status(name)) for name in ("llama", "second"))
+
+
+def limit_gpus_of_a_container(admin: Admin, namespace: str, **gpus: int) -> None:
+    """Allow each container so many GPUs by vendor."""
+    most = {f"{vendor}.com/gpu": str(count) for vendor, count in gpus.items()}
+    admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": "gpus", "namespace": namespace},
+            "spec": {"limits": [{"type": "Container", "max": most}]},
+        }
+    )
+
+
+def test_a_pool_whose_pods_the_namespace_refuses_is_not_chosen(
+    fleet: UseFleet, user: User, admin: Admin
+) -> None:
+    fleet(FLEET)
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    admin.patch("namespaces", user.namespace, {"metadata": {"labels": level}})
+    user.apply(inference("llama", "llama-3.1-8b", replicas=1))
+    status = user.wait_ready("llama")
+    assert placed_on(status) == [(H100["accelerator"], 1)]
+    (other,) = (each for each in status["candidates"] if each["verdict"] == "Rejected")
+    assert other["reason"] == "PodSecurityViolated"
+    assert "securityContext.runAsNonRoot" in other["message"]
+
+    limit_gpus_of_a_container(admin, user.namespace, nvidia=0)
+    user.apply(inference("second", "llama-3.1-8b", replicas=1))
+    status = user.wait("second", has("Placed", "False", "LimitRangeViolated"))
+    message = condition(status, "Placed")["message"]
+    assert "LimitRange gpus: container vllm may use 1 nvidia.com/gpu" in message
+    assert user.children("deployments", "second") == []
+
+    admin.delete("limitranges", "gpus")
+    assert placed_on(user.wait_ready("second")) == [(H100["accelerator"], 1)]
+    assert has("Ready")(user.status("llama"))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.placement.quota import GpuQuota
-from tonnage.reconcile.observation.quotas import read_quotas
+from tonnage.placement.namespace import GpuQuota
+from tonnage.reconcile.observation.namespace_limits import read_quotas
 
 NVIDIA = "requests.nvidia.com/gpu"
 
