@@ -135,6 +135,9 @@ READ_CORRECTIONS: Final = 60.0
 READ_PRIORITY_CLASSES: Final = 600.0
 """Between two lists of PriorityClasses, which the operator does not watch."""
 
+READ_VOLUMES: Final = 600.0
+"""Between two reads of a bound PersistentVolume, which the operator does not watch."""
+
 REFRESH_MODEL: Final = 3600.0
 """Between two reads of a model whose revision is a branch or a tag."""
 

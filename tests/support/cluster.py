@@ -61,6 +61,7 @@ from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Priorities, read_classes
+from tonnage.reconcile.observation.volumes import VolumeReader
 from tonnage.reconcile.observe import MeasureLoad, Sources
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.rebuild import rebuild_state
@@ -212,6 +213,7 @@ class Cluster:
             shard=self.shard,
             has_node=self.stores.has_node,
             read_reports=PodReportCache(self.api, self.clock.now).read,
+            read_volumes=VolumeReader(self.api, self.clock.now).read,
         )
         return Reconciler(
             sources=self.sources,

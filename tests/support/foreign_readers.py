@@ -39,8 +39,10 @@ from tonnage.engines.errors import RenderError
 from tonnage.fit.calibration.entries import read_entries
 from tonnage.fit.context import override_context
 from tonnage.fit.options import InvalidOptionError, engine_options
+from tonnage.fleet.devices.resources import as_mapping
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import FleetSnapshot
+from tonnage.fleet.nodes.affinity import read_pod_affinity
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pools.declared import read_declared_pool
@@ -51,12 +53,18 @@ from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
 from tonnage.reconcile.observation.digests import digest
+from tonnage.reconcile.observation.namespace_limits import (
+    read_limit_ranges,
+    read_pod_security,
+    read_quotas,
+)
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.template_record import read_record, read_recorded_at
 from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
+from tonnage.workloads.pod.limit_ranges import explain_limit_ranges
 from tonnage.workloads.pod.template import check_template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,6 +143,20 @@ def _nodes(raw: Any) -> object:
 
 def _pod(raw: Any) -> object:
     return read_gpu_pod(raw) if isinstance(raw, dict) else None
+
+
+def _limits(raw: Any) -> object:
+    if not isinstance(raw, dict):
+        return None
+    named = {**raw, "metadata": {**as_mapping(raw.get("metadata")), "name": "a"}}
+    items = read_limit_ranges([named])
+    pod = {"containers": [{"name": "vllm", "resources": {"requests": {"cpu": "1"}}}]}
+    return read_quotas([named]), explain_limit_ranges(pod, items), read_pod_security(named)
+
+
+def _affinity(raw: Any) -> object:
+    requirements = read_pod_affinity("test", as_mapping(raw))
+    return [(str(one), one.admits("a", {"a": "1"})) for one in requirements]
 
 
 def _pool(raw: Any) -> object:
@@ -289,6 +311,43 @@ POD = {
     },
     "status": {"phase": "Running"},
 }
+QUOTA = {
+    "spec": {"hard": {"requests.amd.com/gpu": "8"}, "scopes": ["NotTerminating"]},
+    "status": {"hard": {"requests.amd.com/gpu": "8"}, "used": {"requests.amd.com/gpu": "1"}},
+}
+LIMIT_RANGE = {
+    "spec": {
+        "limits": [
+            {
+                "type": kind,
+                "min": {"cpu": "2"},
+                "max": {"memory": "8Gi"},
+                "default": {"memory": "8Gi"},
+                "defaultRequest": {"memory": "8Gi"},
+                "maxLimitRequestRatio": {"cpu": "1500m"},
+            }
+            for kind in ("Container", "Pod")
+        ]
+    }
+}
+NAMESPACE = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+AFFINITY = {
+    "nodeSelector": {"a": "b"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}],
+                        "matchFields": [
+                            {"key": "metadata.name", "operator": "In", "values": ["a"]}
+                        ],
+                    }
+                ]
+            }
+        }
+    },
+}
 POOL = {
     "apiVersion": "tonnage.dev/v1alpha1",
     "kind": "AcceleratorPool",
@@ -402,6 +461,8 @@ READERS: Mapping[str, Reader] = {
     "an AcceleratorPool": Reader(_object(_pool), ("api/parse.py",), (POOL,), (InvalidSpecError,)),
     "a Node": Reader(_object(_nodes), (), (NODE, AMD_NODE)),
     "a Pod": Reader(_object(_pod), (), (POD,)),
+    "what limits a namespace": Reader(_object(_limits), (), (QUOTA, LIMIT_RANGE, NAMESPACE)),
+    "a node selector": Reader(_object(_affinity), (), (AFFINITY,)),
     "an object that a watch tells of": Reader(_object(_keys), (), (DEPLOYMENT, POD)),
     "an annotation of a place": Reader(
         _text(_annotation("placement")), ("reconcile/observation/children.py",), (PLACE,)

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     DOES_NOT_FIT = "DoesNotFit"
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
+    NO_MATCHING_NODES = "NoMatchingNodes"
     QUOTA_EXCEEDED = "QuotaExceeded"
     LIMIT_RANGE_VIOLATED = "LimitRangeViolated"
     POD_SECURITY_VIOLATED = "PodSecurityViolated"

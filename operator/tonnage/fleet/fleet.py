@@ -130,6 +130,11 @@ class Fleet:
         self._refresh()
         return self._name_of(node)
 
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        """The labels of a node; none of one that does not exist."""
+        current = self._groups.node(node)
+        return {} if current is None else current.labels
+
     def is_silent(self, node: str) -> bool:
         """Whether the node's kubelet does not report: the node is NotReady, or does not exist."""
         current = self._groups.node(node)

@@ -120,7 +120,8 @@ class Pool:
     come first, `overlapped` those that come later. `partition` is what a device is where it is not
     a whole GPU, `growth` the number of nodes that a node autoscaler may still add (spec.maxNodes).
     `cuda` is the oldest CUDA version that the drivers of its nodes support, None when no label
-    states one. `refused` is why an object's pods cannot be rendered for it, None where they can.
+    states one. `refused` is why an object's pods cannot be rendered for it, `unmet` what they
+    require of a node and none of its usable nodes meets, None where they can run on it.
     `notes` are remarks on some nodes: resources that nothing is planned on, counts that
     do not agree.
     """
@@ -143,6 +144,7 @@ class Pool:
     cuda: CudaVersion | None = None
     notes: tuple[str, ...] = ()
     refused: str | None = None
+    unmet: str | None = None
 
     @property
     def weight(self) -> int:

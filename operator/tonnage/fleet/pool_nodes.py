@@ -141,6 +141,19 @@ class PoolNodes(Sequence[PoolNode]):
             return self._count_capacity(gpus_per_replica, others)
         return sum(node.count(gpus_per_replica, others) for node in self)
 
+    def limited_to(self, why_not: Callable[[str], str | None]) -> "PoolNodes":
+        """The nodes, of which those are unusable for which `why_not` gives a reason by name. Nodes
+        to come are not limited."""
+        nodes = tuple(
+            replace(node, unusable=reason)
+            if node.unusable is None and (reason := why_not(node.name)) is not None
+            else node
+            for node in self
+        )
+        to_come, size = self.counts.to_come, self.counts.largest_size
+        counts = replace(_count(nodes), to_come=to_come, largest_size=size)
+        return PoolNodes(counts, lambda: nodes)
+
     def less(self, waiting: Waiting) -> "PoolNodes":
         """The nodes after these replicas are packed onto them, too."""
         return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))

@@ -21,6 +21,10 @@ INFERENCE_POOLS: Final = Kind(
 )
 LIMIT_RANGES: Final = Kind("", "v1", "LimitRange", "limitranges")
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+PERSISTENT_VOLUME_CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+PERSISTENT_VOLUMES: Final = Kind(
+    "", "v1", "PersistentVolume", "persistentvolumes", namespaced=False
+)
 RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
 POD_DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 PRIORITY_CLASSES: Final = Kind(

@@ -21,6 +21,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.reconcile.observation.pods.lost_nodes import has_every_node
 from tonnage.reconcile.observation.priority import Priorities
+from tonnage.reconcile.observation.volumes import VolumeReader, require_nothing
 from tonnage.reconcile.observe import Measure, Sources
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.rebuild import rebuild_state as rebuild_planning
@@ -104,6 +105,10 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         measure=_build_measure(ask if settings.prometheus_url else None, dependencies.wake),
         measure_load=partial(measure_load, ask, settings.scaling_interval_seconds),
         find_priority=priorities.find,
+        # With a fleet file nothing cluster-scoped is read.
+        read_volumes=VolumeReader(dependencies.api, _now).read
+        if scope.fleet_file is None
+        else require_nothing,
         missing_right=dependencies.missing_right,
         has_budgets=dependencies.has_budgets,
         shard=dependencies.fleet.view().shard,

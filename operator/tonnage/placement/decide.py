@@ -160,6 +160,11 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidat
         format_pools,
     ),
     (
+        Reason.NO_MATCHING_NODES,
+        frozenset({RejectedReason.NO_MATCHING_NODES}),
+        format_pools,
+    ),
+    (
         Reason.QUOTA_EXCEEDED,
         frozenset({RejectedReason.QUOTA_EXCEEDED}),
         partial(_format_each, "the ResourceQuotas of the namespace leave no pool"),

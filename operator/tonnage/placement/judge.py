@@ -225,6 +225,9 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
 
 def _reject_for_capacity(option: Option) -> Rejection:
     """Reject the pool, on which no replica of the option can start, now or on nodes to come."""
+    if option.pool.unmet is not None:
+        message = f"{format_fit(option)}, but {option.pool.unmet}"
+        return Rejection(RejectedReason.NO_MATCHING_NODES, message, option=option)
     if not option.pool.nodes.counts.usable:
         reason = RejectedReason.NO_USABLE_NODES
     elif shortage := find_node_shortage(option):

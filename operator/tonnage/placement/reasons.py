@@ -35,6 +35,7 @@ class RejectedReason(StrEnum):
     INSUFFICIENT_GPUS = "InsufficientGPUs"
     NO_USABLE_NODES = "NoUsableNodes"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
+    NO_MATCHING_NODES = "NoMatchingNodes"
     QUOTA_EXCEEDED = "QuotaExceeded"
     LIMIT_RANGE_VIOLATED = "LimitRangeViolated"
     POD_SECURITY_VIOLATED = "PodSecurityViolated"

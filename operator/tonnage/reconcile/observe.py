@@ -77,6 +77,7 @@ from tonnage.reconcile.observation.priority import (
     same_for_all,
 )
 from tonnage.reconcile.observation.ready_plan import needs_revisions
+from tonnage.reconcile.observation.volumes import ReadVolumes, require_nothing
 from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
@@ -137,6 +138,7 @@ class Sources:
     shard: Shard | None = None
     has_node: HasNode = has_every_node
     read_reports: ReadPodReports = read_no_reports
+    read_volumes: ReadVolumes = require_nothing
     has_budgets: Callable[[], bool] = lambda: True
 
 
@@ -188,6 +190,9 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.priority_class_name),
+        volumes=()
+        if isinstance(spec, InvalidSpecError)
+        else await sources.read_volumes(key.namespace, spec),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.support.fake_api import FakeApi
 from tests.support.node_affinity import admits
-from tests.support.production.claims import unbound_claim
+from tests.support.production.claims import has_unreachable_volume, unbound_claim
 from tests.support.production.resources import Amounts, amounts, has_finished, requests_of
 from tonnage.kube.kinds import NODES, PODS
 from tonnage.kube.protocol import Object
@@ -65,6 +65,8 @@ def _schedule(
     for node in nodes:
         name = node["metadata"]["name"]
         verdict = _filter(node, pod, requests, free[name])
+        if not verdict.reasons and has_unreachable_volume(api, pod, node):
+            verdict = _Verdict(("node(s) didn't match PersistentVolume's node affinity",))
         if not verdict.reasons:
             take(free[name], requests)
             _bind(api, pod, name)

@@ -53,6 +53,7 @@ NO_ALERT = {
             "LimitRangeViolated",
             "PodSecurityViolated",
             "InsufficientResources",
+            "NoMatchingNodes",
             "OverBudget",
             "TooSlow",
         ),

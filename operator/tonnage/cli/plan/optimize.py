@@ -21,7 +21,8 @@ from tonnage.placement.batches.assignment import Assignment, Batch, assign
 from tonnage.placement.batches.integer_program import NotSolvedError, SolverMissingError
 from tonnage.placement.model import Option, Request
 from tonnage.reconcile.accept import Accepted, accept
-from tonnage.reconcile.scheduling.context import Dependencies, replica_pods
+from tonnage.reconcile.scheduling.context import Dependencies, owner_of
+from tonnage.reconcile.scheduling.replica_pods import replica_pods
 
 
 def optimise(
@@ -45,7 +46,13 @@ def optimise(
                 accepted.spec,
                 accepted.checkpoint,
                 corrections=dependencies.corrections.counting_in(one.key.namespace),
-                pods=replica_pods(one.observation, accepted, dependencies),
+                pods=replica_pods(
+                    owner_of(one.observation),
+                    accepted,
+                    one.observation.limits,
+                    dependencies.catalog,
+                    dependencies.settings,
+                ),
             )
             requests.append(request)
     owners = {one.observation.key for one in planned}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tonnage.api.conditions import ConditionType, Reason
@@ -29,6 +29,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.model_source import HubLookup, read_model
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.priority import UnknownPriorityClass, read_classes
+from tonnage.reconcile.observation.volumes import VolumeReader
 from tonnage.reconcile.observe import Sources, observe
 from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
@@ -100,7 +101,14 @@ async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | 
     async def find_priority(name: str | None) -> int | UnknownPriorityClass:
         return classes.find(name)
 
-    sources = Sources(dump, dump, lambda _: ask_hub, find_priority=find_priority)
+    volumes = VolumeReader(dump, lambda: datetime.now(UTC))
+    sources = Sources(
+        dump,
+        dump,
+        lambda _: ask_hub,
+        find_priority=find_priority,
+        read_volumes=volumes.read,
+    )
     observation = await observe(sources, key)
     if observation is None or isinstance(observation.spec, InvalidSpecError):
         return observation

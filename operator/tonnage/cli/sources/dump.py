@@ -12,8 +12,12 @@ from tonnage.cli.sources.declared import check_declared
 from tonnage.cli.sources.documents import Document
 from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import (
+    ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_POOLS,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
@@ -37,7 +41,10 @@ from tonnage.reconcile.observation.children import (
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.priority import read_classes
 
-_CLUSTER_SCOPED = frozenset({"Node", "AcceleratorPool", "PriorityClass", "Namespace"})
+_CLUSTER_SCOPED = frozenset(
+    kind.kind
+    for kind in (NODES, ACCELERATOR_POOLS, PRIORITY_CLASSES, NAMESPACES, PERSISTENT_VOLUMES)
+)
 _CHILDREN = {
     DEPLOYMENTS.kind: read_deployment,
     SERVICES.kind: read_child,

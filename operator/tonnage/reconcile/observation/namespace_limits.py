@@ -39,7 +39,7 @@ def read_quotas(bodies: Iterable[Object]) -> tuple[GpuQuota, ...]:
 
 def _read_quota(body: Object) -> Iterable[GpuQuota]:
     spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
-    scopes = spec.get("scopes") or []
+    scopes = map(str, as_sequence(spec.get("scopes")))
     if spec.get("scopeSelector") or not _EVERY_POD.issuperset(scopes):
         return
     hard, used = as_mapping(status.get("hard")), as_mapping(status.get("used"))

@@ -13,6 +13,7 @@ from tonnage.api.status import PlacementStatus
 from tonnage.api.workload import Context
 from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample
+from tonnage.fleet.nodes.affinity import NodeRequirement
 from tonnage.kube.protocol import Object
 from tonnage.placement.namespace import UNLIMITED, NamespaceLimits
 from tonnage.reconcile.key import Key
@@ -45,7 +46,7 @@ class Observation:
     `reports` is what is known about pods that do not come up, beyond `pods`. `budgets` are the
     PodDisruptionBudgets that may select its pods, None while they are unknown. `unconfirmed` is why
     the Hub does not confirm `model`, whose facts it gave earlier. `limits` is what its
-    namespace allows its pods.
+    namespace allows its pods, `volumes` what its volumes require of nodes.
     """
 
     key: Key
@@ -76,6 +77,7 @@ class Observation:
     reports: PodReports = NO_REPORTS
     unconfirmed: ModelUnavailable | None = None
     limits: NamespaceLimits = UNLIMITED
+    volumes: tuple[NodeRequirement, ...] = ()
 
     @property
     def context(self) -> Context | None:

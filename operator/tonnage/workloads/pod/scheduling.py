@@ -12,7 +12,9 @@ from tonnage.engines.quantity import render_stored
 from tonnage.fleet.devices.image_support import DRIVER_BRANCH, architectures_for
 from tonnage.fleet.devices.label_index import ARCHITECTURE
 from tonnage.fleet.model import Pool
+from tonnage.fleet.nodes.affinity import NodeRequirement, read_pod_affinity
 from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
+from tonnage.workloads.pod.patches import PodPatch
 
 _OS: Final = "kubernetes.io/os"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -34,6 +36,11 @@ def render_affinity(
     ]
     terms = [{"matchExpressions": [*expressions, *driver]} for driver in _drivers(oldest_driver)]
     return {"nodeAffinity": {_REQUIRED: {_TERMS: terms}}}
+
+
+def requirements_of(patch: PodPatch) -> tuple[NodeRequirement, ...]:
+    """What a patch requires of nodes."""
+    return read_pod_affinity(f"{patch.source}.spec", patch.spec)
 
 
 def follow_nodes(kept: Any, rendered: Any) -> Any:

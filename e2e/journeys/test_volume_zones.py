@@ -1,0 +1,87 @@
+"""A bound volume keeps replicas in its zone: volumes by the real binder, pods by the real
+scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from e2e.harness.admin import Admin
+from e2e.harness.rest import Json
+from e2e.journeys.conftest import UseFleet
+from e2e.journeys.user import User, condition, has
+from e2e.models import inference
+from tests.support.cluster import H100, MI300X
+
+ZONE: Final = "topology.kubernetes.io/zone"
+FLEET: Final[Json] = {
+    "groups": [{**H100, "labels": {ZONE: "a"}}, {**MI300X, "labels": {ZONE: "b"}}]
+}
+MOUNTED: Final[Json] = {
+    "spec": {"volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}}]}
+}
+
+
+@pytest.fixture
+def disk(admin: Admin, user: User) -> Iterator[str]:
+    """The name of a volume for the claim `weights`, which is deleted afterwards."""
+    name = f"disk-{user.namespace}"
+    yield name
+    admin.delete("persistentvolumes", name, timeout=None)  # gone after the claim
+
+
+def bind(admin: Admin, namespace: str, disk: str, zone: str) -> None:
+    """Bind the claim `weights` to a disk of the zone."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    expression = {"key": ZONE, "operator": "In", "values": [zone]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": disk},
+            "spec": {
+                "capacity": size,
+                "accessModes": modes,
+                "hostPath": {"path": "/data"},
+                "claimRef": {"namespace": namespace, "name": "weights"},
+                "nodeAffinity": {"required": required},
+                "persistentVolumeReclaimPolicy": "Retain",
+            },
+        }
+    )
+    admin.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "weights", "namespace": namespace},
+            "spec": {
+                "accessModes": modes,
+                "resources": {"requests": size},
+                "storageClassName": "",
+                "volumeName": disk,
+            },
+        }
+    )
+    admin.wait_for(
+        "persistentvolumeclaims", "weights", lambda claim: claim["status"].get("phase") == "Bound"
+    )
+
+
+def test_replicas_are_placed_where_their_volume_is(
+    fleet: UseFleet, user: User, admin: Admin, disk: str
+) -> None:
+    fleet(FLEET)
+    bind(admin, user.namespace, disk, "a")
+    user.apply(inference("llama", "llama-3.1-8b", replicas=1, podTemplate=MOUNTED))
+    status = user.wait_ready("llama")
+    assert [each["accelerator"] for each in status["placements"]] == [H100["accelerator"]]
+
+    only = {"accelerators": ["mi300x"]}
+    user.apply(inference("second", "llama-3.1-8b", podTemplate=MOUNTED, placement=only))
+    status = user.wait("second", has("Placed", "False", "NoMatchingNodes"))
+    message = condition(status, "Placed")["message"]
+    assert f"does not match PersistentVolumeClaim weights: {ZONE} In (a)" in message
+    assert user.children("deployments", "second") == []
