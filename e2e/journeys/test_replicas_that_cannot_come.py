@@ -12,32 +12,26 @@ from e2e.models import inference
 from tests.support.cluster import MI300X
 
 ONE_NODE: Final[Json] = {"groups": [{**MI300X, "count": 1, "gpusPerNode": 8}]}
-NO_CPU: Final[Json] = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "no-cpu"},
-    "spec": {"hard": {"requests.cpu": 0}},
-}
+WITH_ACCOUNT: Final[Json] = {"spec": {"serviceAccountName": "models"}}
 BACKOFF = 180.0
 """Seconds until the ReplicaSet controller tries again to create pods that were refused."""
 
 
-def test_another_namespace_gets_the_gpus_of_replicas_that_a_quota_refuses(
+def test_another_namespace_gets_the_gpus_of_replicas_whose_pods_are_refused(
     fleet: UseFleet, user: User, admin: Admin
 ) -> None:
     fleet(ONE_NODE)
     with admin.fresh_namespace("greedy") as namespace:
-        admin.apply({**NO_CPU, "metadata": {"name": "no-cpu", "namespace": namespace}})
-        admin.wait_for("resourcequotas", "no-cpu", lambda quota: quota["status"].get("hard"))
         greedy = User(admin, namespace)
-        greedy.apply(inference("greedy", "llama-3.1-8b", replicas=8))
+        greedy.apply(inference("greedy", "llama-3.1-8b", replicas=8, podTemplate=WITH_ACCOUNT))
         status = greedy.wait("greedy", has("Ready", "False", "ChildRefused"))
-        assert "exceeded quota: no-cpu" in condition(status, "Ready")["message"]
+        assert 'serviceaccount "models" not found' in condition(status, "Ready")["message"]
         with admin.fresh_namespace("other") as other_namespace:
             other = User(admin, other_namespace)
             other.apply(inference("llama", "llama-3.1-8b", replicas=8))
             assert other.wait_ready("llama")["readyReplicas"] == 8
-        admin.delete("resourcequotas", "no-cpu")
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        admin.apply({**account, "metadata": {"name": "models", "namespace": namespace}})
         greedy.wait_ready("greedy", timeout=BACKOFF)
 
 

@@ -24,9 +24,11 @@ from tonnage.kube.protocol import Object
 
 
 @pytest.fixture
-def no_nodes(control_plane: Stack) -> Iterator[None]:
-    """No node is left of other tests, nor of this one."""
+def no_nodes(control_plane: Stack, admin: Admin, namespace: str) -> Iterator[None]:
+    """No node is left of this test, and no pod, which only the kubelet of its node ends soon."""
     yield
+    for pod in admin.items("pods"):
+        admin.delete("pods", pod["metadata"]["name"])
     apply_fleet(control_plane.access, {"groups": [{"name": "none", "count": 0}]}, prune=True)
 
 

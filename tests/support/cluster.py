@@ -152,6 +152,8 @@ class Cluster:
         self.correction_registry = InMemoryCorrections()
         self.missing_right: Right | None = None
         self.has_budgets = True
+        self.denied: set[Kind] = set()
+        """Optional kinds that the operator may not list."""
         self.start_operator()
         for group in groups:
             self.join(**group)
@@ -275,6 +277,8 @@ class Cluster:
             self._events.append((kind, seen_type, body))
 
     def _is_selected(self, kind: Kind, body: Object) -> bool:
+        if kind in self.denied:
+            return False
         (selection,) = Scope(shard=self.shard).selections([kind])
         return has_labels(body, selection.labels or {}) and has_fields(body, selection.fields)
 

@@ -64,7 +64,7 @@ from tonnage.reconcile.scheduling.reservations import read_reservations
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
-from tonnage.workloads.pod.limit_ranges import explain_limit_ranges
+from tonnage.workloads.pod.namespace_resources import explain_limit_ranges
 from tonnage.workloads.pod.template import check_template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

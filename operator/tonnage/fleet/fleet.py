@@ -9,7 +9,6 @@ labels (a pool is declared or withdrawn) regroups all nodes, once, at the next c
 The result depends on the state of the fleet, never on the order of the events.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -144,12 +143,9 @@ class Fleet:
         """The reservations of an owner."""
         return self._reservations.of(owner)
 
-    def requested_by(self, owner: Owner) -> Mapping[str, int]:
-        """GPUs that the existing pods of an owner request, by resource."""
-        requested: Counter[str] = Counter()
-        for pod in self._gpu_pods.of(owner):
-            requested.update(pod.requests)
-        return requested
+    def pods_of(self, owner: Owner) -> Iterable[GpuPod]:
+        """The pods of an owner that are on nodes."""
+        return self._gpu_pods.of(owner)
 
     def reserved_gpus(self, pool: str) -> Mapping[Owner, int]:
         """The GPUs of a pool that each owner reserves, held by pods or not."""

@@ -16,7 +16,7 @@ from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
 from tonnage.placement.filters.node_resources import find_node_shortage
-from tonnage.placement.filters.quotas import limit_to_quota
+from tonnage.placement.filters.quotas import limit_to_quotas
 from tonnage.placement.filters.screening import Devices, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_fit, format_no_capacity, format_pool_size
@@ -56,9 +56,10 @@ class PoolJudge:
         if self._is_kept(pool):
             return self._judge(pool)  # depends on the request's own replicas: not cached
         verdict = self._judge_other(pool)
-        if isinstance(verdict, Rejection):
+        quotas = self._request.quotas
+        if isinstance(verdict, Rejection) or not quotas:
             return verdict
-        return limit_to_quota(verdict, self._request.quotas)
+        return limit_to_quotas(verdict, quotas, self._request.pods.usage(verdict))
 
     def _judge_other(self, pool: Pool) -> Option | Rejection:
         cause = self._request.failed_pools.get(pool.name)

@@ -17,7 +17,7 @@ from tonnage.fleet.model import Pool
 from tonnage.fleet.resources import NOTHING, Resources
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, FailedStart
 from tonnage.placement.load import Demanded, FullReplica
-from tonnage.placement.namespace import GpuQuota
+from tonnage.placement.namespace import Quota
 from tonnage.placement.pricing import PriceSource
 from tonnage.placement.reasons import RejectedReason
 from tonnage.throughput.model import ThroughputEstimate
@@ -58,12 +58,13 @@ class RunningSecondary:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPods:
-    """The pods of a spec. `requests` is what one requests besides GPUs with an option, `refuse` why
-    its namespace refuses one, None where it does not. Where `key` is equal, they answer the same
-    for equal options."""
+    """The pods of a spec. `requests` is what one requests besides GPUs with an option, `usage` what
+    it uses of quotas, by their keys, and `refuse` why its namespace refuses one whatever others
+    use, None where it does not. Where `key` is equal, they answer the same for equal options."""
 
     key: Hashable
     requests: "Callable[[Option], Resources]"
+    usage: "Callable[[Option], Mapping[str, int]]" = lambda option: {}
     refuse: "Callable[[Option], Rejection | None]" = lambda option: None
 
 
@@ -85,8 +86,8 @@ class Request:
     replicas that the measured load demands, None without a measurement. `secondary` are secondary
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
-    only replicas that are still there may stay. `quotas` are those of the namespace, by the
-    resource of the GPUs, without what the object's own pods use.
+    only replicas that are still there may stay. `quotas` are those of the namespace that
+    count its pods, without what these use.
     """
 
     owner: tuple[str, str]
@@ -102,7 +103,7 @@ class Request:
     secondary: tuple[RunningSecondary, ...] = ()
     failed_pools: Mapping[str, str] = field(default_factory=dict)
     placed_for: PlacedFor | None = None
-    quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
     pods: ReplicaPods = BARE_PODS
 
 

@@ -1,33 +1,76 @@
-"""What a namespace allows its pods: GPUs, resources of a pod, a Pod Security Standard."""
+"""What a namespace allows its pods: resources of all and of each, a Pod Security Standard."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from tonnage.fleet.nodes.affinity import Expression
 from tonnage.fleet.nodes.amounts import Amounts
+
+PODS: Final = "pods"
+"""The resource of which each pod uses one."""
+
+_GIB: Final = 2**30
+_UNITS: Final = {
+    "cpu": (1000, "CPUs"),
+    "memory": (_GIB, "GiB of memory"),
+    "ephemeral-storage": (_GIB, "GiB of ephemeral storage"),
+}
+
+
+def unit_of(resource: str) -> tuple[int, str]:
+    """How amounts of a resource are shown: their divisor, and the unit."""
+    return _UNITS.get(resource, (1, resource))
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Format an amount of a resource with its unit."""
+    divisor, unit = unit_of(resource)
+    return f"{amount / divisor:.4g} {unit}"
 
 
 @dataclass(frozen=True, slots=True)
-class GpuQuota:
-    """ResourceQuota `name` allows `most` GPUs of a resource in its namespace, and pods use `used`
-    of them."""
+class Quota:
+    """ResourceQuota `name` allows the pods of its namespace `most` of a resource, and they use
+    `used` of it: of their requests, or of their limits. `priority` is what the PriorityClass of a
+    pod has to meet to be counted."""
 
     name: str
     resource: str
     most: int
     used: int
+    of_limits: bool = False
+    priority: tuple[Expression, ...] = ()
 
     @property
     def left(self) -> int:
-        """GPUs that further pods may request."""
+        """What further pods may use."""
         return max(0, self.most - self.used)
 
-    def without(self, own: int) -> "GpuQuota":
-        """The quota for an object whose own pods use so many of the GPUs."""
+    @property
+    def key(self) -> str:
+        """The resource, and whether it is of requests or limits, in the keys of usage."""
+        if self.resource == PODS:
+            return PODS
+        return f"{'limits' if self.of_limits else 'requests'}.{self.resource}"
+
+    def counts(self, priority_class: str | None) -> bool:
+        """Whether it counts pods of this PriorityClass."""
+        return all(expression.admits(priority_class) for expression in self.priority)
+
+    def without(self, own: int) -> "Quota":
+        """The quota for an object whose own pods use so much."""
         return replace(self, used=max(0, self.used - own))
 
-    def __str__(self) -> str:
-        return f"ResourceQuota {self.name} leaves {self.left} of {self.most} {self.resource}"
+    def explain(self, need: int) -> str:
+        """Say that it leaves too little for replicas that need so much each."""
+        divisor, unit = unit_of(self.resource)
+        left, most, needed = (f"{one / divisor:.4g}" for one in (self.left, self.most, need))
+        kind = " as limits" if self.of_limits else ""
+        return (
+            f"ResourceQuota {self.name} leaves {left} of {most} {unit}{kind}, and a replica needs"
+            f" {needed}; raise the quota"
+        )
 
 
 class LimitType(StrEnum):
@@ -61,17 +104,17 @@ class PodSecurityLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLimits:
-    """What the objects of a namespace, and its labels, allow its pods. `quotas` has one for each
-    resource; what the operator may not read does not limit."""
+    """What the objects of a namespace, and its labels, allow its pods. What the operator may not
+    read does not limit."""
 
-    quotas: tuple[GpuQuota, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     limit_range_items: tuple[LimitRangeItem, ...] = ()
     pod_security: PodSecurityLevel = PodSecurityLevel.PRIVILEGED
 
     @property
     def of_pods(self) -> "NamespaceLimits":
-        """Those that each pod has to meet by itself."""
-        return replace(self, quotas=())
+        """Those that each pod has to meet by itself, whatever others use."""
+        return replace(self, quotas=tuple(replace(quota, used=0) for quota in self.quotas))
 
 
 UNLIMITED: Final = NamespaceLimits()

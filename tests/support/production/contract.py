@@ -200,6 +200,17 @@ def _init_container(**fields: Any) -> Change:
     return change
 
 
+def _scoped(scope: str) -> Object:
+    quota = resource_quota({"requests.amd.com/gpu": 0})
+    return {**quota, "spec": {**quota["spec"], "scopes": [scope]}}
+
+
+def _of_priority(name: str) -> Object:
+    quota = resource_quota({"requests.amd.com/gpu": 0})
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
+    return {**quota, "spec": {**quota["spec"], "scopeSelector": {"matchExpressions": [expression]}}}
+
+
 _OF_16 = {"memory": "16Gi"}
 _OF_18 = {"memory": "18Gi"}
 _OF_30 = {"memory": "30Gi"}
@@ -242,6 +253,24 @@ JUDGED: Final[Mapping[str, Judged]] = {
         (limit_range(kind="Pod", max=_OF_30),),
         change=_init_container(restartPolicy="Always"),
     ),
+    "quota that it does not reach": Judged(
+        True, (resource_quota({"requests.cpu": 3, "memory": "17Gi", "pods": 1}),)
+    ),
+    "quota of CPU that it exceeds": Judged(False, (resource_quota({"cpu": "2500m"}),)),
+    "quota of GPUs that it exceeds": Judged(False, (resource_quota({"requests.amd.com/gpu": 0}),)),
+    "quota of pods": Judged(False, (resource_quota({"count/pods": 0}),)),
+    "quota of limits that it does not state": Judged(
+        False, (resource_quota({"limits.memory": "64Gi"}),)
+    ),
+    "quota of limits, with a default": Judged(
+        True, (resource_quota({"limits.memory": "64Gi"}), limit_range(default=_OF_18))
+    ),
+    "quota of limits, with a larger default": Judged(
+        False, (resource_quota({"limits.memory": "16Gi"}), limit_range(default=_OF_18))
+    ),
+    "quota for pods that end": Judged(True, (_scoped("Terminating"),)),
+    "quota for pods that do not end": Judged(False, (_scoped("NotTerminating"),)),
+    "quota for another PriorityClass": Judged(True, (_of_priority("batch"),)),
     "restricted, as root": Judged(False, level="restricted"),
     "baseline, as root": Judged(True, level="baseline"),
     "restricted, as another user": Judged(True, level="restricted", change=_context()),

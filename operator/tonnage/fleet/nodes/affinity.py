@@ -74,7 +74,7 @@ def read_node_selector(source: str, selector: Mapping[str, Any]) -> NodeRequirem
         source,
         tuple(
             tuple(
-                _read_expression(as_mapping(each))
+                read_expression(as_mapping(each))
                 for kind in ("matchExpressions", "matchFields")
                 for each in as_sequence(term.get(kind))
             )
@@ -99,7 +99,8 @@ def read_pod_affinity(source: str, spec: Mapping[str, Any]) -> tuple[NodeRequire
     return tuple(requirements)
 
 
-def _read_expression(raw: Mapping[str, Any]) -> Expression:
+def read_expression(raw: Mapping[str, Any]) -> Expression:
+    """Read an expression of a selector."""
     values = tuple(str(value) for value in as_sequence(raw.get("values")))
     return Expression(str(raw.get("key")), str(raw.get("operator")), values)
 

@@ -47,11 +47,11 @@ def read_amounts(quantities: object) -> dict[str, int]:
 
 
 def read_all_amounts(quantities: object, in_thousandths: bool = False) -> Amounts:
-    """Read the amounts of all resources of a map of quantities; `in_thousandths` those of CPU and
-    of every other resource."""
+    """Read the amounts of all resources of a map of quantities, also by the keys of ResourceQuotas
+    ("requests.cpu"); `in_thousandths` those of every resource, not of CPU alone."""
     amounts = {}
     for name, value in as_mapping(quantities).items():
-        amount = _read_value(value, in_thousandths or name == _CPU)
+        amount = _read_value(value, in_thousandths or str(name).rpartition(".")[2] == _CPU)
         if amount is not None:
             amounts[str(name)] = amount
     return tuple(sorted(amounts.items()))

@@ -9,48 +9,61 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
+from tonnage.fleet.nodes.affinity import Expression, read_expression
 from tonnage.fleet.nodes.amounts import read_all_amounts
 from tonnage.kube.protocol import Object
-from tonnage.placement.namespace import GpuQuota, LimitRangeItem, LimitType, PodSecurityLevel
+from tonnage.placement.namespace import (
+    PODS,
+    LimitRangeItem,
+    LimitType,
+    PodSecurityLevel,
+    Quota,
+)
 
-_REQUESTS: Final = "requests."
-_GPU: Final = re.compile(r"(?:amd|nvidia)\.com/[A-Za-z0-9._-]{1,63}")
-_COUNT: Final = re.compile(r"[0-9]{1,12}")
 _EVERY_POD: Final = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes that match every pod of a model: it requests CPU, and has no deadline."""
+
+_BY_PRIORITY: Final = "PriorityClass"
+_KEY: Final = re.compile(r"(?:(requests|limits)\.)?([A-Za-z0-9./_-]{1,316})")
+_PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources that a quota may name without `requests.`."""
 
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 
 
-def read_quotas(bodies: Iterable[Object]) -> tuple[GpuQuota, ...]:
-    """The quotas of GPUs, by resource the one that leaves the fewest, in the order of resources.
+def read_quotas(bodies: Iterable[Object]) -> tuple[Quota, ...]:
+    """The quotas for pods, by name and resource.
 
-    A quota for some pods only (a PriorityClass, a scope) is not counted, and so is one without a
-    status: the quota controller has not counted yet.
+    A quota for pods that no model has (a scope) is left out, and so is one without a status: the
+    quota controller has not counted yet.
     """
-    fewest: dict[str, GpuQuota] = {}
-    for body in bodies:
-        for quota in _read_quota(body):
-            known = fewest.get(quota.resource)
-            if known is None or (quota.left, quota.name) < (known.left, known.name):
-                fewest[quota.resource] = quota
-    return tuple(fewest[resource] for resource in sorted(fewest))
+    quotas = [quota for body in bodies for quota in _read_quota(body)]
+    return tuple(sorted(quotas, key=lambda quota: (quota.name, quota.key)))
 
 
-def _read_quota(body: Object) -> Iterable[GpuQuota]:
+def _read_quota(body: Object) -> Iterable[Quota]:
     spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
-    scopes = map(str, as_sequence(spec.get("scopes")))
-    if spec.get("scopeSelector") or not _EVERY_POD.issuperset(scopes):
+    selector = as_sequence(as_mapping(spec.get("scopeSelector")).get("matchExpressions"))
+    expressions = [as_mapping(each) for each in selector]
+    scopes = [*as_sequence(spec.get("scopes")), *(each.get("scopeName") for each in expressions)]
+    if any(scope not in (*_EVERY_POD, _BY_PRIORITY) for scope in scopes):
         return
-    hard, used = as_mapping(status.get("hard")), as_mapping(status.get("used"))
-    for key, limit in hard.items():
-        resource = key.removeprefix(_REQUESTS)
-        if resource == key or not _GPU.fullmatch(resource):
+    priority = tuple(
+        read_expression(each) for each in expressions if each.get("scopeName") == _BY_PRIORITY
+    )
+    if _BY_PRIORITY in as_sequence(spec.get("scopes")):
+        priority = (*priority, Expression(_BY_PRIORITY, "Exists"))
+    hard, used = (dict(read_all_amounts(status.get(part))) for part in ("hard", "used"))
+    for written, most in hard.items():
+        match = _KEY.fullmatch(written)
+        if match is None:
             continue
-        counts = [str(limit), str(used.get(key, "0"))]
-        if all(_COUNT.fullmatch(count) for count in counts):
-            most, in_use = map(int, counts)
-            yield GpuQuota(str(body["metadata"]["name"]), resource, most, in_use)
+        kind, resource = match.groups()
+        if written == f"count/{PODS}":
+            resource = PODS
+        if kind is not None or resource in _PLAIN or resource == PODS:
+            name = str(body["metadata"]["name"])
+            yield Quota(name, resource, most, used.get(written, 0), kind == "limits", priority)
 
 
 def read_limit_ranges(bodies: Iterable[Object]) -> tuple[LimitRangeItem, ...]:

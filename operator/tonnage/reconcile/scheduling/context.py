@@ -1,6 +1,5 @@
 """The inputs of the plan of one object whose spec is accepted."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
@@ -13,12 +12,12 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
 from tonnage.placement.model import ReplicaPods
-from tonnage.placement.namespace import GpuQuota
+from tonnage.placement.namespace import Quota
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
-from tonnage.reconcile.scheduling.replica_pods import limit_pools, replica_pods
+from tonnage.reconcile.scheduling.replica_pods import limit_pools, replica_pods, sum_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,16 @@ class ReconcileContext:
             own, self.spec, self.observation.volumes, self.fleet, self.dependencies.settings
         )
 
-    def own_quotas(self) -> Mapping[str, GpuQuota]:
-        """The quotas of the namespace by resource, with what its own pods use as not used."""
+    def own_quotas(self) -> tuple[Quota, ...]:
+        """The quotas that count its pods, with what these request as not used."""
         quotas = self.observation.limits.quotas
-        own = self.fleet.requested_by(self.observation.key) if quotas else {}
-        return {quota.resource: quota.without(own.get(quota.resource, 0)) for quota in quotas}
+        if not quotas:
+            return ()
+        own = sum_requests(self.fleet.pods_of(self.observation.key))
+        priority = self.spec.priority_class_name
+        return tuple(
+            quota.without(own.get(quota.key, 0)) for quota in quotas if quota.counts(priority)
+        )
 
     def capacity_in(self, pool: str, gpus: int) -> int:
         """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""

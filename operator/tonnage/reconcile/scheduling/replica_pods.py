@@ -1,7 +1,8 @@
 """On which pools, and with which plans, the pods of an object can run: what they request besides
 GPUs, what its namespace allows, and which nodes they can be on."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tonnage.api.inference import InferenceDeploymentSpec
@@ -9,21 +10,24 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.engines.inputs import Owner, RenderSettings
 from tonnage.engines.replica import Replica
 from tonnage.fleet.fleet import Fleet
-from tonnage.fleet.model import Pool
+from tonnage.fleet.model import GpuPod, Pool
 from tonnage.fleet.nodes.affinity import NodeRequirement
 from tonnage.fleet.nodes.pod import read_other_requests
-from tonnage.fleet.resources import Resources
 from tonnage.placement.messages import format_fit
 from tonnage.placement.model import Option, Rejection, ReplicaPods
-from tonnage.placement.namespace import NamespaceLimits
+from tonnage.placement.namespace import PODS, NamespaceLimits
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.workloads.pod.disk import may_download_to_cache
-from tonnage.workloads.pod.limit_ranges import explain_limit_ranges
+from tonnage.workloads.pod.namespace_resources import (
+    explain_limit_ranges,
+    explain_quotas,
+    quota_usage,
+)
 from tonnage.workloads.pod.patches import pool_patch, user_patch
 from tonnage.workloads.pod.pool_check import explain_pod_security, explain_templates
 from tonnage.workloads.pod.scheduling import requirements_of
-from tonnage.workloads.pod.template import render_resources
+from tonnage.workloads.pod.template import Json, render_resources
 
 
 def replica_pods(
@@ -35,35 +39,54 @@ def replica_pods(
 ) -> ReplicaPods:
     """The pods of an accepted spec in a namespace with these limits."""
     spec, limits = accepted.spec, limits.of_pods
-    rendered: dict[tuple[str, int, int], tuple[Resources, str | None]] = {}
+    quotas = [quota for quota in limits.quotas if quota.counts(spec.priority_class_name)]
+    rendered: dict[tuple[str, int, int], Json] = {}
     secured: dict[str, str | None] = {}
     # All that render_resources and render_security read of a spec; the model is part of the load.
     pod_template = spec.pod_template.model_dump_json() if spec.pod_template else None
     key = spec.template.spec.model_dump_json(), pod_template, may_download_to_cache(spec), limits
 
-    def render(option: Option) -> tuple[Resources, str | None]:
+    def render(option: Option) -> Json:
         replica = Replica(owner, spec, accepted.checkpoint, option, catalog, settings)
         size = option.pool.name, replica.gpus, replica.weights_bytes
         if size not in rendered:
-            pod = render_resources(replica)
-            refused = explain_limit_ranges(pod, limits.limit_range_items)
-            rendered[size] = read_other_requests(pod), refused
+            rendered[size] = render_resources(replica)
         return rendered[size]
 
     def refuse(option: Option) -> Rejection | None:
-        pool = option.pool
+        pool, pod, items = option.pool, render(option), limits.limit_range_items
         if pool.name not in secured:
             secured[pool.name] = explain_pod_security(spec, pool, limits.pod_security)
         for reason, refused in (
             (RejectedReason.POD_SECURITY_VIOLATED, secured[pool.name]),
-            (RejectedReason.LIMIT_RANGE_VIOLATED, render(option)[1]),
+            (RejectedReason.LIMIT_RANGE_VIOLATED, explain_limit_ranges(pod, items)),
+            (RejectedReason.QUOTA_EXCEEDED, explain_quotas(pod, items, quotas)),
         ):
             if refused is not None:
                 message = f"{format_fit(option)}, but {refused}"
                 return Rejection(reason, message, option=option)
         return None
 
-    return ReplicaPods(key, lambda option: render(option)[0], refuse)
+    return ReplicaPods(
+        key,
+        requests=lambda option: read_other_requests(render(option)),
+        usage=lambda option: quota_usage(render(option), limits.limit_range_items),
+        refuse=refuse,
+    )
+
+
+def sum_requests(pods: Iterable[GpuPod]) -> Mapping[str, int]:
+    """What the requests of these pods use of quotas, by the keys of quotas."""
+    total: Counter[str] = Counter()
+    for pod in pods:
+        others = {
+            "cpu": pod.others.cpu,
+            "memory": pod.others.memory,
+            "ephemeral-storage": pod.others.storage,
+        }
+        total.update({f"requests.{name}": each for name, each in (pod.requests | others).items()})
+        total[PODS] += 1
+    return total
 
 
 def limit_pools(

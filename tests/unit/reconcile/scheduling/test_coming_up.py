@@ -11,7 +11,7 @@ from tests.support.pricing import ONE_H100, place_of, price
 from tests.support.production.quotas import resource_quota
 from tests.support.production.webhooks import Webhook, adding_node_selector, denying
 from tests.support.serving import SETTLED
-from tonnage.kube.kinds import PODS
+from tonnage.kube.kinds import PODS, RESOURCE_QUOTAS
 from tonnage.kube.protocol import Object
 
 Act = Callable[[Cluster], object]
@@ -193,8 +193,12 @@ async def test_replicas_that_cannot_come_leave_after_the_fallback_time(
 
 
 async def test_a_quota_that_every_pool_exceeds_makes_no_replica_move() -> None:
+    def deny(cluster: Cluster) -> None:
+        cluster.denied.add(RESOURCE_QUOTAS)  # else no pool is chosen
+        cluster.administer(resource_quota({"pods": 0}))
+
     cluster = refused(
-        lambda one: one.administer(resource_quota({"pods": 0})),
+        deny,
         ONE_H100,
         MI300X,
         placement={"fallback": {"after": "2m"}},

@@ -1,4 +1,4 @@
-"""ResourceQuotas of GPUs decide which pools a new object can be placed on."""
+"""ResourceQuotas decide which pools a new object can be placed on."""
 
 import pytest
 
@@ -38,8 +38,8 @@ async def test_a_pool_whose_gpus_no_quota_allows_is_rejected_at_once() -> None:
     assert cluster.deployments() == ["llama-mi300x"]
     assert verdicts(cluster)["h100"] == ("Rejected", "QuotaExceeded")
     assert (
-        "ResourceQuota quota leaves 0 of 0 nvidia.com/gpu, and a replica requests 1 GPU;"
-        " raise the quota" in message_of(cluster, "h100")
+        "ResourceQuota quota leaves 0 of 0 nvidia.com/gpu, and a replica needs 1; raise the quota"
+        in message_of(cluster, "h100")
     )
 
 
@@ -109,3 +109,58 @@ async def test_an_object_without_replicas_needs_no_quota(replicas: int) -> None:
     cluster = cluster_with(resource_quota({NVIDIA: 0, AMD: 0}), replicas=replicas)
     await cluster.settle()
     assert (cluster.conditions()["Placed"][0] == "True") is (replicas == 0)
+
+
+@pytest.mark.parametrize(
+    ("hard", "message"),
+    [
+        ({"requests.cpu": 3}, "quota leaves 3 of 3 CPUs, and a replica needs 4"),
+        ({"cpu": 3}, "quota leaves 3 of 3 CPUs, and a replica needs 4"),
+        ({"requests.memory": "16Gi"}, "quota leaves 16 of 16 GiB of memory, and a replica needs"),
+        ({"pods": 0}, "quota leaves 0 of 0 pods, and a replica needs 1"),
+        (
+            {"limits.memory": "640Gi"},
+            "quota counts limits.memory, which container vllm does not set; set"
+            " resources.limits.memory of it in spec.podTemplate",
+        ),
+    ],
+)
+async def test_quotas_of_other_resources_count(hard: dict[str, object], message: str) -> None:
+    cluster = Cluster(H100)
+    cluster.administer(resource_quota(hard))
+    cluster.apply("llama", spec_of("llama-3.3-70b", workload={"maxModelLen": 4096}))
+    await cluster.settle()
+    assert cluster.conditions()["Placed"] == ("False", "QuotaExceeded")
+    assert message in cluster.message("Placed")
+    assert cluster.deployments() == []
+
+
+async def test_a_quota_of_memory_leaves_some_of_the_replicas() -> None:
+    cluster = cluster_with(resource_quota({"requests.memory": "30Gi"}), replicas=4)
+    await cluster.settle()
+    assert cluster.conditions()["Placed"] == ("True", "PoolChosen")
+    assert cluster.conditions()["Ready"][0] == "False"
+    assert len(cluster.pods()) == 2
+
+
+async def test_a_quota_for_another_priority_class_does_not_count() -> None:
+    quota = resource_quota({NVIDIA: 0})
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["batch"]}
+    quota["spec"]["scopeSelector"] = {"matchExpressions": [expression]}
+    cluster = cluster_with(quota)
+    await cluster.settle()
+    assert verdicts(cluster)["h100"][0] == "Chosen"
+    cluster.apply("job", spec_of(podTemplate={"spec": {"priorityClassName": "batch"}}))
+    await cluster.settle()
+    candidates = {each["pool"]: each["reason"] for each in cluster.status("job")["candidates"]}
+    assert candidates["h100"] == "QuotaExceeded"
+
+
+async def test_a_parallelism_within_the_quota_is_chosen() -> None:
+    cluster = Cluster(H100)
+    cluster.administer(resource_quota({NVIDIA: 2}))
+    placement = {"policy": "HighestThroughput"}
+    cluster.apply("llama", spec_of("llama-3.3-70b", placement=placement))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert "fits with TP 2" in cluster.message("Placed")

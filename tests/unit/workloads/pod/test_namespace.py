@@ -5,12 +5,16 @@ tests/integration/test_production.py holds the same table to a real API server.
 
 import pytest
 
-from tests.support.production.contract import JUDGED, pod_of
+from tests.support.production.contract import JUDGED, Judged, pod_of
 from tests.support.production.limit_ranges import limit_range
 from tonnage.kube.protocol import Object
 from tonnage.placement.namespace import PodSecurityLevel
-from tonnage.reconcile.observation.namespace_limits import read_limit_ranges, read_pod_security
-from tonnage.workloads.pod.limit_ranges import explain_limit_ranges
+from tonnage.reconcile.observation.namespace_limits import (
+    read_limit_ranges,
+    read_pod_security,
+    read_quotas,
+)
+from tonnage.workloads.pod.namespace_resources import explain_limit_ranges, explain_quotas
 from tonnage.workloads.pod.pod_security import find_violation
 
 
@@ -18,11 +22,19 @@ from tonnage.workloads.pod.pod_security import find_violation
 def test_what_the_namespace_refuses_is_explained(case: str) -> None:
     judged = JUDGED[case]
     spec = pod_of("chat", judged.change)["spec"]
+    items = read_limit_ranges(of_kind("LimitRange", judged))
+    counted = [{**body, "status": body["spec"]} for body in of_kind("ResourceQuota", judged)]
+    quotas = [quota for quota in read_quotas(counted) if quota.counts(None)]
     reasons = [
-        explain_limit_ranges(spec, read_limit_ranges(judged.limits)),
+        explain_limit_ranges(spec, items),
+        explain_quotas(spec, items, quotas),
         find_violation(spec, PodSecurityLevel(judged.level)),
     ]
-    assert (reasons == [None, None]) is judged.is_admitted
+    assert (reasons == [None, None, None]) is judged.is_admitted
+
+
+def of_kind(kind: str, judged: Judged) -> list[Object]:
+    return [body for body in judged.limits if body["kind"] == kind]
 
 
 @pytest.mark.parametrize(

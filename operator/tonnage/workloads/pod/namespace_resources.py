@@ -1,7 +1,8 @@
-"""Whether the LimitRanges of a namespace admit a pod.
+"""Whether LimitRanges and ResourceQuotas of a namespace admit a pod, and what it uses of quotas.
 
-As the API server does, this fills in the defaults, then validates the pod, then checks minima,
-maxima and ratios. Source: Kubernetes v1.35.4, plugin/pkg/admission/limitranger/admission.go.
+As the API server does, this fills in the defaults of LimitRanges, then validates the pod, then
+checks minima, maxima and ratios, then quotas. Source: Kubernetes v1.35.4,
+plugin/pkg/admission/limitranger/admission.go and pkg/quota/v1/evaluator/core/pods.go.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,12 +12,18 @@ from typing import Any, Final
 from tonnage.fleet.devices.resources import as_mapping
 from tonnage.fleet.nodes.amounts import read_all_amounts
 from tonnage.fleet.nodes.pod import effective_requests
-from tonnage.placement.namespace import LimitRangeItem, LimitType
+from tonnage.placement.namespace import (
+    PODS,
+    LimitRangeItem,
+    LimitType,
+    Quota,
+    format_amount,
+)
 from tonnage.workloads.pod.pod_security import CONTAINER_LISTS
 
-_GIB: Final = 2**30
-_BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 _THOUSAND: Final = 1000
+_STATED: Final = ("cpu", "memory")
+"""Resources that each container has to state where a quota counts them."""
 
 _Resources = dict[str, int]
 """Amounts by resource."""
@@ -39,12 +46,51 @@ def explain_limit_ranges(spec: Mapping[str, Any], items: Sequence[LimitRangeItem
     return next(_refusals(spec, items), None) if items else None
 
 
-def _refusals(spec: Mapping[str, Any], items: Sequence[LimitRangeItem]) -> Iterator[str]:
+def explain_quotas(
+    spec: Mapping[str, Any], items: Sequence[LimitRangeItem], quotas: Sequence[Quota]
+) -> str | None:
+    """Why quotas refuse a pod of this spec in a namespace with these items of LimitRanges, even
+    where no other pod uses them; None where they admit it."""
+    if not quotas:
+        return None
+    containers = _fill_in(spec, items)
+    usage = _usage_of(containers)
+    for quota in quotas:
+        if quota.resource in _STATED:
+            for container in containers:
+                stated = container.limits if quota.of_limits else container.requests
+                if quota.resource not in stated:
+                    return (
+                        f"ResourceQuota {quota.name} counts {quota.key}, which {container.what}"
+                        f" does not set; set resources.{quota.key} of it in spec.podTemplate"
+                    )
+        if usage.get(quota.key, 0) > quota.left:
+            return quota.explain(usage[quota.key])
+    return None
+
+
+def quota_usage(spec: Mapping[str, Any], items: Sequence[LimitRangeItem]) -> Mapping[str, int]:
+    """What a pod of this spec uses of quotas, by their keys."""
+    return _usage_of(_fill_in(spec, items))
+
+
+def _usage_of(containers: Sequence[_Container]) -> dict[str, int]:
+    pod = _whole_pod(containers)
+    requests = {f"requests.{name}": amount for name, amount in pod.requests.items()}
+    return requests | {f"limits.{name}": amount for name, amount in pod.limits.items()} | {PODS: 1}
+
+
+def _fill_in(spec: Mapping[str, Any], items: Sequence[LimitRangeItem]) -> list[_Container]:
     containers = [_read(one, kind) for kind in CONTAINER_LISTS for one in spec.get(kind) or []]
     for item in items:
-        for index, container in enumerate(containers):
-            containers[index] = filled = _with_defaults(container, item)
-            yield from _foreign_devices(container, filled, item)
+        containers = [_with_defaults(container, item) for container in containers]
+    return containers
+
+
+def _refusals(spec: Mapping[str, Any], items: Sequence[LimitRangeItem]) -> Iterator[str]:
+    unfilled, containers = _fill_in(spec, ()), _fill_in(spec, items)
+    for before, after in zip(unfilled, containers, strict=True):
+        yield from _foreign_devices(before, after, items)
     for container in containers:
         yield from _invalid_requests(container, items)
     for item in items:
@@ -73,26 +119,30 @@ def _with_defaults(container: _Container, item: LimitRangeItem) -> _Container:
 
 
 def _foreign_devices(
-    container: _Container, filled: _Container, item: LimitRangeItem
+    before: _Container, after: _Container, items: Sequence[LimitRangeItem]
 ) -> Iterator[str]:
     """A default of devices is added to every container, also to those that use none or others."""
-    for name, amount in filled.limits.items():
-        if "/" in name and amount and name not in container.limits:
+    for name, amount in after.limits.items():
+        if "/" in name and amount and name not in before.limits:
             yield (
-                f"LimitRange {item.name} adds {_format(name, amount)} to {container.what}, which"
-                f" uses none; remove {name} from its default and its max"
+                f"LimitRange {_with_default(name, items)} adds {format_amount(name, amount)} to"
+                f" {before.what}, which uses none; remove {name} from its default and its max"
             )
+
+
+def _with_default(name: str, items: Sequence[LimitRangeItem]) -> str:
+    """The LimitRanges that have a default of a resource."""
+    return ", ".join(sorted({item.name for item in items if name in dict(item.default)}))
 
 
 def _invalid_requests(container: _Container, items: Sequence[LimitRangeItem]) -> Iterator[str]:
     """A default limit below the request of the container makes the pod invalid."""
     for name, limit in container.limits.items():
         if container.requests.get(name, 0) > limit:
-            names = sorted({item.name for item in items if name in dict(item.default)})
             yield (
-                f"LimitRange {', '.join(names)} limits {name} of {container.what} to"
-                f" {_format(name, limit)} by default, and it requests"
-                f" {_format(name, container.requests[name])}; {_advise(name, 'default')}"
+                f"LimitRange {_with_default(name, items)} limits {name} of {container.what} to"
+                f" {format_amount(name, limit)} by default, and it requests"
+                f" {format_amount(name, container.requests[name])}; {_advise(name, 'default')}"
             )
 
 
@@ -103,8 +153,8 @@ def _check(container: _Container, item: LimitRangeItem) -> Iterator[str]:
         requested = requests.get(name, 0)
         if requested < least:
             yield (
-                f"{each} requests {_format(name, requested)}, less than the minimum of"
-                f" {_format(name, least)}; {_advise(name, 'min', more=True)}"
+                f"{each} requests {format_amount(name, requested)}, less than the minimum of"
+                f" {format_amount(name, least)}; {_advise(name, 'min', more=True)}"
             )
     for name, most in item.max:
         limit = limits.get(name)
@@ -112,8 +162,8 @@ def _check(container: _Container, item: LimitRangeItem) -> Iterator[str]:
             yield f"{each} has no limit of {name}, which a maximum requires; {_advise_limit(name)}"
         elif limit > most:
             yield (
-                f"{each} may use {_format(name, limit)}, more than the maximum of"
-                f" {_format(name, most)}; {_advise(name, 'max')}"
+                f"{each} may use {format_amount(name, limit)}, more than the maximum of"
+                f" {format_amount(name, most)}; {_advise(name, 'max')}"
             )
     for name, ratio in item.max_limit_request_ratio:
         limit, requested = limits.get(name), requests.get(name, 0)
@@ -157,11 +207,3 @@ def _advise(name: str, field: str, *, more: bool = False) -> str:
 
 def _advise_limit(name: str) -> str:
     return f"set resources.limits.{name} of the containers in spec.podTemplate"
-
-
-def _format(name: str, amount: int) -> str:
-    if name == "cpu":
-        return f"{amount / _THOUSAND:g} CPUs"
-    if name in _BYTES:
-        return f"{amount / _GIB:.4g} GiB of {name.replace('-', ' ')}"
-    return f"{amount} {name}"
