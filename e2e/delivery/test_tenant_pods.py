@@ -115,6 +115,53 @@ def test_variables_and_annotations_that_affect_the_node_are_refused(
         assert tenant.user.children("deployments", f"evil-{number}") == []
 
 
+def of_vllm(**fields: Any) -> Json:
+    return {"containers": [{"name": "vllm", **fields}]}
+
+
+POD_TEMPLATES: dict[str, Json] = {
+    "hostNetwork": {"hostNetwork": True},
+    "hostPID": {"hostPID": True},
+    "nodeName": {"nodeName": "h100-0"},
+    "automountServiceAccountToken": {"automountServiceAccountToken": True},
+    "ephemeralContainers": {"ephemeralContainers": [{"name": "a", "image": "evil"}]},
+    "resourceClaims": {"resourceClaims": [{"name": "a"}]},
+    "securityContext.sysctls": {
+        "securityContext": {"sysctls": [{"name": "kernel.a", "value": "b"}]}
+    },
+    "initContainers[0].securityContext.privileged": {
+        "initContainers": [{"name": "a", "image": "evil", "securityContext": {"privileged": True}}]
+    },
+    "containers[0].command": of_vllm(command=["sh"]),
+    "containers[0].image": of_vllm(image="evil"),
+    "containers[0].envFrom": of_vllm(envFrom=[{"secretRef": {"name": "a"}}]),
+    "containers[0].securityContext.capabilities.add": of_vllm(
+        securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}
+    ),
+    "containers[0].resources": of_vllm(resources={"limits": {"nvidia.com/gpu": 8}}),
+    "volumes[0].hostPath": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+    "volumes[0].projected.sources[0].serviceAccountToken": {
+        "volumes": [
+            {"name": "a", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+        ]
+    },
+    "volumes[0].csi": {"volumes": [{"name": "a", "csi": {"driver": "a"}}]},
+    "volumes[0].nfs": {"volumes": [{"name": "a", "nfs": {"server": "10.0.0.1", "path": "/"}}]},
+}
+"""What a podTemplate must not have, by the path that the message names."""
+
+
+def test_pod_templates_that_break_isolation_are_refused(
+    tenant: Tenant, operator: OperatorProcess
+) -> None:
+    for number, (path, template) in enumerate(POD_TEMPLATES.items()):
+        name = f"template-{number}"
+        tenant.create(llama(name, podTemplate={"spec": deepcopy(template)}))
+        status = tenant.user.wait(name, has("Accepted", "False", "InvalidSpec"))
+        assert f"spec.podTemplate.spec.{path}" in condition(status, "Accepted")["message"]
+        assert tenant.user.children("deployments", name) == []
+
+
 EVERYTHING: Json = {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}
 
 
