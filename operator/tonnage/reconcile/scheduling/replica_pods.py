@@ -112,7 +112,10 @@ def _limit(
     refused = explain_templates(spec, pool, settings)
     if refused is not None:
         return replace(pool, refused=refused)
-    requirements = [*requirements_of(pool_patch(pool)), *of_object]
+    # Most pools have no podTemplate, and there are hundreds.
+    has_template = pool.declared is not None and pool.declared.pod_template is not None
+    of_pool = requirements_of(pool_patch(pool)) if has_template else ()
+    requirements = (*of_pool, *of_object)
     if not requirements:
         return pool
 
