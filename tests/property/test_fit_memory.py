@@ -26,7 +26,7 @@ from tonnage.fit.kv_cache.plan import plan_kv_cache
 from tonnage.fit.legality.parallelism import legal_degrees
 from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import EngineOptions, IllegalParallelism, MemoryFit, Parallelism
-from tonnage.fit.weights.total import weights_per_gpu
+from tonnage.fit.weights.total import weights_by_stage
 
 CATALOG = load_catalog()
 RELEASES = st.sampled_from(sorted(CATALOG.releases))
@@ -101,7 +101,7 @@ def test_more_gpus_never_hold_more_weights_each(
     accelerator, release = CATALOG.accelerator(device), CATALOG.release(version)
     chosen = options(version)
     held = [
-        weights_per_gpu(Checkpoint(shape), split, chosen, accelerator, release)
+        max(weights_by_stage(Checkpoint(shape), split, chosen, accelerator, release))
         for split in legal_degrees(shape, chosen, release, 8)
     ]
     assert held == sorted(held, reverse=True)

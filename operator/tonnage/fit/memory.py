@@ -5,17 +5,18 @@ total x utilization - weights - activation peak - non-torch memory - graphs = KV
 less the correction measured on starts with the same key.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.catalog.model import Accelerator
+from tonnage.catalog.model import Accelerator, Vendor
+from tonnage.catalog.vllm.profiling import Uncertainty
 from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Checkpoint, ModelShape
 from tonnage.fit.activation.graphs import graph_bytes
-from tonnage.fit.activation.peak import activation_peak
+from tonnage.fit.activation.peak import ActivationPeak, activation_peak
 from tonnage.fit.activation.workspaces import workspace_bytes
-from tonnage.fit.batch import Batch, plan_batch
+from tonnage.fit.batch import plan_batch
 from tonnage.fit.budget import budget_bytes, charges_graphs, outside_budget_terms
 from tonnage.fit.calibration.corrections import (
     UNCORRECTED,
@@ -35,9 +36,10 @@ from tonnage.fit.model import (
     MemoryFit,
     MemoryTerm,
     Parallelism,
+    StageMemory,
 )
 from tonnage.fit.non_torch import non_torch_bytes
-from tonnage.fit.weights.total import weights_per_gpu
+from tonnage.fit.weights.total import weights_by_stage
 
 
 def judge_fit(
@@ -64,12 +66,32 @@ def judge_fit(
     batch = plan_batch(shape, options, parallelism, accelerator, device_bytes, release)
     graphs = graph_bytes(shape, parallelism, options, batch, accelerator, release)
     plan = plan_kv_cache(shape, parallelism, options, batch, accelerator, release)
-    needed = plan.needed_bytes(required_tokens, options.max_model_len)
-    device = accelerator, device_bytes
     correction = _find_correction(corrections, shape, accelerator, parallelism, options, release)
-    account = _account(
-        checkpoint, device, parallelism, options, batch, graphs, plan, needed, release, correction
+    uncertainty = remaining_uncertainty(release.uncertainty, correction)
+    common = _Common(
+        accelerator.vendor,
+        device_bytes,
+        budget_bytes(device_bytes, options, release),
+        activation_peak(shape, parallelism, options, batch, accelerator, release),
+        non_torch_bytes(parallelism, accelerator.vendor, release),
+        graphs if charges_graphs(accelerator.vendor, options, release) else 0,
+        correction.extra_bytes if correction else 0,
+        uncertainty,
     )
+    buffers = workspace_bytes(shape, parallelism, options, batch, accelerator)
+    stages = [
+        _account(
+            common,
+            max(0, weights + buffers - options.cpu_offload_bytes),
+            plan.of_stage(stage),
+            options,
+            required_tokens,
+        )
+        for stage, weights in enumerate(
+            weights_by_stage(checkpoint, parallelism, options, accelerator, release)
+        )
+    ]
+    account = _limiting(stages, plan)
     outside_terms = outside_budget_terms(accelerator.vendor, graphs, options, release)
     shortage = _shortage_in_budget(account) or _shortage_outside_budget(account, outside_terms)
     if shortage is not None:
@@ -91,50 +113,73 @@ def _find_correction(
     return corrections.find(correction_key(served, accelerator, parallelism))
 
 
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """The terms that are the same on all pipeline stages: the activation peak is that of the last
+    stage, which samples."""
+
+    vendor: Vendor
+    device_bytes: int
+    budget_bytes: int
+    activation: ActivationPeak
+    non_torch_bytes: int
+    graph_bytes: int
+    correction_bytes: int
+    uncertainty: Uncertainty
+
+    @property
+    def total_bytes(self) -> int:
+        return (
+            self.activation.total_bytes
+            + self.non_torch_bytes
+            + self.graph_bytes
+            + self.correction_bytes
+        )
+
+
 def _account(
-    checkpoint: Checkpoint,
-    device: tuple[Accelerator, int],
-    parallelism: Parallelism,
-    options: EngineOptions,
-    batch: Batch,
-    graphs: int,
-    plan: KvCachePlan,
-    needed_kv: int,
-    release: EngineRelease,
-    correction: MemoryCorrection | None,
+    common: _Common, weights: int, plan: KvCachePlan, options: EngineOptions, required_tokens: int
 ) -> MemoryAccount:
-    """The bytes by term; the KV cache gets the rest, or the bytes that the option sets."""
-    accelerator, device_bytes = device
-    shape, vendor = checkpoint.shape, accelerator.vendor
-    budget = budget_bytes(device_bytes, options, release)
-    weights = weights_per_gpu(checkpoint, parallelism, options, accelerator, release)
-    buffers = workspace_bytes(shape, parallelism, options, batch, accelerator)
-    weights = max(0, weights + buffers - options.cpu_offload_bytes)
-    activation = activation_peak(shape, parallelism, options, batch, accelerator, release)
-    non_torch = non_torch_bytes(parallelism, vendor, release)
-    graphs_in_budget = graphs if charges_graphs(vendor, options, release) else 0
-    extra = correction.extra_bytes if correction else 0
-    others = weights + activation.total_bytes + non_torch + graphs_in_budget + extra
+    """The bytes by term on a stage with these weights and this plan of the KV cache, which gets the
+    rest, or the bytes that the option sets."""
+    budget, others = common.budget_bytes, weights + common.total_bytes
     kv_cache = budget - others
     if options.kv_cache_memory_bytes is not None:
         kv_cache = options.kv_cache_memory_bytes
         budget = kv_cache + others
-    uncertainty = remaining_uncertainty(release.uncertainty, correction)
+    activation, graphs = common.activation, common.graph_bytes
     return MemoryAccount(
-        device_bytes=device_bytes,
+        device_bytes=common.device_bytes,
         budget_bytes=budget,
         weights_bytes=weights,
         activation_bytes=activation.total_bytes,
-        non_torch_bytes=non_torch,
-        graph_bytes=graphs_in_budget,
+        non_torch_bytes=common.non_torch_bytes,
+        graph_bytes=graphs,
         kv_cache_bytes=kv_cache,
         request_kv_bytes=plan.request_bytes(options.max_model_len),
         kv_bytes_per_token=plan.bytes_per_token,
         kv_cache_tokens=plan.tokens(kv_cache, options.max_model_len),
-        needed_kv_bytes=needed_kv,
-        band_bytes=band_bytes(vendor, weights, activation, graphs_in_budget, uncertainty),
-        correction_bytes=extra,
+        needed_kv_bytes=plan.needed_bytes(required_tokens, options.max_model_len),
+        band_bytes=band_bytes(common.vendor, weights, activation, graphs, common.uncertainty),
+        correction_bytes=common.correction_bytes,
     )
+
+
+def _limiting(accounts: Sequence[MemoryAccount], plan: KvCachePlan) -> MemoryAccount:
+    """The account of the stage that holds the fewest blocks, with all stages where there are
+    several: the engine takes the fewest blocks of all ranks (vllm/v1/core/kv_cache_utils.py
+    get_kv_cache_configs)."""
+    if len(accounts) == 1:
+        return accounts[0]
+    of_stages = list(zip(accounts, plan.stages, strict=True))
+    limiting, _ = min(of_stages, key=lambda each: each[0].kv_cache_bytes / each[1].block_bytes)
+    stages = tuple(
+        StageMemory(
+            cache.layers, account.weights_bytes, account.kv_cache_bytes, account.kv_cache_tokens
+        )
+        for account, cache in of_stages
+    )
+    return replace(limiting, stages=stages)
 
 
 def _shortage_in_budget(account: MemoryAccount) -> DoesNotFit | None:

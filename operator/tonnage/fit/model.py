@@ -82,8 +82,22 @@ class MemoryTerm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StageMemory:
+    """What differs between the pipeline stages: on one GPU of a stage with so many `layers`, the
+    weights, the memory that is left for the KV cache, and the tokens that it holds."""
+
+    layers: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    kv_cache_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAccount:
     """The bytes of one GPU by term, whether they suffice or not.
+
+    Of several pipeline stages it is that of the stage which holds the fewest blocks of KV cache:
+    the engine uses no more on the others. `stages` lists all of them, the first one first.
 
     `device_bytes` x utilization = `budget_bytes` = weights + activation + non_torch + graphs +
     correction + kv_cache, which is negative if the others exceed the budget. `correction_bytes` is
@@ -109,6 +123,7 @@ class MemoryAccount:
     needed_kv_bytes: int = 0
     band_bytes: int = 0
     correction_bytes: int = 0
+    stages: tuple[StageMemory, ...] = ()
 
     @property
     def margin_bytes(self) -> int:

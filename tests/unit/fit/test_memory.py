@@ -13,6 +13,7 @@ from tonnage.fit.model import (
     EngineOptions,
     FitVerdict,
     IllegalParallelism,
+    MemoryAccount,
     MemoryFit,
     MemoryTerm,
     Parallelism,
@@ -278,3 +279,48 @@ def test_a_shortage_outside_the_budget_is_marked() -> None:
     within = judge(load("llama-3.3-70b"), "h100-sxm-80gb", 1)
     assert isinstance(within, DoesNotFit)
     assert not within.outside_budget
+
+
+def judge_stages(
+    name: str, weights_bytes: int | None, tensor: int, pipeline: int, options: EngineOptions
+) -> MemoryAccount:
+    accelerator = CATALOG.accelerator("h100-sxm-80gb")
+    assert accelerator.memory_bytes is not None
+    verdict = judge_fit(
+        load(name, weights_bytes),
+        accelerator,
+        accelerator.memory_bytes,
+        Parallelism(tensor, pipeline),
+        options,
+        options.max_model_len,
+        CATALOG,
+    )
+    assert isinstance(verdict, MemoryFit)
+    return verdict.account
+
+
+def test_two_nodes_of_h100_hold_what_one_does_not() -> None:
+    account = judge_stages("deepseek-v3", DEEPSEEK_V3_BYTES, 8, 2, EngineOptions("v0.32.0", 32768))
+    assert [stage.layers for stage in account.stages] == [31, 30]
+    on_all_gpus = 8 * sum(stage.weights_bytes for stage in account.stages)
+    assert on_all_gpus == pytest.approx(DEEPSEEK_V3_BYTES, rel=0.03)
+    assert account.kv_cache_tokens == min(stage.kv_cache_tokens for stage in account.stages)
+    limiting = min(account.stages, key=lambda stage: stage.kv_cache_tokens)
+    assert account.weights_bytes == limiting.weights_bytes
+    assert account.kv_cache_bytes == limiting.kv_cache_bytes
+
+
+def test_the_stage_with_the_fewest_tokens_decides_not_the_heaviest() -> None:
+    """The first stage has the embeddings, and one layer less than the third."""
+    account = judge_stages("llama-3.1-8b", None, 1, 5, EngineOptions("v0.32.0", 8192))
+    assert [stage.layers for stage in account.stages] == [6, 6, 7, 7, 6]
+    tokens = [stage.kv_cache_tokens for stage in account.stages]
+    weights = [stage.weights_bytes for stage in account.stages]
+    assert account.kv_cache_tokens == min(tokens)
+    assert weights.index(max(weights)) != tokens.index(min(tokens))
+
+
+def test_one_stage_is_not_listed() -> None:
+    verdict = judge(load("llama-3.1-8b"), "h100-sxm-80gb", 1)
+    assert isinstance(verdict, MemoryFit)
+    assert verdict.account.stages == ()

@@ -9,7 +9,7 @@ from tests.support.placing import CATALOG, DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, che
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
-from tonnage.fit.weights.total import weights_per_gpu
+from tonnage.fit.weights.total import weights_by_stage
 from tonnage.throughput.estimate import estimate_throughput
 from tonnage.throughput.figures import load_throughput_data
 from tonnage.throughput.model import Demand, ThroughputEstimate
@@ -41,8 +41,10 @@ class EstimateCase:
         account = MemoryAccount(
             device_bytes=accelerator.memory_bytes or 0,
             budget_bytes=0,
-            weights_bytes=weights_per_gpu(
-                self.checkpoint, self.parallelism, self.options, accelerator, release
+            weights_bytes=max(
+                weights_by_stage(
+                    self.checkpoint, self.parallelism, self.options, accelerator, release
+                )
             ),
             activation_bytes=0,
             non_torch_bytes=0,

@@ -119,6 +119,13 @@ def _add_device_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpus-per-node", type=size, metavar="N", help="default: the catalogue's, else 8"
     )
     group.add_argument(
+        "--nodes",
+        type=size,
+        default=1,
+        metavar="N",
+        help="of one replica: its pipeline stages are divided among them (default: 1)",
+    )
+    group.add_argument(
         "--vllm-version", metavar="V", help="release, image or day (default: the newest known)"
     )
     group.add_argument(

@@ -39,12 +39,15 @@ class ReplicaCost:
 
 
 def compute_cost(
-    judged: Judgement, workload: Workload, max_num_seqs: int, catalog: Catalog
+    judged: Judgement, workload: Workload, max_num_seqs: int, nodes: int, catalog: Catalog
 ) -> ReplicaCost | None:
-    """The cost of the judged layout; None if it does not start."""
+    """The cost of the judged layout, over several nodes without a speed; None if it does not
+    start."""
     question, account = judged.question, judged.account
     if judged.outcome is not Outcome.FITS or account is None:
         return None
+    if nodes > 1:
+        return ReplicaCost(question.parallelism.gpus, question.accelerator.price, None)
     concurrency = workload.concurrency or max_num_seqs
     estimate = estimate_throughput(
         question.checkpoint,

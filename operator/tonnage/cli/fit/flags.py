@@ -77,13 +77,14 @@ class Flags:
     """The question of the flags, and the options for its answer.
 
     `chosen` are the settings that the user chose; without a tensor-parallel size every legal one
-    within `max_gpus` is judged.
+    within `max_gpus`, those of `nodes` nodes, is judged.
     """
 
     question: FitQuestion
     chosen: Collection[Setting]
     allow: Collection[str]
     max_gpus: int
+    nodes: int
     workload: Workload
     notes: tuple[str, ...]
 
@@ -100,6 +101,8 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
     version, version_notes = _resolve_version(options.vllm_version, catalog)
     notes += [*version_notes, *list_assumptions(checkpoint), *extra.notes]
     notes += list_layout_notes(settings)
+    if options.nodes > 1:
+        notes.append(f"{options.nodes} nodes: the network between them is not part of a speed")
     if vars(options).get("context_overrides") == "":
         notes.append("--hf-overrides was ignored: another config.json cannot be calculated")
     length = default_context(checkpoint.shape, catalog.release(version))
@@ -114,19 +117,24 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
                 checkpoint,
                 device.accelerator,
                 device.size_bytes,
-                read_parallelism(settings),
+                read_parallelism(settings, options.nodes),
                 engine_options,
                 workload.tokens,
                 corrections,
             ),
             frozenset(setting for name, setting in _SETTINGS.items() if name in settings),
             _check_rules(options.allow, catalog),
-            options.gpus_per_node or device.accelerator.gpus_per_node or _DEFAULT_GPUS_PER_NODE,
+            options.nodes * _gpus_per_node(options, device.accelerator),
+            options.nodes,
             workload,
             tuple(notes),
         )
         for device in devices
     )
+
+
+def _gpus_per_node(options: argparse.Namespace, accelerator: Accelerator) -> int:
+    return options.gpus_per_node or accelerator.gpus_per_node or _DEFAULT_GPUS_PER_NODE
 
 
 def _read_extra_arguments(text: str) -> ExtraArguments:

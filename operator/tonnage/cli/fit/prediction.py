@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tonnage.cli.fit.judgement import Judgement
 from tonnage.fit.messages import format_gib, format_parallelism, format_shortage
-from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryFit
+from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryFit, StageMemory
 from tonnage.fit.questions.question import FitQuestion
 
 GIB: Final = 2**30
@@ -83,4 +83,14 @@ def _figures(question: FitQuestion, account: MemoryAccount) -> dict[str, Any]:
         "marginGiB": account.margin_bytes / GIB,
         "uncertaintyGiB": account.band_bytes / GIB,
         "kvBytesPerTokenPerGPU": token_bytes(account, question.options.max_model_len),
+        **({"stages": list(map(_stage_data, account.stages))} if account.stages else {}),
+    }
+
+
+def _stage_data(stage: StageMemory) -> dict[str, Any]:
+    return {
+        "layers": stage.layers,
+        "weightsGiB": stage.weights_bytes / GIB,
+        "kvCacheGiB": stage.kv_cache_bytes / GIB,
+        "kvCacheTokens": stage.kv_cache_tokens,
     }

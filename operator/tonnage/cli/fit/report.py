@@ -83,7 +83,7 @@ def make_report(flags: Flags, catalog: Catalog) -> FitReport:
     changes = () if fits else advise(question, flags.chosen, flags.allow, flags.max_gpus, catalog)
     limits = _compute_limits(judged, flags.workload, catalog)
     max_num_seqs = limits.max_num_seqs if limits is not None else 1
-    cost = compute_cost(judged, flags.workload, max_num_seqs, catalog)
+    cost = compute_cost(judged, flags.workload, max_num_seqs, flags.nodes, catalog)
     return FitReport(flags, judged, degrees, smallest, limits, changes, cost)
 
 
@@ -95,6 +95,7 @@ def report_data(report: FitReport) -> dict[str, Any]:
     data["vllmVersion"] = question.options.vllm_version
     data["tensorParallelSize"] = question.parallelism.tensor
     data["pipelineParallelSize"] = question.parallelism.pipeline
+    data["nodesPerReplica"] = report.flags.nodes
     data["maxModelLen"] = question.options.max_model_len
     if limits is not None:
         data["longestContext"] = limits.longest_context

@@ -25,11 +25,20 @@ def read_extra_arguments(where: str, arguments: Sequence[str]) -> ExtraArguments
         raise InputError(f"{where}: {error}") from None
 
 
-def read_parallelism(settings: Mapping[str, Any]) -> Parallelism:
-    """The parallelism in the settings."""
+def read_parallelism(settings: Mapping[str, Any], nodes: int = 1) -> Parallelism:
+    """The parallelism in the settings, by default one pipeline stage on each node.
+
+    Raises InputError where the stages cannot be divided among the nodes.
+    """
+    stages = settings.get("pipeline_parallel_size") or nodes
+    if stages % nodes:
+        raise InputError(
+            f"--pipeline-parallel-size {stages}: with --nodes {nodes}, expected a multiple of"
+            f" {nodes}"
+        )
     return Parallelism(
         tensor=settings.get("tensor_parallel_size") or 1,
-        pipeline=settings.get("pipeline_parallel_size") or 1,
+        pipeline=stages,
         data=settings.get("data_parallel_size") or 1,
     )
 

@@ -16,7 +16,7 @@ from tonnage.cli.fit.prediction import format_reason
 from tonnage.cli.fit.report import FitReport, LayoutLimits
 from tonnage.cli.output import make_table, print_line
 from tonnage.fit.messages import format_count, format_gib, format_parallelism
-from tonnage.fit.model import DoesNotFit, FitVerdict, MemoryFit
+from tonnage.fit.model import DoesNotFit, FitVerdict, MemoryAccount, MemoryFit
 from tonnage.fit.questions.advice import Change
 
 _MAX_ALTERNATIVES: Final = 4
@@ -28,14 +28,17 @@ def show_report(console: Console, report: FitReport) -> None:
     console.print(
         f"[bold]{escape(question.checkpoint.shape.architecture)}[/bold] on "
         f"{escape(question.accelerator.name)} ({format_gib(question.device_bytes)} GiB), "
-        f"{format_parallelism(question.parallelism)}, "
+        f"{format_parallelism(question.parallelism)}{_format_nodes(report)}, "
         f"vLLM {escape(question.options.vllm_version)}, "
         f"{question.options.max_model_len:,} tokens"
     )
     if report.degrees:
         console.print(_tabulate_degrees(report))
-    if report.judged.account is not None:
-        console.print(tabulate_memory(console, report.judged.account))
+    account = report.judged.account
+    if account is not None:
+        console.print(tabulate_memory(console, account))
+        if account.stages:
+            console.print(_tabulate_stages(account))
     verdict = format_verdict(report.judged)
     limits, cost = _format_limits(report), _format_cost(report)
     for line in (*verdict, *limits, *cost, *format_next_steps(report)):
@@ -44,6 +47,10 @@ def show_report(console: Console, report: FitReport) -> None:
         print_line(console, f"  start with: {escape(setting)}")
     for note in report.notes:
         print_line(console, f"  note: {escape(note)}")
+
+
+def _format_nodes(report: FitReport) -> str:
+    return f" on {report.flags.nodes} nodes" if report.flags.nodes > 1 else ""
 
 
 def format_settings(settings: Settings) -> Iterator[str]:
@@ -154,7 +161,7 @@ def format_next_steps(report: FitReport) -> Iterator[str]:
         gpus = format_count(report.flags.max_gpus, "GPU")
         yield (
             f"  no setting of vLLM makes it fit on up to {gpus} of this kind: take devices with "
-            "more memory, or a checkpoint with smaller weights"
+            "more memory, a checkpoint with smaller weights, or more nodes a replica (--nodes)"
         )
 
 
@@ -163,6 +170,23 @@ def _format_change(change: Change) -> str:
     tight = ", though tightly" if change.fit.tight else ""
     tokens = f"{change.fit.account.kv_cache_tokens:,} tokens"
     return f"{arguments} (fits{tight}; the KV cache then holds {tokens})"
+
+
+def _tabulate_stages(account: MemoryAccount) -> Table:
+    """What differs between the pipeline stages; the bars are those of the marked one."""
+    numbers = ("STAGE", "LAYERS", "WEIGHTS", "KV CACHE", "TOKENS")
+    table = make_table(*numbers, "", right=numbers)
+    for number, stage in enumerate(account.stages):
+        limiting = stage.weights_bytes == account.weights_bytes
+        table.add_row(
+            str(number),
+            str(stage.layers),
+            format_gib(stage.weights_bytes),
+            format_gib(stage.kv_cache_bytes),
+            f"{stage.kv_cache_tokens:,}",
+            "<- fewest" if limiting else "",
+        )
+    return table
 
 
 def _tabulate_degrees(report: FitReport) -> Table:

@@ -6,7 +6,7 @@ large as the largest group's.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -27,6 +27,15 @@ from tonnage.fit.weights.tensors import stage_sizes
 
 
 @dataclass(frozen=True, slots=True)
+class StageCache:
+    """The KV cache of the `layers` on one pipeline stage: bytes of a block, and of one token."""
+
+    layers: int
+    block_bytes: int
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
 class KvCachePlan:
     """The KV cache of one rank, the fullest where pipeline stages differ.
 
@@ -34,7 +43,7 @@ class KvCachePlan:
     `block_bytes` is the size of a block of the pool. `bytes_per_token` is the cost of one more
     token of context, without windows and states. `null_blocks` are blocks of the pool that no
     request gets. `checked_block_bytes` is the block size that vLLM's check at start uses: it may
-    count the layers of all pipeline stages.
+    count the layers of all pipeline stages. `stages` are the caches of the pipeline stages.
     """
 
     groups: tuple[tuple[LayerCache, ...], ...]
@@ -43,6 +52,12 @@ class KvCachePlan:
     bytes_per_token: int
     in_flight_tokens: int
     null_blocks: int
+    stages: tuple[StageCache, ...]
+
+    def of_stage(self, stage: int) -> "KvCachePlan":
+        """The plan for a rank of one pipeline stage."""
+        cache = self.stages[stage]
+        return replace(self, block_bytes=cache.block_bytes, bytes_per_token=cache.bytes_per_token)
 
     def request_blocks(self, tokens: int) -> int:
         """The most blocks that one request of `tokens` tokens holds, at least one."""
@@ -106,21 +121,22 @@ def _plan(
 ) -> KvCachePlan:
     rules = settings.rules
     groups = group_caches(place_caches(shape, settings), rules, hybrid_manager)
-    stage_groups = [
-        tuple(_select_layers(group, layers) for group in groups)
-        for layers in _stage_layers(shape, stages)
-    ]
-    stage_block = max(
-        1, *(_block_bytes(groups_of_stage, rules) for groups_of_stage in stage_groups)
-    )
-    checked_block = stage_block if rules.checks_stages_apart else _block_bytes(groups, rules)
+    caches = []
+    for layers in _stage_layers(shape, stages):
+        of_stage = tuple(_select_layers(group, layers) for group in groups)
+        block = max(1, _block_bytes(of_stage, rules))
+        decoder_layers = sum(layer < shape.layers for layer in layers)
+        caches.append(StageCache(decoder_layers, block, _token_bytes(of_stage)))
+    largest_block = max(cache.block_bytes for cache in caches)
+    checked_block = largest_block if rules.checks_stages_apart else _block_bytes(groups, rules)
     return KvCachePlan(
         groups=tuple(_distinct_paces(group) for group in groups),
-        block_bytes=stage_block,
+        block_bytes=largest_block,
         checked_block_bytes=checked_block,
-        bytes_per_token=max(_token_bytes(groups_of_stage) for groups_of_stage in stage_groups),
+        bytes_per_token=max(cache.bytes_per_token for cache in caches),
         in_flight_tokens=in_flight_tokens,
         null_blocks=rules.null_blocks,
+        stages=tuple(caches),
     )
 
 

@@ -1,4 +1,4 @@
-"""Bytes of weights on one GPU."""
+"""Bytes of weights on a GPU of each pipeline stage."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -33,14 +33,15 @@ def stored_bytes(shape: ModelShape) -> int:
     return sum(stored_parts(shape).values())
 
 
-def weights_per_gpu(
+def weights_by_stage(
     checkpoint: Checkpoint,
     parallelism: Parallelism,
     options: EngineOptions,
     accelerator: Accelerator,
     release: EngineRelease,
-) -> int:
-    """Bytes on the fullest GPU after loading: what vLLM prints as `Model loading took`.
+) -> tuple[int, ...]:
+    """Bytes on a GPU of each pipeline stage after loading: what vLLM prints there as `Model loading
+    took`.
 
     The sum of the shape's matrices, corrected by the checkpoint's files, plus vLLM's own buffers:
     cosines and sines, the absorbed copies of latent attention, and slots for adapters.
@@ -56,7 +57,7 @@ def weights_per_gpu(
         parts, buffers = _stage_bytes(shape, sharding, loaded, residence, with_mtp)
         adapters = adapter_bytes(shape, sharding, options)
         totals.append(correction.apply(parts, ranks) + buffers + adapters)
-    return max(totals)
+    return tuple(totals)
 
 
 def _stage_shardings(

@@ -107,6 +107,37 @@ def test_a_node_bounds_the_degrees(fit: Run) -> None:
     assert [one["tensorParallelSize"] for one in json.loads(out)["degrees"]] == [1, 2]
 
 
+DEEPSEEK = ("--config", str(CONFIGS / "deepseek-v3.json"), "--weights-bytes", "688586727753")
+ON_H100 = (*DEEPSEEK, "--accelerator", "h100-sxm-80gb", "--max-model-len", "32768")
+
+
+def test_a_replica_on_two_nodes_has_a_pipeline_stage_on_each(fit: Run) -> None:
+    assert fit(*ON_H100)[0] == 3, "one node is too small"
+    code, out, _ = fit(*ON_H100, "--nodes", "2", "-o", "json")
+    data = json.loads(out)
+    assert (code, data["verdict"]) == (0, "fits")
+    parallelism = (data["tensorParallelSize"], data["pipelineParallelSize"])
+    assert (*parallelism, data["nodesPerReplica"], data["gpus"]) == (8, 2, 2, 16)
+    assert [stage["layers"] for stage in data["stages"]] == [31, 30]
+    assert data["kvCacheTokens"] == min(stage["kvCacheTokens"] for stage in data["stages"])
+    assert data["tokensPerSecond"] is None, "the network between the nodes is not known"
+    assert data["costPerHour"] is not None
+
+
+def test_the_stages_are_shown(fit: Run) -> None:
+    out = fit(*ON_H100, "--nodes", "2")[1]
+    assert "TP 8, PP 2 on 2 nodes" in out
+    (header,) = (line for line in out.splitlines() if line.startswith("STAGE"))
+    assert header.split() == ["STAGE", "LAYERS", "WEIGHTS", "KV", "CACHE", "TOKENS"]
+    assert out.count("<- fewest") == 1
+
+
+def test_stages_that_nodes_cannot_share_are_refused(fit: Run) -> None:
+    code, _, err = fit(*ON_H100, "--nodes", "2", "-pp", "3")
+    assert code == 2
+    assert "--pipeline-parallel-size 3: with --nodes 2, expected a multiple of 2" in err
+
+
 @pytest.mark.parametrize(
     ("form", "read"),
     [("json", json.loads), ("jsonl", json.loads), ("yaml", yaml.safe_load)],

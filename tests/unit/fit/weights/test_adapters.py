@@ -13,7 +13,7 @@ from tonnage.fit.batch import Batch, plan_batch
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.weights.adapters import adapter_bytes
 from tonnage.fit.weights.matrix import Sharding
-from tonnage.fit.weights.total import weights_per_gpu
+from tonnage.fit.weights.total import weights_by_stage
 
 CATALOG = load_catalog()
 ACCELERATOR, RELEASE = CATALOG.accelerator("h100-sxm-80gb"), CATALOG.release("0.32.0")
@@ -60,7 +60,7 @@ def test_buffers_grow_with_slots_and_rank_and_hardly_shrink_by_sharding(
 def test_they_are_part_of_the_weights() -> None:
     checkpoint, plain = Checkpoint(parse_config(LLAMA)), EngineOptions("v0.32.0", 8192)
     without, with_buffers = (
-        weights_per_gpu(checkpoint, Parallelism(), options, ACCELERATOR, RELEASE)
+        max(weights_by_stage(checkpoint, Parallelism(), options, ACCELERATOR, RELEASE))
         for options in (plain, with_lora())
     )
     assert with_buffers - without == adapter_bytes(checkpoint.shape, Sharding(), with_lora())

@@ -13,7 +13,7 @@ from tonnage.checkpoint.shape import parse_config
 from tonnage.checkpoint.tensor_table import tabulate
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.weights.correction import NO_CORRECTION, contradiction, derive_weight_correction
-from tonnage.fit.weights.total import stored_bytes, weights_per_gpu
+from tonnage.fit.weights.total import stored_bytes, weights_by_stage
 
 CATALOG = load_catalog()
 HEAD_BYTES = 32000 * 1024 * 2
@@ -27,7 +27,7 @@ def shape_of(**fields: Any) -> ModelShape:
 def per_gpu(checkpoint: Checkpoint, tensor: int = 1) -> int:
     accelerator, release = CATALOG.accelerator("h200-sxm-141gb"), CATALOG.release("0.32.0")
     options = EngineOptions("v0.32.0", 4096)
-    return weights_per_gpu(checkpoint, Parallelism(tensor), options, accelerator, release)
+    return max(weights_by_stage(checkpoint, Parallelism(tensor), options, accelerator, release))
 
 
 def with_tensors(shape: ModelShape, *more: Tensor, **kwargs: Any) -> Checkpoint:

@@ -10,7 +10,7 @@ from tonnage.checkpoint.model import Checkpoint, DType, ModelShape, Quantization
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.weights.matrix import WeightPart
 from tonnage.fit.weights.precision import loaded_quantization, weight_format
-from tonnage.fit.weights.total import count_parameters, stored_bytes, weights_per_gpu
+from tonnage.fit.weights.total import count_parameters, stored_bytes, weights_by_stage
 
 CATALOG = load_catalog()
 OPTIONS = EngineOptions("v0.32.0", 32768)
@@ -23,12 +23,14 @@ def per_gpu(
     options: EngineOptions = OPTIONS,
     weights_bytes: int | None = None,
 ) -> int:
-    return weights_per_gpu(
-        Checkpoint(shape, weights_bytes=weights_bytes),
-        Parallelism(tensor),
-        options,
-        CATALOG.accelerator(accelerator),
-        CATALOG.release(options.vllm_version),
+    return max(
+        weights_by_stage(
+            Checkpoint(shape, weights_bytes=weights_bytes),
+            Parallelism(tensor),
+            options,
+            CATALOG.accelerator(accelerator),
+            CATALOG.release(options.vllm_version),
+        )
     )
 
 
