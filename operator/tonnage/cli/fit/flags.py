@@ -102,7 +102,9 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
     notes += [*version_notes, *list_assumptions(checkpoint), *extra.notes]
     notes += list_layout_notes(settings)
     if options.nodes > 1:
-        notes.append(f"{options.nodes} nodes: the network between them is not part of a speed")
+        notes.append(
+            f"{options.nodes} nodes: no speed is estimated, for their network is not known"
+        )
     if vars(options).get("context_overrides") == "":
         notes.append("--hf-overrides was ignored: another config.json cannot be calculated")
     length = default_context(checkpoint.shape, catalog.release(version))
