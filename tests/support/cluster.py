@@ -460,6 +460,12 @@ class Cluster:
         conditions = self.status(name)["conditions"]
         return str(next(one["message"] for one in conditions if one["type"] == kind))
 
+    def candidate(self, pool: str, name: str = "llama") -> tuple[str, str, str]:
+        """Verdict, reason and message of an object's candidate on a pool."""
+        candidates = self.status(name)["candidates"]
+        one = next(each for each in candidates if each["pool"] == pool)
+        return one["verdict"], one["reason"], one["message"]
+
     def conditions_of_all(self) -> dict[str, dict[str, tuple[str, str]]]:
         metadata = [body["metadata"] for body in self.api.objects(INFERENCE_DEPLOYMENTS)]
         names = [_name_of(Key(each["namespace"], each["name"])) for each in metadata]

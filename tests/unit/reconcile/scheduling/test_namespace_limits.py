@@ -22,18 +22,12 @@ def cluster_with(
     return cluster
 
 
-def candidate(cluster: Cluster, pool: str) -> tuple[str, str, str]:
-    candidates = cluster.status()["candidates"]
-    one = next(each for each in candidates if each["pool"] == pool)
-    return one["verdict"], one["reason"], one["message"]
-
-
 async def test_a_namespace_that_wants_no_root_gets_a_pool_whose_pods_are_not_root() -> None:
     cluster = cluster_with(enforced_namespace("restricted"))
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    verdict, reason, message = candidate(cluster, "mi300x")
+    verdict, reason, message = cluster.candidate("mi300x")
     assert (verdict, reason) == ("Rejected", "PodSecurityViolated")
     assert (
         "the namespace enforces the Pod Security Standard restricted, which asks for true in"
@@ -68,7 +62,7 @@ async def test_a_limit_range_for_gpus_of_one_vendor_leaves_the_other() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    verdict, reason, message = candidate(cluster, "mi300x")
+    verdict, reason, message = cluster.candidate("mi300x")
     assert (verdict, reason) == ("Rejected", "LimitRangeViolated")
     assert "container vllm may use 1 amd.com/gpu, more than the maximum of 0 amd.com/gpu" in message
 

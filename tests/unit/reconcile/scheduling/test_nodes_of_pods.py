@@ -29,12 +29,6 @@ def bind(cluster: Cluster, zone: str) -> None:
     cluster.administer(volume_in_zone("disk-1", "weights", zone))
 
 
-def candidate(cluster: Cluster, pool: str) -> tuple[str, str, str]:
-    candidates = cluster.status()["candidates"]
-    one = next(each for each in candidates if each["pool"] == pool)
-    return one["verdict"], one["reason"], one["message"]
-
-
 MOUNTING: dict[str, dict[str, Any]] = {
     "volume of podTemplate": {"podTemplate": {"spec": {"volumes": [CACHE]}}},
     "volume of template": {"template": {"spec": {"volumes": [CACHE]}}},
@@ -49,7 +43,7 @@ async def test_replicas_go_where_their_volume_can_be_mounted(spec: dict[str, Any
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    verdict, reason, message = candidate(cluster, "mi300x")
+    verdict, reason, message = cluster.candidate("mi300x")
     assert (verdict, reason) == ("Rejected", "NoMatchingNodes")
     assert (
         "but none of its nodes can run the pods (mi300x-0 does not match"
@@ -77,7 +71,7 @@ async def test_only_nodes_of_the_zone_are_capacity() -> None:
     cluster.apply("llama", spec_of(replicas=10, **MOUNTING["volume of podTemplate"]))
     await cluster.settle()
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    assert "capacity for 8 of 10 replicas now" in candidate(cluster, "mi300x")[2]
+    assert "capacity for 8 of 10 replicas now" in cluster.candidate("mi300x")[2]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +101,7 @@ async def test_a_node_selector_of_the_user_counts(template: dict[str, Any]) -> N
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.deployments() == ["llama-h100-sxm-80gb"]
-    assert "does not match spec.podTemplate.spec." in candidate(cluster, "mi300x")[2]
+    assert "does not match spec.podTemplate.spec." in cluster.candidate("mi300x")[2]
 
 
 async def test_without_a_matching_node_the_object_waits_for_one() -> None:

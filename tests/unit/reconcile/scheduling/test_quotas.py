@@ -21,25 +21,15 @@ def cluster_with(*quotas: Object, **spec: object) -> Cluster:
     return cluster
 
 
-def verdicts(cluster: Cluster) -> dict[str, tuple[str, str]]:
-    candidates = cluster.status()["candidates"]
-    return {each["pool"]: (each["verdict"], each["reason"]) for each in candidates}
-
-
-def message_of(cluster: Cluster, pool: str) -> str:
-    candidates = cluster.status()["candidates"]
-    return str(next(each["message"] for each in candidates if each["pool"] == pool))
-
-
 async def test_a_pool_whose_gpus_no_quota_allows_is_rejected_at_once() -> None:
     cluster = cluster_with(resource_quota({NVIDIA: 0}))
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert cluster.deployments() == ["llama-mi300x"]
-    assert verdicts(cluster)["h100"] == ("Rejected", "QuotaExceeded")
+    assert cluster.candidate("h100")[:2] == ("Rejected", "QuotaExceeded")
     assert (
         "ResourceQuota quota leaves 0 of 0 nvidia.com/gpu, and a replica needs 1; raise the quota"
-        in message_of(cluster, "h100")
+        in cluster.candidate("h100")[2]
     )
 
 
@@ -73,7 +63,7 @@ async def test_a_pool_with_a_quota_for_all_replicas_comes_before_one_for_some() 
     await cluster.settle()
     assert cluster.deployments() == ["llama-mi300x"]
     assert cluster.conditions() == SETTLED
-    assert "capacity for 2 of 4 replicas now" in message_of(cluster, "h100")
+    assert "capacity for 2 of 4 replicas now" in cluster.candidate("h100")[2]
 
 
 async def test_replicas_in_excess_of_the_quota_are_reported_and_reserve_nothing() -> None:
@@ -149,11 +139,10 @@ async def test_a_quota_for_another_priority_class_does_not_count() -> None:
     quota["spec"]["scopeSelector"] = {"matchExpressions": [expression]}
     cluster = cluster_with(quota)
     await cluster.settle()
-    assert verdicts(cluster)["h100"][0] == "Chosen"
+    assert cluster.candidate("h100")[0] == "Chosen"
     cluster.apply("job", spec_of(podTemplate={"spec": {"priorityClassName": "batch"}}))
     await cluster.settle()
-    candidates = {each["pool"]: each["reason"] for each in cluster.status("job")["candidates"]}
-    assert candidates["h100"] == "QuotaExceeded"
+    assert cluster.candidate("h100", "job")[1] == "QuotaExceeded"
 
 
 async def test_a_parallelism_within_the_quota_is_chosen() -> None:
