@@ -65,7 +65,8 @@ _DISTURBED: Final[dict[str, Disturb]] = {
 class View:
     """What the operator sees: the watches, or the reads, of these kinds are disturbed so.
 
-    After so many seconds all must be as it should be, at the latest after a list of everything.
+    After so many seconds all must be as it should be: at the latest after a list of everything, or
+    after some lists where each of several steps needs one.
     One who `writes_again` what is or was there does not see yet what became of it.
     """
 
@@ -86,6 +87,8 @@ def _view(how: str, kinds: tuple[Kind, ...]) -> View:
     match how:
         case "gone":  # the list that ends the gap has one of its own behind it
             return View(how, kinds, GAP_SECONDS + RESYNC)
+        case "lossy" if len(kinds) > 1:  # each step of a rollout may wait for a list
+            return View(how, kinds, 3 * RESYNC)
         case "outdated":
             return View(how, kinds, 3 * RESYNC, writes_again=True)
     return View(how, kinds)
