@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
 from tests.support.pricing import price
 from tests.support.production.quotas import resource_quota
 from tests.support.serving import SETTLED
@@ -153,3 +153,27 @@ async def test_a_parallelism_within_the_quota_is_chosen() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert "fits with TP 2" in cluster.message("Placed")
+
+
+async def test_of_several_quotas_the_tightest_counts() -> None:
+    quota = resource_quota({NVIDIA: 8, AMD: 8, "requests.memory": "30Gi"})
+    cluster = cluster_with(quota, replicas=2)
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    cluster.apply("second", spec_of())
+    await cluster.settle()
+    assert cluster.conditions("second")["Placed"] == ("False", "QuotaExceeded")
+    message = cluster.candidate("h100", "second")[2]
+    assert "ResourceQuota quota leaves 8 of 30 GiB of memory, and a replica needs 11" in message
+
+
+async def test_what_its_own_pods_use_does_not_keep_an_object_on_its_pool() -> None:
+    cluster = Cluster(H100, L40S)
+    cluster.administer(resource_quota({NVIDIA: 1}))
+    cluster.apply("llama", spec_of(placement={"accelerators": ["l40s"]}))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    cluster.apply("llama", spec_of(placement={"accelerators": ["h100"]}))
+    await cluster.settle()
+    pool = "nvidia-h100-sxm-80gb"
+    assert cluster.candidate(pool)[0] == "Chosen"
