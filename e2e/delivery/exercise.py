@@ -12,13 +12,16 @@ from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import clear
 from e2e.journeys.user import User
+from e2e.models import inference
 from e2e.nodes.fleet import apply_fleet
 from e2e.rights import roles_of
+from e2e.volumes import MOUNTED, bind_volume
 
 BASE = ROOT / "manifests" / "base"
 CLOSED_PORT = "http://127.0.0.1:9"
 """A Hub that refuses connections."""
 
+VOLUME = "exercised"
 OLD_POOL: Json = {"groups": [{"name": "l40s", "count": 1, "accelerator": "l40s", "gpusPerNode": 4}]}
 POOLS: Json = {
     "groups": [
@@ -45,12 +48,22 @@ def exercised(
         try:
             with installed.fresh_namespace("rights") as namespace:
                 replace_a_discovered_pool(control_plane, installed)
+                mount_a_volume(User(installed, namespace))
                 live_a_life(User(installed, namespace))
                 learn_twice(User(installed, namespace), NAMESPACE)
         finally:
             process.close()
             clear(installed)
+            installed.delete("persistentvolumes", VOLUME, timeout=None)
     return mark
+
+
+def mount_a_volume(user: User) -> None:
+    """A model mounts a bound claim."""
+    bind_volume(user.admin, user.namespace, VOLUME)
+    user.apply(inference("mounts", "llama-3.1-8b", podTemplate=MOUNTED))
+    user.wait_ready("mounts")
+    user.admin.delete("infd", "mounts")
 
 
 def replace_a_discovered_pool(stack: Stack, admin: Admin) -> None:

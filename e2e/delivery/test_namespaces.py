@@ -197,4 +197,7 @@ def has_conditions(pool: Json) -> bool:
     return bool(pool.get("status", {}).get("conditions"))
 
 
-ON_CLUSTER = {"nodes", "acceleratorpools", "acceleratorpools/status", "priorityclasses"}
+ON_CLUSTER = {
+    *("nodes", "acceleratorpools", "acceleratorpools/status", "priorityclasses"),
+    *("namespaces", "persistentvolumes", "persistentvolumeclaims"),
+}

@@ -13,14 +13,11 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
+from e2e.volumes import MOUNTED, ZONE, bind_volume
 from tests.support.cluster import H100, MI300X
 
-ZONE: Final = "topology.kubernetes.io/zone"
 FLEET: Final[Json] = {
     "groups": [{**H100, "labels": {ZONE: "a"}}, {**MI300X, "labels": {ZONE: "b"}}]
-}
-MOUNTED: Final[Json] = {
-    "spec": {"volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}}]}
 }
 
 
@@ -32,49 +29,11 @@ def disk(admin: Admin, user: User) -> Iterator[str]:
     admin.delete("persistentvolumes", name, timeout=None)  # gone after the claim
 
 
-def bind(admin: Admin, namespace: str, disk: str, zone: str) -> None:
-    """Bind the claim `weights` to a disk of the zone."""
-    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
-    expression = {"key": ZONE, "operator": "In", "values": [zone]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    admin.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": disk},
-            "spec": {
-                "capacity": size,
-                "accessModes": modes,
-                "hostPath": {"path": "/data"},
-                "claimRef": {"namespace": namespace, "name": "weights"},
-                "nodeAffinity": {"required": required},
-                "persistentVolumeReclaimPolicy": "Retain",
-            },
-        }
-    )
-    admin.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "weights", "namespace": namespace},
-            "spec": {
-                "accessModes": modes,
-                "resources": {"requests": size},
-                "storageClassName": "",
-                "volumeName": disk,
-            },
-        }
-    )
-    admin.wait_for(
-        "persistentvolumeclaims", "weights", lambda claim: claim["status"].get("phase") == "Bound"
-    )
-
-
 def test_replicas_are_placed_where_their_volume_is(
     fleet: UseFleet, user: User, admin: Admin, disk: str
 ) -> None:
     fleet(FLEET)
-    bind(admin, user.namespace, disk, "a")
+    bind_volume(admin, user.namespace, disk, zone="a")
     user.apply(inference("llama", "llama-3.1-8b", replicas=1, podTemplate=MOUNTED))
     status = user.wait_ready("llama")
     assert [each["accelerator"] for each in status["placements"]] == [H100["accelerator"]]
