@@ -102,7 +102,7 @@ explore: install ## Look for new counterexamples of the properties; `make test` 
 # Each worker has a control plane of its own. Most of the time is spent waiting, so there are more
 # workers than cores; files are handed out in the order of the folders, since a worker's operator
 # ends where another folder begins.
-CLUSTER_WORKERS ?= 3
+CLUSTER_WORKERS ?= 4
 
 .PHONY: test-integration
 test-integration: install binaries ## Integration tests and journeys, each worker on a real control plane of its own
