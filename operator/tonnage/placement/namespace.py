@@ -18,15 +18,16 @@ _UNITS: Final = {
 }
 
 
-def unit_of(resource: str) -> tuple[int, str]:
-    """How amounts of a resource are shown: their divisor, and the unit."""
-    return _UNITS.get(resource, (1, resource))
+def _show(resource: str, *amounts: int) -> tuple[str, ...]:
+    """The amounts of a resource in its unit, without an exponent, and the unit."""
+    divisor, unit = _UNITS.get(resource, (1, resource))
+    numbers = (f"{amount / divisor:.2f}".rstrip("0").rstrip(".") for amount in amounts)
+    return *numbers, unit
 
 
 def format_amount(resource: str, amount: int) -> str:
     """Format an amount of a resource with its unit."""
-    divisor, unit = unit_of(resource)
-    return f"{amount / divisor:.4g} {unit}"
+    return " ".join(_show(resource, amount))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,7 @@ class Quota:
 
     def explain(self, need: int) -> str:
         """Say that it leaves too little for replicas that need so much each."""
-        divisor, unit = unit_of(self.resource)
-        left, most, needed = (f"{one / divisor:.4g}" for one in (self.left, self.most, need))
+        left, most, needed, unit = _show(self.resource, self.left, self.most, need)
         kind = " as limits" if self.of_limits else ""
         return (
             f"ResourceQuota {self.name} leaves {left} of {most} {unit}{kind}, and a replica needs"

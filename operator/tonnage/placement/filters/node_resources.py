@@ -7,8 +7,7 @@ from tonnage.fit.messages import format_count
 from tonnage.fleet.pool_nodes import PoolNode
 from tonnage.fleet.resources import Resources
 from tonnage.placement.model import Option
-
-_GIB: Final = 2**30
+from tonnage.placement.namespace import format_amount
 
 
 def find_node_shortage(option: Option) -> str | None:
@@ -59,7 +58,4 @@ def _format_left(name: str, node: PoolNode) -> str:
 
 
 def _format(name: str, resources: Resources) -> str:
-    amount = _AMOUNTS[name](resources)
-    if name == "cpu":
-        return f"{amount / 1000:g} CPUs"
-    return f"{amount / _GIB:.4g} GiB of {name.replace('-', ' ')}"
+    return format_amount(name, _AMOUNTS[name](resources))

@@ -15,7 +15,7 @@ from tonnage.fleet.nodes.affinity import NodeRequirement
 from tonnage.fleet.nodes.pod import read_other_requests
 from tonnage.placement.messages import format_fit
 from tonnage.placement.model import Option, Rejection, ReplicaPods
-from tonnage.placement.namespace import PODS, NamespaceLimits
+from tonnage.placement.namespace import PODS, UNLIMITED, NamespaceLimits
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.workloads.pod.disk import may_download_to_cache
@@ -54,6 +54,8 @@ def replica_pods(
         return rendered[size]
 
     def refuse(option: Option) -> Rejection | None:
+        if limits == UNLIMITED:
+            return None
         pool, pod, items = option.pool, render(option), limits.limit_range_items
         if pool.name not in secured:
             secured[pool.name] = explain_pod_security(spec, pool, limits.pod_security)

@@ -100,6 +100,11 @@ def test_own_pods_do_not_use_it_up() -> None:
             "ResourceQuota a leaves 2 of 8 nvidia.com/gpu, and a replica needs 4; raise the quota",
         ),
         (
+            Quota("a", "pods", 1_000_000, 999_999),
+            2,
+            "ResourceQuota a leaves 1 of 1000000 pods, and a replica needs 2; raise the quota",
+        ),
+        (
             Quota("a", "cpu", 8000, 6500),
             3000,
             "ResourceQuota a leaves 1.5 of 8 CPUs, and a replica needs 3; raise the quota",
