@@ -17,19 +17,19 @@ Answer = dict[str, Any]
 @cache
 def answered_startups() -> tuple[tuple[StartUp, Answer], ...]:
     """Start-ups with what `tonnage fit` predicts for them."""
-    return tuple((record, _ask(predict_fit, record.case)) for record in startups())
+    return tuple((record, ask_fit(record.case)) for record in startups())
 
 
 @cache
 def answered_held_out() -> tuple[tuple[StartUp, Answer], ...]:
     """Held-out start-ups with what `tonnage fit` predicts for them."""
-    return tuple((record, _ask(predict_fit, record.case)) for record in held_out())
+    return tuple((record, ask_fit(record.case)) for record in held_out())
 
 
 @cache
 def answered_builds() -> tuple[tuple[Build, Answer], ...]:
     """Builds with what `tonnage fit` predicts for them."""
-    return tuple((record, _ask(predict_fit, record.case())) for record in builds())
+    return tuple((record, ask_fit(record.case())) for record in builds())
 
 
 @cache
@@ -42,6 +42,11 @@ def figure(answer: Answer, name: str) -> float | None:
     """A figure for one GPU, in the unit that its name ends in; None when it is missing."""
     value = (answer.get("perGPU") or {}).get(name, answer.get(name))
     return None if value is None else float(value)
+
+
+def ask_fit(case: FitCase) -> Answer:
+    """What `tonnage fit` answers to a case."""
+    return _ask(predict_fit, case)
 
 
 def _ask(predict: Callable[[FitCase, Catalog], Answer], case: FitCase) -> Answer:
