@@ -8,6 +8,7 @@ import yaml
 from accuracy import build_errors, startup_errors
 from accuracy.asking import answered_builds, answered_held_out, answered_startups, figure
 from accuracy.figures import FIGURES, measure_all
+from accuracy.hardware_page import render_hardware
 from accuracy.measures import Error, median, percentile, share_within
 from accuracy.records import FOLDER, GIB, Build, StartUp, builds, layouts, models, startups
 
@@ -39,6 +40,7 @@ def render_page() -> str:
     sections = (
         _intro(),
         _figures(),
+        render_hardware(),
         _groups(),
         _peers(_read("peers.yaml")["estimators"]),
         _families(),
