@@ -4,6 +4,8 @@ import math
 
 from tonnage.catalog.model import Vendor
 from tonnage.catalog.vllm.releases import EngineRelease
+from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.activation.sampler import runs_on_v2
 from tonnage.fit.model import EngineOptions, MemoryTerm
 
 
@@ -13,13 +15,18 @@ def budget_bytes(device_bytes: int, options: EngineOptions, release: EngineRelea
     return math.ceil(device_bytes * utilization)
 
 
-def charges_graphs(vendor: Vendor, options: EngineOptions, release: EngineRelease) -> bool:
+def charges_graphs(
+    shape: ModelShape, vendor: Vendor, options: EngineOptions, release: EngineRelease
+) -> bool:
     """Whether graphs count against the budget; else they use memory outside it."""
-    return options.graphs_in_budget and vendor in release.graphs.in_budget_of
+    graphs = release.graphs
+    if runs_on_v2(release.profile_run, shape) and not graphs.v2_in_budget:
+        return False
+    return options.graphs_in_budget and vendor in graphs.in_budget_of
 
 
 def outside_budget_terms(
-    vendor: Vendor, graphs: int, options: EngineOptions, release: EngineRelease
+    shape: ModelShape, vendor: Vendor, graphs: int, options: EngineOptions, release: EngineRelease
 ) -> tuple[tuple[MemoryTerm, int], ...]:
     """Memory needed outside the budget: the process's context, and graphs up to some release.
 
@@ -27,5 +34,5 @@ def outside_budget_terms(
     that captures graphs after it has filled its budget crashes if they do not fit.
     """
     context = 0 if release.charges_context else release.libraries.context_bytes[vendor]
-    uncharged = 0 if charges_graphs(vendor, options, release) else graphs
+    uncharged = 0 if charges_graphs(shape, vendor, options, release) else graphs
     return (MemoryTerm.NON_TORCH, context), (MemoryTerm.GRAPHS, uncharged)

@@ -74,7 +74,7 @@ def judge_fit(
         budget_bytes(device_bytes, options, release),
         activation_peak(shape, parallelism, options, batch, accelerator, release),
         non_torch_bytes(parallelism, accelerator.vendor, release),
-        graphs if charges_graphs(accelerator.vendor, options, release) else 0,
+        graphs if charges_graphs(shape, accelerator.vendor, options, release) else 0,
         correction.extra_bytes if correction else 0,
         uncertainty,
     )
@@ -92,7 +92,7 @@ def judge_fit(
         )
     ]
     account = _limiting(stages, plan)
-    outside_terms = outside_budget_terms(accelerator.vendor, graphs, options, release)
+    outside_terms = outside_budget_terms(shape, accelerator.vendor, graphs, options, release)
     shortage = _shortage_in_budget(account) or _shortage_outside_budget(account, outside_terms)
     if shortage is not None:
         return shortage

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from accuracy import hardware
 from accuracy.figures import FIGURES, Figure
 from accuracy.floors import raise_floors, read_floors
 from accuracy.measures import Error, median, percentile, relative_error, share_within, worst
@@ -15,6 +16,28 @@ from accuracy.startup_errors import verdicts
 def test_no_figure_is_worse_than_its_floor(figure: Figure) -> None:
     floor, value = read_floors()[figure.name], figure.measure()
     assert figure.holds(value, floor), f"{figure.what}: {value} is worse than {floor}"
+
+
+HELD_OUT_LIMITS = [
+    (hardware.weights_errors, 0.005),
+    (hardware.kv_rate_errors, 0),
+    (hardware.capacity_errors, 0.02),
+    (hardware.non_torch_errors, 0.3),
+    (hardware.graph_errors, 0.3),
+]
+
+
+@pytest.mark.parametrize(("errors", "limit"), HELD_OUT_LIMITS)
+def test_held_out_starts_on_hardware_stay_within_the_limits(errors, limit: float) -> None:
+    held = tuple(pair for pair in hardware.answered_hardware() if pair[0].held_out)
+    sizes = errors(held)
+    assert sizes
+    assert {e.id: e.size for e in sizes if e.size > limit} == {}
+
+
+def test_a_third_of_the_starts_on_hardware_is_held_out() -> None:
+    starts = hardware.hardware_starts()
+    assert 3 * sum(start.held_out for start in starts) >= len(starts) > 0
 
 
 def test_every_figure_has_a_floor_and_every_floor_a_figure() -> None:

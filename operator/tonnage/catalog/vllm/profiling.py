@@ -23,14 +23,6 @@ class ProfiledSampler(StrEnum):
     GUMBEL = "gumbel"
 
 
-class RunnerV2(StrEnum):
-    """Which models run on model runner V2 by default (vllm/config/vllm.py)."""
-
-    NONE = "none"
-    DENSE = "dense"
-    ALL = "all"
-
-
 class PaddedTo(StrEnum):
     """The length that vLLM pads an encoder's outputs to: a step's budget or the largest item."""
 
@@ -54,17 +46,34 @@ class CaptureSizes:
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
+class RunnerV2:
+    """Models that run on model runner V2 by default (vllm/config/vllm.py use_v2_model_runner).
+
+    Those of `architectures`, with `dense` also all others without experts and linear attention,
+    with `every` all. Without `quantized` no model with a quantization does.
+    """
+
+    architectures: frozenset[str] = frozenset()
+    dense: bool = False
+    every: bool = False
+    quantized: bool = True
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
 class GraphCosts:
     """Graphs: their batch sizes, the bytes of one, and the vendors whose budget includes them.
 
     A graph of one size takes `size_bytes`, plus `piece_bytes` (by tensor-parallel size) for every
-    piece: V1 cuts a graph at each attention layer.
+    piece: V1 cuts a graph at each attention layer. Model runner V2 takes `v2_piece_bytes` more for
+    each, all outside the budget unless `v2_in_budget`.
     """
 
     capture_sizes: CaptureSizes
     size_bytes: Mapping[Vendor, int]
     piece_bytes: Mapping[Vendor, Mapping[int, int]]
     in_budget_of: frozenset[Vendor] = frozenset()
+    v2_piece_bytes: int = 0
+    v2_in_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -78,7 +87,7 @@ class ProfileRun:
     """
 
     sampler: Mapping[Vendor, ProfiledSampler]
-    runner_v2: RunnerV2 = RunnerV2.NONE
+    runner_v2: RunnerV2 = RunnerV2()
     v2_sampler: ProfiledSampler = ProfiledSampler.GUMBEL
     charges_v2_counts: bool = False
     keeps_expert_workspace: bool = False

@@ -4,6 +4,7 @@ from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.profiling import CaptureSizes
 from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.activation.sampler import runs_on_v2
 from tonnage.fit.batch import Batch
 from tonnage.fit.degrees import lookup_by_gpus
 from tonnage.fit.model import EngineOptions, Parallelism
@@ -35,6 +36,8 @@ def graph_bytes(
     piece = lookup_by_gpus(costs.piece_bytes[vendor], parallelism.tensor)
     # With and without adapters (vllm/config/compilation.py cudagraph_specialize_lora).
     captures = 2 if options.enable_lora else 1
+    if runs_on_v2(release.profile_run, shape):
+        piece += costs.v2_piece_bytes
     return captures * sizes * (costs.size_bytes[vendor] + pieces * piece)
 
 

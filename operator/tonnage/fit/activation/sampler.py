@@ -7,7 +7,7 @@ head's weights, not the gathered logits.
 from typing import Final
 
 from tonnage.catalog.model import Vendor
-from tonnage.catalog.vllm.profiling import ProfiledSampler, ProfileRun, RunnerV2
+from tonnage.catalog.vllm.profiling import ProfiledSampler, ProfileRun
 from tonnage.checkpoint.model import ModelShape
 
 _HALF: Final = 2
@@ -37,9 +37,11 @@ _COUNT_BITS: Final = 32 + 1
 
 def runs_on_v2(run: ProfileRun, shape: ModelShape) -> bool:
     """Whether model runner V2 runs this model by default."""
-    return run.runner_v2 is RunnerV2.ALL or (
-        run.runner_v2 is RunnerV2.DENSE and shape.experts is None and shape.linear_attention is None
-    )
+    rule = run.runner_v2
+    if shape.quantization is not None and not rule.quantized:
+        return False
+    dense = shape.experts is None and shape.linear_attention is None
+    return rule.every or shape.architecture in rule.architectures or (rule.dense and dense)
 
 
 def profiled_sampler(run: ProfileRun, vendor: Vendor, shape: ModelShape) -> ProfiledSampler:

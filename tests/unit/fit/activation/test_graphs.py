@@ -71,6 +71,12 @@ def test_graphs_cost_about_what_logs_print(
     assert graphs(version, batch, Parallelism(tensor)) / GIB == pytest.approx(want_gib, rel=0.15)
 
 
+def test_the_second_runner_captures_twice_as_much() -> None:
+    batch = Batch(8192, 1024, 8192)
+    first, second = (graphs(version, batch, Parallelism()) for version in ("v0.21.0", "v0.23.0"))
+    assert second == pytest.approx(2 * first, rel=0.02)
+
+
 def test_eager_mode_and_pipelines_have_fewer() -> None:
     batch = Batch(8192, 256, 8192)
     assert graphs("v0.32.0", batch, Parallelism(), eager=True) == 0
@@ -89,12 +95,15 @@ def test_terms_in_the_budget_need_no_free_memory() -> None:
 
     def outside(version: str, *, estimated: bool = True) -> tuple[int, ...]:
         options = EngineOptions(version, 8192, graphs_in_budget=estimated)
-        terms = outside_budget_terms(Vendor.NVIDIA, captured, options, CATALOG.release(version))
+        shape, release = load_shape("llama-3.1-8b"), CATALOG.release(version)
+        terms = outside_budget_terms(shape, Vendor.NVIDIA, captured, options, release)
         assert [term for term, _ in terms] == [MemoryTerm.NON_TORCH, MemoryTerm.GRAPHS]
         return tuple(needed for _, needed in terms)
 
     assert outside("0.8.3") == (0, captured)
     assert outside("0.12.0") == (context, captured)
+    assert outside("0.21.0") == (context, 0), "model runner V1"
+    assert outside("0.23.0") == (context, captured), "model runner V2 does not estimate them"
     assert outside("0.32.0") == (context, 0)
     assert outside("0.32.0", estimated=False) == (context, captured)
 

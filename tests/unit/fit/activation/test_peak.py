@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
-from tonnage.catalog.vllm.profiling import ProfiledSampler, RunnerV2
+from tonnage.catalog.vllm.profiling import ProfiledSampler
 from tonnage.checkpoint.model import Encoder, ModelShape
 from tonnage.fit.activation.layer_peak import expert_width, layer_width
 from tonnage.fit.activation.peak import activation_peak
@@ -88,6 +88,11 @@ SAMPLERS: list[tuple[str, str, str, ProfiledSampler]] = [
     ("v0.16.0", "llama-3.1-8b", "h100-sxm-80gb", ProfiledSampler.SORT),
     ("v0.17.1", "llama-3.1-8b", "mi300x", ProfiledSampler.FILTER),
     ("v0.22.1", "llama-3.1-8b", "h100-sxm-80gb", ProfiledSampler.FILTER),
+    ("v0.23.0", "llama-3.1-8b", "h100-sxm-80gb", ProfiledSampler.GUMBEL),
+    ("v0.23.0", "llama-3.3-70b-fp8-dynamic", "h100-sxm-80gb", ProfiledSampler.FILTER),
+    ("v0.24.0", "llama-3.3-70b-fp8-dynamic", "h100-sxm-80gb", ProfiledSampler.GUMBEL),
+    ("v0.24.0", "gemma-3-27b", "h100-sxm-80gb", ProfiledSampler.FILTER),
+    ("v0.25.1", "gemma-3-27b", "h100-sxm-80gb", ProfiledSampler.GUMBEL),
     ("v0.26.0", "llama-3.1-8b", "h100-sxm-80gb", ProfiledSampler.GUMBEL),
     ("v0.26.0", "mixtral-8x7b", "h100-sxm-80gb", ProfiledSampler.FILTER),
     ("v0.26.0", "qwen3.5-397b-a17b", "h100-sxm-80gb", ProfiledSampler.FILTER),
@@ -226,8 +231,3 @@ def test_an_unknown_encoder_counts_as_a_typical_one() -> None:
     unknown = with_encoder("SomethingNewForConditionalGeneration")
     peaks = [peak(shape, "v0.32.0", "mi300x", (8192, 64)) for shape in (known, unknown)]
     assert 0.25 * peaks[0] < peaks[1] < peaks[0]
-
-
-def test_the_second_runner_is_the_default_from_some_release_on() -> None:
-    runners = [CATALOG.release(v).profile_run.runner_v2 for v in ("0.24.0", "0.25.1", "0.29.0")]
-    assert runners == [RunnerV2.NONE, RunnerV2.DENSE, RunnerV2.ALL]
