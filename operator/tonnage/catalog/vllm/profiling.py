@@ -15,12 +15,14 @@ class ProfiledSampler(StrEnum):
     `sort` sorts every row (vllm/v1/sample/ops/topk_topp_sampler.py apply_top_k_top_p, in V0
     vllm/model_executor/layers/sampler.py), `filter` masks rows without sorting (FlashInfer or the
     Triton kernel), `gumbel` draws from the logits as they are (model runner V2 without top-k and
-    top-p: vllm/v1/worker/gpu/model_runner.py _dummy_sampler_run).
+    top-p: vllm/v1/worker/gpu/model_runner.py _dummy_sampler_run), `gumbel_copy` from a copy in 32
+    bits (V2 up to 0.27: vllm/v1/worker/gpu/sample/sampler.py apply_sampling_params).
     """
 
     SORT = "sort"
     FILTER = "filter"
     GUMBEL = "gumbel"
+    GUMBEL_COPY = "gumbel_copy"
 
 
 class PaddedTo(StrEnum):

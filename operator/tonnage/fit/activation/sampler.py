@@ -69,6 +69,8 @@ def sampling_bytes(
         # The gather step holds the rank's own part, the parts of all ranks, and the reordered copy
         # (vllm/distributed/device_communicators/base_device_communicator.py all_gather).
         return logits * _HALF if tensor == 1 else logits * (2 * _HALF) + logits * _HALF // tensor
+    if sampler is ProfiledSampler.GUMBEL_COPY:
+        return logits * _LOGITS
     if sampler is ProfiledSampler.FILTER:
         buffer_bytes = min(rows, buffer_rows) * vocab_size * _FLOAT
         return logits * (_LOGITS + _FILTERED) + buffer_bytes
