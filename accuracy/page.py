@@ -9,6 +9,7 @@ from accuracy import build_errors, startup_errors
 from accuracy.asking import answered_builds, answered_held_out, answered_startups, figure
 from accuracy.figures import FIGURES, measure_all
 from accuracy.hardware_page import render_hardware
+from accuracy.hardware_speeds import render_speeds
 from accuracy.measures import Error, median, percentile, share_within
 from accuracy.records import FOLDER, GIB, Build, StartUp, builds, layouts, models, startups
 
@@ -41,6 +42,7 @@ def render_page() -> str:
         _intro(),
         _figures(),
         render_hardware(),
+        render_speeds(),
         _groups(),
         _peers(_read("peers.yaml")["estimators"]),
         _families(),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from accuracy import hardware
+from accuracy import hardware, hardware_speeds
 from accuracy.figures import FIGURES, Figure
 from accuracy.floors import raise_floors, read_floors
 from accuracy.measures import Error, median, percentile, relative_error, share_within, worst
@@ -33,6 +33,15 @@ def test_held_out_starts_on_hardware_stay_within_the_limits(errors, limit: float
     sizes = errors(held)
     assert sizes
     assert {e.id: e.size for e in sizes if e.size > limit} == {}
+
+
+@pytest.mark.parametrize(("first_token", "limit"), [(False, 0.22), (True, 0.15)])
+def test_estimated_times_of_the_held_out_start_do_not_get_worse(
+    first_token: bool, limit: float
+) -> None:
+    error = hardware_speeds.median_error(first_token, held_out=True)
+    assert error is not None
+    assert error <= limit
 
 
 def test_a_third_of_the_starts_on_hardware_is_held_out() -> None:

@@ -1,10 +1,13 @@
 """What vLLM measured next to the prediction: in status, in a condition that makes no object less
 ready, and as a correction that moves no running replica."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from accuracy.records import models
 from tests.support.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.controllers import crashing, ready
 from tests.support.in_memory_corrections import InMemoryCorrections
@@ -16,10 +19,12 @@ from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.telemetry.cache import MeasuredCache
+from tonnage.telemetry.pod_metrics import read_page
 
 CATALOG = load_catalog()
 KIND = "PredictionAccurate"
 GIB = 2**30
+H200_PAGE = Path("tests/data/vllm-metrics/h200-under-load.txt").read_text()
 
 
 def placement(cluster, name="llama"):
@@ -53,6 +58,25 @@ async def test_without_a_measurement_there_is_no_condition():
     cluster = await serving(MI300X)
     assert KIND not in cluster.conditions()
     assert "measured" not in placement(cluster)
+
+
+async def test_what_vllm_measured_on_an_h200_is_as_predicted():
+    """A served Qwen3-0.6B, by the rendered command, and what its /metrics said under load."""
+    assert read_page(H200_PAGE.encode()) is None, "vLLM 0.23 exports blocks, but no tokens"
+    blocks, block_tokens = (
+        int(re.search(rf'[{{,]{label}="(\d+)"', H200_PAGE)[1])
+        for label in ("num_gpu_blocks", "block_size")
+    )
+    cluster = Cluster({"name": "h200", "accelerator": "h200-sxm-141gb"})
+    spec = spec_of(engine={"vllm": {"version": "v0.23.0"}})
+    spec["model"]["source"]["inline"]["config"] = models()["Qwen/Qwen3-0.6B"].config
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    tokens = blocks * block_tokens
+    cluster.measured["llama"] = MeasuredCache(tokens, blocks=blocks, block_tokens=block_tokens)
+    await cluster.resync()
+    assert cluster.conditions()[KIND] == ("True", "AsPredicted")
+    assert placement(cluster)["kvCacheTokens"] == pytest.approx(tokens, rel=0.01)
 
 
 async def test_a_measurement_is_reported_next_to_the_prediction():
