@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from accuracy.asking import Answer, ask_fit, figure
 from accuracy.measures import Error, relative_error
-from accuracy.records import FOLDER, GIB, Record
+from accuracy.records import FOLDER, GIB, Record, read_lines
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.fit.case import FitCase, parse_case
 from tonnage.cli.fit.question import make_question
@@ -111,12 +111,9 @@ class HardwareStart(Record):
 @cache
 def hardware_starts() -> tuple[HardwareStart, ...]:
     """All starts."""
-    if not RECORDS.exists():
-        return ()
-    with RECORDS.open(encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
     return tuple(
-        HardwareStart(case=parse_case(json.dumps(line.pop("case"))), **line) for line in lines
+        HardwareStart(case=parse_case(json.dumps(line.pop("case"))), **line)
+        for line in read_lines(RECORDS.name)
     )
 
 
@@ -142,28 +139,36 @@ Pair = tuple[HardwareStart, Answer]
 def weights_errors(pairs: tuple[Pair, ...]) -> list[Error]:
     """Relative errors of the weights."""
     return [
-        Error(start.case.id, relative_error(_bytes(answer, "weightsGiB"), taken.weights_bytes))
+        Error(
+            start.case.id,
+            relative_error(_bytes(answer, "weightsGiB"), start.observed.weights_bytes),
+        )
         for start, answer in pairs
-        if (taken := start.observed)
     ]
 
 
 def kv_rate_errors(pairs: tuple[Pair, ...]) -> list[Error]:
     """Relative errors of the bytes of a token in the KV cache, rounded to whole bytes."""
     return [
-        Error(start.case.id, relative_error(round(figure(answer, "kvBytesPerTokenPerGPU") or 0),
-                                            round(taken.kv_tensor_bytes / taken.kv_cache_tokens)))
+        Error(
+            start.case.id,
+            relative_error(
+                round(figure(answer, "kvBytesPerTokenPerGPU") or 0),
+                round(start.observed.kv_tensor_bytes / start.observed.kv_cache_tokens),
+            ),
+        )
         for start, answer in pairs
-        if (taken := start.observed)
-    ]  # fmt: skip
+    ]
 
 
 def capacity_errors(pairs: tuple[Pair, ...]) -> list[Error]:
     """Relative errors of the tokens that the KV cache holds."""
     return [
-        Error(start.case.id, relative_error(figure(answer, "kvCacheTokens"), taken.kv_cache_tokens))
+        Error(
+            start.case.id,
+            relative_error(figure(answer, "kvCacheTokens"), start.observed.kv_cache_tokens),
+        )
         for start, answer in pairs
-        if (taken := start.observed)
     ]
 
 

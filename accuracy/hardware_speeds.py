@@ -13,8 +13,8 @@ from accuracy.hardware import Decode, HardwareStart, Prefill, hardware_starts
 from accuracy.measures import Error, median, relative_error
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.fit.question import make_question
-from tonnage.fit.memory import judge_fit
 from tonnage.fit.model import MemoryFit
+from tonnage.fit.questions.question import answer
 from tonnage.fit.weights.precision import loaded_quantization
 from tonnage.throughput.figures import load_throughput_data
 from tonnage.throughput.model import Demand
@@ -107,15 +107,7 @@ def _step_time(start: HardwareStart, input_tokens: int, output_tokens: int) -> S
     catalog = load_catalog()
     question = make_question(start.case, catalog).question
     shape, options, device = question.checkpoint.shape, question.options, question.accelerator
-    verdict = judge_fit(
-        question.checkpoint,
-        device,
-        question.device_bytes,
-        question.parallelism,
-        options,
-        question.required_tokens,
-        catalog,
-    )
+    verdict = answer(question, catalog)
     assert isinstance(verdict, MemoryFit), f"{start.case.id} ran"
     release = catalog.release(options.vllm_version)
     loaded = loaded_quantization(shape, options, device.arch, release)

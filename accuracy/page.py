@@ -31,7 +31,8 @@ Two judges, neither of them ours:
   GPU, rank 0 of the group, NVIDIA: bytes of weights, bytes of a token, tokens in 40 GiB, and what
   vLLM refuses. {memory} of the models have their shape written from memory of the published file.
 
-{layouts} layouts that a public benchmark runs have to be called legal.
+{layouts} layouts that a public benchmark runs have to be called legal. Starts on a GPU of our own
+have a section below and count in no figure here.
 """
 
 

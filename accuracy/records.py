@@ -141,30 +141,31 @@ def layouts() -> tuple[Layout, ...]:
     """All layouts."""
     return tuple(
         Layout(case=parse_case(json.dumps(line.pop("case"))), **line)
-        for line in _lines("layouts.jsonl")
+        for line in read_lines("layouts.jsonl")
     )
 
 
 @cache
 def builds() -> tuple[Build, ...]:
     """All builds."""
-    return tuple(Build.model_validate(line) for line in _lines("builds.jsonl"))
+    return tuple(Build.model_validate(line) for line in read_lines("builds.jsonl"))
 
 
 @cache
 def models() -> dict[str, Model]:
     """The models that were built, by name."""
-    parsed = (Model.model_validate(line) for line in _lines("models.jsonl"))
+    parsed = (Model.model_validate(line) for line in read_lines("models.jsonl"))
     return {model.model: model for model in parsed}
 
 
 def _read_startups(name: str) -> tuple[StartUp, ...]:
     return tuple(
-        StartUp(case=parse_case(json.dumps(line.pop("case"))), **line) for line in _lines(name)
+        StartUp(case=parse_case(json.dumps(line.pop("case"))), **line) for line in read_lines(name)
     )
 
 
-def _lines(name: str) -> Iterator[dict[str, Any]]:
+def read_lines(name: str) -> Iterator[dict[str, Any]]:
+    """The objects of a file of records, one a line."""
     with (FOLDER / name).open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
+from benchmarks.gpu.engine_core import configure
+
 _MARK: Final = "TONNAGE_STUB_LIBCUDA"
 _DRIVER_FUNCTION: Final = re.compile(r"\bUND (cu[A-Z]\w+)")
 _NO_DEVICE: Final = 100
@@ -57,22 +59,10 @@ def _build_stub(site: Path) -> str:
 
 
 def _try(case: dict[str, Any]) -> bool:
-    os.environ.update(case["environment"])
-    folder = Path(case["arguments"][0])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(case["config"]))
+    os.environ.update(case["environment"])  # vLLM reads some of them when it is imported
     _pretend_to_be_hopper()
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
-    from vllm.usage.usage_lib import UsageContext
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(case["arguments"])
-    parsed.model = parsed.model_tag
     try:
-        config = AsyncEngineArgs.from_cli_args(parsed).create_engine_config(
-            usage_context=UsageContext.OPENAI_API_SERVER
-        )
+        config = configure(case)
     except Exception as error:  # noqa: BLE001  whatever vLLM raises is the answer
         print(f"{case['id']}: {type(error).__name__}: {error}", flush=True)
         return False

@@ -7,9 +7,11 @@ Weights are uniform in ±0.035 (a standard deviation of 0.02, with which models 
 GPUs compute faster on numbers with few bits set, as vLLM's own ±0.001 has in FP8.
 """
 
+import json
 import os
 import time
 import traceback
+from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.speeds import measure_speeds
@@ -17,23 +19,33 @@ from benchmarks.gpu.speeds import measure_speeds
 _RANGE: Final = 0.035
 
 
-def start_and_measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Start the engine core and, for cases with speeds, send requests. Sizes are in bytes."""
+def configure(case: dict[str, Any]) -> Any:
+    """vLLM's engine configuration for a case, with the defaults of `vllm serve`; writes the folder
+    of its model. Raises what vLLM raises where it refuses."""
     os.environ.update(case["environment"])
+    folder = Path(case["arguments"][0])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(case["config"]))
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.entrypoints.openai.cli_args import make_arg_parser
     from vllm.usage.usage_lib import UsageContext
     from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(case["arguments"])
+    parsed.model = parsed.model_tag
+    return AsyncEngineArgs.from_cli_args(parsed).create_engine_config(
+        usage_context=UsageContext.OPENAI_API_SERVER
+    )
+
+
+def start_and_measure(case: dict[str, Any]) -> dict[str, Any]:
+    """Start the engine core and, for cases with speeds, send requests. Sizes are in bytes."""
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor.abstract import Executor
 
     seen: dict[str, Any] = {}
     _watch_worker(seen)
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(case["arguments"])
-    parsed.model = parsed.model_tag
-    config = AsyncEngineArgs.from_cli_args(parsed).create_engine_config(
-        usage_context=UsageContext.OPENAI_API_SERVER
-    )
+    config = configure(case)
     seen |= {
         "maxNumSeqs": config.scheduler_config.max_num_seqs,
         "maxNumBatchedTokens": config.scheduler_config.max_num_batched_tokens,

@@ -71,19 +71,16 @@ def main() -> None:
 
 
 def _prepare(cases: list[Case]) -> None:
-    """Write the models' folders, and import vLLM without touching the GPU."""
+    """Import vLLM for all forks, without touching the GPU."""
     for case in cases:
         shared = {k: v for k, v in case["environment"].items() if k.startswith(_SHARED_VARIABLES)}
         os.environ.update(shared)
-        folder = Path(case["arguments"][0])
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(case["config"]))
     os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     started = time.monotonic()
     import vllm.entrypoints.cli.serve
     import vllm.v1.engine.core
     import vllm.v1.worker.gpu_model_runner
-    import vllm.v1.worker.gpu_worker  # noqa: F401
+    import vllm.v1.worker.gpu_worker  # noqa: F401  the forks use them
 
     _say(f"imports: {time.monotonic() - started:.1f} s")
 
@@ -131,7 +128,7 @@ def _wait_for(child: int, seconds: float) -> str:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return "" if status == 0 else f"ended with status {os.waitstatus_to_exitcode(status)}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # waitpid takes no time limit
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, 9)
     os.waitpid(child, 0)

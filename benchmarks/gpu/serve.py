@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _BASE: Final = "http://127.0.0.1:8000"
+_SCRAPE_SECONDS: Final = 1
 
 
 def main() -> None:
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def _write_model(case: dict[str, Any]) -> int:
-    """Random weights of the case's configuration, where the command looks for them; their bytes."""
+    """Write random weights to the folder that the command names; their size in bytes."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -95,7 +96,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], seconds: float) -> None:
             with urllib.request.urlopen(f"{_BASE}/health", timeout=2):
                 return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.2)  # the server says nothing when it becomes ready
     raise TimeoutError(f"the server is not ready after {seconds:.0f} s")
 
 
@@ -137,7 +138,7 @@ def _load(case: dict[str, Any], seconds: float, metrics: Path) -> dict[str, Any]
             with urllib.request.urlopen(f"{_BASE}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
             stream.write(json.dumps({"time": time.time(), "metrics": text}) + "\n")
-            time.sleep(1)
+            time.sleep(_SCRAPE_SECONDS)
     tokens = sum(answer["usage"]["completion_tokens"] for answer in finished)
     return {"requests": len(finished), "tokens": tokens, "seconds": time.monotonic() - begun}
 

@@ -40,8 +40,9 @@ def runs_on_v2(run: ProfileRun, shape: ModelShape) -> bool:
     rule = run.runner_v2
     if shape.quantization is not None and not rule.quantized:
         return False
-    dense = shape.experts is None and shape.linear_attention is None
-    return rule.every or shape.architecture in rule.architectures or (rule.dense and dense)
+    if rule.every or shape.architecture in rule.architectures:
+        return True
+    return rule.dense and shape.experts is None and shape.linear_attention is None
 
 
 def profiled_sampler(run: ProfileRun, vendor: Vendor, shape: ModelShape) -> ProfiledSampler:
