@@ -32,6 +32,7 @@ from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.controller.queueing.priority import Priority
 from tonnage.engines.inputs import RenderSettings
+from tonnage.fit.model import Footprint
 from tonnage.fleet.devices.resources import gpu_counts
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
@@ -140,7 +141,7 @@ class Bench:
         for number in range(500):  # objects of others whose replicas are not all scheduled yet
             key = Key("others", f"object-{number}")
             pool = self.random.choice(names)
-            held = Reservation((key.namespace, key.name), "x", pool, 1 << number % 4, 1)
+            held = Reservation((key.namespace, key.name), "x", pool, Footprint(1 << number % 4), 1)
             self.state.reserve(key, [held])
         self.state.view().pools()
 
@@ -214,7 +215,7 @@ def running(bench: Bench, observation: Observation) -> Observation:
     metadata = {**deployment["metadata"], "generation": 1, "creationTimestamp": NOW.isoformat()}
     pool = next(p for p in bench.state.view().pools() if p.name == reservation.pool)
     gpus, labels = (
-        reservation.gpus_per_replica,
+        reservation.footprint.gpus_per_node,
         deployment["spec"]["template"]["metadata"]["labels"],
     )
     hosts = [node.name for node in pool.nodes if node.allocatable >= gpus][: reservation.replicas]

@@ -1,12 +1,14 @@
 """For any pods and reservations, no GPU is promised twice."""
 
 from collections import Counter
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.gpu_nodes import H100, amd_node, nvidia_node, snapshot_of
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -30,13 +32,14 @@ PODS = st.lists(
     ),
     max_size=12,
 )
+FOOTPRINTS = st.builds(Footprint, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 1, 2, 3]))
 RESERVATIONS = st.lists(
     st.builds(
         Reservation,
         owner=OWNERS,
         placement=st.just("h100"),
         pool=st.just(POOL),
-        gpus_per_replica=st.sampled_from([1, 2, 4, 8]),
+        footprint=FOOTPRINTS,
         replicas=st.integers(0, 6),
     ),
     max_size=6,
@@ -59,23 +62,24 @@ def test_reservations_never_exceed_the_free_gpus(
         used[pod.node or ""] += pod.requests["nvidia.com/gpu"]
     for node in pool.nodes:
         assert 0 <= node.free <= max(0, node.allocatable - used[node.name])
-    for gpus in (1, 2, 4, 8):
-        assert pool.replica_capacity(gpus) * gpus <= pool.free
+    for gpus, count in product((1, 2, 4, 8), (1, 2, 3)):
+        footprint = Footprint(gpus, count)
+        assert pool.replica_capacity(footprint) * footprint.gpus <= pool.free
 
 
-@given(PODS, RESERVATIONS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 6))
-@settings(max_examples=150, deadline=None)
+@given(PODS, RESERVATIONS, FOOTPRINTS, st.integers(0, 6))
+@settings(max_examples=300, deadline=None)
 def test_unscheduled_replicas_reserve_gpus_up_to_the_capacity(
-    pods: list[GpuPod], others: list[Reservation], gpus: int, replicas: int
+    pods: list[GpuPod], others: list[Reservation], footprint: Footprint, replicas: int
 ) -> None:
     """One more reservation, smaller than all others so that it is packed last."""
-    others = [other for other in others if other.gpus_per_replica > gpus]
-    mine = Reservation(("late", "comer"), "h100", POOL, gpus, replicas)
+    others = [other for other in others if other.footprint.gpus_per_node > footprint.gpus_per_node]
+    mine = Reservation(("late", "comer"), "h100", POOL, footprint, replicas)
     before = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=tuple(others)))
     after = h100_pool(snapshot_of(NODES, pods=tuple(pods), reservations=(*others, mine)))
-    placed = min(replicas, before.replica_capacity(gpus))
-    assert before.free - after.free == placed * gpus
-    assert before.replica_capacity(gpus) - after.replica_capacity(gpus) == placed
+    placed = min(replicas, before.replica_capacity(footprint))
+    assert before.free - after.free == placed * footprint.gpus
+    assert before.replica_capacity(footprint) - after.replica_capacity(footprint) == placed
 
 
 @given(PODS, RESERVATIONS, st.randoms(use_true_random=False))

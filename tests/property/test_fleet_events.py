@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.gpu_nodes import H100, L40S, MI300X, amd_node, nvidia_labels, nvidia_node
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -93,14 +94,16 @@ reservations = st.lists(
         owner=st.just(("", "")),
         placement=st.sampled_from(["h100", "mi300x"]),
         pool=st.sampled_from(POOLS),
-        gpus_per_replica=st.sampled_from([0, 1, 2, 4, 8]),
+        footprint=st.builds(
+            Footprint, st.sampled_from([0, 1, 2, 4, 8]), st.sampled_from([1, 1, 2])
+        ),
         replicas=st.sampled_from([0, 1, 2, 5, 10**12]),
     ),
     max_size=3,
     unique_by=lambda reservation: (
         reservation.placement,
         reservation.pool,
-        reservation.gpus_per_replica,
+        reservation.footprint.gpus_per_node,
     ),
 )
 
@@ -232,7 +235,11 @@ def test_counts_equal_the_listed_nodes(history: list[tuple[str, Any]]) -> None:
             assert pool.largest_free_block == max((node.free for node in listed), default=0)
             assert pool.nodes.counts.usable == sum(node.unusable is None for node in listed)
             for gpus in (1, 2, 3, 4, 8):
-                assert pool.replica_capacity(gpus) == sum(node.free // gpus for node in listed)
+                pods = [node.free // gpus for node in listed]
+                assert pool.replica_capacity(Footprint(gpus)) == sum(pods)
+                for nodes in (2, 3):
+                    capacity = pool.replica_capacity(Footprint(gpus, nodes))
+                    assert capacity == most_groups(pods, nodes)
 
 
 @given(events)
@@ -243,7 +250,7 @@ def test_capacity_for_other_requests_equals_a_naive_count(history: list[tuple[st
     for excluding, tolerations in ASKERS:
         for pool in fleet.pools(excluding, tolerations):
             for gpus, others in product((1, 2, 8), REQUESTS):
-                capacity = pool.replica_capacity(gpus, others)
+                capacity = pool.replica_capacity(Footprint(gpus), others)
                 assert (
                     0
                     <= capacity
@@ -310,17 +317,39 @@ def count_free(
         scheduled[pod.owner, pod.placement, pool.name, sum(pod.requests.values())] += 1
     free = {name: max(0, count) for name, count in free.items()}
     wanted = [one for of_owner in model.reserved.values() for one in of_owner]
-    for one in sorted(wanted, key=lambda one: -one.gpus_per_replica):
-        if one.owner == excluding or not one.gpus_per_replica:
+    missing: list[tuple[Footprint, int, str]] = []
+    for one in wanted:
+        gpus, nodes = one.footprint.gpus_per_node, one.footprint.nodes
+        if one.owner == excluding or not gpus:
             continue
-        alike = one.owner, one.placement, one.pool, one.gpus_per_replica
-        missing = min(one.replicas, 1000) - scheduled[alike]
-        for _ in range(missing):
-            places = [
-                (count, name)
-                for name, count in free.items()
-                if pool_of[name].name == one.pool and count >= one.gpus_per_replica
-            ]
-            if places:
-                free[min(places)[1]] -= one.gpus_per_replica
+        pods = min(one.replicas, 1000) * nodes
+        pods -= scheduled[one.owner, one.placement, one.pool, gpus]
+        missing.append((Footprint(gpus, nodes), max(0, pods) // nodes, one.pool))
+        if pods > 0 and pods % nodes:
+            missing.append((Footprint(gpus, pods % nodes), 1, one.pool))
+    for footprint, replicas, pool_name in sorted(missing, reverse=True):
+        for _ in range(replicas):
+            place(free, [name for name in free if pool_of[name].name == pool_name], footprint)
     return free
+
+
+def place(free: dict[str, int], nodes: Sequence[str], footprint: Footprint) -> None:
+    """Take the GPUs of one replica, on the smallest node that holds it, or on several."""
+    gpus = footprint.gpus_per_node
+    places = sorted(
+        (-(free[name] // gpus) if footprint.nodes > 1 else 0, free[name], name)
+        for name in nodes
+        if free[name] >= gpus
+    )
+    if len(places) >= footprint.nodes:
+        for _, _, name in places[: footprint.nodes]:
+            free[name] -= gpus
+
+
+def most_groups(pods: Sequence[int], nodes: int) -> int:
+    """Replicas of several nodes, taken one by one from the nodes with the most pods left."""
+    left, count = sorted(pods, reverse=True), 0
+    while len(left) >= nodes and left[nodes - 1] > 0:
+        left = sorted([*(each - 1 for each in left[:nodes]), *left[nodes:]], reverse=True)
+        count += 1
+    return count

@@ -20,6 +20,7 @@ from tonnage.api.names import (
 )
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.key import Key
@@ -136,7 +137,7 @@ fleets = st.builds(
             owner=st.sampled_from([OWNER, ("other", "x")]),
             placement=st.sampled_from(PLACEMENTS),
             pool=st.sampled_from(POOLS),
-            gpus_per_replica=st.integers(1, 10**9),
+            footprint=st.builds(Footprint, st.integers(1, 10**9), st.integers(1, 4)),
             replicas=st.integers(0, 2**31),
         ),
         max_size=3,

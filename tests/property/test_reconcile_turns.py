@@ -86,7 +86,7 @@ class Just(Cluster):
         now = self.clock.now()
         plan = make_plan(observation, self.fleet.view(), WORLD, now, admission)
         return sum(
-            reservation.replicas * reservation.gpus_per_replica for reservation in plan.reservations
+            reservation.replicas * reservation.footprint.gpus for reservation in plan.reservations
         )
 
     async def _observation(self, name: str) -> Observation | None:
@@ -95,7 +95,7 @@ class Just(Cluster):
     def reserved(self, name: str) -> int:
         owner = (NAMESPACE, name)
         return sum(
-            reservation.replicas * reservation.gpus_per_replica
+            reservation.replicas * reservation.footprint.gpus
             for reservation in self.fleet.view().snapshot().reservations
             if reservation.owner == owner
         )

@@ -175,7 +175,7 @@ def _annotation(key: str) -> Callable[[str], object]:
     def read(text: str) -> object:
         metadata = {**DEPLOYMENT["metadata"], "annotations": {f"tonnage.dev/{key}": text}}
         (reservation,) = read_reservations([{**DEPLOYMENT, "metadata": metadata}])
-        return repr(reservation) + str(reservation.gpus_per_replica * reservation.replicas * 1.0)
+        return repr(reservation) + str(reservation.footprint.gpus * reservation.replicas * 1.0)
 
     return read
 

@@ -11,6 +11,7 @@ from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.workers import Result
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.pod import read_gpu_pod
@@ -90,5 +91,7 @@ def two_pools() -> Fleet:
     nodes = [amd_node("amd-0"), amd_node("amd-1"), nvidia_node("nvidia-0")]
     fleet = Fleet.of(snapshot_of(nodes, pods=(pod,)), CATALOG)
     (pool,) = (pool for pool in fleet.pools() if pool.resource == "nvidia.com/gpu")
-    fleet.reserve(("chat", "llama"), [Reservation(("chat", "llama"), "x", pool.name, 1, 2)])
+    fleet.reserve(
+        ("chat", "llama"), [Reservation(("chat", "llama"), "x", pool.name, Footprint(1), 2)]
+    )
     return fleet

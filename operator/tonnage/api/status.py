@@ -108,6 +108,8 @@ class PlacementStatus(ReportedModel):
     """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
     """Pipeline parallel size of one replica."""
+    nodes_per_replica: int | None = None
+    """Nodes of one replica. Absent if it runs on one node."""
     gpus_per_replica: int
     """GPUs per replica."""
     replicas: int
@@ -158,6 +160,10 @@ class CandidateStatus(ReportedModel):
     tensor_parallel_size: int | None = None
     """Tensor parallel size of the best plan. Absent, like the figures below, if the workload does
     not fit."""
+    pipeline_parallel_size: int | None = None
+    """Pipeline parallel size of the best plan. Absent if it is 1."""
+    nodes_per_replica: int | None = None
+    """Nodes of one replica. Absent if it runs on one node."""
     gpus_per_replica: int | None = None
     """GPUs per replica."""
     replicas: int | None = None
@@ -215,6 +221,8 @@ class ProposedPlan(ReportedModel):
     """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
     """Pipeline parallel size of one replica."""
+    nodes_per_replica: int | None = None
+    """Nodes of one replica. Absent if it runs on one node."""
     replicas: int
     """Number of replicas, which the hash does not include."""
     image: str
@@ -266,6 +274,8 @@ class FailedPlan(ReportedModel):
     """Tensor parallel size of one replica."""
     pipeline_parallel_size: int
     """Pipeline parallel size of one replica."""
+    nodes_per_replica: int | None = None
+    """Nodes of one replica. Absent if it runs on one node."""
     image: str
     """Image of the vLLM container."""
     adjustments: AdjustmentsStatus | None = None

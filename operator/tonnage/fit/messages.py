@@ -32,10 +32,11 @@ def format_shortage(shortage: DoesNotFit, parallelism: Parallelism, required_tok
 
 
 def format_parallelism(parallelism: Parallelism) -> str:
-    """Format a parallelism: TP 4, or TP 8, PP 2."""
+    """Format a parallelism: TP 4, or TP 8, PP 2 on 2 nodes."""
     stages = f", PP {parallelism.pipeline}" if parallelism.pipeline > 1 else ""
     ranks = f", DP {parallelism.data}" if parallelism.data > 1 else ""
-    return f"TP {parallelism.tensor}{stages}{ranks}"
+    nodes = f" on {parallelism.nodes} nodes" if parallelism.nodes > 1 else ""
+    return f"TP {parallelism.tensor}{stages}{ranks}{nodes}"
 
 
 def format_gib(size_bytes: int) -> str:

@@ -52,9 +52,26 @@ class EngineOptions:
     uncounted: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Footprint:
+    """What one replica takes of a pool: `gpus_per_node` GPUs on each of so many `nodes`."""
+
+    gpus_per_node: int
+    nodes: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.gpus_per_node * self.nodes
+
+    def pods_on(self, free: int) -> int:
+        """Pods with `gpus_per_node` GPUs that can start on a node with `free` ones."""
+        return free // self.gpus_per_node
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """The parallelism of one replica on the GPUs of one node.
+    """The parallelism of one replica, on the GPUs of one node or equally divided over `nodes`.
 
     Each of `data` ranks serves its own requests with a whole copy of the model, except for the
     experts, which all of them share.
@@ -63,11 +80,17 @@ class Parallelism:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
+    nodes: int = 1
 
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
         return self.tensor * self.pipeline * self.data
+
+    @property
+    def footprint(self) -> Footprint:
+        """The GPUs of one replica by node."""
+        return Footprint(self.gpus // self.nodes, self.nodes)
 
 
 class MemoryTerm(StrEnum):

@@ -154,7 +154,8 @@ class Fleet:
     def assumed_gpus(self, pool: str) -> int:
         """GPUs of a pool assumed for replicas that have no pod on a node yet and replace none."""
         self._refresh()
-        return sum(gpus * replicas for gpus, replicas in self._reservations.waiting(pool))
+        waiting = self._reservations.waiting(pool)
+        return sum(footprint.gpus * replicas for footprint, replicas in waiting)
 
     def owners(self) -> set[Owner]:
         """All owners with a reservation."""

@@ -7,6 +7,7 @@ from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
+from tonnage.fit.model import Footprint
 from tonnage.fleet.pool_nodes import PoolNodes
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
@@ -68,7 +69,7 @@ class Reservation:
     owner: tuple[str, str]
     placement: str
     pool: str
-    gpus_per_replica: int
+    footprint: Footprint
     replicas: int
 
 
@@ -177,13 +178,12 @@ class Pool:
         """Most free GPUs on one node."""
         return self.nodes.counts.largest_free_block
 
-    def replica_capacity(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
-        """Replicas of this many GPUs each that can start now; a replica runs on one node, and
-        requests these `others` of it."""
-        return self.nodes.replica_capacity(gpus_per_replica, others)
+    def replica_capacity(self, footprint: Footprint, others: Resources = NOTHING) -> int:
+        """Replicas of this footprint that can start now, each of whose pods requests these `others`
+        of its node."""
+        return self.nodes.replica_capacity(footprint, others)
 
-    def capacity_after_growth(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
+    def capacity_after_growth(self, footprint: Footprint, others: Resources = NOTHING) -> int:
         """Replicas that can start now or on nodes to come: those that an autoscaler may still add,
         and those that are starting."""
-        to_come = self.nodes.counts.capacity_to_come(gpus_per_replica, others)
-        return self.replica_capacity(gpus_per_replica, others) + to_come
+        return self.nodes.capacity_after_growth(footprint, others)

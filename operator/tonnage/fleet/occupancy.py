@@ -6,6 +6,9 @@ nodes of their pool, the largest first, each onto the node where the fewest GPUs
 fit decreasing, ties by name). A replica that fits on no node takes no GPUs: it waits for a free
 block that does not exist yet, or for a node that an autoscaler may still add.
 
+A replica that needs several nodes takes GPUs on all of them at once, or none: first on the nodes
+that hold the most of its pods, so that as many such replicas as possible are placed.
+
 Where a replica replaces its owner's pods, which have another parallelism or are being deleted, the
 GPUs that these still hold are its own: GPUs are assumed only for what it needs in addition.
 
@@ -18,8 +21,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-Waiting = Sequence[tuple[int, int]]
-"""(GPUs of a replica, replicas still to be scheduled) pairs, the largest replicas first."""
+from tonnage.fit.model import Footprint
+
+Waiting = Sequence[tuple[Footprint, int]]
+"""(footprint of a replica, replicas still to be scheduled) pairs, the largest replicas first."""
+
+
+PodsPerNode = Mapping[int, int]
+"""Numbers of nodes by the pods of one kind of replica that can start on each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +42,10 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """Replicas of `gpus` each that replace their owner's pods: of an older parallelism, or being
-    deleted. `superseded_gpus` are the GPUs that these pods hold, by node; no other owner may use
-    them."""
+    """Replicas that replace their owner's pods: of an older parallelism, or being deleted.
+    `superseded_gpus` are the GPUs that these pods hold, by node; no other owner may use them."""
 
-    gpus: int
+    footprint: Footprint
     replicas: int
     superseded_gpus: Mapping[str, int]
 
@@ -53,15 +61,33 @@ class PackedNodes:
 def pack(blocks: Mapping[int, int], waiting: Waiting) -> Packed:
     """Pack waiting replicas onto nodes that are counted by their free GPUs."""
     left, unplaced = Counter(blocks), []
-    for gpus, replicas in waiting:
+    for footprint, replicas in waiting:
         missing = replicas
         while missing:
-            best = min((free for free, nodes in left.items() if free >= gpus and nodes), default=0)
-            if not best:
-                unplaced.append((gpus, missing))
+            placed = _place(left, footprint, missing)
+            if not placed:
+                unplaced.append((footprint, missing))
                 break
-            missing -= _fill(left, best, gpus, missing)
+            missing -= placed
     return Packed({free: nodes for free, nodes in left.items() if nodes}, unplaced)
+
+
+def _place(left: Counter[int], footprint: Footprint, missing: int) -> int:
+    """Place as many of the missing replicas as the smallest sufficient blocks hold; return how
+    many."""
+    gpus = footprint.gpus_per_node
+    sufficient = sorted(free for free, nodes in left.items() if free >= gpus and nodes)
+    if sum(left[free] for free in sufficient) < footprint.nodes:
+        return 0
+    if footprint.nodes == 1:
+        return _fill(left, sufficient[0], gpus, missing)
+    to_take = footprint.nodes
+    for free in sorted(sufficient, key=lambda free: (-footprint.pods_on(free), free)):
+        taken = min(left[free], to_take)
+        left[free] -= taken
+        left[free - gpus] += taken
+        to_take -= taken
+    return 1
 
 
 def _fill(left: Counter[int], best: int, gpus: int, missing: int) -> int:
@@ -79,21 +105,39 @@ def _fill(left: Counter[int], best: int, gpus: int, missing: int) -> int:
     return placed + rest
 
 
+def count_replicas(pods: PodsPerNode, nodes: int) -> int:
+    """Count the replicas of as many nodes each that can start where so many of their pods can.
+
+    The pods of a replica are on different nodes. So k replicas can start if and only if nodes for
+    n x k pods are left where each node counts at most k.
+    """
+    if nodes == 1:
+        return sum(each * count for each, count in pods.items())
+    least, most = 0, sum(each * count for each, count in pods.items()) // nodes
+    while least < most:
+        middle = (least + most + 1) // 2
+        if sum(min(middle, each) * count for each, count in pods.items()) >= nodes * middle:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
 def pack_nodes(
     free: Mapping[str, int], waiting: Waiting, successors: Sequence[Successor] = ()
 ) -> PackedNodes:
     """Pack waiting replicas onto nodes by name, the largest first, of equal ones successors."""
     nodes, unplaced = _FreeNodes(free), []
     pending = [
-        *((each.gpus, each.replicas, dict(each.superseded_gpus)) for each in successors),
-        *((gpus, replicas, None) for gpus, replicas in waiting),
+        *((each.footprint, each.replicas, dict(each.superseded_gpus)) for each in successors),
+        *((footprint, replicas, {}) for footprint, replicas in waiting),
     ]
-    for gpus, replicas, superseded_gpus in sorted(pending, key=lambda item: -item[0]):
+    for footprint, replicas, superseded_gpus in sorted(
+        pending, key=lambda item: item[0], reverse=True
+    ):
         for placed in range(replicas):
-            if superseded_gpus and nodes.take_superseded(superseded_gpus, gpus):
-                continue
-            if not nodes.take(gpus):
-                unplaced.append((gpus, replicas - placed))
+            if not nodes.place(footprint, superseded_gpus):
+                unplaced.append((footprint, replicas - placed))
                 break
     return PackedNodes(nodes.left, unplaced)
 
@@ -108,7 +152,33 @@ class _FreeNodes:
         for name, count in sorted(self.left.items()):
             self._blocks.setdefault(count, []).append(name)  # sorted, so each list is a heap
 
-    def take(self, gpus: int) -> bool:
+    def place(self, footprint: Footprint, superseded_gpus: dict[str, int]) -> bool:
+        """Take the GPUs of one replica, first those that its predecessors hold; False where it has
+        no place."""
+        if footprint.nodes > 1:
+            return self._take_on_several(footprint, superseded_gpus)
+        gpus = footprint.gpus_per_node
+        return self._take_superseded(superseded_gpus, gpus) or self._take(gpus)
+
+    def _take_on_several(self, footprint: Footprint, superseded_gpus: dict[str, int]) -> bool:
+        """Take GPUs of as many different nodes as the replica needs; False where there are too
+        few."""
+        gpus = footprint.gpus_per_node
+        sufficient = [
+            (max(0, gpus - superseded_gpus.get(name, 0)), -footprint.pods_on(free), free, name)
+            for name, free in self.left.items()
+            if free + superseded_gpus.get(name, 0) >= gpus
+        ]
+        if len(sufficient) < footprint.nodes:
+            return False
+        for additional, _, _, name in heapq.nsmallest(footprint.nodes, sufficient):
+            if additional < gpus:
+                superseded_gpus[name] -= gpus - additional
+            if additional:
+                self._take_from(name, additional)
+        return True
+
+    def _take(self, gpus: int) -> bool:
         """Take GPUs of the node with the smallest sufficient block; False when there is none."""
         for size in sorted(size for size in self._blocks if size >= gpus):
             names = self._blocks[size]
@@ -119,7 +189,7 @@ class _FreeNodes:
                 return True
         return False
 
-    def take_superseded(self, superseded_gpus: dict[str, int], gpus: int) -> bool:
+    def _take_superseded(self, superseded_gpus: dict[str, int], gpus: int) -> bool:
         """Take GPUs that the replica's predecessors hold, and as few free ones as possible."""
         sufficient = [
             (max(0, gpus - held), name)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
-from tonnage.fleet.occupancy import Waiting, pack, pack_nodes
+from tonnage.fit.model import Footprint
+from tonnage.fleet.occupancy import PodsPerNode, Waiting, count_replicas, pack, pack_nodes
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, least, most
 
 Blocks = tuple[tuple[int, int], ...]
 
-CountCapacity = Callable[[int, Resources], int]
-"""Counts replicas by the GPUs and the other requests of one."""
+CountPods = Callable[[Footprint, Resources], PodsPerNode]
+"""Counts pods of replicas by their footprint and by what a pod requests besides GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ class PoolNode:
     size: Resources = UNKNOWN_SIZE
     spare: Resources = UNKNOWN_SIZE
 
-    def count(self, gpus_per_replica: int, others: Resources) -> int:
-        """Replicas of this many GPUs, with these other requests, that can start on the node."""
+    def count_pods(self, footprint: Footprint, others: Resources) -> int:
+        """Pods of replicas of this footprint, with these other requests, that can start on the
+        node."""
         if self.unusable is not None:
             return 0
-        return self.spare.fitting(others, self.free // gpus_per_replica)
+        return self.spare.fitting(others, footprint.pods_on(self.free))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +77,19 @@ class NodeCounts:
         """Most free GPUs on one node."""
         return self.blocks[-1][0] if self.blocks else 0
 
-    def replica_capacity(self, gpus_per_replica: int) -> int:
-        """Replicas of this many GPUs each that can start now, as far as GPUs decide it; a replica
-        runs on one node."""
-        return sum(free // gpus_per_replica * nodes for free, nodes in self.blocks)
+    def count_pods(self, footprint: Footprint) -> PodsPerNode:
+        """Pods of replicas of this footprint that can start now, as far as GPUs decide it."""
+        pods: Counter[int] = Counter()
+        for free, nodes in self.blocks:
+            pods[footprint.pods_on(free)] += nodes
+        return pods
 
-    def capacity_to_come(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
-        """Replicas that can start on nodes to come."""
-        return sum(
-            self.largest_size.fitting(others, gpus // gpus_per_replica) * nodes
-            for gpus, nodes in self.to_come
-        )
+    def count_pods_to_come(self, footprint: Footprint, others: Resources = NOTHING) -> PodsPerNode:
+        """Pods of replicas of this footprint that can start on nodes to come."""
+        pods: Counter[int] = Counter()
+        for gpus, nodes in self.to_come:
+            pods[self.largest_size.fitting(others, footprint.pods_on(gpus))] += nodes
+        return pods
 
     def less(self, waiting: Waiting) -> "NodeCounts":
         """The counts after these replicas are packed onto the nodes, and onto those to come."""
@@ -112,19 +116,19 @@ def largest_size(sizes: Iterable[Resources]) -> Resources:
 class PoolNodes(Sequence[PoolNode]):
     """A pool's nodes by name, with their counts; list and counts are of the same moment."""
 
-    __slots__ = ("_count_capacity", "_list", "_listed", "counts")
+    __slots__ = ("_count_pods", "_list", "_listed", "counts")
 
     def __init__(
         self,
         counts: NodeCounts,
         list_nodes: Callable[[], Iterable[PoolNode]],
-        count_capacity: CountCapacity | None = None,
+        count_pods: CountPods | None = None,
     ) -> None:
-        """`count_capacity` counts replicas that request more than each node has, without a list of
-        all nodes."""
+        """`count_pods` counts pods that request more than each node has, without a list of all
+        nodes."""
         self.counts = counts
         self._list = list_nodes
-        self._count_capacity = count_capacity
+        self._count_pods = count_pods
         self._listed: tuple[PoolNode, ...] | None = None
 
     @classmethod
@@ -133,13 +137,22 @@ class PoolNodes(Sequence[PoolNode]):
         listed = tuple(sorted(nodes, key=lambda node: node.name))
         return cls(replace(_count(listed), to_come=to_come), lambda: listed)
 
-    def replica_capacity(self, gpus_per_replica: int, others: Resources = NOTHING) -> int:
-        """Replicas of this many GPUs each, with these other requests, that can start now."""
-        if self.counts.spare_per_gpu.times(gpus_per_replica).covers(others):
-            return self.counts.replica_capacity(gpus_per_replica)
-        if self._count_capacity is not None:
-            return self._count_capacity(gpus_per_replica, others)
-        return sum(node.count(gpus_per_replica, others) for node in self)
+    def replica_capacity(self, footprint: Footprint, others: Resources = NOTHING) -> int:
+        """Replicas of this footprint, whose pods have these other requests, that can start now."""
+        return count_replicas(self._pods_per_node(footprint, others), footprint.nodes)
+
+    def capacity_after_growth(self, footprint: Footprint, others: Resources = NOTHING) -> int:
+        """Replicas of this footprint that can start now or on nodes to come."""
+        pods = Counter(self._pods_per_node(footprint, others))
+        pods.update(self.counts.count_pods_to_come(footprint, others))
+        return count_replicas(pods, footprint.nodes)
+
+    def _pods_per_node(self, footprint: Footprint, others: Resources) -> PodsPerNode:
+        if self.counts.spare_per_gpu.times(footprint.gpus_per_node).covers(others):
+            return self.counts.count_pods(footprint)
+        if self._count_pods is not None:
+            return self._count_pods(footprint, others)
+        return Counter(node.count_pods(footprint, others) for node in self)
 
     def limited_to(self, why_not: Callable[[str], str | None]) -> "PoolNodes":
         """The nodes, of which those are unusable for which `why_not` gives a reason by name. Nodes

@@ -303,9 +303,10 @@ def _make_option(
 
 def _with_capacity(request: Request, option: Option) -> Option:
     """Count the replicas that can run on the pool, now and after growth."""
-    pool, gpus, others = option.pool, option.parallelism.gpus, request.pods.requests(option)
-    capacity = pool.replica_capacity(gpus, others)
-    added = pool.nodes.counts.capacity_to_come(gpus, others)
+    pool, footprint = option.pool, option.parallelism.footprint
+    others = request.pods.requests(option)
+    capacity = pool.replica_capacity(footprint, others)
+    added = pool.capacity_after_growth(footprint, others) - capacity
     capacity = max(capacity, _count_held(request, pool, option.parallelism))
     return replace(option, capacity=capacity, grown_capacity=capacity + added, others=others)
 

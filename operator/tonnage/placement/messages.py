@@ -72,7 +72,7 @@ def format_capacity(option: Option) -> str:
     """Format how many replicas can start now, and how many once a node autoscaler adds nodes."""
     wanted = format_count(option.replicas, "replica")
     now = f"capacity for {min(option.capacity, option.replicas)} of {wanted} now"
-    if option.pool.replica_capacity(option.parallelism.gpus) > option.capacity:
+    if option.pool.replica_capacity(option.parallelism.footprint) > option.capacity:
         now += ", as the CPU, memory and storage of its nodes allow"
     added = option.awaited_nodes
     if added == 0:

@@ -179,9 +179,10 @@ class Option:
         awaited_replicas = min(self.replicas, self.grown_capacity) - self.capacity
         if awaited_replicas <= 0:
             return 0
-        per_node = self.pool.largest_node // self.parallelism.gpus
+        footprint = self.parallelism.footprint
+        per_node = footprint.pods_on(self.pool.largest_node)
         per_node = self.pool.nodes.counts.largest_size.fitting(self.others, per_node)
-        return -(-awaited_replicas // max(1, per_node))
+        return max(footprint.nodes, -(-awaited_replicas * footprint.nodes // max(1, per_node)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,16 @@ from tonnage.api.status import (
     AdjustmentsStatus,
     CandidateStatus,
     EstimateStatus,
+    FailedPlan,
     InferenceDeploymentStatus,
     MemoryStatus,
     PlacementStatus,
+    ProposedPlan,
 )
 from tonnage.api.text import truncate
 from tonnage.catalog.prices import cost_per_million_tokens, format_money
 from tonnage.fit.messages import GIB
-from tonnage.fit.model import MemoryFit
+from tonnage.fit.model import MemoryFit, Parallelism
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.filters.latency import format_latency
 from tonnage.placement.model import Candidate, Decision, Option
@@ -77,6 +79,7 @@ def placement_status(
         accelerator=option.accelerator.id,
         tensor_parallel_size=option.parallelism.tensor,
         pipeline_parallel_size=option.parallelism.pipeline,
+        nodes_per_replica=nodes_status(option.parallelism),
         gpus_per_replica=option.parallelism.gpus,
         replicas=replicas,
         ready_replicas=ready_replicas,
@@ -100,6 +103,24 @@ def adjustments_status(adjustments: EngineAdjustments) -> AdjustmentsStatus | No
     return AdjustmentsStatus(**asdict(adjustments))
 
 
+def nodes_status(parallelism: Parallelism) -> int | None:
+    """Render the nodes of a replica, None for one node."""
+    return _above_one(parallelism.nodes)
+
+
+def read_parallelism(reported: PlacementStatus | ProposedPlan | FailedPlan) -> Parallelism:
+    """Read the parallelism that a status has."""
+    return Parallelism(
+        tensor=reported.tensor_parallel_size,
+        pipeline=reported.pipeline_parallel_size,
+        nodes=reported.nodes_per_replica or 1,
+    )
+
+
+def _above_one(number: int) -> int | None:
+    return number if number > 1 else None
+
+
 def _candidate_status(candidate: Candidate) -> CandidateStatus:
     option, accelerator = candidate.option, candidate.pool.accelerator
     return CandidateStatus(
@@ -121,6 +142,8 @@ def _figures(option: Option) -> dict[str, Any]:
     return {
         "overridden_rules": list(option.overridden) or None,
         "tensor_parallel_size": option.parallelism.tensor,
+        "pipeline_parallel_size": _above_one(option.parallelism.pipeline),
+        "nodes_per_replica": nodes_status(option.parallelism),
         "gpus_per_replica": option.parallelism.gpus,
         "replicas": option.replicas,
         "room": capacity,

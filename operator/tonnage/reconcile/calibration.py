@@ -22,6 +22,7 @@ from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
 from tonnage.placement.model import Option
 from tonnage.placement.oom_fallback.next_start import missed_kv_bytes
+from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.scheduling.context import ReconcileContext
@@ -187,8 +188,7 @@ def _known_before(
             placement.image,
             placement.kv_cache_tokens,
         ) == (option.pool.name, option.accelerator.id, image, account.kv_cache_tokens)
-        parallelism = (placement.tensor_parallel_size, placement.pipeline_parallel_size)
-        if is_same and parallelism == (option.parallelism.tensor, option.parallelism.pipeline):
+        if is_same and read_parallelism(placement) == option.parallelism:
             measured = placement.measured
             if measured is not None:
                 return MeasuredCache(

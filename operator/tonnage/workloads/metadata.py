@@ -21,6 +21,7 @@ from tonnage.api.names import (
 from tonnage.api.pod import TemplateMetadata
 from tonnage.engines.errors import ForbiddenMetadataError, LabelSyntaxError
 from tonnage.engines.inputs import Owner
+from tonnage.fit.model import Parallelism
 from tonnage.placement.model import Option
 from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
 from tonnage.workloads.names import placement_name
@@ -40,6 +41,9 @@ _OWN_LABELS: Final = (
 
 CORRECTION_BYTES: Final = "correctionBytes"
 """Key of a placement: bytes of the memory correction that the choice used."""
+
+NODES_PER_REPLICA: Final = "nodesPerReplica"
+"""Key of a placement: nodes of one replica, where it has several."""
 
 SECONDARY: Final = "beside"
 """Key of a placement: true where it takes the replicas for which another one lacks capacity."""
@@ -137,6 +141,7 @@ def placement_annotations(option: Option, placement_digest: str) -> dict[str, st
         "accelerator": option.accelerator.id,
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
+        **nodes_entry(option.parallelism),
         **{setting.value: value for setting, value in option.adjustments.values.items()},
     }
     if option.fit.account.correction_bytes:
@@ -145,6 +150,12 @@ def placement_annotations(option: Option, placement_digest: str) -> dict[str, st
         ANNOTATION_PLACED_FOR: placement_digest,
         ANNOTATION_PLACEMENT: json.dumps(placement, separators=(",", ":")),
     }
+
+
+def nodes_entry(parallelism: Parallelism) -> dict[str, int]:
+    """The nodes of a replica for annotations and digests; nothing for one node, which is how older
+    operators wrote them."""
+    return {NODES_PER_REPLICA: parallelism.nodes} if parallelism.nodes > 1 else {}
 
 
 def _why_forbidden(key: str) -> str | None:

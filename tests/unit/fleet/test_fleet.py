@@ -19,6 +19,7 @@ from tests.support.gpu_nodes import (
 from tonnage.api.names import LABEL_SHARD
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Pool, Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -65,6 +66,12 @@ def free(pool: Pool) -> dict[str, int]:
     return {node.name: node.free for node in pool.nodes}
 
 
+def capacities(pool: Pool, gpus: int) -> tuple[int, int]:
+    """Replicas on one node each that can start now, and after growth."""
+    footprint = Footprint(gpus)
+    return pool.replica_capacity(footprint), pool.capacity_after_growth(footprint)
+
+
 class TestOtherRequests:
     def test_pods_of_the_asking_owner_leave_their_cpu_to_it(self) -> None:
         mine, other = ("chat", "mine"), ("chat", "other")
@@ -72,18 +79,18 @@ class TestOtherRequests:
         fleet.put_pod(pod_with_cpu("p", "h", 6, mine, 100_000))
         fleet.put_pod(pod_with_cpu("q", "h", 2, other, 90_000))
         own = by_name(fleet, excluding=mine)[H100_POOL]
-        assert own.replica_capacity(1, Resources(16_000)) == 6
-        assert own.replica_capacity(1, Resources(26_000)) == 3
-        assert own.replica_capacity(1, Resources(102_000)) == 0
+        assert own.replica_capacity(Footprint(1), Resources(16_000)) == 6
+        assert own.replica_capacity(Footprint(1), Resources(26_000)) == 3
+        assert own.replica_capacity(Footprint(1), Resources(102_000)) == 0
         (node,) = own.nodes
         assert (node.size.cpu, node.spare.cpu) == (191_000, 101_000)
 
     def test_a_node_that_shrinks_has_less_for_replicas(self) -> None:
         fleet = fleet_of(nvidia_node("h"))
-        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(20_000)) == 8
+        assert by_name(fleet)[H100_POOL].replica_capacity(Footprint(1), Resources(20_000)) == 8
         fleet.put_node(replace(read_node(nvidia_node("h")), size=Resources(50_000, 0, 0)))
-        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(20_000)) == 2
-        assert by_name(fleet)[H100_POOL].replica_capacity(1, Resources(0, 1, 0)) == 0
+        assert by_name(fleet)[H100_POOL].replica_capacity(Footprint(1), Resources(20_000)) == 2
+        assert by_name(fleet)[H100_POOL].replica_capacity(Footprint(1), Resources(0, 1, 0)) == 0
 
 
 class TestEvents:
@@ -144,7 +151,7 @@ class TestEvents:
 
     def test_replicas_that_are_scheduled_are_not_counted_twice(self) -> None:
         fleet = fleet_of(nvidia_node("a"), nvidia_node("b"))
-        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, 4, 2)])
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, Footprint(4), 2)])
         assert by_name(fleet)[H100_POOL].free == 8
         fleet.put_pod(pod("p", "a", 4, LLAMA))
         assert by_name(fleet)[H100_POOL].free == 8
@@ -154,7 +161,7 @@ class TestEvents:
 
     def test_a_replica_whose_node_changes_pools_is_unscheduled_again(self) -> None:
         fleet = fleet_of(nvidia_node("a"), nvidia_node("b"), nvidia_node("l", L40S))
-        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, 4, 1)])
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, Footprint(4), 1)])
         fleet.put_pod(pod("p", "a", 4, LLAMA))
         assert free(by_name(fleet)[H100_POOL]) == {"a": 4, "b": 8}
         fleet.put_node(read_node(nvidia_node("a", L40S)))
@@ -206,7 +213,7 @@ class TestNames:
 
     def test_a_pool_has_the_plain_name_until_a_better_labelled_one_appears(self) -> None:
         fleet = fleet_of(self.NODES[1])
-        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, 8, 1)])
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, Footprint(8), 1)])
         assert by_name(fleet)[H100_POOL].free == 0
         fleet.put_node(read_node(self.NODES[0]))
         free_gpus = {name: pool.free for name, pool in by_name(fleet).items()}
@@ -216,7 +223,7 @@ class TestNames:
 
     def test_replicas_in_a_renamed_pool_are_unscheduled_again(self) -> None:
         fleet = fleet_of(self.NODES[1])
-        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, 8, 1)])
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100", H100_POOL, Footprint(8), 1)])
         fleet.put_pod(pod("p", "b", 8, LLAMA))
         fleet.pools()
         fleet.put_node(read_node(self.NODES[0]))
@@ -324,7 +331,11 @@ class TestGrowth:
         nodes = [nvidia_node(name, H100 | {"team": "chat"}) for name in "abc"]
         fleet = fleet_of(*nodes[:1], declared=(declare("chat", {"team": "chat"}, maxNodes=2),))
         pool = by_name(fleet)["chat"]
-        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(4)) == (1, 8, 4)
+        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(Footprint(4))) == (
+            1,
+            8,
+            4,
+        )
         fleet.put_node(read_node(nodes[1]))
         fleet.put_node(read_node(nodes[2]))
         assert by_name(fleet)["chat"].growth == 0
@@ -332,24 +343,33 @@ class TestGrowth:
     def test_a_node_to_come_is_reserved_once(self) -> None:
         nodes = [nvidia_node("a", H100 | {"team": "chat"})]
         fleet = fleet_of(*nodes, declared=(declare("chat", {"team": "chat"}, maxNodes=3),))
-        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100-sxm-80gb", "chat", 8, 2)])
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100-sxm-80gb", "chat", Footprint(8), 2)])
         pool = by_name(fleet)["chat"]
-        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (0, 2)
+        assert capacities(pool, 4) == (
+            0,
+            2,
+        )
         own = by_name(fleet, excluding=LLAMA)["chat"]
-        assert (own.replica_capacity(4), own.capacity_after_growth(4)) == (2, 6)
+        assert capacities(own, 4) == (
+            2,
+            6,
+        )
 
     def test_the_first_node_of_a_pool_has_the_gpus_of_the_catalogue(self) -> None:
         selector = {"team": "chat"}
         declared = declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=3)
         pool = by_name(fleet_of(declared=(declared,)))["chat"]
         assert (pool.total, pool.largest_node, pool.growth) == (0, 8, 3)
-        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (0, 6)
+        assert capacities(pool, 4) == (
+            0,
+            6,
+        )
         assert "up to 3 nodes with 8 GPUs may come" in pool_readiness(pool).message
 
     def test_nodes_to_come_have_no_size_without_nodes_or_accelerator(self) -> None:
         declared = declare("chat", {"team": "chat"}, maxNodes=3)
         pool = by_name(fleet_of(declared=(declared,)))["chat"]
-        assert (pool.largest_node, pool.capacity_after_growth(1)) == (0, 0)
+        assert (pool.largest_node, pool.capacity_after_growth(Footprint(1))) == (0, 0)
         message = pool_readiness(pool).message
         assert "set spec.accelerator of AcceleratorPool chat" in message
         assert "the GPUs of the 3 nodes that may come are not known" in message
@@ -365,11 +385,18 @@ class TestGrowth:
         declared = declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=2)
         fleet = fleet_of(raw_node("a", selector, {}), declared=(declared,))
         pool = by_name(fleet)["chat"]
-        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(4)) == (1, 8, 4)
+        assert (pool.growth, pool.largest_node, pool.capacity_after_growth(Footprint(4))) == (
+            1,
+            8,
+            4,
+        )
         assert [node.starting for node in pool.nodes] == [True]
         fleet.put_node(read_node(nvidia_node("a", H100 | selector)))
         pool = by_name(fleet)["chat"]
-        assert (pool.replica_capacity(4), pool.capacity_after_growth(4)) == (2, 4)
+        assert capacities(pool, 4) == (
+            2,
+            4,
+        )
 
     def test_a_starting_node_is_as_large_as_it_says_or_as_the_largest(self) -> None:
         selector = {"team": "chat"}
@@ -397,19 +424,19 @@ class TestGrowth:
         fleet = fleet_of(node, declared=(declared,))
         for one in pods:
             fleet.put_pod(one)
-        assert by_name(fleet)["chat"].capacity_after_growth(1) == 0
+        assert by_name(fleet)["chat"].capacity_after_growth(Footprint(1)) == 0
 
     def test_a_pool_that_may_not_grow_has_no_nodes_to_come(self) -> None:
         declared = declare("chat", {"team": "chat"}, accelerator="h100-sxm-80gb")
         pool = by_name(fleet_of(raw_node("a", {"team": "chat"}, {}), declared=(declared,)))["chat"]
-        assert (pool.largest_node, pool.capacity_after_growth(1)) == (0, 0)
+        assert (pool.largest_node, pool.capacity_after_growth(Footprint(1))) == (0, 0)
 
 
 def test_a_snapshot_has_everything_that_the_fleet_was_given() -> None:
     nodes = [read_node(nvidia_node(name)) for name in "ab"]
     pods = [pod("p", "a", 1), pod("q", "b", 2, LLAMA)]
     pool = declare("chat", {"team": "chat"})
-    reservations = (Reservation(LLAMA, "h100", H100_POOL, 4, 2),)
+    reservations = (Reservation(LLAMA, "h100", H100_POOL, Footprint(4), 2),)
     fleet = Fleet(CATALOG)
     for node in reversed(nodes):
         fleet.put_node(node)

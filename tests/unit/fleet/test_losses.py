@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.gpu_nodes import H100, Raw, amd_node, nvidia_labels, nvidia_node
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -29,7 +30,7 @@ def fleet() -> Fleet:
     ):
         resource = "amd.com/gpu" if node == "m" else "nvidia.com/gpu"
         fleet.put_pod(GpuPod(owner[1], node, {resource: 2}, owner, "p"))
-        fleet.reserve(owner, [Reservation(owner, "p", pool, 2, 1)])
+        fleet.reserve(owner, [Reservation(owner, "p", pool, Footprint(2), 1)])
     fleet.pools()
     return fleet
 
@@ -89,5 +90,5 @@ def test_a_cordoned_node_that_becomes_silent_concerns_its_replicas(fleet: Fleet)
 
 def test_a_reservation_that_is_not_counted_yet_is_concerned(fleet: Fleet) -> None:
     newest = ("chat", "newest")
-    fleet.reserve(newest, [Reservation(newest, "p", H100_POOL, 2, 1)])
+    fleet.reserve(newest, [Reservation(newest, "p", H100_POOL, Footprint(2), 1)])
     assert fleet.remove_node("a") == {HERE, AWAITED, newest}

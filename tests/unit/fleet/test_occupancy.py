@@ -4,17 +4,34 @@ from collections import Counter
 
 import pytest
 
-from tonnage.fleet.occupancy import Successor, Waiting, pack, pack_nodes
+from tonnage.fit.model import Footprint
+from tonnage.fleet.occupancy import Successor, Waiting, count_replicas, pack, pack_nodes
 
 CASES: dict[str, tuple[dict[int, int], Waiting, dict[int, int]]] = {
     "nothing waits": ({8: 2}, [], {8: 2}),
-    "the smallest block that is enough": ({8: 1, 3: 1}, [(2, 1)], {8: 1, 1: 1}),
-    "one node is filled before the next": ({8: 2}, [(4, 3)], {4: 1, 0: 1}),
-    "a larger block only when no smaller one is left": ({8: 1, 4: 1}, [(3, 3)], {2: 1, 1: 1}),
-    "a replica that fits no block takes none": ({2: 2}, [(4, 1)], {2: 2}),
-    "the largest first": ({8: 1, 4: 1}, [(8, 1), (4, 1)], {0: 2}),
-    "more than exist": ({8: 1}, [(1, 10**12)], {0: 1}),
-    "no node": ({}, [(1, 5)], {}),
+    "the smallest block that is enough": ({8: 1, 3: 1}, [(Footprint(2), 1)], {8: 1, 1: 1}),
+    "one node is filled before the next": ({8: 2}, [(Footprint(4), 3)], {4: 1, 0: 1}),
+    "a larger block only when no smaller one is left": (
+        {8: 1, 4: 1},
+        [(Footprint(3), 3)],
+        {2: 1, 1: 1},
+    ),
+    "a replica that fits no block takes none": ({2: 2}, [(Footprint(4), 1)], {2: 2}),
+    "the largest first": ({8: 1, 4: 1}, [(Footprint(8), 1), (Footprint(4), 1)], {0: 2}),
+    "more than exist": ({8: 1}, [(Footprint(1), 10**12)], {0: 1}),
+    "a replica on two nodes takes both at once": ({8: 3}, [(Footprint(8, 2), 2)], {0: 2, 8: 1}),
+    "or none": ({8: 1, 4: 3}, [(Footprint(8, 2), 1)], {8: 1, 4: 3}),
+    "on several nodes after larger ones": (
+        {8: 2, 4: 1},
+        [(Footprint(8), 1), (Footprint(4, 2), 1)],
+        {0: 2, 4: 1},
+    ),
+    "on the nodes with the most of its pods, so that both have a place": (
+        {4: 2, 8: 1},
+        [(Footprint(4, 2), 2)],
+        {0: 3},
+    ),
+    "no node": ({}, [(Footprint(1), 5)], {}),
 }
 
 
@@ -32,7 +49,11 @@ def test_packing_by_name_gives_the_same_counts(
 
 
 def test_equal_blocks_are_taken_by_name() -> None:
-    assert pack_nodes({"b": 8, "a": 8, "c": 8}, [(8, 1)]).left == {"a": 0, "b": 8, "c": 8}
+    assert pack_nodes({"b": 8, "a": 8, "c": 8}, [(Footprint(8), 1)]).left == {
+        "a": 0,
+        "b": 8,
+        "c": 8,
+    }
 
 
 SUCCESSIONS = {
@@ -57,15 +78,45 @@ def test_a_successor_takes(
     superseded_gpus: dict[str, int],
     want: dict[str, int],
 ) -> None:
-    packed = pack_nodes(free, (), [Successor(gpus, replicas, superseded_gpus)])
+    packed = pack_nodes(free, (), [Successor(Footprint(gpus), replicas, superseded_gpus)])
     assert (packed.left, packed.unplaced) == (want, [])
 
 
 def test_no_other_replica_takes_the_gpus_of_a_predecessor() -> None:
-    packed = pack_nodes({"a": 0}, [(4, 1)], [Successor(2, 1, {"a": 4})])
-    assert (packed.left, packed.unplaced) == ({"a": 0}, [(4, 1)])
+    packed = pack_nodes({"a": 0}, [(Footprint(4), 1)], [Successor(Footprint(2), 1, {"a": 4})])
+    assert (packed.left, packed.unplaced) == ({"a": 0}, [(Footprint(4), 1)])
 
 
 def test_a_larger_replica_is_packed_before_a_successor() -> None:
-    packed = pack_nodes({"a": 4}, [(4, 1)], [Successor(2, 1, {})])
-    assert (packed.left, packed.unplaced) == ({"a": 0}, [(2, 1)])
+    packed = pack_nodes({"a": 4}, [(Footprint(4), 1)], [Successor(Footprint(2), 1, {})])
+    assert (packed.left, packed.unplaced) == ({"a": 0}, [(Footprint(2), 1)])
+
+
+def test_a_successor_on_two_nodes_takes_what_its_predecessors_hold() -> None:
+    successor = Successor(Footprint(8, 2), 1, {"a": 8, "b": 4})
+    packed = pack_nodes({"a": 0, "b": 4, "c": 8}, (), [successor])
+    assert (packed.left, packed.unplaced) == ({"a": 0, "b": 0, "c": 8}, [])
+
+
+def test_a_successor_that_lacks_a_node_leaves_what_its_predecessors_hold() -> None:
+    successors = [Successor(Footprint(8, 2), 1, {"a": 8}), Successor(Footprint(8), 1, {"a": 8})]
+    packed = pack_nodes({"a": 0, "b": 4}, (), successors)
+    assert (packed.left, packed.unplaced) == ({"a": 0, "b": 4}, [(Footprint(8, 2), 1)])
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "want"),
+    [
+        ({1: 5}, 1, 5),
+        ({1: 5}, 2, 2),
+        ({1: 2, 2: 1}, 2, 2),
+        ({9: 1, 1: 1}, 2, 1),
+        ({0: 7}, 2, 0),
+        ({3: 3}, 3, 3),
+        ({3: 1}, 2, 0),
+    ],
+)
+def test_the_pods_of_a_replica_are_on_different_nodes(
+    pods: dict[int, int], nodes: int, want: int
+) -> None:
+    assert count_replicas(pods, nodes) == want

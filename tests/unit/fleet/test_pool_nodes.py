@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tonnage.fit.model import Footprint
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.resources import Resources
 
@@ -22,7 +23,8 @@ def test_nodes_are_counted() -> None:
     assert (counts.total, counts.allocatable, counts.free) == (28, 20, 13)
     assert (counts.largest_node, counts.largest_free_block) == (8, 8)
     assert counts.blocks == ((5, 1), (8, 1))
-    assert [counts.replica_capacity(gpus) for gpus in (1, 2, 4, 8)] == [13, 6, 3, 1]
+    nodes = PoolNodes.of(NODES)
+    assert [nodes.replica_capacity(Footprint(gpus)) for gpus in (1, 2, 4, 8)] == [13, 6, 3, 1]
 
 
 def test_nodes_are_sorted_by_name() -> None:
@@ -64,7 +66,7 @@ def test_equal_nodes_are_equal_in_any_order() -> None:
 
 
 def test_packed_replicas_reduce_counts_and_list() -> None:
-    left = PoolNodes.of(NODES).less([(4, 2)])
+    left = PoolNodes.of(NODES).less([(Footprint(4), 2)])
     assert left.counts.blocks == ((1, 1), (4, 1))
     assert {node.name: node.free for node in left} == {"a": 4, "b": 1, "c": 0, "d": 0}
     assert left == PoolNodes.of(left)
@@ -83,7 +85,7 @@ UNEQUAL = [
     [(1, 0, 16), (1, 500, 16), (1, 1000, 14), (2, 4000, 5), (8, 7000, 1), (8, 65_000, 0)],
 )
 def test_nodes_without_the_cpu_of_a_replica_do_not_count(gpus: int, cpu: int, want: int) -> None:
-    assert PoolNodes.of(UNEQUAL).replica_capacity(gpus, Resources(cpu)) == want
+    assert PoolNodes.of(UNEQUAL).replica_capacity(Footprint(gpus), Resources(cpu)) == want
 
 
 def test_nodes_are_only_listed_for_replicas_that_request_much() -> None:
@@ -91,14 +93,14 @@ def test_nodes_are_only_listed_for_replicas_that_request_much() -> None:
         raise AssertionError("listed")
 
     nodes = PoolNodes(PoolNodes.of(UNEQUAL).counts, never)
-    assert nodes.replica_capacity(8, Resources(4000)) == 2
+    assert nodes.replica_capacity(Footprint(8), Resources(4000)) == 2
     with pytest.raises(AssertionError, match="listed"):
-        nodes.replica_capacity(8, Resources(5000))
+        nodes.replica_capacity(Footprint(8), Resources(5000))
 
 
 def test_a_node_to_come_has_as_much_as_the_largest_one() -> None:
     counts = PoolNodes.of([replace(UNEQUAL[1], size=SMALL)], ((8, 2),)).counts
-    assert counts.capacity_to_come(1, Resources(1500)) == 8
-    assert counts.capacity_to_come(1, Resources(6001)) == 0
+    assert counts.count_pods_to_come(Footprint(1), Resources(1500)) == {4: 2}
+    assert counts.count_pods_to_come(Footprint(1), Resources(6001)) == {0: 2}
     of_no_node = PoolNodes.of([], ((8, 2),)).counts
-    assert of_no_node.capacity_to_come(1, Resources(6001)) == 16
+    assert of_no_node.count_pods_to_come(Footprint(1), Resources(6001)) == {8: 2}

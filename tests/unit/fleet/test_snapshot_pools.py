@@ -20,6 +20,7 @@ from tonnage.api.names import LABEL_SHARD
 from tonnage.api.parse import InvalidSpecError
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import DeclaredPool, GpuPod, Partition, Pool, Reservation, Taint
 from tonnage.fleet.nodes.pod import read_gpu_pod
@@ -419,7 +420,9 @@ class TestReservations:
     NODES = (nvidia_node("a"), nvidia_node("b"))
 
     def reserve(self, gpus: int, replicas: int) -> Reservation:
-        return Reservation(("chat", "llama"), "h100", "nvidia-h100-sxm-80gb", gpus, replicas)
+        return Reservation(
+            ("chat", "llama"), "h100", "nvidia-h100-sxm-80gb", Footprint(gpus), replicas
+        )
 
     def free_after(
         self, *reservations: Reservation, pods: tuple[GpuPod, ...] = (), **more: Any
@@ -439,7 +442,7 @@ class TestReservations:
 
     def test_the_largest_replicas_are_packed_first(self) -> None:
         small = self.reserve(2, 1)
-        large = Reservation(("chat", "big"), "h100", "nvidia-h100-sxm-80gb", 8, 1)
+        large = Reservation(("chat", "big"), "h100", "nvidia-h100-sxm-80gb", Footprint(8), 1)
         assert self.free_after(small, large) == {"a": 0, "b": 6}
 
     def test_a_successor_reserves_only_gpus_that_its_predecessor_lacks(self) -> None:

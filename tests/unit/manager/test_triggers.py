@@ -17,6 +17,7 @@ from tonnage.api.names import (
 )
 from tonnage.catalog.load import load_catalog
 from tonnage.controller.queueing.priority import Priority
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.informers.stores import Stores
@@ -342,7 +343,7 @@ def test_the_fleet_follows_the_stores(bench: Bench) -> None:
 def test_a_changed_pool_declaration_enqueues_objects_with_gpus(
     bench: Bench, event_type: str, after: Object, is_enqueued: bool
 ) -> None:
-    bench.fleet.reserve(LLAMA, [Reservation(("chat", "llama"), "amd", "amd", 1, 1)])
+    bench.fleet.reserve(LLAMA, [Reservation(("chat", "llama"), "amd", "amd", Footprint(1), 1)])
     bench.event(ACCELERATOR_POOLS, "ADDED", pool())
     bench.take_enqueued()
     bench.event(ACCELERATOR_POOLS, event_type, after)
@@ -350,7 +351,7 @@ def test_a_changed_pool_declaration_enqueues_objects_with_gpus(
 
 
 def test_a_node_enqueues_no_key(bench: Bench) -> None:
-    bench.fleet.reserve(LLAMA, [Reservation(("chat", "llama"), "amd", "amd", 1, 1)])
+    bench.fleet.reserve(LLAMA, [Reservation(("chat", "llama"), "amd", "amd", Footprint(1), 1)])
     bench.event(NODES, "ADDED", node())
     bench.event(NODES, "MODIFIED", node(gpus=4))
     assert bench.take_enqueued() == NO_KEYS
@@ -393,7 +394,7 @@ def budget(name: str, spec: Object, labels: dict[str, str] | None = None, **fiel
 def test_a_budget_of_a_user_wakes_the_objects_of_its_namespace() -> None:
     bench = Bench()
     for key in (LLAMA, GEMMA, Key("search", "other")):
-        bench.fleet.reserve(key, [Reservation(key, "mi300x", "amd", 1, 1)])
+        bench.fleet.reserve(key, [Reservation(key, "mi300x", "amd", Footprint(1), 1)])
     bench.take_enqueued()
     spec = {"minAvailable": 1, "selector": {}}
     bench.event(POD_DISRUPTION_BUDGETS, "ADDED", budget("mine", spec))
@@ -409,7 +410,7 @@ def test_what_limits_a_namespace_wakes_the_objects_that_wait(kind: Kind) -> None
     bench = Bench()
     for key in (LLAMA, Key("search", "other")):
         bench.fleet.wait_for_capacity(Precedence(0, datetime(2026, 1, 1, tzinfo=UTC), key))
-    bench.fleet.reserve(GEMMA, [Reservation(GEMMA, "mi300x", "amd", 1, 1)])
+    bench.fleet.reserve(GEMMA, [Reservation(GEMMA, "mi300x", "amd", Footprint(1), 1)])
     bench.take_enqueued()
     place = {"namespace": "chat"} if kind.namespaced else {}
     metadata = {"name": "chat", **place, "uid": "limits"}

@@ -7,6 +7,7 @@ import pytest
 from tests.support.fleet_objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.load import load_catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -54,7 +55,7 @@ def notifications() -> Notifications:
 
 
 def reservation(key: Key, replicas: int = 2, placement: str = "amd") -> Reservation:
-    return Reservation((key.namespace, key.name), placement, "amd", 4, replicas)
+    return Reservation((key.namespace, key.name), placement, "amd", Footprint(4), replicas)
 
 
 def waiting(key: Key, day: int, priority: int = 0) -> Precedence:

@@ -12,7 +12,7 @@ from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import make_console, print_line
 from tonnage.cli.spec_change import GITOPS, LiveObject, add_object_arguments, change_spec
 from tonnage.fit.messages import format_count, format_parallelism
-from tonnage.fit.model import Parallelism
+from tonnage.placement.report import read_parallelism
 
 _EPILOG: Final = f"""\
 examples:
@@ -71,7 +71,7 @@ def _get_pending_plan(live: LiveObject, expected_hash: str | None) -> ProposedPl
 
 
 def _format_plan(plan: ProposedPlan) -> str:
-    split = format_parallelism(Parallelism(plan.tensor_parallel_size, plan.pipeline_parallel_size))
+    split = format_parallelism(read_parallelism(plan))
     cost = f", {plan.cost_per_hour}/h" if plan.cost_per_hour else ""
     return (
         f"plan {plan.hash}: {format_count(plan.replicas, 'replica')} on pool {plan.pool}"

@@ -12,7 +12,8 @@ from tonnage.cli.explain.explanation import Explanation, format_pod_state, measu
 from tonnage.cli.output import make_table, print_line
 from tonnage.cli.plan.view import format_condition, format_endpoint, show_candidates, show_placement
 from tonnage.cli.pools_view import tabulate_pools
-from tonnage.fit.messages import format_count
+from tonnage.fit.messages import format_count, format_parallelism
+from tonnage.placement.report import read_parallelism
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
@@ -105,9 +106,7 @@ def _show_running(console: Console, explanation: Explanation) -> None:
 
 
 def _format_placement(placement: PlacementStatus) -> str:
-    split = f"TP {placement.tensor_parallel_size}"
-    if placement.pipeline_parallel_size > 1:
-        split += f", PP {placement.pipeline_parallel_size}"
+    split = format_parallelism(read_parallelism(placement))
     return (
         f"pool {placement.pool} ({placement.accelerator}, {split}): {placement.ready_replicas} of"
         f" {placement.replicas} replicas ready; {placement.image}"

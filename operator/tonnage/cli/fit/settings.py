@@ -40,6 +40,7 @@ def read_parallelism(settings: Mapping[str, Any], nodes: int = 1) -> Parallelism
         tensor=settings.get("tensor_parallel_size") or 1,
         pipeline=stages,
         data=settings.get("data_parallel_size") or 1,
+        nodes=nodes,
     )
 
 

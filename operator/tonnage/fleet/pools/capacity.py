@@ -1,11 +1,12 @@
-"""What is free on the nodes of a group, and how many replicas it holds that request much."""
+"""What is free on the nodes of a group, and how many pods it holds that request much."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tonnage.fleet.occupancy import Successor, Waiting, pack, pack_nodes
+from tonnage.fit.model import Footprint
+from tonnage.fleet.occupancy import PodsPerNode, Successor, Waiting, pack, pack_nodes
 from tonnage.fleet.pools.description import Reasons
 from tonnage.fleet.pools.group import Member
 from tonnage.fleet.resources import NOTHING, Resources
@@ -44,7 +45,7 @@ class Demands:
 
 
 class CapacityCounter:
-    """Counts replicas that request more besides GPUs than each node has for its free GPUs.
+    """Counts pods that request more besides GPUs than each node has for its free GPUs.
 
     It reads all nodes at the first count. Waiting replicas are packed onto nodes that have enough,
     then onto the others: what they request besides GPUs is not known.
@@ -56,9 +57,9 @@ class CapacityCounter:
         self._demands: Final = demands
         self._nodes: dict[_Free, list[str]] | None = None
 
-    def count(self, gpus: int, others: Resources) -> int:
-        """Count replicas of this many GPUs, with these other requests, that can start now."""
-        per_gpu = Resources(*(-(-amount // gpus) for amount in others))
+    def count(self, footprint: Footprint, others: Resources) -> PodsPerNode:
+        """Count pods of replicas of this footprint, with these other requests, that can start."""
+        per_gpu = Resources(*(-(-amount // footprint.gpus_per_node) for amount in others))
         enough: Counter[int] = Counter()
         scarce: dict[str, int] = {}
         for (free, spare), names in self._read().items():
@@ -69,10 +70,13 @@ class CapacityCounter:
         packed = pack(enough, self._demands.waiting)
         if packed.unplaced:
             scarce = pack_nodes(scarce, packed.unplaced).left
-        return sum(free // gpus * nodes for free, nodes in packed.left.items()) + sum(
-            self._demands.spare(name, self._members[name]).fitting(others, free // gpus)
-            for name, free in scarce.items()
-        )
+        pods: Counter[int] = Counter()
+        for free, nodes in packed.left.items():
+            pods[footprint.pods_on(free)] += nodes
+        for name, free in scarce.items():
+            spare = self._demands.spare(name, self._members[name])
+            pods[spare.fitting(others, footprint.pods_on(free))] += 1
+        return pods
 
     def _read(self) -> Mapping[_Free, list[str]]:
         """Return the names of the usable nodes with free GPUs, by what is free on them."""

@@ -1,8 +1,8 @@
 """GPUs assumed for the operator's replicas: what is reserved, less what scheduled replicas hold.
 
-A bound pod counts for its placement when it is in the placement's pool, holds as many GPUs as a
-replica does now, and is not being deleted. Any other pod will be replaced, and its successor needs
-GPUs: those of the pod it replaces, where it is in the same pool, or others.
+A bound pod counts for its placement when it is in the placement's pool, holds as many GPUs as a pod
+of a replica does now, and is not being deleted. Any other pod will be replaced, and its successor
+needs GPUs: those of the pod it replaces, where it is in the same pool, or others.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tonnage.fit.model import Footprint
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.occupancy import Successor, Waiting
 from tonnage.fleet.usage.gpu_pods import GpuPods, Owner
@@ -20,12 +21,14 @@ PoolOf = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledReplicas:
-    """An owner's replicas that are still to be scheduled, by pool and GPUs of a replica.
+    """An owner's replicas that are still to be scheduled, by pool and footprint.
+
+    Of a replica on several nodes that is scheduled in part, the rest counts as one of fewer nodes.
 
     `superseded_gpus` are the GPUs that the pods replaced by these replicas hold, by pool and node.
     """
 
-    replicas: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    replicas: Mapping[tuple[str, Footprint], int] = field(default_factory=dict)
     superseded_gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -43,7 +46,7 @@ class Reservations:
         self._reserved: dict[Owner, tuple[Reservation, ...]] = {}
         self._gpus_by_pool: dict[str, Counter[Owner]] = {}
         self._unscheduled: dict[Owner, UnscheduledReplicas] = {}
-        self._waiting: dict[str, Counter[int]] = {}
+        self._waiting: dict[str, Counter[Footprint]] = {}
         self._replacing: dict[str, set[Owner]] = {}
         self._stale_owners: set[Owner] = set()
 
@@ -129,65 +132,72 @@ class Reservations:
             self._unscheduled.get(excluding, _NONE_UNSCHEDULED) if excluding else _NONE_UNSCHEDULED
         )
         if pool not in excluded.superseded_gpus:
-            for gpus, count in _on(pool, excluded):
-                replicas[gpus] -= count
-        return sorted(((gpus, left) for gpus, left in replicas.items() if left), reverse=True)
+            for footprint, count in _on(pool, excluded):
+                replicas[footprint] -= count
+        return sorted(((each, left) for each, left in replicas.items() if left), reverse=True)
 
     def successors(self, pool: str, excluding: Owner | None = None) -> tuple[Successor, ...]:
         """Replicas still to be scheduled on a pool that replace their owners' pods there, without
         those of one owner."""
         return tuple(
-            Successor(gpus, count, self._unscheduled[owner].superseded_gpus[pool])
+            Successor(footprint, count, self._unscheduled[owner].superseded_gpus[pool])
             for owner in sorted(self._replacing.get(pool, ()))
             if owner != excluding
-            for gpus, count in _on(pool, self._unscheduled[owner])
+            for footprint, count in _on(pool, self._unscheduled[owner])
         )
 
     def _count(self, owner: Owner, unscheduled: UnscheduledReplicas) -> None:
-        for (pool, gpus), replicas in unscheduled.replicas.items():
+        for (pool, footprint), replicas in unscheduled.replicas.items():
             if pool in unscheduled.superseded_gpus:
                 self._replacing.setdefault(pool, set()).add(owner)
             else:
-                self._waiting.setdefault(pool, Counter())[gpus] += replicas
+                self._waiting.setdefault(pool, Counter())[footprint] += replicas
 
     def _uncount(self, owner: Owner, unscheduled: UnscheduledReplicas) -> None:
-        for (pool, gpus), replicas in unscheduled.replicas.items():
+        for (pool, footprint), replicas in unscheduled.replicas.items():
             if pool in unscheduled.superseded_gpus:
                 self._replacing[pool].discard(owner)
             else:
-                self._waiting[pool][gpus] -= replicas
+                self._waiting[pool][footprint] -= replicas
 
     def _count_unscheduled(self, owner: Owner, pool_of: PoolOf) -> UnscheduledReplicas:
         missing: Counter[tuple[str, str | None, int]] = Counter()
+        nodes: dict[tuple[str, str | None, int], int] = {}
+        pods: tuple[str, str | None, int]
         for reservation in self.of(owner):
-            gpus = reservation.gpus_per_replica
-            if gpus > 0:
-                missing[reservation.placement, reservation.pool, gpus] += reservation.replicas
+            footprint = reservation.footprint
+            if footprint.gpus > 0:
+                pods = reservation.placement, reservation.pool, footprint.gpus_per_node
+                missing[pods] += reservation.replicas * footprint.nodes
+                nodes[pods] = footprint.nodes
         superseded: dict[str, dict[str, int]] = {}
         for pod in sorted(self._gpu_pods.of(owner), key=lambda pod: pod.uid):
             pool = pool_of(pod.node) if pod.node else None
             gpus = sum(pod.requests.values())
-            replica = (pod.placement or "", pool, gpus)
-            if not pod.deleting and missing[replica] > 0:
-                missing[replica] -= 1
+            pods = (pod.placement or "", pool, gpus)
+            if not pod.deleting and missing[pods] > 0:
+                missing[pods] -= 1
             elif pool is not None and pod.node is not None:
                 by_node = superseded.setdefault(pool, {})
                 by_node[pod.node] = by_node.get(pod.node, 0) + gpus
-        left: Counter[tuple[str, int]] = Counter()
-        for (_, pool, gpus), replicas in missing.items():
-            if replicas > 0 and pool is not None:
-                left[pool, gpus] += replicas
+        left: Counter[tuple[str, Footprint]] = Counter()
+        for pods, count in missing.items():
+            _, pool, gpus = pods
+            if count > 0 and pool is not None:
+                whole, rest = divmod(count, nodes[pods])
+                left[pool, Footprint(gpus, nodes[pods])] += whole
+                left[pool, Footprint(gpus, rest)] += rest > 0
         pools = {pool for pool, _ in left}
         return UnscheduledReplicas(
-            left, {pool: by_node for pool, by_node in superseded.items() if pool in pools}
+            +left, {pool: by_node for pool, by_node in superseded.items() if pool in pools}
         )
 
 
-def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[int, int]]:
-    """Return GPUs of a replica and the replicas to be scheduled on a pool, the largest first."""
+def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[Footprint, int]]:
+    """Return footprints and the replicas to be scheduled on a pool, the largest first."""
     return (
-        (gpus, replicas)
-        for (name, gpus), replicas in sorted(unscheduled.replicas.items(), reverse=True)
+        (footprint, replicas)
+        for (name, footprint), replicas in sorted(unscheduled.replicas.items(), reverse=True)
         if name == pool
     )
 
@@ -195,14 +205,14 @@ def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[int, int]
 def _gpus_by_pool(reservations: Iterable[Reservation]) -> Counter[str]:
     gpus: Counter[str] = Counter()
     for reservation in reservations:
-        gpus[reservation.pool] += reservation.gpus_per_replica * reservation.replicas
+        gpus[reservation.pool] += reservation.footprint.gpus * reservation.replicas
     return +gpus
 
 
 def largest_first(reservations: Iterable[Reservation]) -> Waiting:
     """Return the reserved replicas as they are packed."""
-    replicas: Counter[int] = Counter()
+    replicas: Counter[Footprint] = Counter()
     for reservation in reservations:
-        if reservation.gpus_per_replica > 0:
-            replicas[reservation.gpus_per_replica] += reservation.replicas
+        if reservation.footprint.gpus > 0:
+            replicas[reservation.footprint] += reservation.replicas
     return sorted(replicas.items(), reverse=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
+from tonnage.fit.model import Footprint
 from tonnage.fleet.model import Pool
 from tonnage.fleet.usage.gpu_pods import Owner
 from tonnage.placement.batches.integer_program import Limit, Weights, minimise
@@ -86,13 +87,14 @@ def _limit_per_pool(alternatives: Sequence[_Alternative], pools: Iterable[Pool])
         by_pool[one.option.pool.name][number] = one.option
     for pool in pools:
         options = by_pool[pool.name]
-        for size in sorted({option.parallelism.gpus for option in options.values()}):
+        footprints = {number: one.parallelism.footprint for number, one in options.items()}
+        for size in sorted({each.gpus_per_node for each in footprints.values()}):
             blocks = {
-                number: option.replicas * (option.parallelism.gpus // size)
-                for number, option in options.items()
-                if option.parallelism.gpus >= size
+                number: options[number].replicas * each.nodes * (each.gpus_per_node // size)
+                for number, each in footprints.items()
+                if each.gpus_per_node >= size
             }
-            yield Limit(blocks, pool.replica_capacity(size))
+            yield Limit(blocks, pool.replica_capacity(Footprint(size)))
 
 
 def _goals(alternatives: Sequence[_Alternative], current: Mapping[Owner, Option]) -> list[Weights]:

@@ -49,6 +49,6 @@ def reservation_of(request: Request, option: Option) -> Reservation:
         owner=request.owner,
         placement=option.accelerator.id,
         pool=option.pool.name,
-        gpus_per_replica=option.parallelism.gpus,
+        footprint=option.parallelism.footprint,
         replicas=min(option.replicas, option.capacity),
     )

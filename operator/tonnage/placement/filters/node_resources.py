@@ -16,9 +16,11 @@ def find_node_shortage(option: Option) -> str | None:
 
     The text names the node that has the most of what is lacking.
     """
-    gpus, others = option.parallelism.gpus, option.others
+    footprint, others = option.parallelism.footprint, option.others
+    gpus = footprint.gpus_per_node
     nodes = [node for node in option.pool.nodes if node.unusable is None and node.free >= gpus]
-    if not nodes or any(node.count(gpus, others) for node in nodes):
+    fitting = sum(node.count_pods(footprint, others) > 0 for node in nodes)
+    if len(nodes) < footprint.nodes or fitting >= footprint.nodes:
         return None
     name, node = _nearest(nodes, others)
     return (

@@ -25,7 +25,7 @@ from tonnage.placement.adjustments import (
     MemoryShortfall,
 )
 from tonnage.placement.model import Option
-from tonnage.placement.report import adjustments_status
+from tonnage.placement.report import adjustments_status, nodes_status, read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.digests import digest
@@ -91,7 +91,7 @@ class Attempts:
     def have_failed_on(self, pool: str, parallelism: Parallelism) -> bool:
         """Whether any plan with this parallelism on the pool failed."""
         return any(
-            (plan.pool, _parallelism_of(plan)) == (pool, parallelism) for plan in self.failed
+            (plan.pool, read_parallelism(plan)) == (pool, parallelism) for plan in self.failed
         )
 
     def with_ready(self, plan: LastReadyPlan) -> Self:
@@ -151,7 +151,7 @@ def starts_without_memory(attempts: Attempts, pools: Iterable[Pool]) -> tuple[Fa
     by_name = {pool.name: pool for pool in pools}
     return tuple(
         FailedStart(
-            plan.accelerator, device_bytes, _parallelism_of(plan), _adjustments_of(plan), shortfall
+            plan.accelerator, device_bytes, read_parallelism(plan), _adjustments_of(plan), shortfall
         )
         for plan in attempts.failed
         if (shortfall := _shortfall_of(plan)) is not None
@@ -221,6 +221,7 @@ def failed_plan(
         accelerator=terms.accelerator,
         tensor_parallel_size=terms.parallelism.tensor,
         pipeline_parallel_size=terms.parallelism.pipeline,
+        nodes_per_replica=nodes_status(terms.parallelism),
         image=terms.image,
         adjustments=adjustments_status(option.adjustments),
         reason=fault.reason,
@@ -232,10 +233,6 @@ def failed_plan(
 
 def _shortfall_of(failed: FailedPlan) -> MemoryShortfall | None:
     return read_shortfall(failed.message) if failed.reason == Reason.OUT_OF_MEMORY else None
-
-
-def _parallelism_of(failed: FailedPlan) -> Parallelism:
-    return Parallelism(failed.tensor_parallel_size, failed.pipeline_parallel_size)
 
 
 def _adjustments_of(failed: FailedPlan) -> EngineAdjustments:

@@ -29,7 +29,7 @@ from tonnage.reconcile.observation.template_record import (
     read_record,
     read_recorded_at,
 )
-from tonnage.workloads.metadata import CORRECTION_BYTES, SECONDARY
+from tonnage.workloads.metadata import CORRECTION_BYTES, NODES_PER_REPLICA, SECONDARY
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers never start again."""
@@ -236,8 +236,9 @@ def read_deployment(body: Object) -> ChildDeployment:
         created=parse_time(metadata["creationTimestamp"]),
         pool=str(placement.get("pool", "")),
         parallelism=Parallelism(
-            _read_count_or_one(placement.get("tensorParallelSize")),
-            _read_count_or_one(placement.get("pipelineParallelSize")),
+            tensor=_read_count_or_one(placement.get("tensorParallelSize")),
+            pipeline=_read_count_or_one(placement.get("pipelineParallelSize")),
+            nodes=_read_count_or_one(placement.get(NODES_PER_REPLICA)),
         ),
         placement_digest=annotations.get(ANNOTATION_PLACED_FOR, ""),
         template=annotations.get(ANNOTATION_TEMPLATE, ""),

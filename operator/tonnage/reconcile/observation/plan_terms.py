@@ -8,6 +8,7 @@ from tonnage.api.names import VLLM_CONTAINER
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.digests import digest
+from tonnage.workloads.metadata import nodes_entry
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
 
 
@@ -36,6 +37,7 @@ class Terms:
                 "accelerator": self.accelerator,
                 "tensorParallelSize": self.parallelism.tensor,
                 "pipelineParallelSize": self.parallelism.pipeline,
+                **nodes_entry(self.parallelism),
                 "image": self.image,
                 "command": self.command,
                 "arguments": self.arguments,

@@ -5,8 +5,8 @@ from typing import Any
 
 from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.status import LastReadyPlan
-from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
+from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
 from tonnage.reconcile.observation.plan_terms import read_terms
 from tonnage.reconcile.observation.previous import read_reported
@@ -55,6 +55,6 @@ def find_revision(
 
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
-    parallelism = Parallelism(placement.tensor_parallel_size, placement.pipeline_parallel_size)
+    parallelism = read_parallelism(placement)
     terms = read_terms(placement.pool, placement.accelerator, parallelism, as_rendered(body))
     return terms.hash == last.hash

@@ -28,7 +28,7 @@ def scales_in_force(context: ReconcileContext, *, may_grow: bool = True) -> tupl
         if not may_grow:
             return 0
         pool = pool_now(deployment, observation.pods, context.own_pools(), context.fleet)
-        return context.capacity_in(pool, deployment.parallelism.gpus)
+        return context.capacity_in(pool, deployment.parallelism.footprint)
 
     current = newest(observation.deployments)
     requested = accepted.asked_on(current.placement) if current else None

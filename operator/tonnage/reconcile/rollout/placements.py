@@ -148,7 +148,7 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
         owner=owner,
         placement=placement_name(placed.option),
         pool=placed.option.pool.name,
-        gpus_per_replica=placed.option.parallelism.gpus,
+        footprint=placed.option.parallelism.footprint,
         replicas=placed.granted,
     )
 

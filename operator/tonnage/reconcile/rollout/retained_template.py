@@ -24,6 +24,7 @@ from tonnage.reconcile.observation.template_record import (
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
+from tonnage.workloads.metadata import nodes_entry
 from tonnage.workloads.pod.scheduling import follow_nodes
 
 _NO_RESTART: Final = {
@@ -149,6 +150,7 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
     chosen = {
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
+        **nodes_entry(option.parallelism),
         "adjustments": {str(key): value for key, value in option.adjustments.values.items()},
         "resource": option.pool.resource,
     }

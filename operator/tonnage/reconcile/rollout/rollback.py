@@ -14,6 +14,7 @@ from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fleet.model import Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
+from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
@@ -88,7 +89,11 @@ class Rollback:
         """What the replicas hold or will hold."""
         placement = self.last.placement
         return Reservation(
-            owner, placement.name, placement.pool, placement.gpus_per_replica, self.replicas
+            owner,
+            placement.name,
+            placement.pool,
+            read_parallelism(placement).footprint,
+            self.replicas,
         )
 
 
@@ -149,7 +154,8 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     wanted = last.placement.replicas if requested is None else requested
     running = live.wanted if revision is None else 0
     if wanted > running:
-        capacity = context.capacity_in(last.placement.pool, last.placement.gpus_per_replica)
+        footprint = read_parallelism(last.placement).footprint
+        capacity = context.capacity_in(last.placement.pool, footprint)
         wanted = max(running, min(wanted, capacity))
     return Rollback(last, failed, live, revision, wanted, requested) if wanted else None
 

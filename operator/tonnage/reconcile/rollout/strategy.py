@@ -155,7 +155,7 @@ def _choose_mode(
     observation, rollout = context.observation, context.spec.rollout
     if live is None or rollout.strategy is RolloutStrategy.SURGE:
         return SurgeMode.SURGE
-    gpus = placed.option.parallelism.gpus
+    gpus = placed.option.parallelism.footprint.gpus_per_node
     stuck = _surge_is_stuck(live, observation, rollout)
     if rollout.strategy is RolloutStrategy.AUTO and not stuck:
         spare = _spare_replicas(context.shared_pools(), placed.option)
@@ -163,12 +163,14 @@ def _choose_mode(
             return SurgeMode.SURGE
     # A pod may be of another size than the Deployment: it may be from an earlier change.
     sizes = [pod.gpus for pod in observation.pods if pod.placement == live.placement]
-    same_size = all(size == gpus for size in (live.parallelism.gpus, *sizes))
+    same_size = all(size == gpus for size in (live.parallelism.footprint.gpus_per_node, *sizes))
     return SurgeMode.ONE_BY_ONE if same_size else SurgeMode.ALL_AT_ONCE
 
 
 def _spare_replicas(pools: Iterable[Pool], option: Option) -> int:
     """Replicas of the option that fit in its pool next to all that runs now."""
-    gpus, others = option.parallelism.gpus, option.others
-    name = option.pool.name
-    return next((each.replica_capacity(gpus, others) for each in pools if each.name == name), 0)
+    footprint, others = option.parallelism.footprint, option.others
+    capacities = (
+        pool.replica_capacity(footprint, others) for pool in pools if pool.name == option.pool.name
+    )
+    return next(capacities, 0)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.api.conditions import ConditionType, Reason
-from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus
+from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus, PlacementStatus
+from tonnage.fit.model import Footprint
 from tonnage.fleet.model import Pool, Reservation
 from tonnage.fleet.occupancy import pack_nodes
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
@@ -51,10 +52,18 @@ def read_claims(
     if chosen is not None:
         return tuple(_claim_rest(owner, chosen, status))
     return tuple(
-        Reservation(owner, "", candidate.pool, candidate.gpus_per_replica, candidate.replicas)
+        Reservation(owner, "", candidate.pool, footprint, candidate.replicas)
         for candidate in status.candidates
-        if candidate.reason in LACKS_CAPACITY and candidate.gpus_per_replica and candidate.replicas
+        if candidate.reason in LACKS_CAPACITY
+        and (footprint := _footprint(candidate)) is not None
+        and candidate.replicas
     )
+
+
+def _footprint(reported: CandidateStatus | PlacementStatus) -> Footprint | None:
+    """The footprint of a replica; None where status has none."""
+    gpus, nodes = reported.gpus_per_replica, reported.nodes_per_replica or 1
+    return Footprint(gpus // nodes, nodes) if gpus else None
 
 
 def set_aside(
@@ -96,8 +105,9 @@ def _claim_rest(
         elsewhere = sum(placement.replicas for placement in secondary)
         wanted = status.desired_replicas if elsewhere else chosen.replicas
         missing = wanted - elsewhere - placed.replicas
-        if missing > 0:
-            yield Reservation(owner, placed.name, placed.pool, placed.gpus_per_replica, missing)
+        footprint = _footprint(placed)
+        if missing > 0 and footprint is not None:
+            yield Reservation(owner, placed.name, placed.pool, footprint, missing)
 
 
 def _subtract_claims(pool: Pool, shared: Pool, claims: Sequence[Reservation]) -> Pool:

@@ -8,6 +8,7 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
 from tonnage.engines.inputs import Owner, RenderSettings
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, Corrections, KnownCorrections
+from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
@@ -88,9 +89,11 @@ class ReconcileContext:
             quota.without(own.get(quota.key, 0)) for quota in quotas if quota.counts(priority)
         )
 
-    def capacity_in(self, pool: str, gpus: int) -> int:
-        """How many replicas of `gpus` GPUs the named pool takes, including those that run there."""
-        return next((own.replica_capacity(gpus) for own in self.own_pools() if own.name == pool), 0)
+    def capacity_in(self, pool: str, footprint: Footprint) -> int:
+        """How many replicas of this footprint the named pool takes, including those that run
+        there."""
+        pools = self.own_pools()
+        return next((own.replica_capacity(footprint) for own in pools if own.name == pool), 0)
 
     def replica_pods(self) -> ReplicaPods:
         """The pods of this spec in its namespace."""

@@ -141,7 +141,7 @@ class MigrationLock:
 
 
 def _has_capacity(pool: Pool | None, claim: Reservation) -> bool:
-    return pool is not None and pool.replica_capacity(claim.gpus_per_replica) >= claim.replicas
+    return pool is not None and pool.replica_capacity(claim.footprint) >= claim.replicas
 
 
 def is_under_way(deployments: Collection[ChildDeployment]) -> bool:

@@ -143,14 +143,14 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     missing = placed.wanted - carried
     if missing <= 0:
         return ()
-    name, gpus = placement_name(option), option.parallelism.gpus
-    return (Reservation(observation.key, name, option.pool.name, gpus, missing),)
+    name, footprint = placement_name(option), option.parallelism.footprint
+    return (Reservation(observation.key, name, option.pool.name, footprint, missing),)
 
 
 def _claim_anywhere(decision: Decision, owner: tuple[str, str]) -> tuple[Reservation, ...]:
     """All replicas, on each pool that only lacks the GPUs for them."""
     return tuple(
-        Reservation(owner, "", option.pool.name, option.parallelism.gpus, option.replicas)
+        Reservation(owner, "", option.pool.name, option.parallelism.footprint, option.replicas)
         for candidate in decision.candidates
         if (option := candidate.option) is not None
         and candidate.reason in LACKS_CAPACITY

@@ -252,7 +252,8 @@ def _silent_nodes(search: Search, current: ChildDeployment, option: Option) -> t
     so that a node that comes back finds its replicas."""
     lost = search.lost(current.placement)
     held = count_held((pod for pod in search.pods if pod not in lost), current)
-    elsewhere = max(option.pool.replica_capacity(option.parallelism.gpus, option.others), held)
+    footprint = option.parallelism.footprint
+    elsewhere = max(option.pool.replica_capacity(footprint, option.others), held)
     if elsewhere >= option.replicas:
         return ()
     return tuple(sorted({pod.node for pod in lost if pod.node}))

@@ -15,7 +15,7 @@ def reserve_for(owner: tuple[str, str], deployment: ChildDeployment) -> Reservat
         owner=owner,
         placement=deployment.placement,
         pool=deployment.pool,
-        gpus_per_replica=deployment.parallelism.gpus,
+        footprint=deployment.parallelism.footprint,
         replicas=deployment.wanted,
     )
 

@@ -53,7 +53,8 @@ class PlannedMigration:
         option = self.option
         if option.capacity < option.replicas:
             return None
-        return Reservation(owner, "", option.pool.name, option.parallelism.gpus, option.replicas)
+        footprint = option.parallelism.footprint
+        return Reservation(owner, "", option.pool.name, footprint, option.replicas)
 
 
 def plan_migration(

@@ -151,7 +151,7 @@ def _known_when_placed(
 
 
 def count_held(pods: Iterable[ChildPod], current: ChildDeployment) -> int:
-    """Replicas that have their GPUs; a pod of an older parallelism holds those of another
-    replica."""
-    own = find_scheduled_pods(pods, current.placement)
-    return sum(pod.gpus == current.parallelism.gpus for pod in own)
+    """Replicas that have their GPUs, on all of their nodes; a pod of an older parallelism holds
+    those of another replica."""
+    own, footprint = find_scheduled_pods(pods, current.placement), current.parallelism.footprint
+    return sum(pod.gpus == footprint.gpus_per_node for pod in own) // footprint.nodes

@@ -8,9 +8,9 @@ from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType, 
 from tonnage.api.status import FailedPlan, PlacementStatus
 from tonnage.api.text import redact, truncate
 from tonnage.fit.messages import GIB, format_parallelism
-from tonnage.fit.model import Parallelism
 from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
+from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.accept import Accepted, Refused
 from tonnage.reconcile.calibration import find_accuracy
 from tonnage.reconcile.observation.deadline import deadline_of
@@ -325,8 +325,8 @@ def _find_rolled_back(rollback: Rollback, available: Finding) -> list[Finding]:
 
 
 def _describe_plan(plan_hash: str, plan: FailedPlan | PlacementStatus) -> str:
-    parallelism = Parallelism(plan.tensor_parallel_size, plan.pipeline_parallel_size)
-    return f"plan {plan_hash} (pool {plan.pool}, {format_parallelism(parallelism)}, {plan.image})"
+    split = format_parallelism(read_parallelism(plan))
+    return f"plan {plan_hash} (pool {plan.pool}, {split}, {plan.image})"
 
 
 def _without_right(own: Iterable[Finding], right: Right, *, observed: bool) -> list[Finding]:

@@ -13,7 +13,7 @@ from tonnage.api.names import (
     LABEL_OWNER,
     LABEL_PLACEMENT,
 )
-from tonnage.fit.model import Parallelism
+from tonnage.fit.model import Footprint, Parallelism
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.reconcile.observation.children import (
     is_controlled_by,
@@ -356,7 +356,7 @@ def test_reservations_are_read_from_owned_deployments() -> None:
     assert [(one.owner, one.placement, one.pool) for one in reservations] == [
         (("chat", "llama"), "mi300x", "amd")
     ]
-    assert (reservations[0].gpus_per_replica, reservations[0].replicas) == (8, 2)
+    assert (reservations[0].footprint, reservations[0].replicas) == (Footprint(8), 2)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ async def with_greedy(obstacle: Obstacle) -> Cluster:
 def reserved(cluster: Cluster, owner: str) -> int:
     namespace, _, name = owner.rpartition("/")
     reservations = cluster.fleet.view().reserved((namespace or "chat", name))
-    return sum(each.gpus_per_replica * each.replicas for each in reservations)
+    return sum(each.footprint.gpus * each.replicas for each in reservations)
 
 
 @pytest.mark.parametrize("case", OBSTACLES)

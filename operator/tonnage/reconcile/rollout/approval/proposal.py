@@ -12,8 +12,8 @@ from tonnage.api.status import ProposedPlan
 from tonnage.api.text import truncate
 from tonnage.catalog.prices import format_money
 from tonnage.fit.messages import format_count, format_parallelism
-from tonnage.fit.model import Parallelism
 from tonnage.placement.pricing import NO_PRICE
+from tonnage.placement.report import nodes_status, read_parallelism
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms
@@ -79,6 +79,7 @@ def proposed_plan(proposal: Proposal) -> ProposedPlan:
         accelerator=terms.accelerator,
         tensor_parallel_size=terms.parallelism.tensor,
         pipeline_parallel_size=terms.parallelism.pipeline,
+        nodes_per_replica=nodes_status(terms.parallelism),
         replicas=option.replicas,
         image=terms.image,
         cost_per_hour=None if cost is None else format_money(cost),
@@ -128,11 +129,10 @@ def _format_outdated(
     prefix = f"approved {approved}, now {terms.hash}:"
     earlier = read_reported(ProposedPlan, observation.previous_status.get("proposedPlan"))
     if earlier is not None and earlier.hash == approved:
-        parallelism = Parallelism(earlier.tensor_parallel_size, earlier.pipeline_parallel_size)
         proposed = {
             "pool": earlier.pool,
             "accelerator": earlier.accelerator,
-            "split": format_parallelism(parallelism),
+            "split": format_parallelism(read_parallelism(earlier)),
             "image": earlier.image,
         }
         changed = list(compare(proposed, named_terms(terms))) or ["the arguments"]
