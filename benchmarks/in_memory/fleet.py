@@ -43,7 +43,8 @@ from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.actions import Apply
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import ChildPod, read_child, read_deployment
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import read_child, read_deployment
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.plan import Plan, make_plan
 from tonnage.reconcile.scheduling.context import Dependencies

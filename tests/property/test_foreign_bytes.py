@@ -49,6 +49,10 @@ ELSEWHERE = {
     "cli/plan/diff.py": "keys of managedFields, which the API server parses before it stores them",
     "informers/stores.py": "what the same process has packed",
     "reconcile/rollout/placements.py": "an annotation that was rendered in the same breath",
+    "reconcile/observation/child_pods.py": (
+        "times, as in pods/reports.py; addresses: unit/reconcile/observation/test_children.py"
+    ),
+    "reconcile/observation/findings.py": "times that the API server wrote",
     "reconcile/observation/pods/reports.py": (
         "times of pods, which the API server parses before it stores them"
     ),

@@ -24,7 +24,8 @@ from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Reservation
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import Child, ChildPod, ContainerEnd, read_deployment
+from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.children import Child, read_deployment
 from tonnage.reconcile.observation.digests import placement_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError

@@ -23,9 +23,9 @@ from tests.simulator.scene import Scene
 from tests.simulator.trials import Trials, has_died
 from tests.support.promise_book import PromiseBook, find_overcommitted, find_overpromised
 from tests.support.promises import Promise, Sight, read_promises
-from tonnage.api.inference import PlacementSpec
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import parse_duration, parse_spec
+from tonnage.api.placement import PlacementSpec
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
 from tonnage.reconcile.observation.migration import Migration, MigrationReason

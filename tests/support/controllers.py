@@ -20,10 +20,10 @@ from tests.support.rollouts import (
     progress_of,
 )
 from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.text import digest
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import ForbiddenError, InvalidError, Object
-from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.findings import format_time
 
 Behaviour = Callable[[Object], Object]

@@ -18,6 +18,7 @@ from tonnage.api.inference import ConfigMapSource
 from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
 from tonnage.api.packed import pack, unpack
 from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.api.text import digest
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
 from tonnage.checkpoint.kept_facts import decode_facts
@@ -52,7 +53,6 @@ from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
-from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.namespace_limits import (
     read_limit_ranges,
     read_pod_security,

@@ -12,9 +12,9 @@ from tests.support.cluster import Cluster
 from tests.support.controllers import ready
 from tests.support.fake_api import SERVED
 from tests.support.rollouts import TEMPLATE_HASH, owner_reference
+from tonnage.api.text import digest
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.observation.digests import digest
 
 RECORDINGS = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
 """The commits of the operators whose objects are recorded."""

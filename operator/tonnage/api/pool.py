@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from tonnage.api.conditions import Condition
-from tonnage.api.pod import EnvVar, StringMap, Toleration
-from tonnage.api.pod_template import PodTemplate
+from tonnage.api.pod import EnvVar, PodTemplate, StringMap, Toleration
 from tonnage.api.schema import STRICT_NUMBER, ApiModel, Money, PositiveInt
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]

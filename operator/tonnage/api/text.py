@@ -1,7 +1,10 @@
-"""Truncates text, escapes control characters, and removes secrets from text of other programs."""
+"""Truncates text, escapes control characters, removes secrets from text of other programs, and
+digests data."""
 
+import json
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final
 
 ELLIPSIS: Final = "..."
@@ -14,6 +17,12 @@ _CONTROLS: Final = {
 def escape_controls(text: str) -> str:
     """Escape control characters: foreign text must not control a terminal."""
     return text.translate(_CONTROLS)
+
+
+def digest(value: object) -> str:
+    """A short, stable digest of JSON data."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def truncate(text: str, max_bytes: int) -> str:

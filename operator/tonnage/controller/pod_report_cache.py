@@ -16,7 +16,7 @@ from tonnage.api.names import LABEL_OWNER
 from tonnage.kube.kinds import EVENTS, PODS
 from tonnage.kube.protocol import ApiError, ClusterReader, ObjectParts, Selection
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     FailedPod,

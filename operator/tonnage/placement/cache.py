@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from tonnage.api.inference import PlacementSpec
+from tonnage.api.placement import PlacementSpec
 from tonnage.fleet.model import Pool
 from tonnage.placement.filters.screening import Devices
 from tonnage.placement.load import Load

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import PlacementSpec
+from tonnage.api.placement import PlacementSpec
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.messages import format_count
 from tonnage.fleet.model import Pool

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import itemgetter
 
-from tonnage.api.inference import TightFit
+from tonnage.api.placement import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections

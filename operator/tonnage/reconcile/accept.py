@@ -29,8 +29,8 @@ from tonnage.reconcile.actions import Delete
 from tonnage.reconcile.autoscaling import ByLoad
 from tonnage.reconcile.observation.children import is_controlled_by
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.plan_terms import read_last_ready
 from tonnage.reconcile.observation.priority import UnknownPriorityClass
-from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.workloads.pod.template import check_template
 
 _UNREACHABLE: Final = (Reason.NAME_CONFLICT, Reason.CHILD_REFUSED)

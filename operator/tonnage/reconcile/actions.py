@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, NewType
 
 from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE
+from tonnage.api.text import digest
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.observation.children import Child
-from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.template_record import (
     admitted_annotation,
     is_as_admitted,

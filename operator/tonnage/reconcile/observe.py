@@ -38,16 +38,15 @@ from tonnage.kube.protocol import (
 from tonnage.kube.rights import Right
 from tonnage.placement.namespace import NamespaceLimits
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.child_pods import ChildPod, read_pods
 from tonnage.reconcile.observation.children import (
     Child,
     ChildDeployment,
-    ChildPod,
     is_controlled_by,
-    parse_time,
     read_child,
     read_deployments,
-    read_pods,
 )
+from tonnage.reconcile.observation.findings import parse_time
 from tonnage.reconcile.observation.model_source import HubLookup, read_model, with_kept_facts
 from tonnage.reconcile.observation.namespace_limits import (
     read_limit_ranges,
@@ -57,6 +56,7 @@ from tonnage.reconcile.observation.namespace_limits import (
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
 from tonnage.reconcile.observation.optional.inference_pool import find_pool
+from tonnage.reconcile.observation.plan_terms import needs_revisions
 from tonnage.reconcile.observation.pods.failures import needs_log
 from tonnage.reconcile.observation.pods.lost_nodes import (
     HasNode,
@@ -76,7 +76,6 @@ from tonnage.reconcile.observation.priority import (
     FindPriority,
     same_for_all,
 )
-from tonnage.reconcile.observation.ready_plan import needs_revisions
 from tonnage.reconcile.observation.volumes import ReadVolumes, require_nothing
 from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery

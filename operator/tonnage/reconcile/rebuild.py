@@ -8,7 +8,7 @@ from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import parse_time
+from tonnage.reconcile.observation.findings import parse_time
 from tonnage.reconcile.observation.previous import read_time
 from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
 from tonnage.reconcile.scheduling.admission import read_claims

@@ -18,13 +18,8 @@ from tonnage.kube.kinds import EVENTS
 from tonnage.kube.responses import parse_error
 from tonnage.kube.rights import Right
 from tonnage.kube.throttle import TokenBucket
-from tonnage.reconcile.observation.children import (
-    ChildDeployment,
-    ChildPod,
-    ContainerEnd,
-    read_deployment,
-    secret_values,
-)
+from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.children import ChildDeployment, read_deployment, secret_values
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.observation.pods.failures import find_failure, find_refusal
 from tonnage.reconcile.status.conditions import make_conditions

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tonnage.api.names import ANNOTATION_RENDERED
+from tonnage.api.text import digest
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Apply, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import read_child
-from tonnage.reconcile.observation.digests import digest
 
 RENDERED: dict[str, Any] = {
     "metadata": {"name": "llama", "namespace": "chat", "labels": {"app": "vllm"}},

@@ -10,7 +10,7 @@ from tonnage.api.status import AvailableUpdate, PlacementStatus
 from tonnage.cli.plan.planning import Planned
 from tonnage.cli.pools_view import pool_data
 from tonnage.fleet.model import Pool
-from tonnage.reconcile.observation.children import ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.previous import read_reported
 

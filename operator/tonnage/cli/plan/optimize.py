@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 
-from tonnage.api.inference import PlacementSpec
+from tonnage.api.placement import PlacementSpec
 from tonnage.catalog.prices import format_money
 from tonnage.cli.errors import InputError
 from tonnage.cli.output import make_table, print_line

@@ -22,7 +22,8 @@ from tonnage.engines.inputs import SurgeMode
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
-from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import Child, ChildDeployment
 from tonnage.reconcile.observation.digests import placement_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.template_record import recorded_annotations

@@ -10,7 +10,7 @@ from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import parse_time
+from tonnage.reconcile.observation.findings import parse_time
 
 # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

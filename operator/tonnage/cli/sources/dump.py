@@ -32,12 +32,8 @@ from tonnage.kube.protocol import (
     ObjectParts,
     Selection,
 )
-from tonnage.reconcile.observation.children import (
-    is_controlled_by,
-    read_child,
-    read_deployment,
-    read_pods,
-)
+from tonnage.reconcile.observation.child_pods import read_pods
+from tonnage.reconcile.observation.children import is_controlled_by, read_child, read_deployment
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.priority import read_classes
 

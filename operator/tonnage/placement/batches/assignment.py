@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from tonnage.api.inference import PlacementPolicy, PlacementSpec
+from tonnage.api.placement import PlacementPolicy, PlacementSpec
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import FleetSnapshot

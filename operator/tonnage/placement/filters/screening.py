@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.api.inference import InferenceDeploymentSpec, PlacementSpec, PoolSelector
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.placement import PlacementSpec, PoolSelector
 from tonnage.catalog.accelerator_names import is_named
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from tonnage.api.inference import PlacementPolicy, PlacementSpec
+from tonnage.api.placement import PlacementPolicy, PlacementSpec
 from tonnage.catalog.prices import format_money
 from tonnage.fit.messages import format_count
 from tonnage.placement.messages import (

@@ -4,7 +4,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from tonnage.api.inference import PlacementPolicy, PlacementSpec, SpreadPolicy
+from tonnage.api.placement import PlacementPolicy, PlacementSpec, SpreadPolicy
 from tonnage.placement.model import Option
 
 Rank = tuple[Any, ...]

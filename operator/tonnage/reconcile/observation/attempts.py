@@ -13,7 +13,7 @@ from tonnage import __version__
 from tonnage.api.conditions import Reason
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import FailedPlan, LastReadyPlan
-from tonnage.api.text import truncate
+from tonnage.api.text import digest, truncate
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
@@ -28,12 +28,10 @@ from tonnage.placement.model import Option
 from tonnage.placement.report import adjustments_status, nodes_status, read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.deadline import is_overdue
-from tonnage.reconcile.observation.digests import digest
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.plan_terms import Terms
+from tonnage.reconcile.observation.plan_terms import Terms, read_last_ready
 from tonnage.reconcile.observation.previous import read_reported
-from tonnage.reconcile.observation.ready_plan import read_last_ready
 from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.telemetry.startup_log import read_shortfall
 

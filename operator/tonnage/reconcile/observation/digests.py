@@ -1,10 +1,9 @@
 """Digests of the inputs of a placement: while a digest stays the same, the replicas stay."""
 
-import json
-from hashlib import sha256
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.text import digest
 
 _NO_MEMORY_SETTINGS: Final = {"image", "extra_args", "env"}
 """Settings of vLLM that do not change where it fits."""
@@ -13,12 +12,6 @@ _LISTED_SETTINGS: Final = frozenset(
     {"version", "gpuMemoryUtilization", "maxNumSeqs", "maxNumBatchedTokens", "enforceEager"}
 )
 """The settings in the list of version 0.1.0."""
-
-
-def digest(value: object) -> str:
-    """A short, stable digest of JSON data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 _NOT_RENDERED: Final[dict[str, Any]] = {

@@ -27,3 +27,8 @@ class Finding:
 def format_time(moment: datetime) -> str:
     """Format a time as the API server does: RFC 3339 in UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time as the API server writes it."""
+    return datetime.fromisoformat(text)

@@ -14,7 +14,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.digests import pod_spec_digest
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.ready_plan import is_running, read_last_ready
+from tonnage.reconcile.observation.plan_terms import is_running, read_last_ready
 from tonnage.reconcile.observation.serving import newest
 
 _RELEASE_TAG: Final = re.compile(r"[^@\s]{1,512}:v([0-9]{1,4}(?:\.[0-9]{1,4}){2})[^/@\s]{0,64}")

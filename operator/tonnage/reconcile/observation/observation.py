@@ -17,7 +17,8 @@ from tonnage.fleet.nodes.affinity import NodeRequirement
 from tonnage.kube.protocol import Object
 from tonnage.placement.namespace import UNLIMITED, NamespaceLimits
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import Child, ChildDeployment
 from tonnage.reconcile.observation.digests import digests_of_choice
 from tonnage.reconcile.observation.optional.disruption_budgets import DisruptionBudgets
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError

@@ -16,8 +16,7 @@ from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ReportedModel
 from tonnage.api.status import EndpointStatus, InferenceDeploymentStatus, PlacementStatus
 from tonnage.api.workload import Context
-from tonnage.reconcile.observation.children import parse_time
-from tonnage.reconcile.observation.findings import Finding
+from tonnage.reconcile.observation.findings import Finding, parse_time
 
 Reported = TypeVar("Reported", bound=ReportedModel)
 

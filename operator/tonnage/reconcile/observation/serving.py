@@ -8,12 +8,8 @@ from typing import Final
 from tonnage.api.conditions import Reason
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
-from tonnage.reconcile.observation.children import (
-    ChildDeployment,
-    ChildPod,
-    find_scheduled_pods,
-    secret_values,
-)
+from tonnage.reconcile.observation.child_pods import ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.children import ChildDeployment, secret_values
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.pods.failures import PodFailure, find_failure, find_refusal
 

@@ -19,8 +19,8 @@ from tonnage.api.names import (
     ANNOTATION_TEMPLATE,
 )
 from tonnage.api.packed import pack, unpack
+from tonnage.api.text import digest
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.observation.digests import digest
 
 _CACHED_RECORDS: Final = 1024
 """Records kept parsed, some KiB each."""

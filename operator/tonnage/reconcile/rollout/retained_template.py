@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tonnage.api.names import ANNOTATION_RESTARTED_AT, ANNOTATION_TEMPLATE
+from tonnage.api.text import digest
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.digests import demand_digest, digest, pod_spec_digest
+from tonnage.reconcile.observation.digests import demand_digest, pod_spec_digest
 from tonnage.reconcile.observation.kept_release import is_unchanged_since_report
 from tonnage.reconcile.observation.template_record import (
     RecordedDemand,

@@ -17,8 +17,7 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.plan_terms import Terms
-from tonnage.reconcile.observation.ready_plan import find_revision, is_running
+from tonnage.reconcile.observation.plan_terms import Terms, find_revision, is_running
 from tonnage.reconcile.observation.serving import newest
 from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import terms_in_force

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tonnage.api.inference import Rollout, RolloutStrategy
+from tonnage.api.text import digest
 from tonnage.catalog.catalog import Catalog
 from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Pool
 from tonnage.kube.protocol import Object
 from tonnage.placement.model import Option
-from tonnage.reconcile.observation.children import ChildDeployment, find_scheduled_pods
-from tonnage.reconcile.observation.digests import digest, pod_spec_digest
+from tonnage.reconcile.observation.child_pods import find_scheduled_pods
+from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.digests import pod_spec_digest
 from tonnage.reconcile.observation.migration import with_migration
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment, retain_template

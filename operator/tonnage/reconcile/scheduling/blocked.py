@@ -18,7 +18,8 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool, Reservation
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Apply
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.previous import read_since

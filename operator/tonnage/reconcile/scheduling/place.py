@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage import delays
-from tonnage.api.inference import SpreadPolicy
+from tonnage.api.placement import SpreadPolicy
 from tonnage.placement.model import Candidate, Decision, Option
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.spread import Share

@@ -12,13 +12,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tonnage.api.conditions import ConditionType
-from tonnage.api.inference import (
-    FallbackReturn,
-    InferenceDeploymentSpec,
-    PlacementSpec,
-    RebalancePolicy,
-)
+from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_duration
+from tonnage.api.placement import FallbackReturn, PlacementSpec, RebalancePolicy
 from tonnage.api.status import RebalanceStatus
 from tonnage.catalog.prices import format_money
 from tonnage.fleet.model import Reservation

@@ -24,7 +24,8 @@ from tonnage.placement.decide import decide
 from tonnage.placement.model import Decision, Option, PlacedFor, Request
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import failed_pools, starts_without_memory
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.child_pods import ChildPod, find_scheduled_pods
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.serving import pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.placed_for import find_placed_for

@@ -10,7 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from tonnage.api.inference import PlacementSpec, SpreadPolicy
+from tonnage.api.placement import PlacementSpec, SpreadPolicy
 from tonnage.placement.model import Decision, Option, PlacedFor, RunningSecondary, Verdict
 from tonnage.placement.scoring.ranking import preference
 from tonnage.placement.spread import Share, SpreadLimits, split_over

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import VLLM_CONTAINER
-from tonnage.api.pod import PodTemplateOverrides, TemplateMetadata, Toleration
-from tonnage.api.pod_template import PodTemplate
+from tonnage.api.pod import PodTemplate, PodTemplateOverrides, TemplateMetadata, Toleration
 from tonnage.engines.quantity import render_stored
 from tonnage.fleet.model import Pool
 from tonnage.workloads.pod.strategic_merge import DIRECTIVES, RETAIN_KEYS, merge_container

@@ -17,7 +17,7 @@ from tonnage.reconcile.observation.attempts import (
     read_attempts,
     starts_without_memory,
 )
-from tonnage.reconcile.observation.ready_plan import needs_revisions
+from tonnage.reconcile.observation.plan_terms import needs_revisions
 
 KV_SPACE = (
     "ValueError: To serve at least one request with the model's max seq len (8192), (4.00 GiB KV"

@@ -15,11 +15,11 @@ from tonnage.api.names import (
 )
 from tonnage.fit.model import Footprint, Parallelism
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
+from tonnage.reconcile.observation.child_pods import read_pods
 from tonnage.reconcile.observation.children import (
     is_controlled_by,
     read_deployment,
     read_deployments,
-    read_pods,
 )
 from tonnage.reconcile.observation.pods.failures import _ORDER, find_failure, needs_log
 from tonnage.reconcile.scheduling.reservations import read_reservations

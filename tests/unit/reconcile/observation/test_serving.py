@@ -9,7 +9,7 @@ import pytest
 from tests.support.cluster import spec_of
 from tests.support.observed import observed
 from tonnage.api.parse import parse_spec
-from tonnage.reconcile.observation.children import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
 from tonnage.reconcile.observation.serving import failure_to_serve
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,7 +15,8 @@ from tonnage.api.text import truncate
 from tonnage.fit.model import Parallelism
 from tonnage.kube.rights import Right
 from tonnage.reconcile.accept import Accepted, Refused
-from tonnage.reconcile.observation.children import Child, ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.children import Child, ChildDeployment
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import Unobserved

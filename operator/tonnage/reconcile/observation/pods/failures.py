@@ -8,7 +8,8 @@ from typing import Final
 from tonnage.api.conditions import Reason
 from tonnage.api.text import redact
 from tonnage.fit.messages import format_count
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod, ContainerEnd
+from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     FailedPod,

@@ -8,7 +8,8 @@ from typing import Final
 
 from tonnage.kube.kinds import NODES
 from tonnage.kube.protocol import ApiError, ClusterReader, ObjectParts, Selection
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import ChildDeployment
 
 _NODES_PER_RECONCILE: Final = 8
 

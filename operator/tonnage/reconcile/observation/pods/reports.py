@@ -15,7 +15,8 @@ from tonnage.api.conditions import ConditionType
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import ChildDeployment, ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.previous import read_since
 from tonnage.reconcile.observation.template_record import TEMPLATE_LABEL
 
