@@ -102,6 +102,14 @@ def nvidia_node(name: str, labels: Mapping[str, str] = H100, gpus: int = 8, **ho
     return raw_node(name, labels, {"nvidia.com/gpu": str(gpus)}, **how)
 
 
+def with_resources(node: Raw, resources: Mapping[str, str]) -> Raw:
+    """The node with more extended resources."""
+    status = dict(node["status"])
+    for name in ("capacity", "allocatable"):
+        status[name] = {**status[name], **resources}
+    return {**node, "status": status}
+
+
 def mixed_fleet(*, amd: bool = True, **amd_how: Any) -> list[Raw]:
     """4 x 8 MI300X, 4 x 8 H100 SXM, 2 x 8 H200, 1 x 8 MI355X, 2 x 4 L40S."""
     nodes = [nvidia_node(f"h100-{number}") for number in range(4)]

@@ -47,6 +47,7 @@ WORDS: Final[Mapping[Path, tuple[Any, ...]]] = {
     ("placement", "accelerators", "[]"): ("mi300x", "h100-sxm-80gb", "l40s", "nonsense"),
     ("placement", "allow", "[]"): ("QuantizationMismatch", "nonsense"),
     ("placement", "poolSelector", "matchLabels"): ({}, {"team": "chat"}),
+    ("placement", "multiNode"): ("Auto", "Never", {"maxNodes": 2}, {"allowTcp": True}),
     ("placement", "maxCostPerHour"): ("0.5", "5", "1000"),
     ("engine", "vllm", "version"): ("v0.32.0", "v0.27.0", "v0.99.0"),
     ("engine", "vllm", "image"): _IMAGES,
@@ -75,8 +76,10 @@ def choices(schema: Schema) -> list[str]:
 
 def good(schema: Schema, path: Path) -> Values:
     """Values that the schema allows, those with a meaning first."""
-    by_schema = _good(schema, path)
     words = [word for word in WORDS.get(path, ()) if _is_within(word, schema)]
+    if "type" not in schema and "enum" not in schema:  # a union, of which the schema has nothing
+        return st.sampled_from(words)
+    by_schema = _good(schema, path)
     return st.sampled_from(words) | by_schema if words else by_schema
 
 

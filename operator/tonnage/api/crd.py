@@ -22,6 +22,8 @@ _KEPT: Final = {
     "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip
 
+_REFERENCES: Final = ("$ref", "anyOf", "oneOf")
+
 _NAME_RULE: Final[Schema] = {
     "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"
     " && size(self.metadata.name) <= 63",
@@ -75,14 +77,18 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
 
 
 def _resolve(schema: Schema, definitions: Schema) -> Schema:
-    """Replace a reference, or a union with null, with its schema; outer keys take precedence."""
-    outer = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf")}
+    """Replace a reference, or a union with null, with its schema; outer keys take precedence.
+
+    A union of other types has no type: only the operator's own models check its values.
+    """
+    outer = {key: value for key, value in schema.items() if key not in _REFERENCES}
     if "$ref" in schema:
         inner = definitions[schema["$ref"].rsplit("/", 1)[1]]
         return _resolve(inner, definitions) | outer
-    if "anyOf" in schema:
-        (inner,) = (option for option in schema["anyOf"] if option != {"type": "null"})
-        return _resolve(inner, definitions) | outer
+    if "anyOf" in schema or "oneOf" in schema:
+        choices = schema.get("anyOf") or schema["oneOf"]
+        options = [option for option in choices if option != {"type": "null"}]
+        return _resolve(options[0], definitions) | outer if len(options) == 1 else outer
     return schema
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.schema import ApiModel
+from tonnage.api.schema import UNION_TAGS, ApiModel
 from tonnage.api.text import redact
 
 Parsed = TypeVar("Parsed", bound=ApiModel)
@@ -83,7 +83,8 @@ def _describe(error: ValidationError, field: str) -> str:
 
 
 def _describe_one(problem: Any, field: str) -> str:
-    path = ".".join([field, *(_shorten(str(part), _MAX_KEY_CHARS) for part in problem["loc"])])
+    parts = (str(part) for part in problem["loc"] if part not in UNION_TAGS)
+    path = ".".join([field, *(_shorten(part, _MAX_KEY_CHARS) for part in parts)])
     if problem["type"] == "missing":
         return f"{path}: is required"
     if problem["type"] == "extra_forbidden":

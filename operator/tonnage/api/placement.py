@@ -3,9 +3,16 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StrictBool
+from pydantic import Discriminator, Field, StrictBool, Tag
 
-from tonnage.api.schema import STRICT_NUMBER, ApiModel, Duration, Money, PositiveInt
+from tonnage.api.schema import (
+    STRICT_NUMBER,
+    UNION_TAGS,
+    ApiModel,
+    Duration,
+    Money,
+    PositiveInt,
+)
 
 
 class PlacementPolicy(StrEnum):
@@ -89,6 +96,29 @@ class Spread(ApiModel):
     """Maximum number of pools. Default: 4."""
 
 
+class MultiNodePolicy(StrEnum):
+    """Whether one replica can run on several nodes."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+
+
+class MultiNode(ApiModel):
+    """Lets one replica run on several nodes, even where one node of the pool is enough."""
+
+    max_nodes: Annotated[int, Field(ge=1, le=16), STRICT_NUMBER] = 4
+    """Maximum number of nodes of one replica. Default: 4."""
+    allow_tcp: StrictBool = False
+    """Whether the nodes can exchange data over TCP, in pools without an interconnect. Default:
+    false."""
+
+
+MultiNodeChoice = Annotated[
+    Annotated[MultiNodePolicy, Tag(UNION_TAGS[0])] | Annotated[MultiNode, Tag(UNION_TAGS[1])],
+    Discriminator(lambda value: UNION_TAGS[isinstance(value, dict | MultiNode)]),
+]
+
+
 class PlacementSpec(ApiModel):
     """How the operator chooses the pool."""
 
@@ -110,6 +140,14 @@ class PlacementSpec(ApiModel):
     prefer_growth: StrictBool | None = None
     """Whether pools that must grow first rank like pools with free GPUs: the replicas then wait for
     the node autoscaler of a cheaper pool, at most `fallback.after`. Default: false."""
+    multi_node: Annotated[
+        MultiNodeChoice | None,
+        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+    ] = None
+    """Whether one replica can run on several nodes of a pool with an interconnect, as pipeline
+    stages. Auto: where no node of the pool is enough, on up to 4. Never: on one node only. An
+    object with `maxNodes` and `allowTcp`: on up to `maxNodes` nodes wherever `policy` ranks that
+    higher, and with `allowTcp` in pools without an interconnect, too. Default: Auto."""
     max_cost_per_hour: Money | None = None
     """Maximum cost of all replicas in US dollars per hour. With `workload.longContext`, it applies
     to each endpoint. Default: no limit."""

@@ -1,6 +1,6 @@
 """The AcceleratorPool: nodes with the same accelerator, declared or discovered."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -27,6 +27,53 @@ class PoolImages(ApiModel):
     every image, also one of an object. Default: the operator's mirrors."""
 
 
+Capability = Literal["IPC_LOCK", "NET_ADMIN", "NET_RAW", "SYS_RAWIO"]
+
+
+class Interconnect(ApiModel):
+    """The network between the nodes of the pool, over which one replica can run on several of
+    them."""
+
+    resource: Annotated[
+        str,
+        StringConstraints(
+            pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+            max_length=316,
+        ),
+    ]
+    """Extended resource of the network adapters, which each pod of such a replica requests, for
+    example rdma/ib."""
+    count: PositiveInt | None = None
+    """How many of the resource one pod requests. Default: what is usual for the resource, else
+    1."""
+    gigabytes_per_second_per_gpu: Annotated[
+        float | None,
+        Field(gt=0, le=100_000, alias="gigabytesPerSecondPerGPU"),
+        STRICT_NUMBER,
+    ] = None
+    """Bandwidth from one GPU to other nodes in 10^9 bytes per second, for example 50 for an adapter
+    of 400 Gb/s per GPU. It only ranks plans. Default: what is usual for the resource, else 25."""
+    capabilities: Annotated[list[Capability], Field(max_length=4)] | None = None
+    """Linux capabilities of the vLLM container. Default: what is usual for the resource, else
+    IPC_LOCK. The others need `--pool-pod-security=privileged`."""
+    annotations: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """Annotations of the pods, for example those that attach the adapters. Default: none."""
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    """Environment variables of vLLM, for example NCCL_SOCKET_IFNAME. Default: those that are usual
+    for the resource."""
+    topology_key: (
+        Annotated[
+            str,
+            StringConstraints(
+                pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9][-A-Za-z0-9_.]*$", max_length=316
+            ),
+        ]
+        | None
+    ) = None
+    """Label of the nodes: a replica runs on nodes with the same value only, for example
+    cloud.google.com/gce-topology-block. Default: on any nodes of the pool."""
+
+
 class AcceleratorPoolSpec(ApiModel):
     """Desired state of the AcceleratorPool."""
 
@@ -45,6 +92,9 @@ class AcceleratorPoolSpec(ApiModel):
     pod_template: PodTemplate | None = None
     """Settings of the pods on these nodes, merged into what the operator renders, before
     `podTemplate` of the InferenceDeployment. Default: none."""
+    interconnect: Interconnect | None = None
+    """Network between the nodes, over which one replica can run on several of them. Default: one
+    that the operator recognises by the resources of the nodes, such as rdma/ib."""
     max_nodes: PositiveInt | None = None
     """Maximum number of nodes with a node autoscaler. Default: the operator expects no new
     nodes."""

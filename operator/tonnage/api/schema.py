@@ -132,5 +132,8 @@ accept 2.0 as an integer."""
 Fraction = Annotated[float, Field(gt=0, le=1), STRICT_NUMBER]
 """A fraction above 0 and at most 1."""
 
+UNION_TAGS: Final = ("(text)", "(object)")
+"""Tags of a union of a text and an object, which are no part of a field's path in messages."""
+
 PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1), STRICT_NUMBER]
 TokenCount = Annotated[int, Field(ge=1, le=100_000_000), STRICT_NUMBER]

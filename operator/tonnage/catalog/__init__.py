@@ -2,7 +2,8 @@
 
 Data files with a source and a date (`data/`), and their loaders; adding an accelerator is a data
 change. `load` builds the Catalog (`catalog`) from accelerators (`model`), their partitions
-(`partitioning`), clouds' node labels (`cloud_labels`), `prices` and compatibility `rules`; `schema`
+(`partitioning`), clouds' node labels (`cloud_labels`), networks between nodes (`interconnects`),
+`prices` and compatibility `rules`; `schema`
 checks each file and `data_files` reads it. `accelerator_names` are the names that users know.
 `vllm` has the data about vLLM, `models` the data about models.
 """

@@ -1,8 +1,10 @@
 """Nodes, pods, reservations and pools as frozen data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tonnage.api.pod import EnvVar
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.model import Accelerator
@@ -31,6 +33,7 @@ class Node:
     `unusable` says in a few words why the node is no capacity now (cordoned, NotReady, being
     deleted, ...), None when it is. `silent`: its kubelet does not report, so that the state of its
     pods is unknown. `starting`: only because it is still being set up, as a new node is.
+    `networks` counts the adapters of known networks between nodes, by resource.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Node:
     silent: bool = False
     starting: bool = False
     size: Resources = UNKNOWN_SIZE
+    networks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,26 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeNetwork:
+    """The network between the nodes of a pool, and what each pod of a replica on several nodes
+    needs for it.
+
+    `resource` and `count` are those of the adapters, `requests` further resources by name.
+    `bytes_per_second` is what one GPU sends to another node. The replica's nodes have the same
+    value of label `topology_key`, where there is one.
+    """
+
+    resource: str
+    count: int
+    bytes_per_second: float
+    requests: Mapping[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    env: tuple[EnvVar, ...] = ()
+    topology_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Nodes with the same accelerator, declared or discovered.
 
@@ -124,7 +148,8 @@ class Pool:
     states one. `refused` is why an object's pods cannot be rendered for it, `unmet` what they
     require of a node and none of its usable nodes meets, None where they can run on it.
     `notes` are remarks on some nodes: resources that nothing is planned on, counts that
-    do not agree.
+    do not agree. `network` is that between its nodes, None where none is declared or recognised;
+    `networks` are the resources of known networks that all of its nodes offer.
     """
 
     name: str
@@ -146,6 +171,8 @@ class Pool:
     notes: tuple[str, ...] = ()
     refused: str | None = None
     unmet: str | None = None
+    network: NodeNetwork | None = None
+    networks: tuple[str, ...] = ()
 
     @property
     def weight(self) -> int:

@@ -31,6 +31,10 @@ PodsPerNode = Mapping[int, int]
 """Numbers of nodes by the pods of one kind of replica that can start on each."""
 
 
+Domains = Mapping[str, str | None]
+"""The topology domain of each node by name, None for a node that is in none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """`left` counts nodes by the GPUs that stay free on them, `unplaced` are the replicas that fit
@@ -124,10 +128,14 @@ def count_replicas(pods: PodsPerNode, nodes: int) -> int:
 
 
 def pack_nodes(
-    free: Mapping[str, int], waiting: Waiting, successors: Sequence[Successor] = ()
+    free: Mapping[str, int],
+    waiting: Waiting,
+    successors: Sequence[Successor] = (),
+    domains: Domains | None = None,
 ) -> PackedNodes:
-    """Pack waiting replicas onto nodes by name, the largest first, of equal ones successors."""
-    nodes, unplaced = _FreeNodes(free), []
+    """Pack waiting replicas onto nodes by name, the largest first, of equal ones successors. Each
+    replica on several nodes is in one of the `domains`, where there are some."""
+    nodes, unplaced = _FreeNodes(free, domains), []
     pending = [
         *((each.footprint, each.replicas, dict(each.superseded_gpus)) for each in successors),
         *((footprint, replicas, {}) for footprint, replicas in waiting),
@@ -146,8 +154,9 @@ class _FreeNodes:
     """Nodes by the GPUs that stay free on them. The names per free count are a heap, whose stale
     entries (the node has another free count now) are skipped."""
 
-    def __init__(self, free: Mapping[str, int]) -> None:
+    def __init__(self, free: Mapping[str, int], domains: Domains | None) -> None:
         self.left = dict(free)
+        self._domains = domains
         self._blocks: dict[int, list[str]] = {}
         for name, count in sorted(self.left.items()):
             self._blocks.setdefault(count, []).append(name)  # sorted, so each list is a heap
@@ -161,17 +170,26 @@ class _FreeNodes:
         return self._take_superseded(superseded_gpus, gpus) or self._take(gpus)
 
     def _take_on_several(self, footprint: Footprint, superseded_gpus: dict[str, int]) -> bool:
-        """Take GPUs of as many different nodes as the replica needs; False where there are too
-        few."""
+        """Take GPUs of as many different nodes as the replica needs, in the smallest domain that
+        has so many; False where none has."""
         gpus = footprint.gpus_per_node
-        sufficient = [
-            (max(0, gpus - superseded_gpus.get(name, 0)), -footprint.pods_on(free), free, name)
-            for name, free in self.left.items()
-            if free + superseded_gpus.get(name, 0) >= gpus
+        by_domain: dict[str, list[tuple[int, int, int, str]]] = {}
+        for name, free in self.left.items():
+            held = superseded_gpus.get(name, 0)
+            domain = "" if self._domains is None else self._domains[name]
+            if free + held >= gpus and domain is not None:
+                additional = max(0, gpus - held)
+                node = additional, -footprint.pods_on(free), free, name
+                by_domain.setdefault(domain, []).append(node)
+        enough = [
+            (len(nodes), domain)
+            for domain, nodes in by_domain.items()
+            if len(nodes) >= footprint.nodes
         ]
-        if len(sufficient) < footprint.nodes:
+        if not enough:
             return False
-        for additional, _, _, name in heapq.nsmallest(footprint.nodes, sufficient):
+        _, domain = min(enough)
+        for additional, _, _, name in heapq.nsmallest(footprint.nodes, by_domain[domain]):
             if additional < gpus:
                 superseded_gpus[name] -= gpus - additional
             if additional:

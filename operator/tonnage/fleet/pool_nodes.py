@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import overload
 
 from tonnage.fit.model import Footprint
-from tonnage.fleet.occupancy import PodsPerNode, Waiting, count_replicas, pack, pack_nodes
+from tonnage.fleet.occupancy import (
+    PackedNodes,
+    PodsPerNode,
+    Waiting,
+    count_replicas,
+    pack,
+    pack_nodes,
+)
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, least, most
 
 Blocks = tuple[tuple[int, int], ...]
@@ -26,7 +33,7 @@ CountPods = Callable[[Footprint, Resources], PodsPerNode]
 class PoolNode:
     """A node of a pool: its GPUs in total, allocatable ones and free ones. `starting`: it counts as
     a node to come. `size` is its allocatable CPU, memory and storage, `spare` what pods with GPUs
-    leave of it."""
+    leave of it, `domain` its value of the pool's topology label."""
 
     name: str
     gpus: int
@@ -36,6 +43,7 @@ class PoolNode:
     starting: bool = False
     size: Resources = UNKNOWN_SIZE
     spare: Resources = UNKNOWN_SIZE
+    domain: str | None = None
 
     def count_pods(self, footprint: Footprint, others: Resources) -> int:
         """Pods of replicas of this footprint, with these other requests, that can start on the
@@ -114,38 +122,77 @@ def largest_size(sizes: Iterable[Resources]) -> Resources:
 
 
 class PoolNodes(Sequence[PoolNode]):
-    """A pool's nodes by name, with their counts; list and counts are of the same moment."""
+    """A pool's nodes by name, with their counts; list and counts are of the same moment. With
+    `has_domains`, each replica on several nodes is in one topology domain."""
 
-    __slots__ = ("_count_pods", "_list", "_listed", "counts")
+    __slots__ = ("_count_pods", "_list", "_listed", "counts", "has_domains")
 
     def __init__(
         self,
         counts: NodeCounts,
         list_nodes: Callable[[], Iterable[PoolNode]],
         count_pods: CountPods | None = None,
+        *,
+        has_domains: bool = False,
     ) -> None:
         """`count_pods` counts pods that request more than each node has, without a list of all
         nodes."""
         self.counts = counts
+        self.has_domains = has_domains
         self._list = list_nodes
         self._count_pods = count_pods
         self._listed: tuple[PoolNode, ...] | None = None
 
     @classmethod
-    def of(cls, nodes: Iterable[PoolNode], to_come: Blocks = ()) -> "PoolNodes":
+    def of(
+        cls, nodes: Iterable[PoolNode], to_come: Blocks = (), *, has_domains: bool = False
+    ) -> "PoolNodes":
         """Count nodes that are already listed."""
         listed = tuple(sorted(nodes, key=lambda node: node.name))
-        return cls(replace(_count(listed), to_come=to_come), lambda: listed)
+        counts = replace(_count(listed), to_come=to_come)
+        return cls(counts, lambda: listed, has_domains=has_domains)
 
     def replica_capacity(self, footprint: Footprint, others: Resources = NOTHING) -> int:
         """Replicas of this footprint, whose pods have these other requests, that can start now."""
+        if self.has_domains and footprint.nodes > 1:
+            return sum(
+                count_replicas(pods, footprint.nodes)
+                for pods in self._pods_by_domain(footprint, others).values()
+            )
         return count_replicas(self._pods_per_node(footprint, others), footprint.nodes)
 
     def capacity_after_growth(self, footprint: Footprint, others: Resources = NOTHING) -> int:
-        """Replicas of this footprint that can start now or on nodes to come."""
+        """Replicas of this footprint that can start now or on nodes to come. Of several domains,
+        all nodes to come are assumed to be in another one."""
+        to_come = self.counts.count_pods_to_come(footprint, others)
+        if self.has_domains and footprint.nodes > 1:
+            now = self.replica_capacity(footprint, others)
+            return now + count_replicas(to_come, footprint.nodes)
         pods = Counter(self._pods_per_node(footprint, others))
-        pods.update(self.counts.count_pods_to_come(footprint, others))
+        pods.update(to_come)
         return count_replicas(pods, footprint.nodes)
+
+    def nodes_to_add(self, footprint: Footprint, others: Resources, more: int) -> int:
+        """Nodes of the largest size that so many `more` replicas need. On several nodes, they use
+        free nodes as well, except where all nodes of a replica are in one domain."""
+        pods_on_node = footprint.pods_on(self.counts.largest_node)
+        each = max(1, self.counts.largest_size.fitting(others, pods_on_node))
+        pods = more * footprint.nodes
+        if footprint.nodes > 1 and not self.has_domains:
+            now = self._pods_per_node(footprint, others)
+            running = self.replica_capacity(footprint, others) * footprint.nodes
+            pods -= max(0, sum(count * nodes for count, nodes in now.items()) - running)
+        return max(1, -(-pods // each))
+
+    def _pods_by_domain(
+        self, footprint: Footprint, others: Resources
+    ) -> Mapping[str, Counter[int]]:
+        domains: dict[str, Counter[int]] = {}
+        for node in self:
+            if node.domain is not None:
+                pods = domains.setdefault(node.domain, Counter())
+                pods[node.count_pods(footprint, others)] += 1
+        return domains
 
     def _pods_per_node(self, footprint: Footprint, others: Resources) -> PodsPerNode:
         if self.counts.spare_per_gpu.times(footprint.gpus_per_node).covers(others):
@@ -165,15 +212,24 @@ class PoolNodes(Sequence[PoolNode]):
         )
         to_come, size = self.counts.to_come, self.counts.largest_size
         counts = replace(_count(nodes), to_come=to_come, largest_size=size)
-        return PoolNodes(counts, lambda: nodes)
+        return PoolNodes(counts, lambda: nodes, has_domains=self.has_domains)
 
     def less(self, waiting: Waiting) -> "PoolNodes":
         """The nodes after these replicas are packed onto them, too."""
-        return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))
+        if not self.has_domains:
+            return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))
+        packed = self.pack(waiting)
+        to_come = self.counts.less_to_come(packed.unplaced).to_come
+        return PoolNodes.of(self._list_less(waiting), to_come, has_domains=True)
+
+    def pack(self, waiting: Waiting) -> PackedNodes:
+        """Pack these replicas onto the usable nodes by name."""
+        usable = [node for node in self if node.unusable is None]
+        domains = {node.name: node.domain for node in usable} if self.has_domains else None
+        return pack_nodes({node.name: node.free for node in usable}, waiting, domains=domains)
 
     def _list_less(self, waiting: Waiting) -> Iterable[PoolNode]:
-        free = {node.name: node.free for node in self if node.unusable is None}
-        left = pack_nodes(free, waiting).left
+        left = self.pack(waiting).left
         return (replace(node, free=left.get(node.name, 0)) for node in self)
 
     def unusable(self) -> Sequence[PoolNode]:

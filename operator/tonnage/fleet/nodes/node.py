@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage.catalog.interconnects import load_interconnects
 from tonnage.fleet.devices.label_index import show_label
-from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts, shared
+from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts, read_count, shared
 from tonnage.fleet.model import Node, Taint
 from tonnage.fleet.nodes.amounts import read_size
 from tonnage.fleet.nodes.taints import is_starting, why_out_of_order
@@ -54,7 +55,19 @@ def read_node(obj: Mapping[str, Any]) -> Node:
         silent=not _is_ready(status),
         starting=starting and _is_starting(metadata, spec, status, labels, taints),
         size=read_size(status.get("allocatable")),
+        networks=_read_networks(status.get("allocatable")),
     )
+
+
+def _read_networks(allocatable: object) -> Mapping[str, int]:
+    """Count the adapters of known networks between nodes, by resource."""
+    return {
+        shared(name): count
+        for name, value in as_mapping(allocatable).items()
+        # The prefix excludes cpu, memory and the like faster.
+        if isinstance(name, str) and name.startswith(load_interconnects().prefixes)
+        if load_interconnects().network_of(name) and (count := read_count(value))
+    }
 
 
 def _read_labels(raw: object) -> tuple[dict[str, str], str | None]:

@@ -72,7 +72,7 @@ class NodeClass:
     `group` is None when the node offers no GPU and is in no declared pool. `selecting_pools` are
     names of declared pools that select such nodes: the first owns them. `labels` are the relevant
     ones, `taints` those that do not make the node unusable by themselves. `gpus` and `allocatable`
-    count `resource`.
+    count `resource`, `networks` the adapters of known networks between nodes, by resource.
     """
 
     group: GroupKey | None
@@ -83,6 +83,7 @@ class NodeClass:
     resource: str
     gpus: int
     allocatable: int
+    networks: Mapping[str, int]
 
     @property
     def awaits_devices(self) -> bool:
@@ -110,6 +111,7 @@ class Classifier:
         )
         self._relevant_keys = {PARTITION, *DESCRIPTIVE_LABELS}
         self._relevant_keys.update(key for pool in declared for key in pool.spec.node_selector)
+        self._relevant_keys.update(key for pool in declared for key in topology_keys(pool))
         self._classes: WeakValueDictionary[object, NodeClass] = WeakValueDictionary()
 
     @property
@@ -129,18 +131,41 @@ class Classifier:
         resource = recognition.resource if recognition else ""
         taints = tuple(taint for taint in node.taints if why_out_of_order([taint]) is None)
         gpus, allocatable = offered(node, resource), node.allocatable.get(resource, 0)
-        key = (frozenset(labels.items()), recognition, taints, resource, gpus, allocatable)
+        networks = frozenset(node.networks.items())
+        key = (
+            frozenset(labels.items()),
+            recognition,
+            taints,
+            resource,
+            gpus,
+            allocatable,
+            networks,
+        )
         node_class = self._classes.get(key)
         if node_class is None:
             group = _group_of(selecting_pools, recognition)
             node_class = NodeClass(
-                group, selecting_pools, recognition, labels, taints, resource, gpus, allocatable
+                group=group,
+                selecting_pools=selecting_pools,
+                recognition=recognition,
+                labels=labels,
+                taints=taints,
+                resource=resource,
+                gpus=gpus,
+                allocatable=allocatable,
+                networks=node.networks,
             )
             self._classes[key] = node_class
         return node_class
 
     def _relevant_labels(self, node: Node) -> dict[str, str]:
         return {key: value for key, value in node.labels.items() if key in self._relevant_keys}
+
+
+def topology_keys(pool: DeclaredPool) -> tuple[str, ...]:
+    """The label whose value the nodes of one replica share; none where the pool states none."""
+    interconnect = pool.spec.interconnect
+    return (interconnect.topology_key,) if interconnect and interconnect.topology_key else ()
 
 
 def _group_of(selecting_pools: tuple[str, ...], recognition: Recognition | None) -> GroupKey | None:

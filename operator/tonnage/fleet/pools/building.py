@@ -14,6 +14,7 @@ from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks,
 from tonnage.fleet.pools.capacity import CapacityCounter, Demands
 from tonnage.fleet.pools.description import GroupDescription, Reasons
 from tonnage.fleet.pools.group import Group, Member
+from tonnage.fleet.pools.network import network_of
 from tonnage.fleet.pools.separation import Separation
 from tonnage.fleet.pools.shape import Shape, gpu_node_taints
 from tonnage.fleet.resources import UNKNOWN_SIZE, least
@@ -34,12 +35,14 @@ def build_pool(
     """Build the pool as it is now; later events do not change it."""
     shape, declared = description.shape, description.declared
     max_nodes = declared.spec.max_nodes if declared else None
+    network = network_of(declared.spec if declared else None, shape.networks)
+    topology_key = network.topology_key if network else None
     return Pool(
         name=name,
         accelerator=shape.accelerator,
         device_bytes=shape.device_bytes,
         resource=shape.resource,
-        nodes=_nodes_of(group, shape, max_nodes, reasons, demands),
+        nodes=_nodes_of(group, shape, max_nodes, topology_key, reasons, demands),
         node_selector={**shape.node_selector, **_shard_selector(shard)},
         taints=gpu_node_taints(group.classes),
         declared=declared.spec if declared else None,
@@ -56,6 +59,8 @@ def build_pool(
         cuda=shape.cuda,
         notes=shape.notes,
         growth=_growth(group, max_nodes),
+        network=network,
+        networks=tuple(shape.networks),
     )
 
 
@@ -74,21 +79,38 @@ def _growth(group: Group, max_nodes: int | None) -> int:
 
 
 def _nodes_of(
-    group: Group, shape: Shape, max_nodes: int | None, reasons: Reasons, demands: Demands
+    group: Group,
+    shape: Shape,
+    max_nodes: int | None,
+    topology_key: str | None,
+    reasons: Reasons,
+    demands: Demands,
 ) -> PoolNodes:
     members = dict(group.members)  # as they are now
 
     def list_nodes() -> Iterator[PoolNode]:
-        return _list_nodes(members, shape, max_nodes, reasons, demands)
+        return _list_nodes(members, shape, max_nodes, topology_key, reasons, demands)
 
-    counts = _count_nodes(group, shape, max_nodes, reasons, demands)
-    if demands.successors:  # these are packed by name
-        return PoolNodes(counts, list_nodes)
-    return PoolNodes(counts, list_nodes, CapacityCounter(members, reasons, demands).count)
+    counts = _count_nodes(group, shape, max_nodes, topology_key, reasons, demands)
+    if _packs_by_name(topology_key, demands):
+        return PoolNodes(counts, list_nodes, has_domains=topology_key is not None)
+    counter = CapacityCounter(members, reasons, demands)
+    return PoolNodes(counts, list_nodes, counter.count, has_domains=topology_key is not None)
+
+
+def _packs_by_name(topology_key: str | None, demands: Demands) -> bool:
+    """Whether numbers of nodes do not suffice to pack the demands."""
+    on_several = any(footprint.nodes > 1 for footprint, _ in demands.waiting)
+    return bool(demands.successors) or (topology_key is not None and on_several)
 
 
 def _count_nodes(
-    group: Group, shape: Shape, max_nodes: int | None, reasons: Reasons, demands: Demands
+    group: Group,
+    shape: Shape,
+    max_nodes: int | None,
+    topology_key: str | None,
+    reasons: Reasons,
+    demands: Demands,
 ) -> NodeCounts:
     """Count the nodes by their classes, without iterating over all nodes."""
     blocks: Counter[int] = Counter()
@@ -124,9 +146,9 @@ def _count_nodes(
             size for counts in group.classes.values() for size in counts.sizes
         ),
     )
-    if not demands.successors:
+    if not _packs_by_name(topology_key, demands):
         return node_counts.less(demands.waiting)
-    packed = _pack_members(group.members, reasons, demands)
+    packed = _pack_members(group.members, topology_key, reasons, demands)
     left = replace(node_counts, blocks=as_blocks(Counter(packed.left.values())))
     return left.less_to_come(packed.unplaced)
 
@@ -151,11 +173,12 @@ def _list_nodes(
     members: Mapping[str, Member],
     shape: Shape,
     max_nodes: int | None,
+    topology_key: str | None,
     reasons: Reasons,
     demands: Demands,
 ) -> Iterator[PoolNode]:
     """List the nodes by name, less the GPUs assumed for unscheduled replicas."""
-    free = _pack_members(members, reasons, demands).left
+    free = _pack_members(members, topology_key, reasons, demands).left
     for name, member in sorted(members.items()):
         node_class, reason = member.node_class, _why_unusable(member, reasons)
         yield PoolNode(
@@ -167,17 +190,27 @@ def _list_nodes(
             starting=member.starting and max_nodes is not None,
             size=member.size,
             spare=demands.spare(name, member),
+            domain=_domain_of(member, topology_key),
         )
 
 
-def _pack_members(members: Mapping[str, Member], reasons: Reasons, demands: Demands) -> PackedNodes:
+def _domain_of(member: Member, topology_key: str | None) -> str | None:
+    return None if topology_key is None else member.node_class.labels.get(topology_key)
+
+
+def _pack_members(
+    members: Mapping[str, Member], topology_key: str | None, reasons: Reasons, demands: Demands
+) -> PackedNodes:
     """Pack the unscheduled replicas onto the usable nodes by name."""
     free = {
         name: demands.free(name, member)
         for name, member in members.items()
         if _why_unusable(member, reasons) is None
     }
-    return pack_nodes(free, demands.waiting, demands.successors)
+    domains = (
+        {name: _domain_of(members[name], topology_key) for name in free} if topology_key else None
+    )
+    return pack_nodes(free, demands.waiting, demands.successors, domains)
 
 
 def _why_unusable(member: Member, reasons: Reasons) -> str | None:

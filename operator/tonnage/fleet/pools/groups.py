@@ -6,7 +6,13 @@ from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
 from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.model import DeclaredPool, Node
-from tonnage.fleet.nodes.node_class import Classifier, DeclaredGroup, GroupKey, NodeClass
+from tonnage.fleet.nodes.node_class import (
+    Classifier,
+    DeclaredGroup,
+    GroupKey,
+    NodeClass,
+    topology_keys,
+)
 from tonnage.fleet.pools.description import GroupDescription, describe
 from tonnage.fleet.pools.group import Group, Member
 from tonnage.fleet.pools.names import name_groups
@@ -210,6 +216,7 @@ def _is_same_class(node: Node, other: Node) -> bool:
         and node.taints == other.taints
         and node.capacity == other.capacity
         and node.allocatable == other.allocatable
+        and node.networks == other.networks
     )
 
 
@@ -217,4 +224,5 @@ def _selects_same_nodes(pool: DeclaredPool, other: DeclaredPool) -> bool:
     return (
         pool.spec.node_selector == other.spec.node_selector
         and pool.spec.accelerator == other.spec.accelerator
+        and topology_keys(pool) == topology_keys(other)
     )

@@ -6,7 +6,7 @@ class leaves it as it is.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
@@ -37,7 +37,8 @@ class Shape:
     """The devices of a group, and the labels that select it. `accelerator` is None where nothing
     can be planned on the nodes together; `unrecognised` says why. `absent` are labels that none of
     the nodes has, `cuda` is the CUDA version that all their drivers support, as far as labels say,
-    and `notes` are further remarks on some of the nodes."""
+    and `notes` are further remarks on some of the nodes. `networks` are the adapters of known
+    networks that each node has at least, by resource."""
 
     resource: str
     accelerator: Accelerator | None
@@ -48,6 +49,7 @@ class Shape:
     cuda: CudaVersion | None = None
     notes: tuple[str, ...] = ()
     unrecognised: str | None = None
+    networks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def device_bytes(self) -> int | None:
@@ -81,6 +83,7 @@ def shape_declared(
         notes=_notes(cards),
         node_selector=selector_of(pool.spec.node_selector),
         unrecognised=problem,
+        networks=_common_networks(classes),
     )
 
 
@@ -104,6 +107,7 @@ def shape_known(classes: NodesPerClass) -> Shape:
         cuda=_oldest_cuda(cards),
         notes=_notes(cards),
         node_selector=selector,
+        networks=_common_networks(classes),
     )
 
 
@@ -148,6 +152,13 @@ def _oldest_cuda(cards: Iterable[Recognised]) -> CudaVersion | None:
 
 def _notes(cards: Iterable[Recognised]) -> tuple[str, ...]:
     return tuple(sorted({note for card in cards for note in card.notes}))
+
+
+def _common_networks(classes: NodesPerClass) -> Mapping[str, int]:
+    """Return the networks that all nodes have, with the fewest adapters of one node."""
+    each = [node_class.networks for node_class in classes]
+    common = set(each[0]).intersection(*each[1:]) if each else ()
+    return {name: min(networks[name] for networks in each) for name in sorted(common)}
 
 
 def _by_selector(card: Recognised) -> tuple[object, ...]:

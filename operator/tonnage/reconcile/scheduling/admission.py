@@ -14,7 +14,6 @@ from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.status import CandidateStatus, InferenceDeploymentStatus, PlacementStatus
 from tonnage.fit.model import Footprint
 from tonnage.fleet.model import Pool, Reservation
-from tonnage.fleet.occupancy import pack_nodes
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.usage.reservations import largest_first
 from tonnage.placement.reasons import RejectedReason
@@ -116,12 +115,16 @@ def _subtract_claims(pool: Pool, shared: Pool, claims: Sequence[Reservation]) ->
     sorted_claims = largest_first(claims)
     if pool is shared:
         return replace(pool, nodes=pool.nodes.less(sorted_claims))
-    free = {node.name: node.free for node in shared.nodes}
-    packing = pack_nodes(free, sorted_claims)
-    taken = {name: count - packing.left[name] for name, count in free.items()}
+    packing = shared.nodes.pack(sorted_claims)
+    taken = {
+        node.name: node.free - packing.left[node.name]
+        for node in shared.nodes
+        if node.name in packing.left
+    }
     to_come = pool.nodes.counts.less_to_come(packing.unplaced).to_come
     nodes = (_subtract_gpus(node, taken.get(node.name, 0)) for node in pool.nodes)
-    return replace(pool, nodes=PoolNodes.of(nodes, to_come))
+    left = PoolNodes.of(nodes, to_come, has_domains=pool.nodes.has_domains)
+    return replace(pool, nodes=left)
 
 
 def _subtract_gpus(node: PoolNode, taken: int) -> PoolNode:
