@@ -69,6 +69,7 @@ def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **ho
     spec."""
     of_request = (
         "keep", "held", "failed_starts", "kept_adjustments", "secondary", "placed_for",
+        "has_leader_worker_set",
     )  # fmt: skip
     request = {key: how.pop(key) for key in of_request if key in how}
     return decide(Request(OWNER, spec_of(**how), checkpoint, **request), pools, CATALOG)

@@ -36,8 +36,8 @@ class Replica:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one replica."""
-        return self.option.parallelism.gpus
+        """GPUs of one of the replica's pods."""
+        return self.option.parallelism.footprint.gpus_per_node
 
     @property
     def vllm_version(self) -> str:
@@ -54,4 +54,5 @@ class Replica:
     def weights_bytes(self) -> int:
         """Size of the weight files; where that is unknown, of the weights that the memory fit puts
         on all GPUs."""
-        return self.checkpoint.weights_bytes or self.option.fit.account.weights_bytes * self.gpus
+        gpus = self.option.parallelism.gpus
+        return self.checkpoint.weights_bytes or self.option.fit.account.weights_bytes * gpus

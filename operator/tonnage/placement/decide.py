@@ -196,6 +196,11 @@ _NEAREST: Final[Sequence[tuple[Reason, frozenset[RejectedReason], FormatCandidat
     ),
     (
         Reason.DOES_NOT_FIT,
+        frozenset({RejectedReason.WORKLOAD_KIND_MISSING, RejectedReason.NO_INTERCONNECT}),
+        partial(_format_each, "fits on no single node"),
+    ),
+    (
+        Reason.DOES_NOT_FIT,
         frozenset(
             {
                 RejectedReason.KV_CACHE_DOES_NOT_FIT,

@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from operator import itemgetter
+from typing import Final
 
 from tonnage.api.placement import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections
-from tonnage.fit.model import Parallelism
+from tonnage.fit.model import DoesNotFit, Parallelism
 from tonnage.fleet.model import Pool
+from tonnage.fleet.pools.network import format_how_to_declare
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
 from tonnage.placement.filters.node_resources import find_node_shortage
 from tonnage.placement.filters.quotas import limit_to_quotas
-from tonnage.placement.filters.screening import Devices, screen_pool
+from tonnage.placement.filters.screening import Devices, if_connected, screen_pool
 from tonnage.placement.load import Load, load_of
 from tonnage.placement.messages import format_fit, format_no_capacity, format_pool_size
 from tonnage.placement.model import Option, PlacedFor, Rejection, Request
@@ -26,6 +28,11 @@ from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.scoring.bounds import keep_within_bounds
 from tonnage.placement.scoring.ranking import rank
 from tonnage.placement.scoring.sizing import Size, size_as_placed, size_replicas
+
+INSTALL_LEADER_WORKER_SET: Final = (
+    "kubectl apply --server-side -f https://github.com/kubernetes-sigs/lws/releases/download/"
+    "v0.11.0/manifests.yaml"
+)
 
 
 class PoolJudge:
@@ -48,7 +55,8 @@ class PoolJudge:
             kept.pool: (load, cache.sizes(load), kept)
             for kept, load in _kept_loads(request, catalog)
         }
-        self._verdicts = cache.verdicts(self._load, request.spec.placement, request.pods.key)
+        key = request.pods.key, request.has_leader_worker_set
+        self._verdicts = cache.verdicts(self._load, request.spec.placement, key)
 
     def judge(self, pool: Pool) -> Option | Rejection:
         """Return the pool's best option for the request, or why it has none now or later. An option
@@ -75,10 +83,37 @@ class PoolJudge:
         """Return every parallelism on the pool that holds the workload within the user's bounds,
         with capacity or without."""
         devices = screen_pool(self._request.spec.placement, pool)
-        sizes = devices if isinstance(devices, Rejection) else self._size(pool, devices)
+        if isinstance(devices, Rejection):
+            return devices
+        sizes = self._size(pool, devices)
         if isinstance(sizes, Rejection):
-            return sizes
-        return self._keep_within_bounds(pool, _make_options(self._request, pool, sizes))
+            return self._lacks_network(pool, devices, sizes.shortage) or sizes
+        options = _make_options(self._request, pool, sizes)
+        if not self._request.has_leader_worker_set:
+            on_one_node = [option for option in options if option.parallelism.nodes == 1]
+            if not on_one_node:
+                return _lacks_workload_kind(options[0])
+            options = on_one_node
+        return self._keep_within_bounds(pool, options)
+
+    def _lacks_network(
+        self, pool: Pool, devices: Devices, shortage: DoesNotFit | None
+    ) -> Rejection | None:
+        """Reject a pool whose nodes lack memory and that would hold the workload on several nodes,
+        if these were connected."""
+        connected = if_connected(self._request.spec.placement, pool, devices)
+        if connected is None or shortage is None:
+            return None
+        sizes = self._size_with(self._load, self._sizes, connected)
+        if isinstance(sizes, Rejection):
+            return None
+        option = _make_options(self._request, pool, sizes)[0]
+        message = (
+            f"{format_fit(option)}, but {pool.name} has no known network between its nodes;"
+            f" {format_how_to_declare(pool)}, or allow TCP with spec.placement.multiNode:"
+            f" {{maxNodes: {option.parallelism.nodes}, allowTcp: true}}"
+        )
+        return Rejection(RejectedReason.NO_INTERCONNECT, message, shortage, option)
 
     def _keep_within_bounds(
         self, pool: Pool, options: Sequence[Option]
@@ -188,6 +223,14 @@ def _has_failed(request: Request, parallelism: Parallelism, accelerator: Acceler
         (one.accelerator_id, one.parallelism) == (accelerator.id, parallelism)
         for one in request.failed_starts
     )
+
+
+def _lacks_workload_kind(option: Option) -> Rejection:
+    message = (
+        f"{format_fit(option)}, but the cluster has no LeaderWorkerSet, which runs a replica on"
+        f" several nodes; install it: {INSTALL_LEADER_WORKER_SET}"
+    )
+    return Rejection(RejectedReason.WORKLOAD_KIND_MISSING, message, option=option)
 
 
 def _with_size(rejection: Rejection, pool: Pool) -> Rejection:

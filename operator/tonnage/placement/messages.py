@@ -102,8 +102,13 @@ def format_no_capacity(option: Option) -> str:
 def format_needed_gpus(option: Option) -> str:
     """Format the free GPUs that a replica needs, those that the pool has, and nodes of the pool
     that are unusable."""
-    pool, gpus = option.pool, option.parallelism.gpus
+    pool, footprint = option.pool, option.parallelism.footprint
+    gpus = footprint.gpus_per_node
     place = " on one node" if gpus > 1 else ""
+    if footprint.nodes > 1:
+        topology_key = pool.network.topology_key if pool.network else None
+        alike = f" with the same {topology_key}" if topology_key else ""
+        place = f" on each of {footprint.nodes} nodes{alike}"
     scattered = f", at most {pool.largest_free_block} on one node" if pool.free else ""
     has = f"{pool.name} has {pool.free} free of {pool.total}{scattered}"
     unusable = format_unusable(pool)
@@ -137,6 +142,13 @@ def format_overrides(compatibility: Compatibility) -> tuple[str, ...]:
         f"rule {refusal.rule} is overridden: {refusal.message}"
         for refusal in compatibility.overridden
     )
+
+
+def format_node_link(parallelism: Parallelism, bytes_per_second: float | None) -> str | None:
+    """Format how fast the nodes of a replica exchange data; None on one node."""
+    if parallelism.nodes == 1 or bytes_per_second is None:
+        return None
+    return f"its nodes exchange data at {bytes_per_second / GIGA:g} GB/s a GPU"
 
 
 def format_links(accelerator: Accelerator, parallelism: Parallelism) -> str | None:

@@ -87,7 +87,8 @@ class Request:
     placements: their parallelism is kept, too, but the choice does not depend on them.
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay. `quotas` are those of the namespace that
-    count its pods, without what these use.
+    count its pods, without what these use. `has_leader_worker_set`: the cluster has the kind that
+    runs a replica on several nodes.
     """
 
     owner: tuple[str, str]
@@ -105,6 +106,7 @@ class Request:
     placed_for: PlacedFor | None = None
     quotas: tuple[Quota, ...] = ()
     pods: ReplicaPods = BARE_PODS
+    has_leader_worker_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,19 @@ class Option:
         return accelerator
 
     @property
+    def placement_name(self) -> str:
+        """Name of the placement within its owner: that of the option, else the accelerator's id,
+        with the nodes of a replica where it has several.
+
+        Not the pool's name: pods must not roll because a platform team declares, under its own
+        name, a pool of the same nodes.
+        """
+        if self.placement is not None:
+            return self.placement
+        nodes = self.parallelism.nodes
+        return f"{self.accelerator.id}-{nodes}nodes" if nodes > 1 else self.accelerator.id
+
+    @property
     def tokens_per_second(self) -> float | None:
         """Generated tokens per second of the compared replicas, None without an estimate."""
         if self.estimate is None:
@@ -179,10 +194,9 @@ class Option:
         awaited_replicas = min(self.replicas, self.grown_capacity) - self.capacity
         if awaited_replicas <= 0:
             return 0
-        footprint = self.parallelism.footprint
-        per_node = footprint.pods_on(self.pool.largest_node)
-        per_node = self.pool.nodes.counts.largest_size.fitting(self.others, per_node)
-        return max(footprint.nodes, -(-awaited_replicas * footprint.nodes // max(1, per_node)))
+        return self.pool.nodes.nodes_to_add(
+            self.parallelism.footprint, self.others, awaited_replicas
+        )
 
 
 @dataclass(frozen=True, slots=True)

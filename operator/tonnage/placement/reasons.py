@@ -44,6 +44,8 @@ class RejectedReason(StrEnum):
     TOO_SLOW = "TooSlow"
     NO_ESTIMATE = "NoEstimate"
     FAILED_BEFORE = "FailedBefore"
+    WORKLOAD_KIND_MISSING = "WorkloadKindMissing"
+    NO_INTERCONNECT = "NoInterconnect"
     KV_CACHE_DOES_NOT_FIT = "KVCacheDoesNotFit"
     OVERHEAD_DOES_NOT_FIT = "OverheadDoesNotFit"
     WEIGHTS_DO_NOT_FIT = "WeightsDoNotFit"

@@ -74,7 +74,7 @@ def placement_status(
     """Render one placement for status: `replicas` of the option hold GPUs on its pool."""
     candidate = next(each for each in decision.candidates if each.pool.name == option.pool.name)
     return PlacementStatus(
-        name=option.placement or option.accelerator.id,
+        name=option.placement_name,
         pool=option.pool.name,
         accelerator=option.accelerator.id,
         tensor_parallel_size=option.parallelism.tensor,

@@ -7,6 +7,8 @@ B x input / output prompt tokens. Pipeline stages divide the batch into as many 
     round  = stages x step(B / stages, B / stages x input / output)
     tokens per second = B / round
 
+On several nodes, each stage also sends its hidden states to the next node.
+
 The time to first token is the sum of three waits: for the request's own prompt, which the engine
 prefills in chunks in steps that also decode; for earlier prompts, at random arrivals
 rho / (2 (1 - rho)) times the prefill of one prompt (M/D/1, rho: the share of time in prefill); and,
@@ -22,10 +24,10 @@ from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
 from tonnage.fit.weights.precision import loaded_quantization
-from tonnage.throughput.figures import load_throughput_data
+from tonnage.throughput.figures import ThroughputData, load_throughput_data
 from tonnage.throughput.model import Demand, ThroughputEstimate
-from tonnage.throughput.speed import device_speed
-from tonnage.throughput.step import StepTime, time_steps
+from tonnage.throughput.speed import Speed, device_speed
+from tonnage.throughput.step import StepTime, over_nodes, time_steps
 from tonnage.throughput.work import token_work
 
 _MAX_UTILIZATION: Final = 0.99
@@ -41,19 +43,24 @@ def estimate_throughput(
     demand: Demand,
     catalog: Catalog,
     share: float = 1.0,
+    node_bytes_per_second: float | None = None,
 ) -> ThroughputEstimate | None:
-    """Estimate one replica under its demand, on devices with `share` of a GPU each.
+    """Estimate one replica under its demand, on devices with `share` of a GPU each. A GPU sends
+    `node_bytes_per_second` to another node.
 
-    Returns None when the catalogue lacks the accelerator's bandwidth, operations or links.
+    Returns None when the catalogue lacks the accelerator's bandwidth, operations or links, or where
+    the replica has several nodes and what these send is not known.
     """
     data, release = load_throughput_data(), catalog.release(options.vllm_version)
     loaded = loaded_quantization(checkpoint.shape, options, accelerator.arch, release)
     architecture = checkpoint.shape.architecture
     speed = device_speed(accelerator, architecture, loaded, parallelism, release, share, data)
-    if speed is None:
+    if speed is None or (parallelism.nodes > 1 and node_bytes_per_second is None):
         return None
     work = token_work(checkpoint.shape, loaded)
     step = time_steps(work, account, parallelism, speed, demand)
+    if parallelism.nodes > 1 and node_bytes_per_second is not None:
+        step = over_nodes(step, parallelism, node_bytes_per_second, data)
     max_tokens, max_num_seqs = _find_step_limits(account, accelerator, options, release)
     batch = _estimate_batch(account, demand, parallelism, max_num_seqs)
     stages = parallelism.pipeline
@@ -67,8 +74,16 @@ def estimate_throughput(
         ),
         time_per_output_token_seconds=round_seconds,
         batch=batch,
-        band=speed.band.experts if checkpoint.shape.experts else speed.band.dense,
+        band=_find_band(speed, checkpoint, parallelism, data),
     )
+
+
+def _find_band(
+    speed: Speed, checkpoint: Checkpoint, parallelism: Parallelism, data: ThroughputData
+) -> float:
+    """Return the uncertainty of the estimate, which is larger over several nodes."""
+    band = speed.band.experts if checkpoint.shape.experts else speed.band.dense
+    return min(1.0, band + data.several_nodes.band) if parallelism.nodes > 1 else band
 
 
 def _find_step_limits(

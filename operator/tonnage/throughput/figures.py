@@ -74,6 +74,15 @@ class ExpandedFormat(Entry):
         return any(fnmatchcase(arch, pattern) for pattern in self.archs)
 
 
+class SeveralNodes(Entry):
+    """Replicas over several nodes: the latency of a pipeline boundary between two nodes, and what
+    the relative uncertainty grows by."""
+
+    seconds_per_boundary: Seconds
+    band: Share
+    source: str
+
+
 class ThroughputData(Entry):
     """The content of throughput.yaml."""
 
@@ -82,6 +91,7 @@ class ThroughputData(Entry):
     expert_efficiency: Share
     weight_only_efficiency: Share
     seconds_per_request: Seconds
+    several_nodes: SeveralNodes
     expansion_reads: Annotated[float, Field(ge=1)]
     expanded: tuple[ExpandedFormat, ...]
     older_engines: tuple[EngineGeneration, ...]

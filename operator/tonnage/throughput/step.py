@@ -12,16 +12,18 @@ are linear in requests and tokens. The terms add up, as the operations of a laye
 other; measurements match the sum better than the largest term.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.fit.model import MemoryAccount, Parallelism
+from tonnage.throughput.figures import ThroughputData
 from tonnage.throughput.model import Demand
 from tonnage.throughput.speed import Speed
 from tonnage.throughput.work import TokenWork
 
 _ACTIVATION_BYTES: Final = 2
 _COLLECTIVES_PER_LAYER: Final = 2
+_SENT_TENSORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,23 @@ def time_steps(
         prompt_token_seconds=work.prompt_attention(demand.input_tokens / 2)
         / speed.attention
         / parallelism.gpus,
+    )
+
+
+def over_nodes(
+    step: StepTime, parallelism: Parallelism, bytes_per_second: float, data: ThroughputData
+) -> StepTime:
+    """Return the step time of a stage that sends its output to another node: a token's hidden state
+    and residual, of which each GPU of a tensor-parallel group sends its part.
+
+    Source: vllm/distributed/parallel_state.py, send_tensor_dict with an all-gather group.
+    """
+    token_bytes = _SENT_TENSORS * step.work.shape.hidden_size * _ACTIVATION_BYTES
+    sent = token_bytes / parallelism.tensor / bytes_per_second
+    return replace(
+        step,
+        fixed_seconds=step.fixed_seconds + data.several_nodes.seconds_per_boundary,
+        token_seconds=step.token_seconds + sent,
     )
 
 

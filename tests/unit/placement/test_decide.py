@@ -132,7 +132,8 @@ class TestLargeModels:
         assert by_pool(cheapest)[H100_POOL].message.endswith("23.92/h against 7.96/h")
 
     def test_deepseek_v3_never_runs_on_eight_h100(self) -> None:
-        decision = decide_on([nvidia_node(f"h100-{n}") for n in range(4)], DEEPSEEK_V3)
+        nodes = [nvidia_node(f"h100-{n}") for n in range(4)]
+        decision = decide_on(nodes, DEEPSEEK_V3, placement={"multiNode": "Never"})
         assert decision.chosen is None
         assert decision.reason is Reason.DOES_NOT_FIT
         assert "even with TP 8 the weights need 79.6 GiB a GPU" in decision.message
@@ -140,7 +141,7 @@ class TestLargeModels:
     def test_deepseek_v3_finds_a_place_on_the_mixed_fleet(self) -> None:
         decision = decide_on(mixed_fleet(), DEEPSEEK_V3)
         assert taken(decision)[0] == MI300X_POOL
-        assert reason_of(decision, H100_POOL) == (Verdict.REJECTED, "WeightsDoNotFit")
+        assert reason_of(decision, H100_POOL) == (Verdict.REJECTED, "NoInterconnect")
 
     def test_a_model_that_fits_nowhere_has_a_shortage_per_pool(self) -> None:
         nodes = [nvidia_node("h100", H100, gpus=2), nvidia_node("l40s", L40S, gpus=4)]

@@ -32,6 +32,7 @@ _TOO_LITTLE_MEMORY: Final = frozenset(
         RejectedReason.KV_CACHE_DOES_NOT_FIT,
         RejectedReason.OVERHEAD_DOES_NOT_FIT,
         RejectedReason.WEIGHTS_DO_NOT_FIT,
+        RejectedReason.NO_INTERCONNECT,
     }
 )
 _EXTRA_ARGUMENTS: Final = "spec.engine.vllm.extraArgs"
@@ -127,13 +128,13 @@ def _advise(
         required_tokens(load),
         load.corrections,
     )
-    changes = advise(question, _chosen(spec), load.allow, devices.most_per_replica, catalog)
+    changes = advise(question, _chosen(spec), load.allow, devices.most_per_node, catalog)
     return tuple(_drop_split(change) for change in changes)
 
 
 def _largest_parallelism(load: Load, devices: Devices, catalog: Catalog) -> Parallelism:
     release = catalog.release(load.options.vllm_version)
-    legal = legal_degrees(load.checkpoint.shape, load.options, release, devices.most_per_replica)
+    legal = legal_degrees(load.checkpoint.shape, load.options, release, devices.most_per_node)
     return max(legal, key=lambda each: (each.gpus, each.tensor), default=Parallelism())
 
 

@@ -41,6 +41,35 @@ def legal_degrees(
     )
 
 
+def legal_over_nodes(
+    shape: ModelShape,
+    options: EngineOptions,
+    release: EngineRelease,
+    gpus_per_node: int,
+    max_nodes: int,
+) -> tuple[Parallelism, ...]:
+    """Legal parallelisms over 2 to `max_nodes` whole nodes of as many GPUs, the fewest nodes first.
+
+    The GPUs of a node are one tensor-parallel group, and each node is a pipeline stage: only the
+    hidden states of a stage go over the network. Where that group is not legal, a node has several
+    stages of the largest legal one.
+    """
+    sizes = [size for size in release.tensor_parallel_sizes if gpus_per_node % size == 0]
+    over_nodes = []
+    for nodes in range(2, max_nodes + 1):
+        candidates = (
+            Parallelism(tensor=size, pipeline=nodes * gpus_per_node // size, nodes=nodes)
+            for size in sorted(sizes, reverse=True)
+        )
+        legal = (
+            candidate
+            for candidate in candidates
+            if check_parallelism(shape, candidate, options, release) is None
+        )
+        over_nodes += [next(legal, None)]
+    return tuple(parallelism for parallelism in over_nodes if parallelism is not None)
+
+
 def _check_attention_heads(layout: Layout) -> IllegalParallelism | None:
     """Source: vllm/config/model.py verify_with_parallel_config."""
     for mixer in layout.shape.mixer_counts:

@@ -1,18 +1,22 @@
 """Rejects pools by selection and devices, after a check of the names in spec.placement."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.placement import PlacementSpec, PoolSelector
+from tonnage.api.placement import MultiNode, MultiNodePolicy, PlacementSpec, PoolSelector
 from tonnage.catalog.accelerator_names import is_named
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
+from tonnage.catalog.interconnects import load_interconnects
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.model import Partition, Pool
 from tonnage.fleet.pools.report import format_no_nodes, format_unusable
 from tonnage.placement.model import Rejection
 from tonnage.placement.reasons import RejectedReason
+
+_ONE_NODE: Final = MultiNode(max_nodes=1)
+_DEFAULT_LIMITS: Final = MultiNode()
 
 _UNSUPPORTED: Final = "UnsupportedAccelerator"
 """The compatibility rule for devices that no image supports."""
@@ -21,22 +25,64 @@ _UNSUPPORTED: Final = "UnsupportedAccelerator"
 @dataclass(frozen=True, slots=True)
 class Devices:
     """The devices of a pool that placement can plan on: `largest_node` is their number on the
-    largest node, usable now or not. `partition` is what a device is where it is not a whole GPU."""
+    largest node, usable now or not. `partition` is what a device is where it is not a whole GPU.
+
+    A replica takes at most `max_nodes` nodes, several only where one is not enough, unless
+    `prefers_one_node` is false. `node_bytes_per_second` is what one GPU sends to another node.
+    """
 
     accelerator: Accelerator
     device_bytes: int
     largest_node: int
     partition: Partition | None = None
+    max_nodes: int = 1
+    prefers_one_node: bool = True
+    node_bytes_per_second: float | None = None
 
     @property
-    def most_per_replica(self) -> int:
-        """Most devices of one replica: a partition cannot be part of a group."""
+    def most_per_node(self) -> int:
+        """Most devices of one replica on one node: a partition cannot be part of a group."""
         return self.largest_node if self.partition is None else 1
 
 
 def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
     """Return the pool's devices, or the first reason to reject it."""
-    return _check_selection(placement, pool) or _plannable_devices(placement, pool)
+    devices = _check_selection(placement, pool) or _plannable_devices(placement, pool)
+    if isinstance(devices, Rejection) or devices.partition is not None:
+        return devices
+    limits, tcp = _limits_of(placement), load_interconnects().tcp_bytes_per_second
+    if pool.network is None and not limits.allow_tcp:
+        return devices
+    return replace(
+        devices,
+        max_nodes=_most_nodes(limits, pool),
+        prefers_one_node=not isinstance(placement.multi_node, MultiNode),
+        node_bytes_per_second=pool.network.bytes_per_second if pool.network else tcp,
+    )
+
+
+def if_connected(placement: PlacementSpec, pool: Pool, devices: Devices) -> Devices | None:
+    """The devices of a pool without a network as if it had one; None where that changes nothing."""
+    most = _most_nodes(_limits_of(placement), pool)
+    if pool.network is not None or devices.max_nodes > 1 or devices.partition or most == 1:
+        return None
+    tcp = load_interconnects().tcp_bytes_per_second
+    return replace(devices, max_nodes=most, node_bytes_per_second=tcp)
+
+
+def _limits_of(placement: PlacementSpec) -> MultiNode:
+    match placement.multi_node:
+        case MultiNodePolicy.NEVER:
+            return _ONE_NODE
+        case MultiNodePolicy.AUTO | None:
+            return _DEFAULT_LIMITS
+        case limits:
+            return limits
+
+
+def _most_nodes(limits: MultiNode, pool: Pool) -> int:
+    """Most nodes of one replica: no more than the pool can have as large ones of."""
+    return max(1, min(limits.max_nodes, pool.total // pool.largest_node + pool.growth))
 
 
 def _check_selection(placement: PlacementSpec, pool: Pool) -> Rejection | None:

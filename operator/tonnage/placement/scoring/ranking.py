@@ -75,8 +75,8 @@ def precedence(option: Option, placement: PlacementSpec) -> Precedence:
 
 def rank(option: Option, placement: PlacementSpec) -> Rank:
     """Return the sort key of an option: its precedence; then the policy's metric; then capacity
-    now before nodes to come, where these count as well; then the pool's weight, cost, GPUs, the
-    smaller tensor-parallel group, and the name."""
+    now before nodes to come, where these count as well; then fewer nodes a replica, the pool's
+    weight, cost, GPUs, the smaller tensor-parallel group, and the name."""
     first, metric = precedence(option, placement), _metric(option, placement.policy)
     if _fills_by_cost(placement):
         return (*first, metric, *_break_ties(option))
@@ -91,6 +91,7 @@ def preference(option: Option, policy: PlacementPolicy) -> Rank:
 
 def _break_ties(option: Option) -> Rank:
     return (
+        option.parallelism.nodes,
         -option.pool.weight,
         _cost(option),
         option.gpus,

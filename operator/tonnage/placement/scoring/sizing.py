@@ -6,7 +6,7 @@ it a replica has to hold one request of `maxModelLen`; its further capacity dete
 replicas (`replicas.count_replicas`). Every legal parallelism is sized; the policy chooses the best.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -18,7 +18,7 @@ from tonnage.fit.legality.compatibility import (
     Incompatible,
     judge_compatibility,
 )
-from tonnage.fit.legality.parallelism import legal_degrees
+from tonnage.fit.legality.parallelism import legal_degrees, legal_over_nodes
 from tonnage.fit.messages import format_shortage
 from tonnage.fit.model import (
     DoesNotFit,
@@ -34,6 +34,7 @@ from tonnage.placement.load import FullReplica, Load
 from tonnage.placement.messages import (
     format_illegal,
     format_links,
+    format_node_link,
     format_overrides,
     format_partition_limit,
 )
@@ -75,18 +76,25 @@ class Size:
 
 
 def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Size] | Rejection:
-    """Size every parallelism on one node's devices that holds the load, the fewest GPUs first."""
+    """Size every parallelism that holds the load, the fewest GPUs first: on one node's devices, and
+    on several nodes."""
     compatibility = judge_compatibility(
         load.checkpoint, devices.accelerator, load.options, load.allow, catalog
     )
     if compatibility.refusals:
         return _reject_incompatible(compatibility.refusals[0])
-    starts = _find_starts(load, devices, catalog)
-    sizes = [
-        _size(load, devices, parallelism, start, start.verdict, compatibility, catalog)
-        for parallelism, start in starts
-        if start is not None and isinstance(start.verdict, MemoryFit)
-    ]
+    starts: list[tuple[Parallelism, Start | None]] = []
+    sizes: list[Size] = []
+    for parallelisms in _list_parallelisms(load, devices, catalog):
+        if sizes and devices.prefers_one_node:
+            break
+        tried = _find_starts(load, devices, parallelisms, catalog)
+        starts += tried
+        sizes += [
+            _size(load, devices, parallelism, start, start.verdict, compatibility, catalog)
+            for parallelism, start in tried
+            if start is not None and isinstance(start.verdict, MemoryFit)
+        ]
     return sizes or _reject(load, devices, starts)
 
 
@@ -140,9 +148,18 @@ def _make_question(load: Load, devices: Devices, parallelism: Parallelism) -> Fi
     )
 
 
-def _find_starts(load: Load, devices: Devices, catalog: Catalog) -> Starts:
+def _list_parallelisms(
+    load: Load, devices: Devices, catalog: Catalog
+) -> Iterator[Sequence[Parallelism]]:
+    """Return the legal parallelisms on one node, then those on several nodes."""
     release, shape = catalog.release(load.options.vllm_version), load.checkpoint.shape
-    parallelisms = legal_degrees(shape, load.options, release, devices.most_per_replica)
+    yield legal_degrees(shape, load.options, release, devices.most_per_node)
+    yield legal_over_nodes(shape, load.options, release, devices.most_per_node, devices.max_nodes)
+
+
+def _find_starts(
+    load: Load, devices: Devices, parallelisms: Sequence[Parallelism], catalog: Catalog
+) -> Starts:
     return [
         (
             parallelism,
@@ -186,6 +203,7 @@ def _size(
             demand,
             catalog,
             share,
+            devices.node_bytes_per_second,
         )
 
     scheduled = _max_num_seqs(load, devices, catalog)
@@ -199,6 +217,7 @@ def _size(
         *format_overrides(compatibility),
         *compatibility.warnings,
         format_links(devices.accelerator, parallelism),
+        format_node_link(parallelism, devices.node_bytes_per_second),
         explain_adjustments(start.adjustments),
     )
     return Size(
@@ -240,5 +259,5 @@ def _reject(load: Load, devices: Devices, starts: Starts) -> Rejection:
                 message = f"even {message}"
             return Rejection(reason, f"{message}{limit}", verdict)
     cause = next((each for _, each in verdicts if isinstance(each, IllegalParallelism)), None)
-    message = format_illegal(load.checkpoint.shape, cause, devices.most_per_replica)
+    message = format_illegal(load.checkpoint.shape, cause, devices.most_per_node)
     return Rejection(RejectedReason.ILLEGAL_PARALLELISM, f"{message}{limit}")
