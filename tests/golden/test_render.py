@@ -19,7 +19,7 @@ CASES = sorted(path.name.removesuffix(".input.yaml") for path in FOLDER.glob("*.
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_spec_and_pool_become_deployment_and_service(
+def test_spec_and_pool_become_workload_and_service(
     case: str, check_golden: Callable[[Path, list[dict[str, Any]]], None]
 ) -> None:
     given = yaml.safe_load((FOLDER / f"{case}.input.yaml").read_text(encoding="utf-8"))
@@ -30,6 +30,8 @@ def test_spec_and_pool_become_deployment_and_service(
         make_option(
             pool["accelerator"],
             tensor=given.get("tensorParallelSize", 1),
+            pipeline=given.get("pipelineParallelSize", 1),
+            nodes=given.get("nodesPerReplica", 1),
             pool=pool["name"],
             declared=pool.get("spec"),
             node_selector={key: tuple(values) for key, values in pool["nodeSelector"].items()},

@@ -117,7 +117,7 @@ class Watched:
     def _plan(self, name: str) -> str:
         child = read_deployment(self.cluster.deployment(name))
         place = child.pool, child.placement, child.parallelism
-        return read_terms(*place, child.child.body).hash
+        return read_terms(*place, child.pod_template).hash
 
     def _failed(self) -> set[str]:
         return {one["hash"] for one in self.cluster.status().get("failedPlans", [])}

@@ -38,7 +38,7 @@ from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.rollout import placements
 from tonnage.reconcile.rollout.drain import Drain
 from tonnage.reconcile.waiting_queue import WaitingQueue
-from tonnage.workloads import deployment
+from tonnage.workloads import deployment, registry
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -135,14 +135,14 @@ def _take_a_new_name_by_force(patch: pytest.MonkeyPatch) -> None:
 
 
 def _own_no_deployment(patch: pytest.MonkeyPatch) -> None:
-    render = deployment.render_deployment
+    render = registry.render_workload
 
     def ownerless(*given: Any, **named: Any) -> Any:
         rendered = render(*given, **named)
         metadata = {**rendered["metadata"], "ownerReferences": []}
         return {**rendered, "metadata": metadata}
 
-    patch.setattr("tonnage.reconcile.rollout.strategy.render_deployment", ownerless)
+    patch.setattr("tonnage.reconcile.rollout.strategy.render_workload", ownerless)
 
 
 def _name_by_chance(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The lists of arguments that Tonnage renders for vLLM 0.32.0, over all that they depend on."""
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, product
@@ -19,6 +20,9 @@ VERSION = "v0.32.0"
 GOLDEN = Path(__file__).parents[1] / "golden" / "render"
 SAMPLED = 300
 """Of tens of thousands of combinations; every value of everything is among so many."""
+
+OF_A_GROUP = {"LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "set-0.set.chat"}
+"""Variables that the LeaderWorkerSet controller adds, in the second pod of a group."""
 
 _FACTS = {"inline": {"config": {}}}
 MODELS: list[dict[str, Any]] = [
@@ -56,17 +60,25 @@ def rule_settings() -> list[Settings]:
 
 
 def golden_containers() -> list[dict[str, Any]]:
-    """The containers of all golden Deployments."""
+    """The containers of all golden workloads."""
     objects = [
         document
         for path in sorted(GOLDEN.glob("*.output.yaml"))
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
     ]
-    return [container_of(each) for each in objects if each["kind"] == "Deployment"]
+    containers = []
+    for each in objects:
+        if each["kind"] == "Deployment":
+            containers.append(container_of(each))
+        elif each["kind"] == "LeaderWorkerSet":
+            templates = each["spec"]["leaderWorkerTemplate"]
+            for name in ("leaderTemplate", "workerTemplate"):
+                containers += templates[name]["spec"]["containers"]
+    return containers
 
 
 def golden_lists() -> list[list[str]]:
-    """The arguments of all golden Deployments."""
+    """The arguments of the containers of all golden workloads."""
     return [_as_started(container) for container in golden_containers()]
 
 
@@ -118,8 +130,12 @@ def _render(
 
 
 def _as_started(container: dict[str, Any]) -> list[str]:
-    """The arguments as the process gets them: a kubelet makes one dollar sign of two."""
-    return [argument.replace("$$(", "$(") for argument in container["args"]]
+    """The arguments as the process gets them: a kubelet replaces variables of the container, and
+    makes one dollar sign of two."""
+    arguments: list[str] = container["args"]
+    for name, value in OF_A_GROUP.items():
+        arguments = [re.sub(rf"(?<!\$)\$\({name}\)", value, each) for each in arguments]
+    return [argument.replace("$$(", "$(") for argument in arguments]
 
 
 def flags_of(arguments: list[str]) -> Iterator[tuple[str, str | None]]:

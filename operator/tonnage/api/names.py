@@ -18,6 +18,13 @@ LABEL_OWNER: Final = f"{GROUP}/inferencedeployment"
 LABEL_PLACEMENT: Final = f"{GROUP}/placement"
 """On every child Deployment and pod: the name of its placement."""
 
+LABEL_WORKER_OF: Final = f"{GROUP}/worker-of"
+"""On the pods of a replica's further nodes, in place of LABEL_OWNER: they serve no requests, and no
+Service or budget selects them."""
+
+LABEL_TEMPLATE: Final = f"{GROUP}/template"
+"""On the pods of a LeaderWorkerSet: digest of their template."""
+
 LABEL_CONTEXT: Final = f"{GROUP}/context"
 """On the Services, Deployments and pods of an endpoint by request length, and on the
 InferenceDeployment for long requests: short or long."""

@@ -144,6 +144,14 @@ class PodSecurity(Sourced):
     sysctls: frozenset[str]
 
 
+class SeveralNodes(Sourced):
+    """Settings of the pods of a replica on several nodes: variables, and for how many seconds they
+    stay on a node that does not answer."""
+
+    environment: dict[str, str]
+    silent_node_seconds: PositiveInt
+
+
 class GpuNodeTolerations(Sourced):
     """Tolerations of the taints that GPU nodes have by convention."""
 
@@ -173,6 +181,7 @@ class Defaults(Entry):
     environment: Environment
     security: Security
     pod_security: PodSecurity
+    several_nodes: SeveralNodes
     gpu_node_tolerations: GpuNodeTolerations
     reserved_variables: ReservedVariables
 

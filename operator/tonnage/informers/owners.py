@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER, LABEL_WORKER_OF
 from tonnage.kube.kinds import (
-    DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     LIMIT_RANGES,
     NAMESPACES,
@@ -15,6 +14,7 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 _Owners = set[tuple[str, str]]
 
@@ -44,8 +44,9 @@ def _controller(metadata: Mapping[str, Any]) -> _Owners:
 
 
 def _label(metadata: Mapping[str, Any]) -> _Owners:
-    """The owner label. A Pod has nothing else: its controller is a ReplicaSet."""
-    return _owner(metadata.get("namespace"), _mapping(metadata.get("labels")).get(LABEL_OWNER))
+    """The owner label. A Pod has nothing else: its controller is a ReplicaSet or a StatefulSet."""
+    labels = _mapping(metadata.get("labels"))
+    return _owner(metadata.get("namespace"), labels.get(LABEL_OWNER, labels.get(LABEL_WORKER_OF)))
 
 
 def _budget(metadata: Mapping[str, Any]) -> _Owners:
@@ -71,7 +72,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 _OWNER_KIND: Final = (GROUP, INFERENCE_DEPLOYMENT)
 _OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
     INFERENCE_DEPLOYMENTS: lambda metadata: _own_key(metadata) | _controller(metadata),
-    DEPLOYMENTS: lambda metadata: _controller(metadata) | _label(metadata),
+    **dict.fromkeys(WORKLOAD_KINDS, lambda metadata: _controller(metadata) | _label(metadata)),
     SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
     PODS: _label,
     POD_DISRUPTION_BUDGETS: _budget,

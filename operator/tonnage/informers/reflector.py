@@ -19,6 +19,7 @@ from tonnage.kube.protocol import (
     ApiError,
     ExpiredError,
     ForbiddenError,
+    KindMissingError,
     ListWatch,
     Object,
     ObjectParts,
@@ -45,8 +46,9 @@ class ReflectorObserver(Protocol):
         """A watch delivered an event of this kind."""
         ...
 
-    def on_list_denied(self, selection: Selection) -> None:
-        """The operator lost the right to list these objects, or has it again."""
+    def on_availability(self, selection: Selection) -> None:
+        """The operator lost the right to list these objects, or has it again; or the API server
+        lost their kind, or has it again."""
         ...
 
 
@@ -55,6 +57,7 @@ class Reflector:
 
     `is_listed`: the store has the objects of a list, and no other list is due. `denied` is the
     missing right to list, None while the operator has it; without it the store may be outdated.
+    `is_missing`: the API server does not have the kind.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Reflector:
     ) -> None:
         self.selection: Final = selection
         self.denied: Right | None = None
+        self.is_missing = False
         self._api = api
         self._parts = parts
         self._store = store
@@ -91,9 +95,13 @@ class Reflector:
         except ForbiddenError as error:
             self._set_denied(error.right)
             raise
+        except KindMissingError:
+            self._set_missing(missing=True)
+            raise
         listing.end(self._version)
         self.is_listed = True
         self._set_denied(None)
+        self._set_missing(missing=False)
 
     async def run(self) -> None:
         """List and watch for ever."""
@@ -103,6 +111,8 @@ class Reflector:
     async def verify(self) -> int:
         """Compare the store with a list of metadata, and repair it. Returns the number of objects
         whose changes the watch did not deliver. Raises ApiError."""
+        if self.is_missing:
+            return 0
         return await verify(self._api, self.selection, self._parts, self._store)
 
     def take_overdue(self) -> bool:
@@ -120,6 +130,9 @@ class Reflector:
             await self._watch()
         except (ExpiredError, ForbiddenError):
             self.is_listed = False  # relist after a delay, or all replicas would list at once
+            raise
+        except KindMissingError:
+            self._set_missing(missing=True)
             raise
 
     async def _watch(self) -> None:
@@ -154,11 +167,24 @@ class Reflector:
     def _set_denied(self, right: Right | None) -> None:
         if right != self.denied:
             self.denied = right
-            self._observer.on_list_denied(self.selection)
+            self._observer.on_availability(self.selection)
+
+    def _set_missing(self, *, missing: bool) -> None:
+        if missing == self.is_missing:
+            return
+        self.is_missing = missing
+        if missing:
+            self.is_listed = False
+            self._store.clear(self.selection.namespace)
+            _log.info("the API server has no %s; waiting for it", self.selection)
+        else:
+            _log.info("the API server has %s now", self.selection)
+        self._observer.on_availability(self.selection)
 
     def _log_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        _log.warning("list or watch of %s failed, retrying: %s", self.selection, error)
+        if not self.is_missing:
+            _log.warning("list or watch of %s failed, retrying: %s", self.selection, error)
 
 
 async def verify(

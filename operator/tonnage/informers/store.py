@@ -182,6 +182,13 @@ class Store(Generic[T]):
             if place not in listed and namespace in (None, place[0]) and entry.version <= version
         ]
 
+    def clear(self, namespace: str | None = None) -> None:
+        """Remove all objects, of one namespace or (None) of all: the API server has none of the
+        kind any more."""
+        for place, entry in list(self._entries.items()):
+            if namespace in (None, place[0]):
+                self._remove(place, entry)
+
     def _end_list(self, namespace: str | None, listed: set[ObjectKey], version: int) -> int:
         absent = self._absent(namespace, listed, version)
         for place, entry in absent:

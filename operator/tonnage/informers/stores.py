@@ -19,7 +19,6 @@ from tonnage.informers.owners import owner_keys
 from tonnage.informers.store import Change, ObjectKey, Store
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
-    DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     LIMIT_RANGES,
     NAMESPACES,
@@ -30,6 +29,7 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 OnChange = Callable[[Kind, Change[Any]], None]
 
@@ -61,7 +61,7 @@ class Stores:
 
         self.inference_deployments = new_packed_store(INFERENCE_DEPLOYMENTS)
         self.pools = new_packed_store(ACCELERATOR_POOLS)
-        self.deployments = new_packed_store(DEPLOYMENTS)
+        self.workloads = {kind: new_packed_store(kind) for kind in WORKLOAD_KINDS}
         self.services = new_packed_store(SERVICES)
         self.disruption_budgets = new_packed_store(POD_DISRUPTION_BUDGETS)
         self.resource_quotas = new_packed_store(RESOURCE_QUOTAS)
@@ -79,7 +79,7 @@ class Stores:
         self._packed: Final = {
             INFERENCE_DEPLOYMENTS: self.inference_deployments,
             ACCELERATOR_POOLS: self.pools,
-            DEPLOYMENTS: self.deployments,
+            **self.workloads,
             SERVICES: self.services,
             POD_DISRUPTION_BUDGETS: self.disruption_budgets,
             RESOURCE_QUOTAS: self.resource_quotas,
@@ -112,6 +112,10 @@ class Stores:
         """Whether a Node of this name is stored."""
         return self.nodes.get(None, name) is not None
 
+    def workload_objects(self) -> list[Object]:
+        """All objects of the kinds that run replicas."""
+        return [body for kind in WORKLOAD_KINDS for body in self.objects(kind)]
+
     def owned(self, kind: Kind, owner: ObjectKey) -> list[Object]:
         """The objects of a kind that belong to an InferenceDeployment (`owners.owner_keys`)."""
         if kind == PODS:
@@ -126,7 +130,7 @@ class Stores:
     def owners(self) -> Sequence[ObjectKey]:
         """Every InferenceDeployment, and every owner that an owned object names, sorted."""
         keys = set(self.inference_deployments.object_keys())
-        for store in (self.deployments, self.services):
+        for store in (*self.workloads.values(), self.services):
             keys |= store.owners()
         return sorted(keys)
 

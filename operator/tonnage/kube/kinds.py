@@ -10,6 +10,9 @@ ACCELERATOR_POOLS: Final = Kind(
     GROUP, VERSION, ACCELERATOR_POOL, "acceleratorpools", namespaced=False
 )
 DEPLOYMENTS: Final = Kind("apps", "v1", "Deployment", "deployments")
+LEADER_WORKER_SETS: Final = Kind(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
+)
 REPLICA_SETS: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
 SERVICES: Final = Kind("", "v1", "Service", "services")
 PODS: Final = Kind("", "v1", "Pod", "pods")

@@ -30,9 +30,15 @@ from tonnage.kube.access_review import AioAccessReviewer
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    LEADER_WORKER_SETS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from tonnage.kube.lease import LeaderElector
-from tonnage.kube.protocol import KubeApi, ListWatch, ObjectParts, Selection
+from tonnage.kube.protocol import Kind, KubeApi, ListWatch, ObjectParts, Selection
 from tonnage.kube.rights import PermissionTracker, Right
 from tonnage.kube.single_fields import ConfigMapEntries
 from tonnage.kube.throttle import TokenBucket
@@ -102,16 +108,22 @@ class Informers:
         )
         return next((right for right in denied if right is not None), None)
 
-    def permissions(self) -> tuple[Right | None, bool]:
-        """What a plan may rest on, of the kinds that the operator may be denied."""
-        return self.missing_right(), self.has_budgets()
+    def permissions(self) -> tuple[Right | None, bool, bool]:
+        """What a plan may rest on, of the kinds that the operator may be denied or that the cluster
+        may lack."""
+        return self.missing_right(), self.has_budgets(), self.has_leader_worker_set()
 
     def has_budgets(self) -> bool:
         """Whether the store has the PodDisruptionBudgets of all namespaces that are served."""
+        return self._has_listed(POD_DISRUPTION_BUDGETS)
+
+    def has_leader_worker_set(self) -> bool:
+        """Whether the cluster has the kind LeaderWorkerSet, and the operator may list it."""
+        return self._has_listed(LEADER_WORKER_SETS)
+
+    def _has_listed(self, kind: Kind) -> bool:
         return all(
-            reflector.is_listed
-            for reflector in self.by_watch
-            if reflector.selection.kind == POD_DISRUPTION_BUDGETS
+            reflector.is_listed for reflector in self.by_watch if reflector.selection.kind == kind
         )
 
 
@@ -179,6 +191,7 @@ def assemble(
             stores=informers.stores,
             missing_right=informers.missing_right,
             has_budgets=informers.has_budgets,
+            has_leader_worker_set=informers.has_leader_worker_set,
             fleet=fleet,
             events=events,
             metrics=metrics,
@@ -204,7 +217,8 @@ def assemble(
 
 class Observer:
     """Observes the reflectors: counts events, and requests a resync when a permission to list is
-    denied or granted, because the state of every object becomes unknown or known."""
+    denied or granted, or a kind comes or goes, because the state of every object becomes unknown or
+    known."""
 
     def __init__(self, metrics: Metrics, resync: asyncio.Event) -> None:
         self._metrics = metrics
@@ -214,8 +228,8 @@ class Observer:
         """Count a watch event of this kind."""
         self._metrics.api.on_event(plural)
 
-    def on_list_denied(self, selection: Selection) -> None:
-        """Request a resync: a list of this selection was denied, or is allowed again."""
+    def on_availability(self, selection: Selection) -> None:
+        """Request a resync: these objects can be listed no more, or again."""
         if selection.kind in (*_CHILDREN, *OPTIONAL):
             self._resync.set()
 

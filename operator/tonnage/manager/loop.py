@@ -11,7 +11,7 @@ from tonnage.controller.hub_cache import HubModelCache
 from tonnage.controller.pod_report_cache import PodReportCache
 from tonnage.controller.settings import Settings
 from tonnage.engines.inputs import PRIVILEGED, RenderSettings
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.kube.protocol import KubeApi, Object
 from tonnage.manager.scope import Scope
 from tonnage.manager.work import LoopDependencies, Work
@@ -34,6 +34,7 @@ from tonnage.telemetry.load import measure_load
 from tonnage.telemetry.pod_metrics import PodMetrics
 from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 from tonnage.telemetry.series import Query, no_prometheus
+from tonnage.workloads.registry import workload_kind_of
 
 
 def build_loop(dependencies: LoopDependencies) -> Work:
@@ -64,10 +65,12 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     async def rebuild_state() -> None:
         # Nothing is awaited between the reads of the stores, so both show the same moment.
         classes = await priorities.read()
-        deployments = [without_template(obj) for obj in stores.objects(DEPLOYMENTS)]
+        workloads = [
+            workload_kind_of(body).without_template(body) for body in stores.workload_objects()
+        ]
         objects = stores.objects(INFERENCE_DEPLOYMENTS)
         dependencies.status_metrics.rebuild_state(
-            rebuild_planning(fleet, migration_lock, deployments, objects, classes)
+            rebuild_planning(fleet, migration_lock, workloads, objects, classes)
         )
 
     async def on_fleet_change() -> None:
@@ -111,6 +114,7 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         else require_nothing,
         missing_right=dependencies.missing_right,
         has_budgets=dependencies.has_budgets,
+        has_leader_worker_set=dependencies.has_leader_worker_set,
         shard=dependencies.fleet.view().shard,
         # A fleet file may be older than the nodes.
         has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,
@@ -128,12 +132,6 @@ def _priority_class_reader(api: KubeApi, scope: Scope) -> Callable[[], Awaitable
         return file.objects(PRIORITY_CLASSES)
 
     return read_file
-
-
-def without_template(deployment: Object) -> Object:
-    """Remove a Deployment's pod template, which is most of its size."""
-    spec = {name: value for name, value in deployment["spec"].items() if name != "template"}
-    return {**deployment, "spec": spec}
 
 
 def _build_query(settings: Settings, count: Callable[[QueryOutcome], None]) -> Query:

@@ -26,7 +26,7 @@ from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
-from tonnage.kube.protocol import ForbiddenError, Kind, Object
+from tonnage.kube.protocol import ForbiddenError, Kind, KindMissingError, Object
 from tonnage.manager.application import build_registry, build_settings
 from tonnage.manager.components import Components, assemble
 from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
@@ -250,10 +250,10 @@ class Operator:
                 await self._fill_store(reflector)
 
     async def _fill_store(self, reflector: Reflector) -> None:
-        """List once. Where an optional kind is denied, the watch goes on to try."""
+        """List once. Where an optional kind is denied or missing, the watch goes on to try."""
         try:
             await reflector.list()
-        except ForbiddenError:
+        except (ForbiddenError, KindMissingError):
             if reflector.selection.kind not in OPTIONAL:
                 raise
 

@@ -11,6 +11,7 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -25,17 +26,26 @@ from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """The kinds of Tonnage; reflectors watch all others."""
 
-OPTIONAL: Final = (POD_DISRUPTION_BUDGETS, RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES)
-"""Watched kinds that the operator runs without, where it may not list them."""
+OPTIONAL: Final = (
+    POD_DISRUPTION_BUDGETS,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    LEADER_WORKER_SETS,
+)
+"""Watched kinds that the operator runs without, where it may not list them or the cluster lacks
+them."""
 
 WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES, *OPTIONAL)
 
 PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
 """How much of each object is read; full objects for all other kinds."""
 
-_SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
-"""Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor are
-the optional kinds: what users and administrators write bears no label of a shard."""
+_CHILDREN: Final = (DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES)
+
+_SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, NODES, *_CHILDREN)
+"""Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor is
+what users and administrators write: it bears no label of a shard."""
 
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A finished pod takes no GPU."""
@@ -74,7 +84,7 @@ class Scope:
 
 def select_labels_of(kind: Kind, shard: Shard) -> Labels:
     """The labels that select objects of a kind: the shard's, and for children the operator's."""
-    own = {LABEL_MANAGED_BY: MANAGED_BY} if kind in (DEPLOYMENTS, SERVICES) else {}
+    own = {LABEL_MANAGED_BY: MANAGED_BY} if kind in _CHILDREN else {}
     return {**own, **(shard.labels if kind in _SHARDED else {})}
 
 

@@ -21,7 +21,8 @@ class LoopDependencies:
     """What the loop uses.
 
     `missing_right` returns the permission that the operator lacks to keep `stores` current,
-    `has_budgets` whether they have the PodDisruptionBudgets. `wake` enqueues a key; call it in the
+    `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set` whether the
+    cluster has that kind. `wake` enqueues a key; call it in the
     event loop's thread. `corrections` are the memory corrections.
     """
 
@@ -31,6 +32,7 @@ class LoopDependencies:
     stores: Stores
     missing_right: Callable[[], Right | None]
     has_budgets: Callable[[], bool]
+    has_leader_worker_set: Callable[[], bool]
     fleet: FleetState
     events: EventRecorder
     metrics: Metrics

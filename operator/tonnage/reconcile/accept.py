@@ -21,7 +21,6 @@ from tonnage.engines.errors import RenderError
 from tonnage.fit.context import override_context, tell_too_long
 from tonnage.fit.model import EngineOptions
 from tonnage.fit.options import InvalidOptionError, engine_options
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, Object
 from tonnage.placement.filters.screening import check_accelerators, check_allowed_rules
 from tonnage.placement.load import Demanded
@@ -96,7 +95,9 @@ def give_back(observation: Observation, refused: Refused) -> tuple[Delete, ...]:
     object has the name, or a quota allows no Service."""
     if refused.reason not in _UNREACHABLE or refused.passing or may_serve(observation):
         return ()
-    return tuple(Delete(DEPLOYMENTS, deployment.child) for deployment in observation.deployments)
+    return tuple(
+        Delete(deployment.kind, deployment.child) for deployment in observation.deployments
+    )
 
 
 def was_refused(observation: Observation, reason: Reason) -> bool:

@@ -14,6 +14,7 @@ from tonnage.reconcile.observation.template_record import (
     is_as_admitted,
     template_of,
 )
+from tonnage.workloads.registry import workload_kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,7 @@ def apply_if_changed(kind: Kind, wanted: Stamped, live: Child | None) -> tuple[A
 def changed_by_admission(applied: Object, answer: Object) -> dict[str, str]:
     """The annotation to add to a Deployment that was applied, where admission changed its template;
     none where it did not."""
-    template = applied["spec"].get("template")
-    if template is None or _contains(template_of(answer), template):
+    if _contains(template_of(answer), template_of(applied)):
         return {}
     return admitted_annotation(answer)
 
@@ -84,8 +84,7 @@ def _without_admitted(wanted: Object, live: Object) -> Object:
     the live one is what came of it."""
     if _template_name(live) != _template_name(wanted) or not is_as_admitted(live):
         return wanted
-    spec = {key: value for key, value in wanted["spec"].items() if key != "template"}
-    return {**wanted, "spec": spec}
+    return workload_kind_of(wanted).without_template(wanted)
 
 
 def _template_name(body: Object) -> str | None:

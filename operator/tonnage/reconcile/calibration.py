@@ -27,7 +27,6 @@ from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.telemetry.cache import MeasuredCache
-from tonnage.workloads.names import placement_name
 
 GIB = 2**30
 
@@ -66,7 +65,7 @@ def take_reading(
 
     `target` is the Deployment that already matches what was rendered, from this `image`.
     """
-    observation, placement = context.observation, placement_name(option)
+    observation, placement = context.observation, option.placement_name
     is_settled = target is not None and target.settled
     new_cache = observation.measured.get(placement) if is_settled else None
     reported = observation.reported_placements

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.informers.stores import Stores
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
@@ -46,6 +46,7 @@ from tonnage.reconcile.observation.optional.optional_child import (
     OptionalChildError,
     describe_error,
 )
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 
 class Writer:
@@ -83,7 +84,7 @@ class Writer:
     async def _note_admission(self, kind: Kind, body: Object, answer: Object) -> None:
         """Where a webhook changed the template of a Deployment, write down what came of it: later
         reconciles find neither a change nor a reason to apply it again."""
-        note = changed_by_admission(body, answer) if kind == DEPLOYMENTS else {}
+        note = changed_by_admission(body, answer) if kind in WORKLOAD_KINDS else {}
         if note:
             noted = with_annotations(pin_to_uid(body, answer["metadata"]["uid"]), note)
             self._stores.put_written(kind, await self._api.apply(kind, noted))

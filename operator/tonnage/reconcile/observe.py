@@ -19,7 +19,6 @@ from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
 from tonnage.demand.signals import LoadSample, MeasuredLoad
 from tonnage.informers.owners import ANY_OWNER
 from tonnage.kube.kinds import (
-    DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     LIMIT_RANGES,
     NAMESPACES,
@@ -82,6 +81,7 @@ from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
 from tonnage.telemetry.startup_log import find_cause
 from tonnage.workloads.names import long_endpoint_name, service_name
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 LOG_TAIL_BYTES: Final = 64 * 1024
 """Bytes read from the end of a failed container's log: vLLM logs its cause up to 10 KB before."""
@@ -124,7 +124,8 @@ class Sources:
     operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
     are observed; None means all. `has_node` says whether a node is watched; without a watch of
     nodes, every node counts as existing. `read_reports` is asked only about objects that are not
-    ready. `has_budgets` says whether the cache has the PodDisruptionBudgets.
+    ready. `has_budgets` says whether the cache has the PodDisruptionBudgets, and
+    `has_leader_worker_set` whether the cluster has that kind.
     """
 
     cache: ObjectCache
@@ -139,6 +140,7 @@ class Sources:
     read_reports: ReadPodReports = read_no_reports
     read_volumes: ReadVolumes = require_nothing
     has_budgets: Callable[[], bool] = lambda: True
+    has_leader_worker_set: Callable[[], bool] = lambda: False
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -162,7 +164,8 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
     services = [read_child(body) for body in service_bodies if is_controlled_by(body, uid)]
     service = next((child for child in services if child.name == service_name(key.name)), None)
     pods = read_pods(cache.owned(PODS, key))
-    deployments = read_deployments(cache.owned(DEPLOYMENTS, key), uid)
+    bodies = [body for kind in WORKLOAD_KINDS for body in cache.owned(kind, key)]
+    deployments = read_deployments(bodies, uid, pods)
     lost = await find_lost_nodes(live, sources.has_node, pods)
     if lost:
         deployments = without_lost(deployments, pods, lost)
@@ -192,6 +195,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         volumes=()
         if isinstance(spec, InvalidSpecError)
         else await sources.read_volumes(key.namespace, spec),
+        has_leader_worker_set=sources.has_leader_worker_set(),
     )
 
 
@@ -268,7 +272,7 @@ async def _measure(
     measure: Measure, key: Key, pods: Iterable[ChildPod]
 ) -> Mapping[str, MeasuredCache]:
     """What vLLM measured in pods that are ready and not being deleted, by placement."""
-    serving = [pod for pod in pods if pod.ready and not pod.deleting]
+    serving = [pod for pod in pods if pod.serves and pod.ready and not pod.deleting]
     caches = await measure(
         key,
         [

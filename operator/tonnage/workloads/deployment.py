@@ -1,23 +1,19 @@
-"""The Deployment of one placement."""
+"""The Deployment of a placement whose replicas have one pod each."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tonnage.api.inference import InferenceDeploymentSpec, Rollout
-from tonnage.catalog.catalog import Catalog
-from tonnage.checkpoint.model import Checkpoint
-from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
-from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.lifetime import progress_deadline_seconds
-from tonnage.placement.model import Option
-from tonnage.workloads.metadata import (
-    owner_reference,
-    placement_annotations,
-    placement_labels,
-    pod_selector,
-    queue_labels,
-)
-from tonnage.workloads.names import deployment_name, placement_name
+from tonnage.api.inference import Rollout
+from tonnage.engines.inputs import SurgeMode
+from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.protocol import Kind, Object
+from tonnage.workloads.interface import Rendering, ServingPods, WorkloadState
+from tonnage.workloads.metadata import pod_selector, workload_metadata
+from tonnage.workloads.names import deployment_name
 from tonnage.workloads.pod.template import render_pod_template
+
+TEMPLATE_LABEL: Final = "pod-template-hash"
+"""The label by which the Deployment controller marks ReplicaSets and pods of one template."""
 
 _REVISION_HISTORY: Final = 10
 """Old ReplicaSets that Kubernetes keeps, each an object in etcd. A rollback reads the last ready
@@ -26,48 +22,119 @@ template from one of them, which those of later failed plans must not displace."
 _ONE_AT_A_TIME: Final = 1
 """Each replica takes GPUs, and minutes to load."""
 
+_COMPLETED: Final = "NewReplicaSetAvailable"
+_OVERDUE: Final = "ProgressDeadlineExceeded"
 
-def render_deployment(
-    owner: Owner,
-    spec: InferenceDeploymentSpec,
-    checkpoint: Checkpoint,
-    option: Option,
-    *,
-    replicas: int,
-    surge: SurgeMode,
-    placement_digest: str,
-    catalog: Catalog,
-    settings: RenderSettings,
-) -> dict[str, Any]:
-    """The Deployment that runs `replicas` copies of the model in the pool of `option`.
+_RENDERED: Final = ("selector", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit")
+"""Fields of the spec that are rendered, next to replicas and template."""
 
-    `placement_digest` is a digest of the inputs of the placement; the next reconcile reads it back.
-    `spec` must have passed `check_template`.
-    """
-    replica = Replica(owner, spec, checkpoint, option, catalog, settings)
-    deadline = progress_deadline_seconds(replica.model_gib, replica.vendor, spec.rollout)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": deployment_name(owner.name, placement_name(option)),
-            "namespace": owner.namespace,
-            "labels": {
-                **queue_labels(owner, spec.pod_metadata),
-                **placement_labels(owner, option),
+
+class DeploymentKind:
+    """Deployments, one pod a replica."""
+
+    @property
+    def kind(self) -> Kind:
+        """Deployments."""
+        return DEPLOYMENTS
+
+    def name(self, owner: str, placement: str) -> str:
+        """The name of the Deployment of a placement."""
+        return deployment_name(owner, placement)
+
+    def render(self, rendering: Rendering) -> Object:
+        """Render the Deployment."""
+        replica, owner = rendering.replica, rendering.owner
+        option = replica.option
+        name = self.name(owner.name, option.placement_name)
+        return {
+            "apiVersion": "apps/v1",
+            "kind": DEPLOYMENTS.kind,
+            "metadata": workload_metadata(name, replica, rendering.placement_digest),
+            "spec": {
+                "replicas": rendering.replicas,
+                "selector": {"matchLabels": pod_selector(owner, option)},
+                "strategy": render_strategy(rendering.surge, rendering.rollout),
+                "progressDeadlineSeconds": rendering.deadline_seconds,
+                "revisionHistoryLimit": _REVISION_HISTORY,
+                "template": render_pod_template(replica),
             },
-            "annotations": placement_annotations(option, placement_digest),
-            "ownerReferences": [owner_reference(owner)],
-        },
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": pod_selector(owner, option)},
-            "strategy": render_strategy(surge, spec.rollout),
-            "progressDeadlineSeconds": deadline,
-            "revisionHistoryLimit": _REVISION_HISTORY,
-            "template": render_pod_template(replica),
-        },
-    }
+        }
+
+    def template(self, body: Object) -> Object:
+        """The pod template without the hash that the controller adds to those of ReplicaSets."""
+        template = body["spec"].get("template") or {}
+        metadata = {
+            key: value
+            for key, value in (template.get("metadata") or {}).items()
+            if key in ("labels", "annotations")
+        }
+        labels = metadata.get("labels") or {}
+        metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
+        return {"metadata": metadata, "spec": template.get("spec") or {}}
+
+    def template_name(self, body: Object) -> str | None:
+        """None: a hash that the controller computes names the template."""
+        return None
+
+    def with_template(self, body: Object, template: Object) -> Object:
+        """The Deployment with another template."""
+        return _with_spec(body, template=template)
+
+    def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
+        """The mode of the strategy; None where a user wrote another strategy."""
+        strategy = body["spec"].get("strategy")
+        return next(
+            (mode for mode in SurgeMode if render_strategy(mode, rollout) == strategy), None
+        )
+
+    def with_surge_mode(self, body: Object, mode: SurgeMode, rollout: Rollout) -> Object:
+        """The Deployment with another strategy."""
+        return _with_spec(body, strategy=render_strategy(mode, rollout))
+
+    def is_paused(self, body: Object) -> bool:
+        """Whether the Deployment is paused."""
+        return bool(body["spec"].get("paused"))
+
+    def with_pause(self, body: Object) -> Object:
+        """The paused Deployment."""
+        return _with_spec(body, paused=True)
+
+    def deadline_seconds(self, body: Object) -> int | None:
+        """The progress deadline."""
+        seconds = body["spec"].get("progressDeadlineSeconds")
+        return seconds if type(seconds) is int else None
+
+    def with_deadline(self, body: Object, seconds: int) -> Object:
+        """The Deployment with another progress deadline."""
+        return _with_spec(body, progressDeadlineSeconds=seconds)
+
+    def rendered_spec(self, body: Object) -> Object:
+        """The fields that are rendered, without replicas and template."""
+        spec = body["spec"]
+        return {name: spec[name] for name in _RENDERED if name in spec}
+
+    def without_template(self, body: Object) -> Object:
+        """The Deployment without its template."""
+        spec = {name: value for name, value in body["spec"].items() if name != "template"}
+        return {**body, "spec": spec}
+
+    def read_state(
+        self, body: Object, pods: ServingPods | None, *, is_observed: bool
+    ) -> WorkloadState:
+        """Read what the Deployment controller reports."""
+        status: Mapping[str, Any] = body.get("status") or {}
+        conditions = (status.get("conditions") or []) if is_observed else []
+        # The controller keeps this reason when a pod of the newest ReplicaSet fails later.
+        progress = _read_progress(conditions)
+        return WorkloadState(
+            existing=status.get("replicas", 0),
+            ready=status.get("readyReplicas", 0),
+            updated=status.get("updatedReplicas", 0),
+            observed=is_observed,
+            completed=progress == _COMPLETED,
+            overdue=progress == _OVERDUE,
+            refused=_read_refusal(conditions),
+        )
 
 
 def render_strategy(surge: SurgeMode, rollout: Rollout) -> dict[str, Any]:
@@ -81,3 +148,23 @@ def render_strategy(surge: SurgeMode, rollout: Rollout) -> dict[str, Any]:
         case SurgeMode.ONE_BY_ONE:
             rolling = {"maxSurge": 0, "maxUnavailable": max_unavailable}
     return {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+def _with_spec(body: Object, **fields: Any) -> Object:
+    return {**body, "spec": {**body["spec"], **fields}}
+
+
+def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> str | None:
+    """The reason of condition Progressing, which is about the newest ReplicaSet."""
+    return next((one.get("reason") for one in conditions if one.get("type") == "Progressing"), None)
+
+
+def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:
+    return next(
+        (
+            condition.get("message") or condition.get("reason", "")
+            for condition in conditions
+            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
+        ),
+        None,
+    )

@@ -21,10 +21,10 @@ from tonnage.api.names import (
 from tonnage.api.pod import TemplateMetadata
 from tonnage.engines.errors import ForbiddenMetadataError, LabelSyntaxError
 from tonnage.engines.inputs import Owner
+from tonnage.engines.replica import Replica
 from tonnage.fit.model import Parallelism
 from tonnage.placement.model import Option
 from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
-from tonnage.workloads.names import placement_name
 
 _LABEL_NAME: Final = "app.kubernetes.io/name"
 _APPLICATION: Final = "vllm"
@@ -109,7 +109,7 @@ def owner_labels(owner: Owner) -> dict[str, str]:
 
 def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
     """Labels of the Deployment and the pods of one placement."""
-    return {**owner_labels(owner), LABEL_PLACEMENT: placement_name(option)}
+    return {**owner_labels(owner), LABEL_PLACEMENT: option.placement_name}
 
 
 def queue_labels(owner: Owner, template: TemplateMetadata) -> dict[str, str]:
@@ -128,7 +128,7 @@ def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 def pod_selector(owner: Owner, option: Option) -> dict[str, str]:
     """The labels by which a Deployment selects its pods; immutable, hence as few as possible."""
-    return {LABEL_OWNER: owner.name, LABEL_PLACEMENT: placement_name(option)}
+    return {LABEL_OWNER: owner.name, LABEL_PLACEMENT: option.placement_name}
 
 
 def placement_annotations(option: Option, placement_digest: str) -> dict[str, str]:
@@ -149,6 +149,21 @@ def placement_annotations(option: Option, placement_digest: str) -> dict[str, st
     return {
         ANNOTATION_PLACED_FOR: placement_digest,
         ANNOTATION_PLACEMENT: json.dumps(placement, separators=(",", ":")),
+    }
+
+
+def workload_metadata(name: str, replica: Replica, placement_digest: str) -> dict[str, Any]:
+    """The metadata of the workload of one placement."""
+    owner, option = replica.owner, replica.option
+    return {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": {
+            **queue_labels(owner, replica.spec.pod_metadata),
+            **placement_labels(owner, option),
+        },
+        "annotations": placement_annotations(option, placement_digest),
+        "ownerReferences": [owner_reference(owner)],
     }
 
 

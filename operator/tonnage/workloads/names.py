@@ -10,33 +10,35 @@ from tonnage.placement.model import Option
 _DIGEST_LENGTH: Final = 8
 _POOL_DIGEST_LENGTH: Final = 5
 
-
-def placement_name(option: Option) -> str:
-    """Name of a placement within its owner: the accelerator's id, unless the option has a name.
-
-    Not the pool's name: pods must not roll because a platform team declares, under its own name, a
-    pool of the same nodes.
-    """
-    return option.placement or option.accelerator.id
+_MAX_LEADER_WORKER_SET_NAME: Final = 39
+"""Kueue's limit, as of Kueue 0.16; the controller alone would take a few more."""
 
 
 def secondary_placement_name(option: Option) -> str:
     """Name of a placement on a further pool of an accelerator already in use."""
     digest = hashlib.sha256(option.pool.name.encode()).hexdigest()[:_POOL_DIGEST_LENGTH]
-    return f"{option.accelerator.id}-{digest}"
+    return f"{option.placement_name}-{digest}"
 
 
 def deployment_name(owner_name: str, placement: str) -> str:
-    """Name of the Deployment of one placement: "<owner>-<placement>", at most 63 characters.
+    """Name of the Deployment of one placement: "<owner>-<placement>", at most 63 characters."""
+    return _join(owner_name, placement, MAX_NAME_LENGTH)
 
-    A longer name is cut and ends in a digest of both names, so that long names with the same start
-    differ.
-    """
+
+def leader_worker_set_name(owner_name: str, placement: str) -> str:
+    """Name of the LeaderWorkerSet of one placement: "<owner>-<placement>", short enough for the
+    names that its controller and Kueue make of it."""
+    return _join(owner_name, placement, _MAX_LEADER_WORKER_SET_NAME)
+
+
+def _join(owner_name: str, placement: str, length: int) -> str:
+    """Join both names. A longer name is cut and ends in a digest of both, so that long names with
+    the same start differ."""
     name = f"{owner_name}-{placement}"
-    if len(name) <= MAX_NAME_LENGTH:
+    if len(name) <= length:
         return name
     digest = hashlib.sha256(f"{owner_name}/{placement}".encode()).hexdigest()[:_DIGEST_LENGTH]
-    return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+    return f"{name[: length - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
 
 
 def long_endpoint_name(owner_name: str) -> str:

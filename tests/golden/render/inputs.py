@@ -20,10 +20,11 @@ from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
+from tonnage.fleet.pools.network import network_of
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.model import Option
 from tonnage.placement.pricing import PriceSource
-from tonnage.workloads.deployment import render_deployment
+from tonnage.workloads.registry import render_workload
 
 GIB = 2**30
 OWNER = Owner("chat", "llama-70b", "8c0f3b9e-5a53-4f0e-9c5b-0d6d2f7f3a10")
@@ -69,6 +70,7 @@ def make_option(
     *,
     tensor: int = 1,
     pipeline: int = 1,
+    nodes: int = 1,
     pool: str | None = None,
     declared: dict[str, Any] | None = None,
     node_selector: dict[str, tuple[str, ...]] | None = None,
@@ -76,20 +78,24 @@ def make_option(
     rules: Settings | None = None,
     adjustments: EngineAdjustments = UNADJUSTED,
 ) -> Option:
-    """A pool with one free node of that accelerator, and a split that fits."""
+    """A pool with free nodes of that accelerator for a replica, and a split that fits."""
     device = load_catalog().accelerator(accelerator)
-    parallelism = Parallelism(tensor, pipeline)
+    parallelism = Parallelism(tensor, pipeline, nodes=nodes)
     free = device.gpus_per_node or 1
+    pool_spec = parse_model(AcceleratorPoolSpec, declared, "spec") if declared else None
     return Option(
         pool=Pool(
             name=pool or f"{device.vendor}-{accelerator}",
             accelerator=device,
             device_bytes=device.memory_bytes,
             resource=device.resource,
-            nodes=PoolNodes.of([PoolNode("node-0", free, free, free, None)]),
+            nodes=PoolNodes.of(
+                PoolNode(f"node-{number}", free, free, free, None) for number in range(nodes)
+            ),
             node_selector=node_selector or SELECTORS[accelerator],
             taints=(),
-            declared=parse_model(AcceleratorPoolSpec, declared, "spec") if declared else None,
+            declared=pool_spec,
+            network=network_of(pool_spec, {}),
         ),
         parallelism=parallelism,
         fit=_make_fit(device.memory_bytes or 0, parallelism),
@@ -115,8 +121,8 @@ def make_deployment(
     settings: RenderSettings | None = None,
     owner: Owner = OWNER,
 ) -> dict[str, Any]:
-    """The Deployment of a 70B model on one MI300X, but for what is said."""
-    return render_deployment(
+    """The workload of a 70B model on one MI300X, but for what is said."""
+    return render_workload(
         owner,
         spec or make_spec(),
         checkpoint or make_checkpoint(),

@@ -118,7 +118,7 @@ class Running:
         assert plural == "nodes"
         self.events += 1
 
-    def on_list_denied(self, selection: Selection) -> None:
+    def on_availability(self, selection: Selection) -> None:
         assert selection == SELECTION
         self.denials.append(self.reflector.denied)
 

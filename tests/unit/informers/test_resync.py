@@ -135,7 +135,7 @@ class Operator:
     def on_event(self, plural: str) -> None:
         raise AssertionError("this test delivers no event")
 
-    def on_list_denied(self, selection: Selection) -> None: ...
+    def on_availability(self, selection: Selection) -> None: ...
 
     async def list(self) -> None:
         for each in self.reflectors:

@@ -17,6 +17,7 @@ from tonnage.kube.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -450,7 +451,7 @@ def test_a_packed_object_is_the_same_without_its_managed_fields() -> None:
 
 def test_no_caller_can_change_a_stored_object() -> None:
     stores, body = Stores(), obj(5)
-    stores.deployments.observe("ADDED", body)
+    stores.store_for(DEPLOYMENTS).observe("ADDED", body)
     body["metadata"]["labels"]["changed"] = "yes"
     deployment = stores.lookup(DEPLOYMENTS, "chat", "a")
     assert deployment is not None
@@ -480,7 +481,7 @@ def test_the_store_keeps_only_the_gpus_of_a_foreign_pod() -> None:
 def test_owners_lists_each_object_and_each_owner_of_one() -> None:
     stores = Stores()
     stores.inference_deployments.observe("ADDED", obj(5, name="llama"))
-    stores.deployments.observe("ADDED", obj(6, **{LABEL_OWNER: "gone"}))
+    stores.store_for(DEPLOYMENTS).observe("ADDED", obj(6, **{LABEL_OWNER: "gone"}))
     stores.services.observe("ADDED", obj(7, **{LABEL_OWNER: "llama"}))
     assert stores.owners() == [("chat", "gone"), ("chat", "llama")]
 
@@ -524,6 +525,7 @@ def test_each_change_names_its_kind() -> None:
         RESOURCE_QUOTAS,
         LIMIT_RANGES,
         NAMESPACES,
+        LEADER_WORKER_SETS,
     )
     assert set(stores.kinds) == set(expected)
     for kind in expected:

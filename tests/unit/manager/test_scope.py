@@ -16,6 +16,7 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -50,6 +51,7 @@ EVERYTHING = (
     RESOURCE_QUOTAS,
     LIMIT_RANGES,
     NAMESPACES,
+    LEADER_WORKER_SETS,
 )
 SCOPES = {
     "the whole cluster": (
@@ -86,7 +88,7 @@ def test_a_scope_selects_kinds_and_namespaces(
 def test_selections_have_labels_and_fields() -> None:
     scope = build_scope(Settings(), nothing)
     selections = {selection.kind: selection for selection in scope.selections()}
-    for kind in (DEPLOYMENTS, SERVICES):
+    for kind in (DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES):
         assert select_labels(selections[kind].labels or {}) == (
             "app.kubernetes.io/managed-by=tonnage,!tonnage.dev/shard"
         )

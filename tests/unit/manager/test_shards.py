@@ -13,6 +13,7 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     NODES,
     PODS,
     SERVICES,
@@ -24,7 +25,8 @@ from tonnage.manager.scope import OPTIONAL, Scope
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.workloads.pod.scheduling import render_affinity
 
-SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES, NODES)
+CHILDREN = (DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES)
+SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, NODES, *CHILDREN)
 EAST, WEST = Shard("east"), Shard("west")
 
 
@@ -96,9 +98,10 @@ def test_kopf_and_reflectors_select_alike() -> None:
         assert by_kopf[kind.group, kind.version, kind.plural] == selectors[kind]
     mine, ours = "tonnage.dev/shard=east", "app.kubernetes.io/managed-by=tonnage"
     for kind in SHARDED:
-        wanted = f"{ours},{mine}" if kind in (DEPLOYMENTS, SERVICES) else mine
+        wanted = f"{ours},{mine}" if kind in CHILDREN else mine
         assert selectors.pop(kind) == wanted
-    assert selectors == dict.fromkeys((PODS, *OPTIONAL), "")
+    everywhere = (kind for kind in (PODS, *OPTIONAL) if kind not in CHILDREN)
+    assert selectors == dict.fromkeys(everywhere, "")
 
 
 def test_each_shard_has_a_lease() -> None:

@@ -254,7 +254,7 @@ def test_an_own_write_of_a_child_enqueues_its_owner_once(
 ) -> None:
     answer = bench.write(DEPLOYMENTS, child())
     assert bench.take_enqueued() == ([], [LLAMA])
-    bench.stores.deployments.observe("ADDED", answer)
+    bench.stores.store_for(DEPLOYMENTS).observe("ADDED", answer)
     assert bench.take_enqueued() == NO_KEYS
     bench.delete(DEPLOYMENTS, child())
     assert bench.take_enqueued() == ([], [LLAMA])

@@ -295,9 +295,15 @@ def test_the_network_policies_select_the_pods_and_open_the_ports_that_they_liste
         assert selector.items() <= pod["metadata"]["labels"].items()
         (container,) = pod["spec"]["containers"]
         listens = {port["containerPort"] for port in container["ports"]}
-        opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        rules = policy["spec"]["ingress"]
+        opened = {port["port"] for rule in rules for port in rule.get("ports", ())}
         assert opened == listens
         assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    pods = deployment["spec"]["template"]["metadata"]["labels"].items()
+    for direction, peer in (("ingress", "from"), ("egress", "to")):
+        (among,) = [rule for rule in models["spec"][direction] if "ports" not in rule]
+        ((one,),) = [among[peer]]
+        assert one["podSelector"]["matchLabels"].items() <= pods
     reached = [rule for rule in operator["spec"]["egress"] if {"port": 8000} in rule["ports"]]
     ((peer,),) = [rule["to"] for rule in reached]
     labels = deployment["spec"]["template"]["metadata"]["labels"]

@@ -70,7 +70,7 @@ async def test_a_failed_write_changes_no_store() -> None:
     bench.api.fail_next("apply", ConflictError("409"))
     with pytest.raises(ConflictError):
         await bench.writer.apply(DEPLOYMENTS, deployment())
-    assert len(bench.stores.deployments) == 0
+    assert len(bench.stores.store_for(DEPLOYMENTS)) == 0
 
 
 async def test_a_reconcile_sees_the_writes_of_the_one_before_it_without_any_event() -> None:

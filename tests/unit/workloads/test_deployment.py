@@ -27,7 +27,6 @@ from tonnage.workloads.inference_pool import render_inference_pool
 from tonnage.workloads.names import (
     deployment_name,
     inference_pool_name,
-    placement_name,
     service_name,
 )
 from tonnage.workloads.service import render_service
@@ -158,7 +157,7 @@ def test_only_the_deployment_is_annotated_with_the_placement() -> None:
         "pipelineParallelSize": 2,
     }
     assert "annotations" not in deployment["spec"]["template"]["metadata"]
-    assert placement_name(option) == "h100-sxm-80gb"
+    assert option.placement_name == "h100-sxm-80gb"
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,19 @@ from tonnage.cli.output import TABLE, add_output_argument, make_console, write_d
 from tonnage.cli.plan.planning import observe_in, plan_all
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.dump import Dump
-from tonnage.cli.sources.fleet_files import add_fleet_arguments, load_cluster, read_fleet
+from tonnage.cli.sources.fleet_files import (
+    add_fleet_arguments,
+    add_kinds_argument,
+    load_cluster,
+    read_fleet,
+)
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
     namespace_of,
     open_cluster,
     read_cluster,
+    serves_leader_worker_sets,
 )
 from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
@@ -38,6 +44,9 @@ _CHILD_KINDS: Final = {
     "deploy": "Deployment",
     "deployment": "Deployment",
     "deployments": "Deployment",
+    "lws": "LeaderWorkerSet",
+    "leaderworkerset": "LeaderWorkerSet",
+    "leaderworkersets": "LeaderWorkerSet",
     "svc": "Service",
     "service": "Service",
     "services": "Service",
@@ -75,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_render_arguments(parser)
     add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
+    add_kinds_argument(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
 
@@ -96,7 +106,8 @@ async def _explain(options: argparse.Namespace) -> Explanation:
     namespace = namespace_of(options)
     async with open_cluster(options) as api:
         cluster = load_cluster(options, live=await read_cluster(api))
-        return await _explain_in(options, cluster, namespace, fallback=api)
+        served = await serves_leader_worker_sets(api)
+        return await _explain_in(options, cluster, namespace, api, served=served)
 
 
 async def _explain_in(
@@ -104,10 +115,14 @@ async def _explain_in(
     cluster: Sequence[Document],
     namespace: str,
     fallback: ClusterReader | None = None,
+    *,
+    served: bool = True,
 ) -> Explanation:
-    """Observe the object and plan it as the operator would now."""
+    """Observe the object and plan it as the operator would now; `served`: the cluster has the kind
+    LeaderWorkerSet."""
     now = datetime.now(UTC)
-    dump = Dump(cluster, DEFAULT_NAMESPACE, now, fallback)
+    has_kind = served and not options.without_leaderworkerset
+    dump = Dump(cluster, DEFAULT_NAMESPACE, now, fallback, has_leader_worker_set=has_kind)
     key = Key(namespace, _resolve_name(options.name, namespace, dump))
     endpoint = find_operator_hub(options.hf_endpoint, dump)
     observation = await observe_in(dump, make_user_hub_lookup(options.hf_endpoint, endpoint), key)

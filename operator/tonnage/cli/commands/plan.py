@@ -25,13 +25,19 @@ from tonnage.cli.plan.view import show_plan
 from tonnage.cli.sources.declared import Declared, find_declared, sort_by_creation
 from tonnage.cli.sources.documents import Document, load_manifests
 from tonnage.cli.sources.dump import Dump
-from tonnage.cli.sources.fleet_files import add_fleet_arguments, load_cluster, read_fleet
+from tonnage.cli.sources.fleet_files import (
+    add_fleet_arguments,
+    add_kinds_argument,
+    load_cluster,
+    read_fleet,
+)
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
     namespace_of,
     open_cluster,
     read_cluster,
+    serves_leader_worker_sets,
 )
 from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
@@ -112,6 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_render_arguments(parser)
     add_operator_corrections_arguments(parser)
     add_fleet_arguments(parser)
+    add_kinds_argument(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
 
@@ -139,7 +146,8 @@ async def _plan(options: argparse.Namespace, manifests: Sequence[Document]) -> _
     namespace = namespace_of(options)
     async with open_cluster(options) as api:
         cluster = load_cluster(options, live=await read_cluster(api))
-        return await _plan_in(options, manifests, cluster, namespace, fallback=api)
+        served = await serves_leader_worker_sets(api)
+        return await _plan_in(options, manifests, cluster, namespace, api, served=served)
 
 
 async def _plan_in(
@@ -148,11 +156,15 @@ async def _plan_in(
     cluster: Sequence[Document],
     namespace: str,
     fallback: ClusterReader | None = None,
+    *,
+    served: bool = True,
 ) -> _Answer:
-    """Plan the manifests as if they were applied to this cluster now."""
+    """Plan the manifests as if they were applied to this cluster now; `served`: it has the kind
+    LeaderWorkerSet."""
     now = datetime.now(UTC)
     declared = _find_declared(options, manifests, namespace)
-    dump = Dump(cluster, namespace, now, fallback)
+    has_kind = served and not options.without_leaderworkerset
+    dump = Dump(cluster, namespace, now, fallback, has_leader_worker_set=has_kind)
     for document in manifests:
         dump.apply(document, now)
     endpoint = find_operator_hub(options.hf_endpoint, dump)

@@ -21,7 +21,7 @@ from tonnage.cli.sources.declared import Declared
 from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
-from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ClusterReader, Object
 from tonnage.reconcile.execute import find_name_conflict
 from tonnage.reconcile.fleet_state import FleetState
@@ -108,6 +108,7 @@ async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | 
         lambda _: ask_hub,
         find_priority=find_priority,
         read_volumes=volumes.read,
+        has_leader_worker_set=lambda: dump.has_leader_worker_set,
     )
     observation = await observe(sources, key)
     if observation is None or isinstance(observation.spec, InvalidSpecError):
@@ -132,7 +133,7 @@ async def plan_all(
     planner = Planner(shared, migration_lock, dependencies)
     objects = dump.bodies(INFERENCE_DEPLOYMENTS.kind)
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
-    rebuild_state(shared, migration_lock, dump.bodies(DEPLOYMENTS.kind), objects, classes)
+    rebuild_state(shared, migration_lock, dump.workloads(), objects, classes)
     for observation in observed:
         reservations = (reserve_for(observation.key, one) for one in observation.deployments)
         shared.reserve(observation.key, reservations)

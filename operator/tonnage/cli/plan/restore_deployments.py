@@ -8,7 +8,7 @@ surge.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from tonnage.api.inference import Rollout
 from tonnage.api.names import (
@@ -28,10 +28,13 @@ from tonnage.reconcile.observation.digests import placement_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.template_record import recorded_annotations
 from tonnage.reconcile.status.status import SPREAD
-from tonnage.workloads.deployment import render_strategy
-from tonnage.workloads.names import deployment_name
+from tonnage.workloads.registry import WORKLOAD_KINDS, workload_kind_for, workload_kind_of
 
-_PARALLELISM_FLAGS = ("--tensor-parallel-size", "--pipeline-parallel-size")
+_PARALLELISM_FLAGS: Final = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "nodes": "--nnodes",
+}
 
 
 def restore_deployments(observation: Observation, pods: Iterable[Object]) -> Observation:
@@ -42,6 +45,8 @@ def restore_deployments(observation: Observation, pods: Iterable[Object]) -> Obs
     raw = {pod["metadata"]["name"]: pod for pod in pods}
     placements: dict[str, list[ChildPod]] = {}
     for pod in observation.pods:
+        if not pod.serves:
+            continue
         placements.setdefault(pod.placement, []).append(pod)
     restored = (
         _restore(observation, name, members, reported.get(name, {}), raw[members[0].name])
@@ -60,13 +65,19 @@ def _restore(
 ) -> ChildDeployment:
     staying = [pod for pod in pods if not pod.deleting]
     wanted = reported.get("replicas", len(staying))
-    template = {"spec": {key: newest["spec"].get(key) for key in ("containers", "volumes")}}
-    body = {"metadata": {"labels": {LABEL_PLACEMENT: placement}}, "spec": {"template": template}}
+    parallelism = _read_parallelism(newest)
+    kind = workload_kind_for(parallelism.nodes)
+    template = {
+        "metadata": {"labels": newest["metadata"].get("labels") or {}},
+        "spec": {key: newest["spec"].get(key) or [] for key in ("containers", "volumes")},
+    }
+    metadata = {"labels": {LABEL_PLACEMENT: placement}}
+    body = kind.with_template({"kind": kind.kind.kind, "metadata": metadata, "spec": {}}, template)
     return ChildDeployment(
-        child=Child(deployment_name(observation.key.name, placement), "", "", body),
+        child=Child(kind.name(observation.key.name, placement), "", "", body),
         created=pods[0].created,
         pool=str(reported.get("pool", "")),
-        parallelism=_read_parallelism(newest),
+        parallelism=parallelism,
         placement_digest=_placement_digest(observation),
         template="",
         wanted=wanted if isinstance(wanted, int) else len(staying),
@@ -86,8 +97,10 @@ def _read_parallelism(pod: Object) -> Parallelism:
         if container.get("name") == VLLM_CONTAINER
         for argument in container.get("args") or []
     )
-    sizes = (arguments.get(flag, "1") for flag in _PARALLELISM_FLAGS)
-    return Parallelism(*(int(size) if size.isdecimal() else 1 for size in sizes))
+    sizes = {field: arguments.get(flag, "") for field, flag in _PARALLELISM_FLAGS.items()}
+    return Parallelism(
+        **{field: int(size) for field, size in sizes.items() if size.isdecimal() and int(size)}
+    )
 
 
 def _placement_digest(observation: Observation) -> str:
@@ -106,7 +119,11 @@ def as_rendered(observation: Observation, children: Iterable[Object]) -> Observa
         by_kind.setdefault(body["kind"], []).append(body)
     if not by_kind:
         return observation
-    rendered = {body["metadata"]["name"]: _with_surge(body) for body in by_kind["Deployment"]}
+    rendered = {
+        body["metadata"]["name"]: _with_surge(body)
+        for kind in WORKLOAD_KINDS
+        for body in by_kind.get(kind.kind, ())
+    }
     service, *others = map(_make_child, by_kind["Service"])
     pools = by_kind.get("InferencePool", ())
     return replace(
@@ -129,17 +146,17 @@ def _as_rendered(deployment: ChildDeployment, rendered: Object | None) -> ChildD
 
 
 def _with_surge(deployment: Object) -> Object:
-    metadata, spec = deployment["metadata"], deployment["spec"]
+    metadata = deployment["metadata"]
     record = recorded_annotations(deployment)
     annotations = {
         key: value
         for key, value in metadata["annotations"].items()
         if key != ANNOTATION_RENDERED and key not in record
     }
-    rendered = (
-        deployment
-        | {"metadata": metadata | {"annotations": annotations}}
-        | {"spec": spec | {"strategy": render_strategy(SurgeMode.SURGE, Rollout())}}
+    rendered = workload_kind_of(deployment).with_surge_mode(
+        deployment | {"metadata": metadata | {"annotations": annotations}},
+        SurgeMode.SURGE,
+        Rollout(),
     )
     return stamped(rendered, record)
 

@@ -1,9 +1,9 @@
 """A cluster dump behind the read interface that the operator uses for a live cluster."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
 from tonnage.api.parse import InvalidSpecError, parse_spec
@@ -13,7 +13,6 @@ from tonnage.cli.sources.documents import Document
 from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
-    DEPLOYMENTS,
     INFERENCE_POOLS,
     NAMESPACES,
     NODES,
@@ -36,13 +35,14 @@ from tonnage.reconcile.observation.child_pods import read_pods
 from tonnage.reconcile.observation.children import is_controlled_by, read_child, read_deployment
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.priority import read_classes
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 _CLUSTER_SCOPED = frozenset(
     kind.kind
     for kind in (NODES, ACCELERATOR_POOLS, PRIORITY_CLASSES, NAMESPACES, PERSISTENT_VOLUMES)
 )
-_CHILDREN = {
-    DEPLOYMENTS.kind: read_deployment,
+_CHILDREN: Final[Mapping[str, Callable[[Object], object]]] = {
+    **dict.fromkeys((kind.kind for kind in WORKLOAD_KINDS), read_deployment),
     SERVICES.kind: read_child,
     INFERENCE_POOLS.kind: read_child,
     POD_DISRUPTION_BUDGETS.kind: read_child,
@@ -71,7 +71,10 @@ class Dump:
         namespace: str,
         now: datetime,
         fallback: ClusterReader | None = None,
+        *,
+        has_leader_worker_set: bool = False,
     ) -> None:
+        self.has_leader_worker_set: Final = has_leader_worker_set
         self._namespace = namespace
         self._fallback = fallback
         self._documents: dict[_ObjectKey, Document] = {}
@@ -96,6 +99,10 @@ class Dump:
     def bodies(self, kind: str) -> list[Object]:
         """All objects of a kind."""
         return [document.body for document in self.documents(kind)]
+
+    def workloads(self) -> list[Object]:
+        """All objects of the kinds that run replicas."""
+        return [body for kind in WORKLOAD_KINDS for body in self.bodies(kind.kind)]
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """The object of this name. Raises NotFoundError."""
@@ -145,7 +152,7 @@ class Dump:
         """The object with the uid that its children in the dump refer to."""
         metadata = body["metadata"]
         key = (metadata["namespace"], metadata["name"])
-        for child in self.bodies(DEPLOYMENTS.kind):
+        for child in self.workloads():
             owner = (child["metadata"]["namespace"], child["metadata"]["labels"].get(LABEL_OWNER))
             if owner == key and not metadata["uid"]:
                 return body | {"metadata": metadata | {"uid": _controller_uid(child)}}

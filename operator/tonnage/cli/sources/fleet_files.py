@@ -51,6 +51,16 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_kinds_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for a cluster without a kind that placement asks for."""
+    parser.add_argument(
+        "--without-leaderworkerset",
+        action="store_true",
+        help="plan for a cluster without LeaderWorkerSet, where each replica runs on one node "
+        "(default: a cluster in files has it)",
+    )
+
+
 def load_cluster(
     options: argparse.Namespace, live: Sequence[Document] | None = None
 ) -> list[Document]:
@@ -78,7 +88,7 @@ def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
     return FleetSnapshot(
         nodes=tuple(read_node(node) for node in dump.bodies("Node") if shard.has(node)),
         pods=_read_pods(dump.bodies("Pod")),
-        reservations=tuple(read_reservations(dump.bodies("Deployment"))),
+        reservations=tuple(read_reservations(dump.workloads())),
         declared_pools=_read_pools(
             document for document in dump.documents(ACCELERATOR_POOL) if shard.has(document.body)
         ),

@@ -5,7 +5,7 @@ wait for it.
 """
 
 import argparse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -16,6 +16,7 @@ from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -29,6 +30,7 @@ from tonnage.kube.protocol import (
     ClusterReader,
     ForbiddenError,
     Kind,
+    KindMissingError,
     ListWatch,
     Object,
     ObjectParts,
@@ -86,6 +88,7 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await api.list(ACCELERATOR_POOLS),
         *await api.list(INFERENCE_DEPLOYMENTS),
         *await api.list(DEPLOYMENTS, labels=managed),
+        *await _list_if_served(api, LEADER_WORKER_SETS, managed),
         *await api.list(SERVICES, labels=managed),
         *await _list_if_allowed(api, POD_DISRUPTION_BUDGETS),
         *await _list_if_allowed(api, RESOURCE_QUOTAS),
@@ -94,6 +97,24 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await _list_if_allowed(api, PRIORITY_CLASSES),
     ]
     return [Document(SOURCE, body) for body in bodies]
+
+
+async def serves_leader_worker_sets(api: LiveReader) -> bool:
+    """Whether the cluster has the kind that runs a replica on several nodes, and the user may list
+    it. Raises ApiError."""
+    try:
+        await api.list(LEADER_WORKER_SETS, labels={LABEL_MANAGED_BY: MANAGED_BY})
+    except (KindMissingError, ForbiddenError):
+        return False
+    return True
+
+
+async def _list_if_served(api: LiveReader, kind: Kind, labels: Mapping[str, str]) -> list[Object]:
+    """The objects of a kind; empty if the cluster lacks it, or forbidden."""
+    try:
+        return await api.list(kind, labels=labels)
+    except (KindMissingError, ForbiddenError):
+        return []
 
 
 async def _list_if_allowed(api: LiveReader, kind: Kind) -> list[Object]:

@@ -14,9 +14,9 @@ from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY, VLLM_CONTAINER
 from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelUnavailable
 from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.model_source import HubLookup
+from tonnage.workloads.registry import workload_kind_of
 
 _VARIABLE: Final = "HF_ENDPOINT"
 
@@ -42,7 +42,7 @@ def find_operator_hub(given: str | None, dump: Dump) -> str | None:
         return given
     endpoints = {
         endpoint
-        for body in dump.bodies(DEPLOYMENTS.kind)
+        for body in dump.workloads()
         if body["metadata"]["labels"].get(LABEL_MANAGED_BY) == MANAGED_BY
         for endpoint in [_read_endpoint(body)]
     }
@@ -50,8 +50,8 @@ def find_operator_hub(given: str | None, dump: Dump) -> str | None:
     return endpoints.pop() if len(endpoints) == 1 else None
 
 
-def _read_endpoint(deployment: Object) -> str | None:
-    pod = as_mapping(as_mapping(as_mapping(deployment.get("spec")).get("template")).get("spec"))
+def _read_endpoint(workload: Object) -> str | None:
+    pod = as_mapping(workload_kind_of(workload).template(workload)["spec"])
     for container in map(as_mapping, as_sequence(pod.get("containers"))):
         if container.get("name") == VLLM_CONTAINER:
             for variable in map(as_mapping, as_sequence(container.get("env"))):

@@ -16,6 +16,9 @@ from tonnage.engines.vllm.model_source import loaded_model, loaded_revision, ser
 from tonnage.fit.model import Parallelism
 from tonnage.placement.adjustments import EngineAdjustments
 
+WORKER_FLAG: Final = "--headless"
+"""Argument of all pods of a replica but the first, which has the server."""
+
 _AUTO: Final = "auto"
 _EXTRA_ARGS: Final = "spec.engine.vllm.extraArgs"
 
@@ -31,6 +34,7 @@ def render_arguments(replica: Replica) -> list[str]:
         f"--port={load_defaults().server.port}",
         *_shutdown(replica),
         *_parallelism(replica.option.parallelism),
+        *_group(replica.option.parallelism),
         *_memory(spec, replica.option.adjustments),
         *_settings(replica),
         *spec.engine.vllm.extra_args,
@@ -51,6 +55,22 @@ def _parallelism(parallelism: Parallelism) -> list[str]:
     if parallelism.pipeline > 1:
         arguments.append(f"--pipeline-parallel-size={parallelism.pipeline}")
     return arguments
+
+
+def _group(parallelism: Parallelism) -> list[str]:
+    """How the pods of a replica on several nodes find each other, by variables of the
+    LeaderWorkerSet controller. vLLM chooses `mp` by itself on CUDA only.
+
+    Source: vLLM docs/serving/parallelism_scaling.md.
+    """
+    if parallelism.nodes == 1:
+        return []
+    return [
+        f"--nnodes={parallelism.nodes}",
+        "--node-rank=$(LWS_WORKER_INDEX)",
+        "--master-addr=$(LWS_LEADER_ADDRESS)",
+        "--distributed-executor-backend=mp",
+    ]
 
 
 def _memory(spec: InferenceDeploymentSpec, adjustments: EngineAdjustments) -> list[str]:

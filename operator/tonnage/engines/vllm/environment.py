@@ -11,12 +11,14 @@ from tonnage.engines.inputs import RenderSettings
 from tonnage.engines.quantity import render_stored
 from tonnage.engines.replica import Replica
 from tonnage.engines.vllm.lifetime import startup_seconds
+from tonnage.placement.model import Option
 
 Variable = dict[str, Any]
 
 
 def render_environment(replica: Replica) -> list[Variable]:
-    """The operator's variables, then the pool's, then the user's: the last one of a name wins."""
+    """The operator's variables, then those of the network between nodes, the pool's and the user's:
+    the last one of a name wins."""
     source, declared = replica.spec.model.source, replica.option.pool.declared
     operator_values = {
         **_cache(),
@@ -31,6 +33,7 @@ def render_environment(replica: Replica) -> list[Variable]:
         [
             *({"name": name, "value": value} for name, value in operator_values.items()),
             *_token(source),
+            *_several_nodes(replica.option),
             *map(render_stored, declared.env if declared else []),
             *map(render_stored, replica.spec.engine.vllm.env),
         ]
@@ -52,6 +55,19 @@ def _cache() -> dict[str, str]:
         for name, folder in cache.folders.items()
     }
     return {**folders, "USER": cache.user}
+
+
+def _several_nodes(option: Option) -> list[Variable]:
+    """Where the pods of a replica listen for each other, and the variables of their network."""
+    if option.parallelism.nodes == 1:
+        return []
+    network = option.pool.network
+    own = load_defaults().several_nodes.environment
+    return [
+        {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        *({"name": name, "value": value} for name, value in own.items()),
+        *map(render_stored, network.env if network else ()),
+    ]
 
 
 def _hub(source: ModelSource, settings: RenderSettings) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT, LABEL_WORKER_OF
 from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts
 from tonnage.fleet.model import GpuPod
 from tonnage.fleet.nodes.amounts import as_resources, read_amounts
@@ -28,7 +28,7 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     if not requests:
         return None
     labels = as_mapping(metadata.get("labels"))
-    owner = _text(labels.get(LABEL_OWNER))
+    owner = _text(labels.get(LABEL_OWNER)) or _text(labels.get(LABEL_WORKER_OF))
     namespace = _text(metadata.get("namespace")) or "default"
     return GpuPod(
         uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",

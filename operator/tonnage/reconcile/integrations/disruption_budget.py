@@ -9,14 +9,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tonnage.kube.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS
+from tonnage.kube.kinds import POD_DISRUPTION_BUDGETS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Delete, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import selects
+from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.workloads.disruption_budget import render_disruption_budget
+from tonnage.workloads.registry import WORKLOAD_KINDS
+
+_KINDS: Final = frozenset(kind.kind for kind in WORKLOAD_KINDS)
 
 _PROTECTED_FROM: Final = 2
 """Replicas from which one may be evicted while others serve."""
@@ -44,7 +48,7 @@ def plan_budget(
         return BudgetPlan()
     if wanted is None:
         wanted = _wanted_at_most(observation, budgets.own)
-    rendered = [child for child in children if child["kind"] == DEPLOYMENTS.kind]
+    rendered = [child for child in children if child["kind"] in _KINDS]
     deployments = rendered or [one.child.body for one in observation.deployments]
     if wanted < _PROTECTED_FROM or _is_selected(deployments, budgets.foreign):
         delete = (Delete(POD_DISRUPTION_BUDGETS, budgets.own),) if budgets.own else ()
@@ -76,5 +80,5 @@ def _is_selected(deployments: Iterable[Object], foreign: Iterable[Object]) -> bo
 
 
 def _pod_labels(deployment: Object) -> Mapping[str, str]:
-    labels: Mapping[str, str] = deployment["spec"]["template"]["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = template_of(deployment)["metadata"].get("labels") or {}
     return labels

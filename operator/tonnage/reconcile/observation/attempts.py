@@ -34,6 +34,7 @@ from tonnage.reconcile.observation.plan_terms import Terms, read_last_ready
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.telemetry.startup_log import read_shortfall
+from tonnage.workloads.registry import workload_kind_of
 
 _MAX_FAILED: Final = 16
 _MAX_MESSAGE_BYTES: Final = 500
@@ -204,7 +205,8 @@ def find_fault(
         return None
     if _lacks_nodes(observation, running, fleet):
         return None
-    seconds = running.child.body["spec"].get("progressDeadlineSeconds")
+    body = running.child.body
+    seconds = workload_kind_of(body).deadline_seconds(body)
     words = failure.words if failure else f"no further replica became ready within {seconds} s"
     return Fault(Reason.CONTAINERS_NOT_READY, words)
 

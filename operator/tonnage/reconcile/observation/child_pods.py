@@ -6,12 +6,12 @@ from datetime import datetime
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
-from tonnage.api.names import LABEL_PLACEMENT, VLLM_CONTAINER
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT, VLLM_CONTAINER
 from tonnage.engines.defaults import load_defaults
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import parse_time
-from tonnage.reconcile.observation.template_record import TEMPLATE_LABEL
+from tonnage.workloads.registry import template_of_pod
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers never start again."""
@@ -37,6 +37,7 @@ class ChildPod:
     is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
     since `waits_since`. `scheduled` is when it got its node. `lost`: its node was deleted, so that
     it serves nothing, whatever it says.
+    `serves`: it has the server of its replica, which the pods on further nodes have not.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ChildPod:
     waits_since: datetime | None = None
     scheduled: datetime | None = None
     lost: bool = False
+    serves: bool = True
 
 
 def read_pods(bodies: Iterable[Object]) -> tuple[ChildPod, ...]:
@@ -95,7 +97,7 @@ def _read_pod(body: Object) -> ChildPod:
         deleting="deletionTimestamp" in metadata,
         restarts=container.get("restartCount", 0),
         gpus=sum(requests.requests.values()) if requests else 0,
-        template=labels.get(TEMPLATE_LABEL, ""),
+        template=template_of_pod(labels),
         uid=metadata.get("uid", ""),
         address=_read_address(status.get("podIP")),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
@@ -109,6 +111,7 @@ def _read_pod(body: Object) -> ChildPod:
         else None,
         waits_since=_read_wait(metadata, scheduled),
         scheduled=_read_scheduled(scheduled),
+        serves=LABEL_OWNER in labels,
     )
 
 

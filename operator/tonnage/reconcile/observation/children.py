@@ -15,8 +15,9 @@ from tonnage.api.names import (
 )
 from tonnage.api.text import is_secret_name
 from tonnage.fit.model import Parallelism
-from tonnage.kube.protocol import Object
+from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
+from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.findings import parse_time
 from tonnage.reconcile.observation.migration import Migration, read_migration
 from tonnage.reconcile.observation.template_record import (
@@ -25,15 +26,14 @@ from tonnage.reconcile.observation.template_record import (
     read_record,
     read_recorded_at,
 )
+from tonnage.workloads.interface import ServingPods
 from tonnage.workloads.metadata import CORRECTION_BYTES, NODES_PER_REPLICA, SECONDARY
+from tonnage.workloads.registry import workload_kind_of
 
 _MAX_DEVICE_BYTES: Final = 2**40
 """More than the memory of any device."""
 _MAX_COUNT: Final = 2**31
 """More than vLLM accepts for any count."""
-
-_COMPLETED: Final = "NewReplicaSetAvailable"
-_OVERDUE: Final = "ProgressDeadlineExceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,16 @@ class ChildDeployment:
     observed: bool = True
 
     @property
+    def kind(self) -> Kind:
+        """Its kind."""
+        return workload_kind_of(self.child.body).kind
+
+    @property
+    def pod_template(self) -> Object:
+        """The template of the pods that serve."""
+        return workload_kind_of(self.child.body).template(self.child.body)
+
+    @property
     def since(self) -> datetime:
         """When the operator placed the replicas there."""
         return max(self.created, self.last_migration.at) if self.last_migration else self.created
@@ -126,16 +136,19 @@ def read_child(body: Object) -> Child:
     return Child(metadata["name"], metadata["uid"], metadata["resourceVersion"], body)
 
 
-def read_deployments(bodies: Iterable[Object], uid: str) -> tuple[ChildDeployment, ...]:
-    """Read the Deployments among `bodies` that the owner of this uid controls."""
-    owned = (body for body in bodies if is_controlled_by(body, uid))
-    return tuple(sorted(map(read_deployment, owned), key=lambda live: live.child.name))
+def read_deployments(
+    bodies: Iterable[Object], uid: str, pods: Iterable[ChildPod]
+) -> tuple[ChildDeployment, ...]:
+    """Read the Deployments among `bodies` that the owner of this uid controls. `pods` are those of
+    the owner."""
+    known = list(pods)
+    owned = (read_deployment(body, known) for body in bodies if is_controlled_by(body, uid))
+    return tuple(sorted(owned, key=lambda live: live.child.name))
 
 
 def secret_values(deployment: ChildDeployment) -> set[str]:
     """Values of variables whose names mark them as secrets; the container may log them."""
-    template = deployment.child.body["spec"].get("template", {})
-    containers = template.get("spec", {}).get("containers") or []
+    containers = deployment.pod_template["spec"].get("containers") or []
     return {
         variable["value"]
         for container in containers
@@ -157,15 +170,18 @@ def _is_observed(metadata: Mapping[str, Any], observed: int | None) -> bool:
     )
 
 
-def read_deployment(body: Object) -> ChildDeployment:
-    """Read a Deployment that the operator rendered."""
+def read_deployment(body: Object, pods: Iterable[ChildPod] | None = None) -> ChildDeployment:
+    """Read a Deployment that the operator rendered. `pods` are those of its owner, None where they
+    are unknown."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     annotations = metadata.get("annotations") or {}
     placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
     wanted = spec.get("replicas", 1)
-    existing, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
-    is_observed = _is_observed(metadata, status.get("observedGeneration"))
-    progress = _read_progress(status.get("conditions") or []) if is_observed else None
+    state = workload_kind_of(body).read_state(
+        body,
+        None if pods is None else _count_serving(body, pods),
+        is_observed=_is_observed(metadata, status.get("observedGeneration")),
+    )
     return ChildDeployment(
         child=read_child(body),
         created=parse_time(metadata["creationTimestamp"]),
@@ -178,36 +194,30 @@ def read_deployment(body: Object) -> ChildDeployment:
         placement_digest=annotations.get(ANNOTATION_PLACED_FOR, ""),
         template=annotations.get(ANNOTATION_TEMPLATE, ""),
         wanted=wanted,
-        existing=existing,
-        ready=status.get("readyReplicas", 0),
-        settled=is_observed and existing == updated == wanted,
-        refused=_read_refusal(status.get("conditions") or []) if is_observed else None,
+        existing=state.existing,
+        ready=state.ready,
+        settled=state.observed and state.existing == state.updated == wanted,
+        refused=state.refused,
         last_migration=read_migration(annotations.get(ANNOTATION_MOVED, "")),
-        # The controller keeps this reason when a pod of the newest ReplicaSet fails later.
-        completed=progress == _COMPLETED,
-        updated=updated if is_observed else 0,
+        completed=state.completed,
+        updated=state.updated if state.observed else 0,
         adjustments=_read_adjustments(placement),
         correction_bytes=_read_correction(placement),
-        overdue=progress == _OVERDUE,
+        overdue=state.overdue,
         secondary=placement.get(SECONDARY) is True,
-        observed=is_observed,
+        observed=state.observed,
     )
 
 
-def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> str | None:
-    """The reason of condition Progressing, which is about the newest ReplicaSet."""
-    return next((one.get("reason") for one in conditions if one.get("type") == "Progressing"), None)
-
-
-def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:
-    return next(
-        (
-            condition.get("message") or condition.get("reason", "")
-            for condition in conditions
-            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
-        ),
-        None,
-    )
+def _count_serving(body: Object, pods: Iterable[ChildPod]) -> ServingPods:
+    """Count the pods of a workload that serve, by the template that it has now."""
+    placement = (body["metadata"].get("labels") or {}).get(LABEL_PLACEMENT)
+    serving = [
+        pod for pod in pods if pod.serves and not pod.deleting and pod.placement == placement
+    ]
+    template = workload_kind_of(body).template_name(body)
+    current = [pod for pod in serving if pod.template == template]
+    return ServingPods(len(serving), len(current), sum(pod.ready for pod in current))
 
 
 def _read_placement(text: str) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from tonnage import delays
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.pods.reports import unready_since
+from tonnage.workloads.registry import workload_kind_of
 
 
 def deadline_of(deployment: ChildDeployment) -> timedelta:
     """Its progress deadline."""
-    spec = deployment.child.body["spec"]
-    return timedelta(seconds=spec.get("progressDeadlineSeconds", delays.PROGRESS_DEADLINE))
+    body = deployment.child.body
+    seconds = workload_kind_of(body).deadline_seconds(body)
+    return timedelta(seconds=delays.PROGRESS_DEADLINE if seconds is None else seconds)
 
 
 def overdue_at(observation: Observation, deployment: ChildDeployment) -> datetime | None:

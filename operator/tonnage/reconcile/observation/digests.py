@@ -36,6 +36,7 @@ _NOT_RENDERED: Final[dict[str, Any]] = {
         "spread",
         "max_cost_per_hour",
         "tight_fit",
+        "multi_node",
     },
     "rollout": {"strategy", "restarted_at", "progress_deadline", "max_unavailable", "paused"},
 }

@@ -42,7 +42,7 @@ def kept_release(observation: Observation) -> str | None:
         return recorded.source.release if is_same else None
     if spec.engine.vllm.image or not is_unchanged_since_report(observation, current):
         return None
-    return _read_image_tag(current.child.body)
+    return _read_image_tag(current.pod_template)
 
 
 def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -> bool:
@@ -73,8 +73,8 @@ def was_placed(observation: Observation) -> bool:
     )
 
 
-def _read_image_tag(deployment: Object) -> str | None:
+def _read_image_tag(template: Object) -> str | None:
     """The release in the tag of the image; None where the tag names none."""
-    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers") or []
+    containers = template["spec"].get("containers") or []
     match = _RELEASE_TAG.fullmatch(containers[0].get("image", "")) if containers else None
     return match[1] if match else None

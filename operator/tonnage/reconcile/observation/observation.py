@@ -48,6 +48,7 @@ class Observation:
     PodDisruptionBudgets that may select its pods, None while they are unknown. `unconfirmed` is why
     the Hub does not confirm `model`, whose facts it gave earlier. `limits` is what its
     namespace allows its pods, `volumes` what its volumes require of nodes.
+    `has_leader_worker_set`: the cluster has the kind that runs a replica on several nodes.
     """
 
     key: Key
@@ -79,6 +80,7 @@ class Observation:
     unconfirmed: ModelUnavailable | None = None
     limits: NamespaceLimits = UNLIMITED
     volumes: tuple[NodeRequirement, ...] = ()
+    has_leader_worker_set: bool = False
 
     @property
     def context(self) -> Context | None:

@@ -13,7 +13,7 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
 from tonnage.reconcile.observation.previous import read_reported
-from tonnage.reconcile.observation.template_record import as_rendered
+from tonnage.reconcile.observation.template_record import as_rendered, template_of
 from tonnage.workloads.metadata import nodes_entry
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
 
@@ -52,9 +52,9 @@ class Terms:
         )
 
 
-def read_terms(pool: str, accelerator: str, parallelism: Parallelism, deployment: Object) -> Terms:
-    """The terms by which a Deployment (or a ReplicaSet of one) runs its pods in that pool."""
-    pod = deployment["spec"].get("template", {}).get("spec", {})
+def read_terms(pool: str, accelerator: str, parallelism: Parallelism, template: Object) -> Terms:
+    """The terms by which pods of this template run in that pool."""
+    pod = template["spec"]
     container = _find_named(pod.get("containers"), VLLM_CONTAINER)
     claim = _find_named(pod.get("volumes"), MODEL_VOLUME).get("persistentVolumeClaim") or {}
     return Terms(
@@ -115,5 +115,7 @@ def find_revision(
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:
     placement = last.placement
     parallelism = read_parallelism(placement)
-    terms = read_terms(placement.pool, placement.accelerator, parallelism, as_rendered(body))
+    terms = read_terms(
+        placement.pool, placement.accelerator, parallelism, template_of(as_rendered(body))
+    )
     return terms.hash == last.hash

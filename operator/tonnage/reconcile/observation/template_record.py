@@ -21,12 +21,10 @@ from tonnage.api.names import (
 from tonnage.api.packed import pack, unpack
 from tonnage.api.text import digest
 from tonnage.kube.protocol import Object
+from tonnage.workloads.registry import workload_kind_of
 
 _CACHED_RECORDS: Final = 1024
 """Records kept parsed, some KiB each."""
-
-TEMPLATE_LABEL: Final = "pod-template-hash"
-"""The label by which the Deployment controller marks ReplicaSets and pods of one template."""
 
 _ANNOTATIONS: Final = (ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE)
 
@@ -159,16 +157,8 @@ def recorded_annotations(deployment: Object) -> dict[str, str]:
 
 
 def template_of(body: Object) -> Object:
-    """The pod template of a Deployment or of one of its ReplicaSets, as it was rendered."""
-    template = body["spec"]["template"]
-    metadata = {
-        key: value
-        for key, value in (template.get("metadata") or {}).items()
-        if key in ("labels", "annotations")
-    }
-    labels = metadata.get("labels") or {}
-    metadata["labels"] = {key: value for key, value in labels.items() if key != TEMPLATE_LABEL}
-    return {"metadata": metadata, "spec": template["spec"]}
+    """The pod template of a workload or of one of its ReplicaSets, as it was rendered."""
+    return workload_kind_of(body).template(body)
 
 
 def admitted_annotation(admitted: Object) -> dict[str, str]:
@@ -195,9 +185,7 @@ def as_rendered(body: Object) -> Object:
     if not is_as_admitted(body):
         return body
     record = read_record(body["metadata"]["annotations"])
-    return (
-        body if record is None else {**body, "spec": {**body["spec"], "template": record.template}}
-    )
+    return body if record is None else workload_kind_of(body).with_template(body, record.template)
 
 
 def _parse_values(text: str) -> Mapping[str, Any] | None:

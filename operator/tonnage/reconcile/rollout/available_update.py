@@ -6,6 +6,7 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.judge import PoolJudge
 from tonnage.placement.model import Option, Rejection, Request
 from tonnage.reconcile.observation.plan_terms import Terms, read_terms
+from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.differences import compare, list_differences, list_settings
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment
 from tonnage.reconcile.rollout.strategy import render_for
@@ -19,11 +20,11 @@ def find_update(
     """What the operator would render now in place of what is retained; None where that is the
     same. The labels of the nodes that the pods may run on do not count."""
     catalog, option, template = context.dependencies.catalog, placed.option, running.rendered_now
-    retained, misfit = running.body["spec"]["template"], None
+    retained, misfit = template_of(running.body), None
     if catalog is not context.catalog:
         verdict = _judge(context, placed, catalog)
         option, misfit = (option, verdict) if isinstance(verdict, Rejection) else (verdict, None)
-        template = render_for(context, placed, option, catalog)["spec"]["template"]
+        template = template_of(render_for(context, placed, option, catalog))
     elif template == retained:
         return None
     if option.pool.refused is not None:
@@ -59,6 +60,7 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
         kept_corrections=corrections,
         demanded=context.accepted.demanded,
         pods=context.replica_pods(),
+        has_leader_worker_set=context.observation.has_leader_worker_set,
     )
     cache = context.dependencies.placement_cache
     options = PoolJudge(request, catalog, cache).options(option.pool)
@@ -69,5 +71,4 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
 
 
 def _read_terms(option: Option, template: Object) -> Terms:
-    deployment = {"spec": {"template": template}}
-    return read_terms(option.pool.name, option.accelerator.id, option.parallelism, deployment)
+    return read_terms(option.pool.name, option.accelerator.id, option.parallelism, template)

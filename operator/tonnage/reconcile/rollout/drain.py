@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Delete, Scale
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import ChildDeployment
@@ -39,9 +38,9 @@ def shift_replicas(
     for deployment in old:
         kept = _count_kept(deployment, ready, wanted)
         if kept == 0:
-            actions.append(Delete(DEPLOYMENTS, deployment.child))
+            actions.append(Delete(deployment.kind, deployment.child))
         elif kept < deployment.wanted:
-            actions.append(Scale(DEPLOYMENTS, deployment.child, kept))
+            actions.append(Scale(deployment.kind, deployment.child, kept))
         reservation = reserve_for(key, deployment)
         reservations.append(replace(reservation, replicas=kept or deployment.wanted))
     return Drain(tuple(actions), tuple(reservations))

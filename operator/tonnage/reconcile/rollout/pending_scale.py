@@ -7,7 +7,6 @@ More of them need an accepted spec and capacity.
 
 from collections.abc import Callable, Iterable
 
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Scale
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
@@ -77,4 +76,4 @@ def _scale_to(
 def _scale(deployment: ChildDeployment, replicas: int) -> Scale | None:
     if replicas == deployment.wanted:
         return None
-    return Scale(DEPLOYMENTS, deployment.child, replicas)
+    return Scale(deployment.kind, deployment.child, replicas)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from tonnage.api.names import ANNOTATION_PLACEMENT
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import SERVICES
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import ApprovalState
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment
@@ -26,7 +27,6 @@ from tonnage.reconcile.rollout.strategy import find_deployment, render
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.metadata import SECONDARY
-from tonnage.workloads.names import placement_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def roll_out(
     observation = context.observation
     live = find_deployment(observation, deployment.body)
     stamped_deployment = deployment.to_apply(live)
-    apply_actions = apply_if_changed(DEPLOYMENTS, stamped_deployment, live.child if live else None)
+    apply_actions = apply_if_changed(
+        deployment.kind, stamped_deployment, live.child if live else None
+    )
     target = live if not apply_actions or (live and deployment.changes_record_only(live)) else None
     first_serves = target is not None and target.serves(placed.granted)
     secondary = _roll_out_secondary(context, placed, approval, first_serves=first_serves)
@@ -113,7 +115,7 @@ def inspect_secondary(
 
 def image_of(deployment: Object) -> str:
     """Image of the vLLM container."""
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+    return str(template_of(deployment)["spec"]["containers"][0]["image"])
 
 
 def _roll_out_secondary(
@@ -124,7 +126,7 @@ def _roll_out_secondary(
     secondary: list[SecondaryPlacement] = []
     may_roll = first_serves
     for alone in placed.alone:
-        held_back = placement_name(alone.option) in approval.held_back
+        held_back = alone.option.placement_name in approval.held_back
         rolled = _carry_out(context, alone, may_roll=may_roll and not held_back)
         secondary.append(rolled)
         may_roll = may_roll and rolled.serves
@@ -146,7 +148,7 @@ def _reserve(owner: tuple[str, str], placed: Scheduled) -> Reservation:
     """What the replicas of one placement hold or will hold."""
     return Reservation(
         owner=owner,
-        placement=placement_name(placed.option),
+        placement=placed.option.placement_name,
         pool=placed.option.pool.name,
         footprint=placed.option.parallelism.footprint,
         replicas=placed.granted,
@@ -161,7 +163,7 @@ def _carry_out(
     if live is not None and live.template not in ("", rendered.template) and not may_roll:
         return _keep_template(context, placed, live)
     deployment = rendered.to_apply(live)
-    apply_actions = apply_if_changed(DEPLOYMENTS, deployment, live.child if live else None)
+    apply_actions = apply_if_changed(rendered.kind, deployment, live.child if live else None)
     target = live if not apply_actions or (live and rendered.changes_record_only(live)) else None
     return SecondaryPlacement(placed, apply_actions, deployment, live, target)
 
@@ -178,7 +180,7 @@ def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement
 def _keep_template(
     context: ReconcileContext, placed: Scheduled, live: ChildDeployment
 ) -> SecondaryPlacement:
-    scale = Scale(DEPLOYMENTS, live.child, placed.granted)
+    scale = Scale(live.kind, live.child, placed.granted)
     actions = (scale,) if live.wanted != placed.granted else ()
     return SecondaryPlacement(placed, actions, live.child.body, live, None)
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from tonnage.api.names import ANNOTATION_RESTARTED_AT, ANNOTATION_TEMPLATE
 from tonnage.api.text import digest
-from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.kube.protocol import Object
-from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped
+from tonnage.kube.protocol import Kind, Object
+from tonnage.placement.model import Option
+from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped, with_annotations
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.digests import demand_digest, pod_spec_digest
 from tonnage.reconcile.observation.kept_release import is_unchanged_since_report
@@ -27,6 +27,7 @@ from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.metadata import nodes_entry
 from tonnage.workloads.pod.scheduling import follow_nodes
+from tonnage.workloads.registry import workload_kind_of
 
 _NO_RESTART: Final = {
     "node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight", "pod_template",
@@ -45,6 +46,11 @@ class RenderedDeployment:
     record: TemplateRecord
     rendered_now: Object
     pool_template_now: str | None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the workload."""
+        return workload_kind_of(self.body).kind
 
     @property
     def template(self) -> str:
@@ -66,7 +72,7 @@ class RenderedDeployment:
         """Whether nothing else differs. What an older operator rendered, which wrote no record, has
         another digest."""
         wanted = stamped(self.body) if live.record is not None else Stamped(self.body)
-        return not apply_if_changed(DEPLOYMENTS, wanted, live.child)
+        return not apply_if_changed(self.kind, wanted, live.child)
 
 
 def retain_template(
@@ -82,10 +88,13 @@ def retain_template(
     `rendered` has the template that the operator would choose now. `follows_nodes`: the pods need
     the current labels of the pool's nodes.
     """
-    source, template = _make_source(context, placed, rendered), rendered["spec"]["template"]
+    kind = workload_kind_of(rendered)
+    rendered_now = kind.template(rendered)
+    source, template = _make_source(context, placed, rendered), rendered_now
     pool_template_now = source.pool_template
     kept = _find_kept(context, placed, source, template, live) if live is not None else None
-    deadline = rendered["spec"]["progressDeadlineSeconds"]
+    deadline = kind.deadline_seconds(rendered)
+    assert deadline is not None, "every rendered workload has a deadline"
     if kept is not None:
         source, template = kept.source, _with_restart(context, kept.template)
         has_default = context.spec.rollout.progress_deadline is None
@@ -93,19 +102,14 @@ def retain_template(
         source = replace(source, deadline_seconds=deadline if has_default else None)
         if follows_nodes:
             # The image stays, and with it the driver that it needs.
-            now = rendered["spec"]["template"]["spec"]["affinity"]
+            now = rendered_now["spec"]["affinity"]
             affinity = follow_nodes(template["spec"].get("affinity") or {}, now)
             template = {**template, "spec": {**template["spec"], "affinity": affinity}}
     name = kept.name if kept and kept.template == template else digest(template)
-    metadata, spec = rendered["metadata"], rendered["spec"]
-    annotations = {**metadata["annotations"], ANNOTATION_TEMPLATE: name}
-    body = {
-        **rendered,
-        "metadata": {**metadata, "annotations": annotations},
-        "spec": {**spec, "template": template, "progressDeadlineSeconds": deadline},
-    }
+    body = kind.with_deadline(kind.with_template(rendered, template), deadline)
+    body = with_annotations(body, {ANNOTATION_TEMPLATE: name})
     record = TemplateRecord(source, _make_demand(context, placed), template, name)
-    return RenderedDeployment(body, record, rendered["spec"]["template"], pool_template_now)
+    return RenderedDeployment(body, record, rendered_now, pool_template_now)
 
 
 def _find_kept(
@@ -130,7 +134,7 @@ def _find_kept(
     if not same_option or not is_unchanged_since_report(context.observation, live):
         return None
     if source.deadline_seconds is not None:
-        deadline = live.child.body["spec"].get("progressDeadlineSeconds")
+        deadline = workload_kind_of(live.child.body).deadline_seconds(live.child.body)
         source = replace(source, deadline_seconds=deadline)
     is_same = digest(rendered) == live.template
     template = rendered if is_same else template_of(live.child.body)
@@ -144,7 +148,9 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
         "queue": owner.queue,
         "context": owner.context,
         "shard": owner.shard.name,
-        "pool": declared.model_dump(mode="json", exclude=_NO_RESTART, exclude_defaults=True)
+        "pool": declared.model_dump(
+            mode="json", exclude=_not_rendered(option), exclude_defaults=True
+        )
         if declared
         else {},
     }
@@ -162,9 +168,16 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
         given=digest(given),
         chosen=digest(chosen),
         release=None if spec.engine.vllm.version else context.catalog.default_release,
-        deadline_seconds=None if has_deadline else rendered["spec"]["progressDeadlineSeconds"],
+        deadline_seconds=None
+        if has_deadline
+        else workload_kind_of(rendered).deadline_seconds(rendered),
         pool_template=digest(pool_template.as_written()) if pool_template else None,
     )
+
+
+def _not_rendered(option: Option) -> set[str]:
+    """Fields of the pool that no pod of this option is rendered from."""
+    return _NO_RESTART | ({"interconnect"} if option.parallelism.nodes == 1 else set())
 
 
 def _make_demand(context: ReconcileContext, placed: Scheduled) -> RecordedDemand:

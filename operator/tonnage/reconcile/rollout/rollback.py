@@ -7,12 +7,12 @@ since the spec that it came from is not stored.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE, GROUP
 from tonnage.api.status import FailedPlan, LastReadyPlan
+from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Reservation
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
@@ -26,9 +26,7 @@ from tonnage.reconcile.rollout.strategy import find_deployment
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.workloads.metadata import own_labels
-
-_KEPT: Final = ("selector", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit")
-"""Fields of a Deployment's spec that the operator renders, next to those set here."""
+from tonnage.workloads.registry import workload_kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +72,16 @@ class Rollback:
     def actions(self) -> tuple[Action, ...]:
         """The actions on the Deployment."""
         if self._needs_apply:
-            return (Apply(DEPLOYMENTS, pin_to_uid(self.body, self.live.child.uid), exists=True),)
+            return (Apply(self.live.kind, pin_to_uid(self.body, self.live.child.uid), exists=True),)
         if self.live.wanted != self.replicas:
-            return (Scale(DEPLOYMENTS, self.live.child, self.replicas),)
+            return (Scale(self.live.kind, self.live.child, self.replicas),)
         return ()
 
     @property
     def _needs_apply(self) -> bool:
         """Whether it lacks the template, or is still paused after the end of a pause."""
-        return self.revision is not None or bool(self.live.child.body["spec"].get("paused"))
+        body = self.live.child.body
+        return self.revision is not None or workload_kind_of(body).is_paused(body)
 
     def reservation(self, owner: tuple[str, str]) -> Reservation:
         """What the replicas hold or will hold."""
@@ -131,7 +130,8 @@ def _reduces_ready(context: ReconcileContext, placed: Scheduled, deployment: Obj
         return False  # its rollout has begun
     if placed.granted < placed.option.replicas:
         return any(child.ready > 0 for child in deployments)
-    all_at_once = deployment["spec"]["strategy"]["type"] == "Recreate"
+    mode = workload_kind_of(deployment).surge_mode(deployment, context.spec.rollout)
+    all_at_once = mode is SurgeMode.ALL_AT_ONCE
     return all_at_once and live is not None and live.ready > 0
 
 
@@ -162,11 +162,11 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
 def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:
     """Pause the Deployment, so that Kubernetes replaces none of its pods; no action where it is
     paused already."""
-    child = deployment.child
-    if child.body["spec"].get("paused"):
+    body = deployment.child.body
+    if workload_kind_of(body).is_paused(body):
         return ()
-    body = stamped(render_from_live(deployment, deployment.wanted, paused=True))
-    return (Apply(DEPLOYMENTS, pin_to_uid(body, deployment.child.uid), exists=True),)
+    paused = stamped(render_from_live(deployment, deployment.wanted, paused=True))
+    return (Apply(deployment.kind, pin_to_uid(paused, deployment.child.uid), exists=True),)
 
 
 def render_from_live(
@@ -174,12 +174,11 @@ def render_from_live(
 ) -> Object:
     """The manifest that the operator would have rendered for the live Deployment, with another
     number of replicas, the template of another revision, or a pause."""
-    metadata, spec = live.child.body["metadata"], live.child.body["spec"]
-    source = revision or live.child.body
-    kept = {name: spec[name] for name in _KEPT if name in spec}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+    body = live.child.body
+    kind, metadata, source = workload_kind_of(body), body["metadata"], revision or body
+    rendered: Object = {
+        "apiVersion": live.kind.api_version,
+        "kind": live.kind.kind,
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
@@ -193,13 +192,10 @@ def render_from_live(
                 owner for owner in metadata["ownerReferences"] if owner.get("controller")
             ],
         },
-        "spec": {
-            **kept,
-            "replicas": replicas,
-            "template": template_of(source),
-            **({"paused": True} if paused else {}),
-        },
+        "spec": {**kind.rendered_spec(body), "replicas": replicas},
     }
+    rendered = kind.with_template(rendered, template_of(source))
+    return kind.with_pause(rendered) if paused else rendered
 
 
 def _annotations(body: Object) -> Mapping[str, Any]:

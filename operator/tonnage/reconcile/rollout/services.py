@@ -21,7 +21,7 @@ from tonnage.reconcile.observation.optional.inference_pool import requested_pool
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
-from tonnage.workloads.names import inference_pool_name, placement_name
+from tonnage.workloads.names import inference_pool_name
 from tonnage.workloads.service import render_placement_service, render_service
 
 _NO_OWNED_POOL: Final = (Reason.NAME_CONFLICT, Reason.KIND_MISSING)
@@ -40,7 +40,7 @@ def render_services(observation: Observation, placed: Scheduled) -> tuple[Stampe
     if not placed.secondary:
         return ()
     return tuple(
-        stamped(render_placement_service(owner, placement_name(option))) for option in options
+        stamped(render_placement_service(owner, option.placement_name)) for option in options
     )
 
 

@@ -24,13 +24,15 @@ from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment, retain_template
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
-from tonnage.workloads.deployment import render_deployment, render_strategy
+from tonnage.workloads.registry import render_workload, workload_kind_of
 
 
 def find_deployment(observation: Observation, rendered: Object) -> ChildDeployment | None:
-    """The live Deployment of the rendered one's name."""
-    name = rendered["metadata"]["name"]
-    return next((one for one in observation.deployments if one.child.name == name), None)
+    """The live Deployment of the rendered one's name and kind."""
+    name, kind = rendered["metadata"]["name"], workload_kind_of(rendered).kind
+    return next(
+        (one for one in observation.deployments if (one.child.name, one.kind) == (name, kind)), None
+    )
 
 
 def render(context: ReconcileContext, placed: Scheduled) -> RenderedDeployment:
@@ -43,7 +45,7 @@ def render_for(
     context: ReconcileContext, placed: Scheduled, option: Option, catalog: Catalog
 ) -> Object:
     """The Deployment of this option as the operator would render it with this catalogue."""
-    return render_deployment(
+    return render_workload(
         owner_of(context.observation),
         context.spec,
         context.accepted.checkpoint,
@@ -90,8 +92,8 @@ def _with_strategy(
         mode = _read_mode(live, rollout)
     if mode is None or _surge_is_stuck(live, observation, rollout):
         mode = _choose_mode(context, placed, live)
-    spec = {**retained.body["spec"], "strategy": render_strategy(mode, rollout)}
-    return replace(retained, body={**retained.body, "spec": spec})
+    body = workload_kind_of(retained.body).with_surge_mode(retained.body, mode, rollout)
+    return replace(retained, body=body)
 
 
 def _comes_from_another_pool(live: ChildDeployment, context: ReconcileContext, pool: str) -> bool:
@@ -109,15 +111,15 @@ def _keep_affinity(context: ReconcileContext, rendered: Object, live: ChildDeplo
     deleted; running replicas are not restarted for that. Once a pod finds no node by the old
     labels, or the user changes what is rendered, the current ones are taken.
     """
-    template = rendered["spec"]["template"]
-    pod = live.child.body["spec"].get("template", {}).get("spec", {})
+    kind = workload_kind_of(rendered)
+    template, pod = kind.template(rendered), live.pod_template["spec"]
     is_same = pod.get("affinity") == template["spec"].get("affinity")
     if is_same or _user_may_change(context, live) or _waits_for_a_node(live, context.observation):
         return rendered
     kept = {**template, "spec": {**template["spec"], "affinity": pod.get("affinity")}}
     if digest(kept) != live.template:
         return rendered
-    return {**rendered, "spec": {**rendered["spec"], "template": kept}}
+    return kind.with_template(rendered, kept)
 
 
 def _user_may_change(context: ReconcileContext, live: ChildDeployment) -> bool:
@@ -136,8 +138,7 @@ def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:
 
 def _read_mode(live: ChildDeployment, rollout: Rollout) -> SurgeMode | None:
     """The strategy that was chosen for the Deployment; None when a user wrote another one."""
-    strategy = live.child.body["spec"].get("strategy")
-    return next((mode for mode in SurgeMode if render_strategy(mode, rollout) == strategy), None)
+    return workload_kind_of(live.child.body).surge_mode(live.child.body, rollout)
 
 
 def _surge_is_stuck(

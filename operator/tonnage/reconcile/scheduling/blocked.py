@@ -16,13 +16,13 @@ from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool, Reservation
-from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.actions import Action, Apply
 from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.previous import read_since
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 
 def without_blocked(
@@ -60,7 +60,7 @@ def _find_new_templates(actions: Iterable[Action], observation: Observation) -> 
     applied = (
         action.body["metadata"]
         for action in actions
-        if isinstance(action, Apply) and action.kind == DEPLOYMENTS
+        if isinstance(action, Apply) and action.kind in WORKLOAD_KINDS
     )
     return frozenset(
         metadata["name"]

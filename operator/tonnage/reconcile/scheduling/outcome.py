@@ -15,7 +15,6 @@ from tonnage.reconcile.observation.migration import Migration
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import LACKS_CAPACITY
 from tonnage.reconcile.scheduling.retain import PlannedMigration
-from tonnage.workloads.names import placement_name
 
 _NAMED_NODES: Final = 3
 
@@ -132,7 +131,7 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     """The replicas that the pool has no capacity for yet. A placement that shared the work and is
     to be drained carries its replicas until others serve in their stead: these are claimed
     nowhere."""
-    option, names = placed.option, {placement_name(share.option) for share in placed.shares}
+    option, names = placed.option, {share.option.placement_name for share in placed.shares}
     shared = {reported.name for reported in observation.reported_placements if reported.weight}
     draining = (
         deployment.wanted
@@ -143,7 +142,7 @@ def _claim_rest(placed: Scheduled, observation: Observation) -> tuple[Reservatio
     missing = placed.wanted - carried
     if missing <= 0:
         return ()
-    name, footprint = placement_name(option), option.parallelism.footprint
+    name, footprint = option.placement_name, option.parallelism.footprint
     return (Reservation(observation.key, name, option.pool.name, footprint, missing),)
 
 

@@ -40,15 +40,16 @@ def replica_pods(
     """The pods of an accepted spec in a namespace with these limits."""
     spec, limits = accepted.spec, limits.of_pods
     quotas = [quota for quota in limits.quotas if quota.counts(spec.priority_class_name)]
-    rendered: dict[tuple[str, int, int], Json] = {}
-    secured: dict[str, str | None] = {}
+    rendered: dict[tuple[str, int, int, int], Json] = {}
+    secured: dict[tuple[str, int], str | None] = {}
     # All that render_resources and render_security read of a spec; the model is part of the load.
     pod_template = spec.pod_template.model_dump_json() if spec.pod_template else None
     key = spec.template.spec.model_dump_json(), pod_template, may_download_to_cache(spec), limits
 
     def render(option: Option) -> Json:
         replica = Replica(owner, spec, accepted.checkpoint, option, catalog, settings)
-        size = option.pool.name, replica.gpus, replica.weights_bytes
+        nodes = option.parallelism.nodes
+        size = option.pool.name, replica.gpus, nodes, replica.weights_bytes
         if size not in rendered:
             rendered[size] = render_resources(replica)
         return rendered[size]
@@ -57,10 +58,11 @@ def replica_pods(
         if limits == UNLIMITED:
             return None
         pool, pod, items = option.pool, render(option), limits.limit_range_items
-        if pool.name not in secured:
-            secured[pool.name] = explain_pod_security(spec, pool, limits.pod_security)
+        place = pool.name, option.parallelism.nodes
+        if place not in secured:
+            secured[place] = explain_pod_security(spec, pool, limits.pod_security, place[1])
         for reason, refused in (
-            (RejectedReason.POD_SECURITY_VIOLATED, secured[pool.name]),
+            (RejectedReason.POD_SECURITY_VIOLATED, secured[place]),
             (RejectedReason.LIMIT_RANGE_VIOLATED, explain_limit_ranges(pod, items)),
             (RejectedReason.QUOTA_EXCEEDED, explain_quotas(pod, items, quotas)),
         ):
@@ -69,10 +71,14 @@ def replica_pods(
                 return Rejection(reason, message, option=option)
         return None
 
+    def usage(option: Option) -> Mapping[str, int]:
+        of_pod = quota_usage(render(option), limits.limit_range_items)
+        return {key: each * option.parallelism.nodes for key, each in of_pod.items()}
+
     return ReplicaPods(
         key,
         requests=lambda option: read_other_requests(render(option)),
-        usage=lambda option: quota_usage(render(option), limits.limit_range_items),
+        usage=usage,
         refuse=refuse,
     )
 

@@ -112,6 +112,7 @@ def make_request(
         placed_for=placed_for,
         quotas=context.own_quotas(),
         pods=context.replica_pods(),
+        has_leader_worker_set=context.observation.has_leader_worker_set,
     )
 
 

@@ -69,31 +69,34 @@ def name_placements(
     """Name the placement of each share: as the Deployment that runs on the pool already, else as
     the accelerator, else a further name of that accelerator."""
     by_pool = {
-        (deployment.pool, deployment.accelerator): deployment.placement
+        (deployment.pool, deployment.accelerator, deployment.parallelism.nodes): (
+            deployment.placement
+        )
         for deployment in running
         if re.fullmatch(
-            f"{re.escape(deployment.accelerator)}(-[0-9a-f]{{5}})?", deployment.placement
+            f"{re.escape(deployment.accelerator)}(-[0-9]+nodes)?(-[0-9a-f]{{5}})?",
+            deployment.placement,
         )
     }
-    taken = {by_pool.get(_pool_and_accelerator(share.option)) for share in shares}
+    taken = {by_pool.get(_place_of(share.option)) for share in shares}
     named_shares = []
     for share in shares:
         option = share.option
-        name = by_pool.get(_pool_and_accelerator(option))
+        name = by_pool.get(_place_of(option))
         if name is None:
-            default = option.accelerator.id
+            default = option.placement_name
             name = secondary_placement_name(option) if default in taken else default
             taken.add(name)
         named_shares.append(replace(share, option=_with_name(option, name)))
     return tuple(named_shares)
 
 
-def _pool_and_accelerator(option: Option) -> tuple[str, str]:
-    return option.pool.name, option.accelerator.id
+def _place_of(option: Option) -> tuple[str, str, int]:
+    return option.pool.name, option.accelerator.id, option.parallelism.nodes
 
 
 def _with_name(option: Option, name: str) -> Option:
-    return option if name == option.accelerator.id else replace(option, placement=name)
+    return option if name == option.placement_name else replace(option, placement=name)
 
 
 def _may_take(

@@ -24,7 +24,6 @@ from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulab
 from tonnage.reconcile.status.placed import describe_fallback, find_placed
 from tonnage.reconcile.status.scaling import find_scaling
 from tonnage.reconcile.status.status_input import StatusInput
-from tonnage.workloads.names import placement_name
 
 _ABNORMAL_TRUE: Final = frozenset(
     {ConditionType.RECONCILING, ConditionType.STALLED, ConditionType.DEGRADED}
@@ -147,7 +146,7 @@ def _find_first_failure(observation: Observation, inputs: StatusInput) -> PodFai
     if not isinstance(inputs.outcome, Scheduled):
         return failure_to_serve(observation, None)
     options = (inputs.outcome.option, *(share.option for share in inputs.outcome.secondary))
-    failures = (failure_to_serve(observation, placement_name(option)) for option in options)
+    failures = (failure_to_serve(observation, option.placement_name) for option in options)
     return next((failure for failure in failures if failure is not None), None)
 
 

@@ -21,7 +21,6 @@ from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import PlacementOutcome, Scheduled
-from tonnage.workloads.names import placement_name
 
 _NOT_SAMPLED: Final = NoOpinion("only the operator samples the load")
 
@@ -44,8 +43,8 @@ def taken_by(outcome: PlacementOutcome) -> Taken | None:
         return None
     option = outcome.option
     others = (share.option for share in outcome.secondary)
-    full_by_name = {placement_name(one): one.full for one in others if one.full is not None}
-    return Taken(placement_name(option), option.replicas, option.full, full_by_name)
+    full_by_name = {one.placement_name: one.full for one in others if one.full is not None}
+    return Taken(option.placement_name, option.replicas, option.full, full_by_name)
 
 
 def report_scaling(

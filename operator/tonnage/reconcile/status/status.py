@@ -40,7 +40,6 @@ from tonnage.reconcile.scheduling.retain import format_return
 from tonnage.reconcile.status.conditions import all_findings, make_conditions
 from tonnage.reconcile.status.status_input import StatusInput
 from tonnage.telemetry.cache import MeasuredCache
-from tonnage.workloads.names import placement_name
 
 SPREAD: Final = "Spread"
 """Reason of a placement in addition to the first."""
@@ -202,7 +201,7 @@ def _first_placement(
     reported: Mapping[str, PlacementStatus],
 ) -> PlacementStatus:
     """The first placement, with its own part of the cost where there are secondary ones."""
-    name = placement_name(placed.option)
+    name = placed.option.placement_name
     own, *others = placed.shares
     entry = placement_status(
         placed.decision,

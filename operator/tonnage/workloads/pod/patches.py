@@ -9,6 +9,7 @@ from tonnage.api.names import VLLM_CONTAINER
 from tonnage.api.pod import PodTemplate, PodTemplateOverrides, TemplateMetadata, Toleration
 from tonnage.engines.quantity import render_stored
 from tonnage.fleet.model import Pool
+from tonnage.placement.model import Option
 from tonnage.workloads.pod.strategic_merge import DIRECTIVES, RETAIN_KEYS, merge_container
 
 NO_METADATA: Final = TemplateMetadata()
@@ -43,6 +44,32 @@ def user_patch(spec: InferenceDeploymentSpec) -> PodPatch:
     if spec.pod_template is not None:
         return _patch_of("spec.podTemplate", spec.pod_template)
     return _patch_of_overrides(spec.template)
+
+
+def all_patches(spec: InferenceDeploymentSpec, option: Option) -> tuple[PodPatch, ...]:
+    """The patches of a replica's pods, in the order in which they are merged."""
+    return (
+        *network_patches(option.pool, option.parallelism.nodes),
+        pool_patch(option.pool),
+        user_patch(spec),
+    )
+
+
+def network_patches(pool: Pool, nodes: int) -> tuple[PodPatch, ...]:
+    """What a replica on so many nodes needs for the network between them; none on one node."""
+    network = pool.network
+    if nodes == 1 or network is None:
+        return ()
+    resources = {network.resource: str(network.count), **network.requests}
+    vllm: dict[str, Any] = {
+        "name": VLLM_CONTAINER,
+        "resources": {"requests": resources, "limits": dict(resources)},
+    }
+    if network.capabilities:
+        vllm["securityContext"] = {"capabilities": {"add": list(network.capabilities)}}
+    source = f"AcceleratorPool {pool.name}: spec.interconnect"
+    metadata = TemplateMetadata(annotations=dict(network.annotations))
+    return (PodPatch(source, metadata, {"containers": [vllm]}),)
 
 
 def pool_patch(pool: Pool) -> PodPatch:

@@ -2,12 +2,16 @@
 namespace."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.pod import TemplateMetadata
+from tonnage.api.pool import Interconnect
 from tonnage.engines.errors import PodTemplateError, RenderError
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.model import Pool
 from tonnage.placement.namespace import PodSecurityLevel
+from tonnage.workloads.metadata import check_metadata
 from tonnage.workloads.pod.allowed import check_pool_patch
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
@@ -17,16 +21,39 @@ from tonnage.workloads.pod.strategic_merge import merge_container
 from tonnage.workloads.pod.template import render_security
 from tonnage.workloads.pod.volumes import CACHE, MODEL_VOLUME, SHARED_MEMORY
 
+_PINS_MEMORY: Final = "IPC_LOCK"
+"""The capability that RDMA needs. It lets a container lock memory, within the memory of its pod."""
+
 
 def explain_pool_template(pool: Pool, settings: RenderSettings) -> str | None:
-    """Why the podTemplate of a pool is refused, None where it is not."""
-    if pool.declared is None or pool.declared.pod_template is None:
+    """Why the podTemplate or the interconnect of a pool is refused, None where neither is."""
+    if pool.declared is None:
         return None
     try:
-        check_pool_patch(pool_patch(pool), privileged=settings.privileged_pools)
+        _check_interconnect(pool.name, pool.declared.interconnect, settings)
+        if pool.declared.pod_template is not None:
+            check_pool_patch(pool_patch(pool), privileged=settings.privileged_pools)
     except RenderError as error:
         return str(error)
     return None
+
+
+def _check_interconnect(
+    pool: str, interconnect: Interconnect | None, settings: RenderSettings
+) -> None:
+    if interconnect is None:
+        return
+    field = f"AcceleratorPool {pool}: spec.interconnect"
+    check_metadata(TemplateMetadata(annotations=interconnect.annotations), field)
+    if settings.privileged_pools:
+        return
+    for index, capability in enumerate(interconnect.capabilities or ()):
+        if capability != _PINS_MEMORY:
+            raise PodTemplateError(
+                f"{field}.capabilities[{index}]",
+                repr(capability),
+                f"expected {_PINS_MEMORY}, or run the operator with --pool-pod-security=privileged",
+            )
 
 
 def explain_templates(
@@ -35,11 +62,11 @@ def explain_templates(
     """Why the podTemplates of an accepted spec and of a pool do not go together, None where they
     do."""
     declared = pool.declared
-    if spec.pod_template is None and (declared is None or declared.pod_template is None):
-        return None  # check_template has checked all that there is.
     refused = explain_pool_template(pool, settings)
     if refused is not None:
         return refused
+    if spec.pod_template is None and (declared is None or declared.pod_template is None):
+        return None  # check_template has checked all that there is.
     of_user, of_pool = user_patch(spec), pool_patch(pool)
     try:
         _check_names(of_user, of_pool)
@@ -52,13 +79,13 @@ def explain_templates(
 
 
 def explain_pod_security(
-    spec: InferenceDeploymentSpec, pool: Pool, level: PodSecurityLevel
+    spec: InferenceDeploymentSpec, pool: Pool, level: PodSecurityLevel, nodes: int
 ) -> str | None:
-    """Why a namespace that enforces this Pod Security Standard refuses the object's pods on a
-    recognized pool, None where it does not."""
+    """Why a namespace that enforces this Pod Security Standard refuses the pods of replicas on so
+    many nodes of a recognized pool, None where it does not."""
     if level is PodSecurityLevel.PRIVILEGED:
         return None
-    violation = find_violation(render_security(spec, pool), level)
+    violation = find_violation(render_security(spec, pool, nodes), level)
     if violation is None:
         return None
     value = "not set" if violation.value in (None, []) else repr(violation.value)

@@ -16,6 +16,9 @@ from tonnage.fleet.nodes.affinity import NodeRequirement, read_pod_affinity
 from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
 from tonnage.workloads.pod.patches import PodPatch
 
+_SILENT: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of nodes that do not answer."""
+
 _OS: Final = "kubernetes.io/os"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = "nodeSelectorTerms"
@@ -97,15 +100,27 @@ def _terms(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [term for term in required.get(_TERMS) or [] if isinstance(term, Mapping)]
 
 
-def tolerations(pool: Pool, user_tolerations: Iterable[Toleration]) -> list[dict[str, Any]]:
-    """The conventional tolerations of GPU nodes, the pool's and the user's, each once.
+def tolerations(
+    pool: Pool, user_tolerations: Iterable[Toleration], nodes: int
+) -> list[dict[str, Any]]:
+    """The conventional tolerations of GPU nodes, the pool's and the user's, each once. The pods of
+    a replica on several nodes leave a node that does not answer early, unless the user says
+    otherwise.
 
     Pods tolerate no other taints of the pool's nodes: a taint is there to keep pods away.
     """
+    user_tolerations = list(user_tolerations)
     conventional = load_defaults().gpu_node_tolerations.tolerations
     declared = pool.declared.tolerations if pool.declared else []
     unique = dict.fromkeys([*conventional, *declared, *user_tolerations])
-    return [render_stored(toleration) for toleration in unique]
+    stated = {toleration.key for toleration in unique}
+    seconds = load_defaults().several_nodes.silent_node_seconds
+    silent = [
+        Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=seconds)
+        for key in _SILENT
+        if nodes > 1 and key not in stated
+    ]
+    return [render_stored(toleration) for toleration in (*unique, *silent)]
 
 
 def check_tolerations(tolerations: Iterable[Toleration], path: str) -> None:

@@ -27,7 +27,13 @@ from tonnage.workloads.metadata import placement_labels, queue_labels
 from tonnage.workloads.pod.allowed import check_user_patch
 from tonnage.workloads.pod.disk import NodeDisk, node_disk
 from tonnage.workloads.pod.overrides import check_overrides
-from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
+from tonnage.workloads.pod.patches import (
+    PodPatch,
+    all_patches,
+    network_patches,
+    pool_patch,
+    user_patch,
+)
 from tonnage.workloads.pod.pod_security import CONTAINER_LISTS
 from tonnage.workloads.pod.resources import compute_requests, with_gpus
 from tonnage.workloads.pod.scheduling import (
@@ -50,17 +56,18 @@ _GRACE: Final = "terminationGracePeriodSeconds"
 
 def render_pod_template(replica: Replica) -> Json:
     """The template of the replica's pods."""
-    patches = pool_patch(replica.option.pool), user_patch(replica.spec)
-    pool_metadata, user_metadata = (patch.metadata for patch in patches)
+    patches = all_patches(replica.spec, replica.option)
+    labels, annotations = {}, {}
+    for patch in patches:
+        labels.update(patch.metadata.labels)
+        annotations.update(patch.metadata.annotations)
     metadata: Json = {
         "labels": {
-            **pool_metadata.labels,
-            **user_metadata.labels,
-            **queue_labels(replica.owner, user_metadata),
+            **labels,
+            **queue_labels(replica.owner, replica.spec.pod_metadata),
             **placement_labels(replica.owner, replica.option),
         }
     }
-    annotations = {**pool_metadata.annotations, **user_metadata.annotations}
     if replica.spec.rollout.restarted_at is not None:
         annotations[ANNOTATION_RESTARTED_AT] = replica.spec.rollout.restarted_at
     if annotations:
@@ -128,7 +135,7 @@ def _container(replica: Replica, image: Image, disk: NodeDisk | None, patched: J
 
 def render_resources(replica: Replica) -> Json:
     """The part of the pod's spec that has the resources of its containers."""
-    patches = pool_patch(replica.option.pool), user_patch(replica.spec)
+    patches = all_patches(replica.spec, replica.option)
     patched = _patched_container(patches)
     disk = node_disk(replica, patched.get("volumeMounts") or [])
     computed = compute_requests(replica, disk, patched.get("resources") or {})
@@ -145,11 +152,12 @@ def render_resources(replica: Replica) -> Json:
     return {**pod, "containers": containers}
 
 
-def render_security(spec: InferenceDeploymentSpec, pool: Pool) -> Json:
-    """The part of the pod's spec that Pod Security admission reads, for a recognized pool, without
-    what the operator renders alike for all pods: its own volumes, ports and probes."""
+def render_security(spec: InferenceDeploymentSpec, pool: Pool, nodes: int = 1) -> Json:
+    """The part of the pod's spec that Pod Security admission reads, for a replica on so many nodes
+    of a recognized pool, without what the operator renders alike for all pods: its own volumes,
+    ports and probes."""
     assert pool.accelerator is not None, f"pool {pool.name} has no accelerator"
-    patches = pool_patch(pool), user_patch(spec)
+    patches = (*network_patches(pool, nodes), pool_patch(pool), user_patch(spec))
     confined = {"name": VLLM_CONTAINER, "securityContext": render_container_security_context()}
     merged: Json = {
         "containers": [confined, *_confined(patches, "containers")],
@@ -191,7 +199,7 @@ def _complete(replica: Replica, merged: Json, own: Json, patches: Sequence[PodPa
         **{name: value for name, value in merged.items() if name not in own},
         **merged,
         "affinity": require_all(merged["affinity"], own["affinity"], affinities),
-        "tolerations": tolerations(pool, user_tolerations),
+        "tolerations": tolerations(pool, user_tolerations, replica.option.parallelism.nodes),
         **{kind: [_canonical(one) for one in each] for kind, each in containers.items()},
         _GRACE: max(merged[_GRACE], own[_GRACE]),
     }

@@ -93,7 +93,7 @@ READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 def test_only_the_controller_with_this_uid_controls(owners: Any, want: bool) -> None:
     body = deployment(owners=owners)
     assert is_controlled_by(body, "u0") is want
-    assert len(read_deployments([body], "u0")) == int(want)
+    assert len(read_deployments([body], "u0", ())) == int(want)
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ async def test_a_spread_is_no_migration_even_after_an_earlier_one() -> None:
     assert cluster.conditions() == SETTLED
     await ask(cluster, 4)
     assert cluster.conditions() == SETTLED
-    deployments = read_deployments(cluster.api.objects(DEPLOYMENTS), uid_of(cluster))
+    deployments = read_deployments(cluster.api.objects(DEPLOYMENTS), uid_of(cluster), ())
     assert [deployment.last_migration is not None for deployment in deployments].count(True) == 1
     assert not is_under_way(deployments)
 

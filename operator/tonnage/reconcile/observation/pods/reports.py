@@ -18,7 +18,7 @@ from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.previous import read_since
-from tonnage.reconcile.observation.template_record import TEMPLATE_LABEL
+from tonnage.workloads.registry import template_of_pod
 
 _CREATING: Final = ("ContainerCreating", "PodInitializing")
 _SANDBOX: Final = re.compile(r' ?"?[0-9a-f]{64}"?')
@@ -112,7 +112,7 @@ def _read_failed_pod(body: Object) -> FailedPod:
     labels = metadata.get("labels") or {}
     return FailedPod(
         placement=labels.get(LABEL_PLACEMENT, ""),
-        template=labels.get(TEMPLATE_LABEL, ""),
+        template=template_of_pod(labels),
         node=(body.get("spec") or {}).get("nodeName") or "",
         created=datetime.fromisoformat(metadata["creationTimestamp"]),
         ended=max(_times_of(body)),

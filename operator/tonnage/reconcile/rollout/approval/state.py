@@ -13,13 +13,12 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms, read_terms
 from tonnage.reconcile.observation.serving import newest, pool_now
-from tonnage.reconcile.observation.template_record import as_rendered
+from tonnage.reconcile.observation.template_record import as_rendered, template_of
 from tonnage.reconcile.rollout.approval.proposal import Proposal, propose
 from tonnage.reconcile.rollout.strategy import render
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
 from tonnage.reconcile.scheduling.place import place
-from tonnage.workloads.names import placement_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class ApprovalCheck:
             if may_change or live is not None:
                 approved.append(share)
             if not may_change:
-                held_back.add(placement_name(secondary.option))
+                held_back.add(secondary.option.placement_name)
                 proposal = proposal or propose(
                     self.context, terms, secondary, in_force, secondary=True
                 )
@@ -87,7 +86,7 @@ class ApprovalCheck:
         return terms_of(placed, render(self.context, placed).body)
 
     def _find_live(self, placed: Scheduled) -> ChildDeployment | None:
-        name, deployments = placement_name(placed.option), self.context.observation.deployments
+        name, deployments = placed.option.placement_name, self.context.observation.deployments
         return next((live for live in deployments if live.placement == name), None)
 
 
@@ -124,7 +123,8 @@ def settle(context: ReconcileContext) -> tuple[PlacementOutcome, ApprovalState]:
 def terms_of(placed: Scheduled, deployment: Object) -> Terms:
     """The terms of a placement and the Deployment rendered for it."""
     option = placed.option
-    return read_terms(option.pool.name, option.accelerator.id, option.parallelism, deployment)
+    template = template_of(deployment)
+    return read_terms(option.pool.name, option.accelerator.id, option.parallelism, template)
 
 
 def terms_in_force(context: ReconcileContext) -> Terms | None:
@@ -138,7 +138,7 @@ def terms_of_live(context: ReconcileContext, current: ChildDeployment) -> Terms:
     pods = context.observation.pods
     pool = pool_now(current, pods, context.shared_pools(), context.fleet)
     body = as_rendered(current.child.body)
-    return read_terms(pool, current.accelerator, current.parallelism, body)
+    return read_terms(pool, current.accelerator, current.parallelism, template_of(body))
 
 
 def _is_approved(context: ReconcileContext, terms: Terms, in_force: Terms | None) -> bool:

@@ -1,0 +1,137 @@
+"""What the reconcile loop asks of a kind of workload, which runs the replicas of one placement.
+
+A workload is the object as the API server has it, or as it is to be applied. A kind reads and
+changes it without changing the original. Its `template` is that of the pods which serve requests,
+one for each replica; a kind derives the templates of a replica's other pods from it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tonnage.api.inference import Rollout
+from tonnage.engines.inputs import Owner, SurgeMode
+from tonnage.engines.replica import Replica
+from tonnage.kube.protocol import Kind, Object
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What every kind renders a workload from.
+
+    `deadline_seconds` is how long its replicas may show no progress, `placement_digest` a digest of
+    the inputs of the placement, which the next reconcile reads back.
+    """
+
+    replica: Replica
+    replicas: int
+    surge: SurgeMode
+    deadline_seconds: int
+    placement_digest: str
+
+    @property
+    def owner(self) -> Owner:
+        """The InferenceDeployment that the workload belongs to."""
+        return self.replica.owner
+
+    @property
+    def rollout(self) -> Rollout:
+        """How the user wants pods to be replaced."""
+        return self.replica.spec.rollout
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPods:
+    """The pods of a workload that serve requests, except those that are being deleted: how many
+    there are, how many of them have the current template, and how many of these are ready."""
+
+    existing: int
+    updated: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadState:
+    """The progress of a workload.
+
+    `existing`, `ready` and `updated` count replicas, the last those of the current template.
+    `observed`: its controller has observed that template. `completed`: all replicas have once
+    served from it. `overdue`: they have made no progress for longer than the deadline. `refused` is
+    why the API server rejects new pods, None where it does not.
+    """
+
+    existing: int
+    ready: int
+    updated: int
+    observed: bool
+    completed: bool
+    overdue: bool = False
+    refused: str | None = None
+
+
+class WorkloadKind(Protocol):
+    """A kind of workload."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the objects."""
+        ...
+
+    def name(self, owner: str, placement: str) -> str:
+        """The name of the workload of a placement: deterministic, so that a crash never creates it
+        twice."""
+        ...
+
+    def render(self, rendering: Rendering) -> Object:
+        """Render the workload."""
+        ...
+
+    def template(self, body: Object) -> Object:
+        """The pod template as it was rendered: without what a controller adds."""
+        ...
+
+    def template_name(self, body: Object) -> str | None:
+        """What names the template on the pods; None where only the controller knows it."""
+        ...
+
+    def with_template(self, body: Object, template: Object) -> Object:
+        """The workload with another template."""
+        ...
+
+    def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
+        """How pods are replaced; None where another client set that."""
+        ...
+
+    def with_surge_mode(self, body: Object, mode: SurgeMode, rollout: Rollout) -> Object:
+        """The workload with another way to replace pods."""
+        ...
+
+    def is_paused(self, body: Object) -> bool:
+        """Whether no pod is replaced, whatever the template."""
+        ...
+
+    def with_pause(self, body: Object) -> Object:
+        """The workload so that no pod is replaced."""
+        ...
+
+    def deadline_seconds(self, body: Object) -> int | None:
+        """The progress deadline; None where it has none."""
+        ...
+
+    def with_deadline(self, body: Object, seconds: int) -> Object:
+        """The workload with another progress deadline."""
+        ...
+
+    def rendered_spec(self, body: Object) -> Object:
+        """The fields of a live workload's spec that `render` sets, without a pause."""
+        ...
+
+    def without_template(self, body: Object) -> Object:
+        """The workload without pod templates."""
+        ...
+
+    def read_state(
+        self, body: Object, pods: ServingPods | None, *, is_observed: bool
+    ) -> WorkloadState:
+        """Read the progress. `pods` are None where they are unknown. `is_observed`: the controller
+        has observed the generation of the workload."""
+        ...
