@@ -50,7 +50,8 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- if $object.rules }}
 {{- $rules := list }}
 {{- range $object.rules }}
-{{- if not (has "secrets" .resources) }}
+{{- if and (has "leaderworkersets" .resources) (not $.root.Values.rbac.leaderWorkerSets) }}
+{{- else if not (has "secrets" .resources) }}
 {{- $rules = append $rules . }}
 {{- else if $.root.Values.rbac.secretNames }}
 {{- $rules = append $rules (set . "resourceNames" $.root.Values.rbac.secretNames) }}
