@@ -26,13 +26,13 @@ from benchmarks.cluster.baselines import CONTROLLERS, TONNAGE, MeasuredControlle
 from benchmarks.cluster.bench_cluster import bench_cluster
 from benchmarks.cluster.cluster_figures import cluster_figures, cluster_tables
 from benchmarks.cluster.figures import Report, describe_run
-from benchmarks.cluster.lws import LeaderWorkerSetController
 from benchmarks.cluster.rounds import ClusterBench, ClusterResults, LoadPlan
 from benchmarks.cluster.tables import open_console, print_report
 from benchmarks.cluster.usage import peak_rss_bytes
 from e2e.harness.admin import Admin
 from e2e.harness.audit_log import AuditLog
 from e2e.harness.failure import run_cli
+from e2e.harness.leader_worker_set import LeaderWorkerSetController
 from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.stack import Stack
 from e2e.nodes.fleet import apply_fleet

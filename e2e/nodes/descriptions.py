@@ -53,6 +53,7 @@ class Group:
     cpu: int | None = None
     memory: str | None = None
     disk: str = "3500Gi"
+    resources: dict[str, Any] | None = None
     unschedulable: bool = False
     ready: bool | str = True
     labeller: str | None = None
@@ -196,6 +197,7 @@ def _machine(group: Group, resources: dict[str, int]) -> tuple[dict[str, str], d
         raise HarnessError(f"{group.name}.memory is {memory!r}, expected GiB as 512Gi")
     common = {"ephemeral-storage": group.disk, "hugepages-2Mi": "0", "pods": "110"}
     common |= {name: str(number) for name, number in resources.items()}
+    common |= {name: str(number) for name, number in (group.resources or {}).items()}
     capacity = common | {"cpu": str(cpu), "memory": str(memory)}
     allocatable = common | {
         "cpu": str(max(1, cpu - 1)),

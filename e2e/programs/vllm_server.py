@@ -31,6 +31,8 @@ _OWN_PROCESSES = (
     *("--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
 )
 _ENGINE = "VLLM::EngineCore"
+_POD_IP = "127.0.0.1"
+_REFERENCE = re.compile(r"\$\$\(|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 class VllmServer:
@@ -57,7 +59,7 @@ class VllmServer:
 
     def _command(self, container: Mapping[str, Any], interpreter: Path) -> list[str]:
         program, *rest = container.get("command", _ENTRYPOINT)
-        arguments = [argument.replace("$$(", "$(") for argument in container["args"]]
+        arguments = _expand(container["args"], _variables(container))
         listening = (f"--port={self._lease.ports['http']}", "--host=127.0.0.1")
         script = interpreter.parent / program
         return [str(interpreter), str(script), *rest, *arguments, *listening]
@@ -103,6 +105,11 @@ class VllmServer:
         (first,) = _children(self._process.pid)
         first.send(signal.SIGTERM)
 
+    def kill(self) -> None:
+        """Kill the container, as a node that is lost does."""
+        self._process.kill()
+        self._process.wait()
+
     def kill_engine(self) -> None:
         """Kill the engine as the kernel does when memory is short."""
         (first,) = _children(self._process.pid)
@@ -127,20 +134,36 @@ class VllmServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         self._lease.release()
 
 
 def _environment(container: Mapping[str, Any], interpreter: Path, cache: Path) -> dict[str, str]:
     """The rendered variables, with the folder that stands for the volume of caches."""
     cache.mkdir()
-    given = {variable["name"]: str(variable["value"]) for variable in container["env"]}
+    given = _variables(container)
     volume = re.compile(rf"^{_CACHE_VOLUME}(?=/|$)")
     return {
         "PATH": f"{interpreter.parent}:{os.environ['PATH']}",
         **{name: volume.sub(str(cache), value) for name, value in given.items()},
     }
+
+
+def _variables(container: Mapping[str, Any]) -> dict[str, str]:
+    """The container's variables. Of the fields of a pod, only its address is rendered."""
+    return {
+        variable["name"]: _POD_IP if "valueFrom" in variable else str(variable["value"])
+        for variable in container["env"]
+    }
+
+
+def _expand(arguments: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """The arguments as a kubelet passes them: $(NAME) is the value of a variable, $$ a dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$(" if match[0] == "$$(" else variables.get(match[1], match[0])
+
+    return [_REFERENCE.sub(value, argument) for argument in arguments]
 
 
 def _children(pid: int) -> Sequence[ProcessId]:
