@@ -11,6 +11,7 @@ import pytest
 from e2e.programs.vllm_environment import SERVER, interpreter
 from e2e.programs.vllm_server import VllmServer
 from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
+from tonnage.api.inference import InferenceDeploymentSpec
 
 MAKER = Path(__file__).parent / "make_tiny_llama.py"
 CONTEXT = 512
@@ -56,7 +57,20 @@ def render(
     cpu: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """The container of an InferenceDeployment that loads the model from a folder."""
-    spec = make_spec(
+    spec = spec_for(model, context=context, extra=extra, cpu=cpu)
+    return container_of(make_deployment(spec, make_option("h100-sxm-80gb", tensor=tensor)))
+
+
+def spec_for(
+    model: Path,
+    *,
+    context: int = CONTEXT,
+    extra: tuple[str, ...] = (),
+    cpu: dict[str, str] | None = None,
+    enforce_eager: bool = True,
+) -> InferenceDeploymentSpec:
+    """The spec of an InferenceDeployment that loads the model from a folder."""
+    return make_spec(
         model={
             "name": "tiny",
             "source": {"inline": {"config": {}, "loadFrom": str(model)}},
@@ -66,7 +80,7 @@ def render(
             "vllm": {
                 "version": "v0.32.0",
                 "image": "example/vllm-cpu:v0.32.0",
-                "enforceEager": True,
+                "enforceEager": enforce_eager,
                 "maxNumSeqs": 4,
                 "extraArgs": list(extra),
                 "env": [
@@ -75,4 +89,3 @@ def render(
             }
         },
     )
-    return container_of(make_deployment(spec, make_option("h100-sxm-80gb", tensor=tensor)))
