@@ -48,7 +48,7 @@ WORDS: Final[Mapping[Path, tuple[Any, ...]]] = {
     ("placement", "allow", "[]"): ("QuantizationMismatch", "nonsense"),
     ("placement", "poolSelector", "matchLabels"): ({}, {"team": "chat"}),
     ("placement", "multiNode"): ("Auto", "Never", {"maxNodes": 2}, {"allowTcp": True}),
-    ("placement", "maxCostPerHour"): ("0.5", "5", "1000"),
+    ("placement", "maxCostPerHour"): ("0.01", "0.5", "5", "1000"),
     ("engine", "vllm", "version"): ("v0.32.0", "v0.27.0", "v0.99.0"),
     ("engine", "vllm", "image"): _IMAGES,
     ("engine", "vllm", "gpuMemoryUtilization"): (0.5, 0.9, 0.95),
