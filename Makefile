@@ -164,7 +164,6 @@ BENCH_FOLDER ?= $(if $(SHORT),build/bench,docs)
 
 .PHONY: bench-cluster
 bench-cluster: install control-plane ## Measure the operator next to Go controllers on a real control plane: 25 minutes (SHORT=1: 5)
-	@$(BIN)/python -m e2e.harness.binaries peers
 	@mkdir -p $(BENCH_FOLDER)
 	@$(BIN)/python -m benchmarks.cluster.latency --figures $(BENCH_FOLDER)/bench-cluster.json $(if $(SHORT),--short)
 	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
@@ -274,7 +273,7 @@ binaries: install ## Find or build all programs that tests run on: the control p
 	@$(BIN)/python -m e2e.harness.binaries
 
 .PHONY: control-plane
-control-plane: install ## Find or build etcd, the Kubernetes servers, kubectl and KWOK only
+control-plane: install ## Find or build etcd, the Kubernetes servers, kubectl, KWOK and LeaderWorkerSet only
 	@$(BIN)/python -m e2e.harness.binaries control-plane
 
 .PHONY: stack-up

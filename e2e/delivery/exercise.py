@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.delivery.life import TOKENS, learn_twice, live_a_life
+from e2e.delivery.life import (
+    TOKENS,
+    TWO_NODES,
+    learn_twice,
+    live_a_life,
+    serve_on_several_nodes,
+)
 from e2e.doubles.fixed_measurements import FixedMeasurements
 from e2e.harness.admin import Admin
+from e2e.harness.leader_worker_set import LeaderWorkerSetController
 from e2e.harness.operator_process import NAMESPACE, ROOT, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -51,6 +58,10 @@ def exercised(
                 mount_a_volume(User(installed, namespace))
                 live_a_life(User(installed, namespace))
                 learn_twice(User(installed, namespace), NAMESPACE)
+                apply_fleet(control_plane.access, TWO_NODES, prune=True)
+                pki = control_plane.layout.pki
+                with LeaderWorkerSetController(installed, folder / "lws", pki):
+                    serve_on_several_nodes(User(installed, namespace))
         finally:
             process.close()
             clear(installed)

@@ -20,6 +20,20 @@ FACTS: Json = {
     "metadata": {"name": "facts"},
     "data": {"config.json": CONFIG.start.decode()},
 }
+TWO_NODES: Json = {
+    "groups": [
+        {"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8},
+        {
+            "name": "h100",
+            "count": 2,
+            "accelerator": "h100-sxm-80gb",
+            "gpusPerNode": 8,
+            "resources": {"rdma/ib": "1k"},
+        },
+    ]
+}
+"""The fleet on which `serve_on_several_nodes` works, with the controller of LeaderWorkerSet."""
+
 STRANGE: Json = {"name": "strange", "image": "strange"}
 
 
@@ -83,6 +97,31 @@ def meet_strangers(user: User) -> None:
         user.admin.delete(stranger["kind"], name)
 
 
+def serve_on_several_nodes(user: User) -> None:
+    """A replica runs on two nodes, is scaled, moves to one node, and meets a name that is taken."""
+    admin = user.admin
+    on_two: Json = {"placement": {"accelerators": ["h100-sxm-80gb"]}}
+    user.apply(inference("groups", "deepseek-v3", **on_two))
+    user.wait_ready("groups", timeout=120)
+    (group,) = user.children("leaderworkersets", "groups")
+    name = group["metadata"]["name"]
+    user.apply(inference("groups", "deepseek-v3", **on_two, replicas=0))
+    admin.wait_for("leaderworkersets", name, lambda current: current["spec"]["replicas"] == 0)
+    user.apply(inference("groups", "deepseek-v3", placement={"accelerators": ["mi300x"]}))
+    admin.wait_gone("leaderworkersets", name, timeout=120)
+    admin.delete("infd", "groups")
+    template = {"spec": {"containers": [STRANGE]}}
+    spec = {"replicas": 0, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template}}
+    metadata = {"name": name}
+    api_version = group["apiVersion"]
+    stranger = {"apiVersion": api_version, "kind": "LeaderWorkerSet", "metadata": metadata}
+    admin.apply([{**stranger, "spec": spec}])
+    user.apply(inference("groups", "deepseek-v3", **on_two))
+    user.wait("groups", has("Accepted", "False", "NameConflict"))
+    admin.delete("infd", "groups")
+    admin.delete("leaderworkersets", name)
+
+
 def _has_services(user: User, name: str, count: int) -> bool:
     return len(user.children("services", name)) == count
 
@@ -131,6 +170,7 @@ def learn_twice(user: User, operators_namespace: str) -> None:
             operators_namespace,
             why="the operator to remember what was measured",
         )
+        user.admin.delete("infd", f"learns-{many}")
 
 
 def _speaks_of(accelerator: str, config_map: Json) -> bool:

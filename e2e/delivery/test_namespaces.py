@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from e2e.delivery.life import TOKENS, learn_twice, live_a_life
+from e2e.delivery.life import (
+    TOKENS,
+    TWO_NODES,
+    learn_twice,
+    live_a_life,
+    serve_on_several_nodes,
+)
 from e2e.delivery.team import (
     MountedFile,
     Team,
@@ -18,6 +24,7 @@ from e2e.delivery.team import (
 )
 from e2e.doubles.fixed_measurements import FixedMeasurements
 from e2e.harness.admin import Admin
+from e2e.harness.leader_worker_set import LeaderWorkerSetController
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -93,13 +100,17 @@ def work_in(user: User) -> User:
 
 
 def test_with_roles_only_the_operator_works_in_its_namespaces_and_requests_no_other(
-    start: Start, fleet_file: MountedFile
+    start: Start, fleet: UseFleet, fleet_file: MountedFile, control_plane: Stack, tmp_path: Path
 ) -> None:
     with FixedMeasurements(TOKENS) as measured:
         team = start({FILE: str(fleet_file.path), "TONNAGE_PROMETHEUS_URL": measured.url})
         apply_elsewhere(team.stranger, inference("llama", "llama-3.1-8b"))
         live_a_life(work_in(team.chat))
         learn_twice(team.chat, team.account.namespace)
+        fleet(TWO_NODES)
+        fleet_file.put_nodes(team.admin.items("nodes"))
+        with LeaderWorkerSetController(team.admin, tmp_path / "lws", control_plane.layout.pki):
+            serve_on_several_nodes(team.chat)
     work_in(team.search).apply(inference("llama", "llama-3.1-8b"))
     team.search.wait_ready("llama")
     assert "conditions" not in status_of(team.admin, team.stranger.namespace)

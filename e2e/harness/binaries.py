@@ -26,7 +26,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from e2e.harness.failure import HarnessError, run_cli
-from e2e.harness.tools import CONTROL_PLANE, DELIVERY, PEERS, PROGRAMS, TOOLS, Tool
+from e2e.harness.tools import CONTROL_PLANE, DELIVERY, PROGRAMS, TOOLS, Tool
 
 _MINIMUM_GO = (1, 26)
 _FLAGS = "-mod=readonly -buildvcs=false"  # readonly: go.sum decides, a build never edits it
@@ -220,7 +220,7 @@ def main() -> int:
     """Find or build programs and show where each one is."""
     arguments = _parser().parse_args()
     chosen = [tool for group in arguments.tools for tool in group]
-    tools = [tool for tool in TOOLS + PEERS if tool in chosen] or TOOLS
+    tools = [tool for tool in TOOLS if tool in chosen] or TOOLS
     console, binaries = Console(), Binaries()
     if not arguments.find:
         with progress(console) as announce:
@@ -240,8 +240,7 @@ def main() -> int:
 _NAMES: Mapping[str, Sequence[Tool]] = {
     "control-plane": CONTROL_PLANE,
     "delivery": DELIVERY,
-    "peers": PEERS,
-    **{tool.name: (tool,) for tool in TOOLS + PEERS},
+    **{tool.name: (tool,) for tool in TOOLS},
 }
 
 

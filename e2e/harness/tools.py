@@ -1,8 +1,8 @@
-"""The programs that tests and benchmarks run on, as pinned Go modules in `go/`, in three groups.
+"""The programs that tests and benchmarks run on, as pinned Go modules in `go/`, in two groups.
 
-The control plane is what every stack needs. The delivery tools are what a platform team installs
-and watches with: they take minutes more to build, and only tests of delivery ask for them. The
-peers are controllers that Tonnage's speed is measured against; no test needs them.
+The control plane is what workloads run on: Kubernetes, nodes, and the controller of
+LeaderWorkerSets. The delivery tools are what a platform team installs and watches with: they take
+minutes more to build, and only tests of delivery ask for them.
 """
 
 from __future__ import annotations
@@ -94,6 +94,12 @@ CONTROL_PLANE = (
             "k8s.io/component-base/version.gitMinor={minor}",
         ),
     ),
+    Tool(
+        "lws",
+        "sigs.k8s.io/lws",
+        {"lws-controller": "cmd"},
+        stamp=("sigs.k8s.io/lws/pkg/version.GitVersion={version}",),
+    ),
 )
 
 DELIVERY = (
@@ -128,16 +134,7 @@ DELIVERY = (
     ),
 )
 
-PEERS = (
-    Tool(
-        "lws",
-        "sigs.k8s.io/lws",
-        {"lws-controller": "cmd"},
-        stamp=("sigs.k8s.io/lws/pkg/version.GitVersion={version}",),
-    ),
-)
-
 TOOLS = CONTROL_PLANE + DELIVERY
 """What tests run on."""
 
-PROGRAMS = {program: tool for tool in TOOLS + PEERS for program in tool.programs}
+PROGRAMS = {program: tool for tool in TOOLS for program in tool.programs}

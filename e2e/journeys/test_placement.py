@@ -126,7 +126,7 @@ def test_deepseek_v3_never_runs_on_eight_h100(fleet: UseFleet, user: User) -> No
     status = user.wait_ready("deepseek")
     assert status["placements"][0]["accelerator"] != "h100-sxm-80gb"
     h100 = candidate(status, "h100-sxm-80gb")
-    assert (h100["verdict"], h100["reason"]) == ("Rejected", "WeightsDoNotFit")
+    assert (h100["verdict"], h100["reason"]) == ("Rejected", "NoInterconnect")
 
 
 def test_a_model_that_fits_nowhere_reports_the_shortage_of_each_pool(

@@ -40,7 +40,7 @@ def test_the_end_state_depends_only_on_the_last_spec(part: int) -> None:
     take()
     account = campaign.account
     assert account["transitions"] >= WALKS * (STEPS - 1)
-    rare = {"refused by the API server", "not accepted", "no place"}
+    rare = {"refused by the API server", "not accepted"}
     assert all(account[outcome] for outcome in rare), account
     assert account["placed"] > account["transitions"] / 3, account
 
@@ -80,6 +80,14 @@ def _count_generations(monkeypatch: pytest.MonkeyPatch) -> None:
         return rendered
 
     monkeypatch.setattr(rollout, "_with_strategy", stamp)
+
+
+async def test_a_spec_that_runs_nowhere_ends_with_no_place_whatever_ran_before() -> None:
+    nowhere = {**FIRST, "placement": {"maxCostPerHour": "0.01"}}
+    campaign = Campaign()
+    await campaign.take([nowhere, FIRST, nowhere, FIRST])
+    assert campaign.account["no place"] == 2, campaign.account
+    assert campaign.account["placed"] == 2, campaign.account
 
 
 async def test_a_restart_with_capacity_for_some_replicas_does_not_change_the_end_state() -> None:

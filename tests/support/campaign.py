@@ -89,10 +89,10 @@ class Campaign:
             return
         await give(cluster, NAME, stored)
         alone = await self._run_alone(stored)
+        self.account[alone.outcome] += 1
         if _may_stay(cluster, before) and _places(cluster) != alone.places:
             self.account["stays where it is"] += 1
             return
-        self.account[alone.outcome] += 1
         _compare(alone, cluster, before, stored)
 
     async def _run_alone(self, spec: Spec) -> Alone:
