@@ -9,13 +9,14 @@ from functools import partial
 
 import pytest
 
+from e2e.delivery.life import TWO_NODES
 from e2e.delivery.team import grant_on_cluster, withdraw_from_cluster
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
-from e2e.journeys.user import User, condition, has
+from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
 from e2e.rights import Right, denied, roles_of
 
@@ -184,6 +185,27 @@ def test_pods_stay_known_by_their_watch_when_list_is_revoked(
     user.wait_ready("llama")
     rights.restore()
     user.forget("llama")
+
+
+def test_without_a_right_to_leader_worker_sets_replicas_on_one_node_run(
+    fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
+) -> None:
+    fleet(TWO_NODES)
+    verbs = ("create", "delete", "get", "list", "patch", "watch")
+    rights.revoke(*(Right("leaderworkerset.x-k8s.io", "leaderworkersets", verb) for verb in verbs))
+    operator.stop()
+    operator.start()
+    h100: Json = {"accelerators": ["h100-sxm-80gb"]}
+    user.apply(inference("deepseek", "deepseek-v3", placement=h100))
+    status = user.wait("deepseek", has("Placed", "False", "DoesNotFit"))
+    rejected = candidate(status, "h100-sxm-80gb")
+    assert rejected["reason"] == "WorkloadKindMissing"
+    assert "or the operator may not list it" in rejected["message"]
+    user.apply(inference("llama", "llama-3.1-8b"))
+    user.wait_ready("llama")
+    await_missing(user, operator, "list", "leaderworkersets", 1)
+    for name in ("deepseek", "llama"):
+        user.forget(name)
 
 
 def test_without_status_permission_replicas_start_and_a_metric_reports_it(

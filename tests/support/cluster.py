@@ -210,7 +210,7 @@ class Cluster:
             measure=self._measure,
             measure_load=lambda question: self.measure_load(question),
             find_priority=priorities.find,
-            missing_right=lambda: self.missing_right,
+            missing_right=lambda key: self.missing_right,
             has_budgets=lambda: self.has_budgets,
             shard=self.shard,
             has_node=self.stores.has_node,

@@ -99,19 +99,22 @@ class Informers:
         """The reflectors of all kinds."""
         return (*self.by_kopf, *self.by_watch)
 
-    def missing_right(self) -> Right | None:
-        """The permission that the operator lacks to know the state of replicas; None if none."""
+    def missing_right(self, key: Key) -> Right | None:
+        """The permission that the operator lacks to know the state of an object's replicas; None if
+        none. LeaderWorkerSets matter to an object that has one."""
+        needed = set(_CHILDREN)
+        if self.stores.owned(LEADER_WORKER_SETS, key):
+            needed.add(LEADER_WORKER_SETS)
         denied = (
-            reflector.denied
-            for reflector in self.reflectors
-            if reflector.selection.kind in _CHILDREN
+            reflector.denied for reflector in self.reflectors if reflector.selection.kind in needed
         )
         return next((right for right in denied if right is not None), None)
 
-    def permissions(self) -> tuple[Right | None, bool, bool]:
+    def permissions(self) -> tuple[tuple[Right | None, ...], bool, bool]:
         """What a plan may rest on, of the kinds that the operator may be denied or that the cluster
         may lack."""
-        return self.missing_right(), self.has_budgets(), self.has_leader_worker_set()
+        denied = tuple(reflector.denied for reflector in self.reflectors)
+        return denied, self.has_budgets(), self.has_leader_worker_set()
 
     def has_budgets(self) -> bool:
         """Whether the store has the PodDisruptionBudgets of all namespaces that are served."""

@@ -20,17 +20,17 @@ from tonnage.reconcile.key import Key, Requeue
 class LoopDependencies:
     """What the loop uses.
 
-    `missing_right` returns the permission that the operator lacks to keep `stores` current,
-    `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set` whether the
-    cluster has that kind. `wake` enqueues a key; call it in the
-    event loop's thread. `corrections` are the memory corrections.
+    `missing_right` returns the permission that the operator lacks to keep `stores` current for an
+    object, `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set`
+    whether the cluster has that kind. `wake` enqueues a key; call it in the event loop's thread.
+    `corrections` are the memory corrections.
     """
 
     settings: Settings
     scope: Scope
     api: KubeApi
     stores: Stores
-    missing_right: Callable[[], Right | None]
+    missing_right: Callable[[Key], Right | None]
     has_budgets: Callable[[], bool]
     has_leader_worker_set: Callable[[], bool]
     fleet: FleetState

@@ -227,8 +227,9 @@ def _has_failed(request: Request, parallelism: Parallelism, accelerator: Acceler
 
 def _lacks_workload_kind(option: Option) -> Rejection:
     message = (
-        f"{format_fit(option)}, but the cluster has no LeaderWorkerSet, which runs a replica on"
-        f" several nodes; install it: {INSTALL_LEADER_WORKER_SET}"
+        f"{format_fit(option)}, but LeaderWorkerSet, which runs a replica on several nodes, is"
+        " not installed, or the operator may not list it; to install it:"
+        f" {INSTALL_LEADER_WORKER_SET}"
     )
     return Rejection(RejectedReason.WORKLOAD_KIND_MISSING, message, option=option)
 

@@ -120,12 +120,12 @@ class ObjectCache(Protocol):
 class Sources:
     """What `observe` reads from.
 
-    `cache` has the watched kinds, `live` reads the rest. `missing_right` is the right that the
-    operator lacks to keep the cache up to date, None while it lacks none. Only objects of `shard`
-    are observed; None means all. `has_node` says whether a node is watched; without a watch of
-    nodes, every node counts as existing. `read_reports` is asked only about objects that are not
-    ready. `has_budgets` says whether the cache has the PodDisruptionBudgets, and
-    `has_leader_worker_set` whether the cluster has that kind.
+    `cache` has the watched kinds, `live` reads the rest. `missing_right` returns the right
+    that the operator lacks to keep the cache up to date for an object, None while it lacks none.
+    Only objects of `shard` are observed; None means all. `has_node` says whether a node is watched;
+    without a watch of nodes, every node counts as existing. `read_reports` is asked only about
+    objects that are not ready. `has_budgets` says whether the cache has the PodDisruptionBudgets,
+    and `has_leader_worker_set` whether the cluster has that kind.
     """
 
     cache: ObjectCache
@@ -134,7 +134,7 @@ class Sources:
     measure: Measure = measure_nothing
     measure_load: MeasureLoad | None = None
     find_priority: FindPriority = same_for_all
-    missing_right: Callable[[], Right | None] = lambda: None
+    missing_right: Callable[[Key], Right | None] = lambda key: None
     shard: Shard | None = None
     has_node: HasNode = has_every_node
     read_reports: ReadPodReports = read_no_reports
@@ -152,7 +152,7 @@ async def observe(sources: Sources, key: Key) -> Observation | None:
     observation = observe_object(sources, key)
     if observation is None:
         return None
-    if (right := sources.missing_right()) is not None:
+    if (right := sources.missing_right(observation.key)) is not None:
         raise ForbiddenError(f"the operator may not {right}", right)
     return await _observe_children(sources, observation)
 

@@ -17,6 +17,7 @@ from tonnage.kube.protocol import (
     ApiError,
     ExpiredError,
     ForbiddenError,
+    KindMissingError,
     Object,
     ObjectParts,
     Selection,
@@ -106,6 +107,7 @@ class Running:
         self.changes: list[str] = []
         self.events = 0
         self.denials: list[Right | None] = []
+        self.missed: list[bool] = []
         self.store: Store[str] = Store(
             lambda body: body["metadata"]["resourceVersion"], on_change=self._change
         )
@@ -121,6 +123,7 @@ class Running:
     def on_availability(self, selection: Selection) -> None:
         assert selection == SELECTION
         self.denials.append(self.reflector.denied)
+        self.missed.append(self.reflector.is_missing)
 
 
 @pytest.fixture
@@ -332,6 +335,26 @@ async def test_a_denied_list_does_not_count_as_listed() -> None:
     with pytest.raises(ForbiddenError):
         await running.reflector.list()
     assert not running.reflector.is_listed
+
+
+# Missing
+
+
+async def test_a_kind_that_comes_later_is_reported_and_listed() -> None:
+    missing = KindMissingError("404")
+    async with running_with(missing, missing, Listed(5, obj("a", 3))) as running:
+        assert running.missed == [True, False]
+        assert running.reflector.is_listed
+        assert running.changes == ["a None -> 3"]
+
+
+async def test_the_objects_go_with_their_kind() -> None:
+    answers: list[Answer] = [Listed(5, obj("a", 3)), KindMissingError("404")]
+    async with running_with(*answers) as running:
+        assert running.missed == [True]
+        assert not running.reflector.is_listed
+        assert running.changes == ["a None -> 3", "a 3 -> None"]
+        assert await running.reflector.verify() == 0, "there is nothing to compare with"
 
 
 # Others

@@ -7,8 +7,10 @@ import pytest
 
 from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.live_operator import Line, LiveCluster, run_in_virtual_time
+from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
 from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
@@ -46,6 +48,36 @@ async def deny_list_of_pods() -> dict[str, tuple[str, str]]:
 def test_every_object_becomes_unknown_when_the_list_of_pods_is_denied() -> None:
     ready = run_in_virtual_time(deny_list_of_pods)
     assert ready == dict.fromkeys(NAMES, ("Unknown", "Forbidden"))
+
+
+async def deny_list_of_leader_worker_sets() -> dict[str, tuple[str, str]]:
+    """Condition Ready of each object a few seconds after the list of LeaderWorkerSets was denied;
+    the first object has one."""
+    start = await converged_cluster()
+    async with LiveCluster.led(start.api.copy(), start.behaviours) as live:
+        informers = live.replicas[0]._operator._components.informers
+        (reflector,) = (
+            one for one in informers.by_watch if one.selection.kind == LEADER_WORKER_SETS
+        )
+        labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_OWNER: NAMES[0]}
+        metadata = {"name": "group", "namespace": NAMESPACE, "labels": labels}
+        live.api.put(LEADER_WORKER_SETS, {"metadata": metadata, "spec": {}})
+        await live.wait(5)
+        denied = ForbiddenError("403", Right("list", *_NAME_OF_KIND, NAMESPACE))
+        live.api.fail_next("list", denied, kind=LEADER_WORKER_SETS)
+        with pytest.raises(ForbiddenError):
+            await reflector.list()
+        await live.wait(5)
+        return {name: live.conditions(name)["Ready"] for name in NAMES}
+
+
+_NAME_OF_KIND = LEADER_WORKER_SETS.group, LEADER_WORKER_SETS.plural
+
+
+def test_only_objects_with_a_leader_worker_set_become_unknown_when_their_list_is_denied() -> None:
+    ready = run_in_virtual_time(deny_list_of_leader_worker_sets)
+    others = dict.fromkeys(NAMES[1:], ("True", "ReplicasReady"))
+    assert ready == {NAMES[0]: ("Unknown", "Forbidden")} | others
 
 
 async def lead_while_an_object_is_created() -> dict[str, tuple[str, str]]:

@@ -236,7 +236,10 @@ class TestKinds:
         assert decision.reason is Reason.DOES_NOT_FIT
         candidate = by_pool(decision)[H100_POOL]
         assert candidate.reason == "WorkloadKindMissing"
-        assert "has no LeaderWorkerSet" in candidate.message
+        assert (
+            "LeaderWorkerSet, which runs a replica on several nodes, is not installed"
+            in candidate.message
+        )
         assert "kubectl apply --server-side -f https://" in candidate.message
 
     def test_without_the_kind_one_node_options_go_on(self) -> None:
