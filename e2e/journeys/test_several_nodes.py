@@ -146,10 +146,11 @@ def test_it_scales_and_ends_with_the_object(
     user.admin.wait_gone("leaderworkersets", name, timeout=WITHIN)
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
 def test_an_argument_of_the_user_replaces_the_group(
-    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController, nodes: int
 ) -> None:
-    fleet(h100s(2))
+    fleet(h100s(nodes))
     user.apply(inference("deepseek", "deepseek-v3"))
     user.wait_ready("deepseek", timeout=WITHIN)
     before = pods_of_group(user, "deepseek")

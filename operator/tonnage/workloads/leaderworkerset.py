@@ -111,14 +111,15 @@ class LeaderWorkerSetKind:
         return _with_spec(body, {_TEMPLATES: changed})
 
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
-        """The mode of the strategy; None where a user wrote another strategy."""
+        """The mode of the strategy, never a surge; None where a user wrote another strategy."""
         strategy = body["spec"].get("rolloutStrategy") or {}
         rolling = dict(strategy.get("rollingUpdateConfiguration") or {})
         rolling.pop("partition", None)
-        return next((mode for mode in SurgeMode if _rolling_update(mode, rollout) == rolling), None)
+        modes = (SurgeMode.ALL_AT_ONCE, SurgeMode.ONE_BY_ONE)
+        return next((mode for mode in modes if _rolling_update(mode, rollout) == rolling), None)
 
     def with_surge_mode(self, body: Object, mode: SurgeMode, rollout: Rollout) -> Object:
-        """The LeaderWorkerSet with another strategy."""
+        """The LeaderWorkerSet with another strategy; one by one in place of a surge."""
         strategy = {
             "type": "RollingUpdate",
             "rollingUpdateConfiguration": _rolling_update(mode, rollout),
@@ -198,9 +199,9 @@ def _rolling_update(mode: SurgeMode, rollout: Rollout) -> dict[str, Any]:
     match mode:
         case SurgeMode.ALL_AT_ONCE:
             return {"maxSurge": 0, "maxUnavailable": "100%"}
-        case SurgeMode.SURGE:
-            return {"maxSurge": 1, "maxUnavailable": 0}
-        case SurgeMode.ONE_BY_ONE:
+        # The controller of v0.7.0 never begins a surge where maxSurge is not below the number of
+        # replicas (kubernetes-sigs/lws #491, #778), and the API server does not name its version.
+        case SurgeMode.SURGE | SurgeMode.ONE_BY_ONE:
             return {"maxSurge": 0, "maxUnavailable": rollout.max_unavailable or 1}
 
 
