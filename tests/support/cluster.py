@@ -16,6 +16,7 @@ from tests.support.controllers import Behaviour, run_deployments, run_pods, with
 from tests.support.fake_api import Crash, FakeApi, has_fields
 from tests.support.fake_clock import FakeClock
 from tests.support.in_memory_corrections import InMemoryCorrections
+from tests.support.leader_worker_sets import run_leader_worker_sets
 from tests.support.production.admission import Admission
 from tests.support.production.kinds import ADMINISTERED
 from tests.support.production.quotas import count_quotas
@@ -39,6 +40,7 @@ from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
+    LEADER_WORKER_SETS,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -71,6 +73,7 @@ from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.telemetry.cache import MeasuredCache
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 NAMESPACE = "chat"
 WORLD = Dependencies(load_catalog(), RenderSettings())
@@ -152,6 +155,7 @@ class Cluster:
         self.correction_registry = InMemoryCorrections()
         self.missing_right: Right | None = None
         self.has_budgets = True
+        self.has_leader_worker_set = False
         self.denied: set[Kind] = set()
         """Optional kinds that the operator may not list."""
         self.start_operator()
@@ -163,6 +167,7 @@ class Cluster:
         other = type(self)()
         other.api, other.behaviours = self.api.copy(), dict(self.behaviours)
         other.admission = self.admission
+        other.has_leader_worker_set = self.has_leader_worker_set
         other.clock.advance(self.clock.seconds - other.clock.seconds)
         other.start_operator()
         await other.settle()
@@ -191,7 +196,7 @@ class Cluster:
             rebuild_state(
                 self.fleet,
                 self.migration_lock,
-                self.api.objects(DEPLOYMENTS),
+                [*self.api.objects(DEPLOYMENTS), *self.api.objects(LEADER_WORKER_SETS)],
                 self.api.objects(INFERENCE_DEPLOYMENTS),
                 read_classes(self.api.objects(PRIORITY_CLASSES)),
             )
@@ -212,6 +217,7 @@ class Cluster:
             find_priority=priorities.find,
             missing_right=lambda key: self.missing_right,
             has_budgets=lambda: self.has_budgets,
+            has_leader_worker_set=lambda: self.has_leader_worker_set,
             shard=self.shard,
             has_node=self.stores.has_node,
             read_reports=PodReportCache(self.api, self.clock.now).read,
@@ -331,10 +337,12 @@ class Cluster:
         self.api.now = self.clock.now()
         self.api.collect_garbage()
         run_deployments(self.api)
+        run_leader_worker_sets(self.api)
         schedule_pods(self.api)
         count_quotas(self.api)
         run_pods(self.api, self.behaviours, collects_orphans=self.collects_orphans)
         run_deployments(self.api)
+        run_leader_worker_sets(self.api)
         self.watch()
 
     # Administrators and kubelets
@@ -527,7 +535,7 @@ class Cluster:
 
     def _everything(self) -> object:
         kinds = (
-            *(INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS, NODES),
+            *(INFERENCE_DEPLOYMENTS, DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES, PODS, NODES),
             *(INFERENCE_POOLS, POD_DISRUPTION_BUDGETS),
         )
         return [self.api.versions(kind) for kind in kinds]
@@ -541,6 +549,6 @@ async def _no_answer(question: LoadQuery) -> None:
     """No load is known."""
 
 
-def write_count(api: FakeApi, kinds: Iterable[Kind] = (DEPLOYMENTS, SERVICES)) -> int:
+def write_count(api: FakeApi, kinds: Iterable[Kind] = (*WORKLOAD_KINDS, SERVICES)) -> int:
     """Writes of the operator that changed an object of these kinds."""
     return sum(1 for call in api.effective_writes() if call.kind in tuple(kinds))

@@ -25,7 +25,6 @@ from tonnage.api.names import (
     MANAGED_BY,
 )
 from tonnage.kube.kinds import (
-    DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
     NODES,
@@ -34,11 +33,12 @@ from tonnage.kube.kinds import (
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
+from tonnage.workloads.registry import WORKLOAD_KINDS
 
 if TYPE_CHECKING:
     from tests.support.cluster import Cluster
 
-CHILDREN: Final = (DEPLOYMENTS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS)
+CHILDREN: Final = (*WORKLOAD_KINDS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS)
 """Kinds that the operator makes for an InferenceDeployment."""
 
 KEPT: Final = (INFERENCE_DEPLOYMENTS, *CHILDREN, PODS)
@@ -66,7 +66,7 @@ def end_state_of(objects: Mapping[Kind, Sequence[Object]]) -> Object:
     """The same of objects by kind, wherever they were read; pods are named by what they run."""
     owners = {
         body["metadata"]["uid"]: f"{kind.kind}/{body['metadata']['name']}"
-        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS)
+        for kind in (INFERENCE_DEPLOYMENTS, *WORKLOAD_KINDS)
         for body in objects.get(kind, ())
     }
     pods = [pod for pod in objects.get(PODS, ()) if _label(pod, LABEL_OWNER)]
@@ -103,7 +103,7 @@ def find_faults(api: FakeApi) -> list[str]:
     objects = api.objects(INFERENCE_DEPLOYMENTS)
     return [
         *_find_orphans(api, objects),
-        *_find_doubles(api.objects(DEPLOYMENTS), objects),
+        *_find_doubles([body for kind in WORKLOAD_KINDS for body in api.objects(kind)], objects),
         *find_overcommitted(Sight(api.objects(NODES), api.objects(PODS))),
         *_find_outdated(objects),
     ]

@@ -169,6 +169,15 @@ _GATEWAY = {"inferencePool": {"endpointPickerRef": {"name": "picker", "port": {"
 _APART = {"maxModelLen": 131072, "concurrency": 12, "longContext": {"above": 8192}}
 _TOGETHER = {key: value for key, value in _APART.items() if key != "longContext"}
 
+_NODE = {**H100, "resources": {"rdma/ib": "1k"}}
+_TWO_NODES = {"model": "deepseek-v3", "placement": {"accelerators": ["h100-sxm-80gb"]}}
+
+
+def _install(cluster: Cluster) -> None:
+    """An administrator installs LeaderWorkerSet."""
+    cluster.has_leader_worker_set = True
+
+
 _ROLL = {"engine": {"vllm": {"maxNumSeqs": 77}}}
 _FULL = {**MI300X, "gpusPerNode": 2}
 
@@ -297,6 +306,56 @@ SCENARIOS: Final = {
     ),
     "lose the first of two Deployments": Scenario(
         _TWO_EACH, (apply(replicas=4, placement=_SPREAD),), _lose_the_first, serving=2
+    ),
+    "serve on two nodes": Scenario(({**_NODE, "count": 2},), (_install,), apply(**_TWO_NODES)),
+    "roll on two nodes with nodes to spare": Scenario(
+        ({**_NODE, "count": 4},),
+        (_install, apply(**_TWO_NODES)),
+        apply(**_TWO_NODES, **_ROLL),
+    ),
+    "roll two replicas on two nodes each": Scenario(
+        ({**_NODE, "count": 4},),
+        (_install, apply(replicas=2, **_TWO_NODES)),
+        apply(replicas=2, **_TWO_NODES, **_ROLL),
+        serving=1,
+    ),
+    "pause a change on two nodes": Scenario(
+        ({**_NODE, "count": 4},),
+        (_install, apply(replicas=2, **_TWO_NODES)),
+        apply(replicas=2, rollout={"paused": True}, **_TWO_NODES, **_ROLL),
+        ends="RolloutPaused",
+        serving=2,
+    ),
+    "scale to zero on two nodes": Scenario(
+        ({**_NODE, "count": 2},),
+        (_install, apply(**_TWO_NODES)),
+        apply(replicas=0, **_TWO_NODES),
+        ends="ScaledToZero",
+    ),
+    "roll on two nodes": Scenario(
+        ({**_NODE, "count": 2},),
+        (_install, apply(**_TWO_NODES)),
+        apply(**_TWO_NODES, **_ROLL),
+    ),
+    "move from two nodes to one": Scenario(
+        ({**_NODE, "count": 2}, MI300X),
+        (_install, apply(**_TWO_NODES)),
+        apply(model="deepseek-v3", placement={"accelerators": ["mi300x"]}),
+        serving=1,
+    ),
+    "move from one node to two": Scenario(
+        ({**_NODE, "count": 2}, MI300X),
+        (_install, apply(model="deepseek-v3", placement={"accelerators": ["mi300x"]})),
+        apply(**_TWO_NODES),
+        serving=1,
+    ),
+    "lose one of two nodes": Scenario(
+        ({**_NODE, "count": 3},),
+        (_install, apply(**_TWO_NODES)),
+        lambda cluster: cluster.leave("h100-0"),
+    ),
+    "delete what runs on two nodes": Scenario(
+        ({**_NODE, "count": 2},), (_install, apply(**_TWO_NODES)), _delete
     ),
     "delete and make anew": Scenario((MI300X,), (apply(),), _make_anew),
     "ask for an InferencePool": Scenario((MI300X,), (), apply(gateway=_GATEWAY)),
