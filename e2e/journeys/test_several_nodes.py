@@ -8,6 +8,7 @@ import pytest
 
 from e2e.harness.admin import Admin
 from e2e.harness.leader_worker_set import LeaderWorkerSetController
+from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
@@ -165,3 +166,44 @@ def test_an_argument_of_the_user_replaces_the_group(
     user.wait("deepseek", replaced, timeout=WITHIN)
     for pod in pods_of_group(user, "deepseek").values():
         assert "--seed=7" in pod["spec"]["containers"][0]["args"]
+
+
+def test_a_group_that_loses_a_node_starts_on_another_one(
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+) -> None:
+    fleet(h100s(3))
+    user.apply(inference("deepseek", "deepseek-v3"))
+    user.wait_ready("deepseek", timeout=WITHIN)
+    lost = pods_of_group(user, "deepseek")["worker"]["spec"]["nodeName"]
+    user.admin.delete("nodes", lost)
+    user.wait("deepseek", has("Ready", "False"), timeout=3 * WITHIN)
+    user.wait_ready("deepseek", timeout=3 * WITHIN)
+    nodes = {pod["spec"]["nodeName"] for pod in pods_of_group(user, "deepseek").values()}
+    assert len(nodes) == 2
+    assert lost not in nodes
+
+
+def test_it_moves_from_two_nodes_to_one_and_back_and_survives_the_operator(
+    fleet: UseFleet,
+    user: User,
+    operator: OperatorProcess,
+    leader_worker_sets: LeaderWorkerSetController,
+) -> None:
+    mi300x = {"name": "mi300x", "count": 1, "accelerator": "mi300x"}
+    fleet(h100s(2, mi300x=mi300x))
+    for accelerator, nodes in (("h100-sxm-80gb", 2), ("mi300x", 1), ("h100-sxm-80gb", 2)):
+        placement = {"accelerators": [accelerator]}
+        user.apply(inference("deepseek", "deepseek-v3", placement=placement))
+        operator.kill()
+        operator.start()
+
+        def moved(status: Json, wanted: tuple[str, int] = (accelerator, nodes)) -> bool:
+            (*_, last) = status.get("placements") or [{}]
+            runs = last.get("accelerator"), last.get("nodesPerReplica", 1)
+            is_alone = len(status.get("placements", ())) == 1
+            return runs == wanted and is_alone and bool(has("Ready")(status))
+
+        user.wait("deepseek", moved, timeout=3 * WITHIN)
+        sets = user.children("leaderworkersets", "deepseek")
+        assert len(sets) == nodes - 1
+        assert len(user.children("deployments", "deepseek")) == 2 - nodes
