@@ -89,6 +89,8 @@ def _view(how: str, kinds: tuple[Kind, ...]) -> View:
             return View(how, kinds, GAP_SECONDS + RESYNC)
         case "lossy" if len(kinds) > 1:  # each step of a rollout may wait for a list
             return View(how, kinds, 3 * RESYNC)
+        case "silent" if len(kinds) > 1:  # a group is known from its set and from its pods
+            return View(how, kinds, 2 * RESYNC)
         case "outdated":
             return View(how, kinds, 3 * RESYNC, writes_again=True)
     return View(how, kinds)
