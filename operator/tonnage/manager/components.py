@@ -102,13 +102,13 @@ class Informers:
     def missing_right(self, key: Key) -> Right | None:
         """The permission that the operator lacks to know the state of an object's replicas; None if
         none. LeaderWorkerSets matter to an object that has one."""
-        needed = set(_CHILDREN)
-        if self.stores.owned(LEADER_WORKER_SETS, key):
-            needed.add(LEADER_WORKER_SETS)
-        denied = (
-            reflector.denied for reflector in self.reflectors if reflector.selection.kind in needed
-        )
-        return next((right for right in denied if right is not None), None)
+        for reflector in self.reflectors:
+            kind = reflector.selection.kind
+            if reflector.denied is not None and (
+                kind in _CHILDREN or (kind == LEADER_WORKER_SETS and self.stores.owned(kind, key))
+            ):
+                return reflector.denied
+        return None
 
     def permissions(self) -> tuple[tuple[Right | None, ...], bool, bool]:
         """What a plan may rest on, of the kinds that the operator may be denied or that the cluster
