@@ -138,7 +138,7 @@ def _load(case: dict[str, Any], seconds: float, metrics: Path) -> dict[str, Any]
             with urllib.request.urlopen(f"{_BASE}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
             stream.write(json.dumps({"time": time.time(), "metrics": text}) + "\n")
-            time.sleep(_SCRAPE_SECONDS)
+            time.sleep(_SCRAPE_SECONDS)  # the interval between two samples
     tokens = sum(answer["usage"]["completion_tokens"] for answer in finished)
     return {"requests": len(finished), "tokens": tokens, "seconds": time.monotonic() - begun}
 

@@ -8,6 +8,7 @@ from e2e.harness.operator_process import CORRECTIONS
 from e2e.harness.rest import Json
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference, token_secret
+from e2e.nodes.descriptions import connected_h100s
 from tests.support.tiny_model import CONFIG
 
 TOKENS = 1_000_000
@@ -23,13 +24,7 @@ FACTS: Json = {
 TWO_NODES: Json = {
     "groups": [
         {"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8},
-        {
-            "name": "h100",
-            "count": 2,
-            "accelerator": "h100-sxm-80gb",
-            "gpusPerNode": 8,
-            "resources": {"rdma/ib": "1k"},
-        },
+        connected_h100s(2),
     ]
 }
 """The fleet on which `serve_on_several_nodes` works, with the controller of LeaderWorkerSet."""

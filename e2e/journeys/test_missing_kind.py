@@ -10,19 +10,11 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
+from e2e.nodes.descriptions import connected_h100s
 
 WITHIN = 60
 
-H100S: Json = {
-    "groups": [
-        {
-            "name": "h100",
-            "count": 3,
-            "accelerator": "h100-sxm-80gb",
-            "resources": {"rdma/ib": "1k"},
-        }
-    ]
-}
+H100S: Json = {"groups": [connected_h100s(3)]}
 
 
 def test_one_node_goes_on_and_the_kind_is_noticed_when_it_comes_and_when_it_goes(

@@ -14,6 +14,7 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
+from e2e.nodes.descriptions import connected_h100s
 
 WITHIN = 60
 H100 = "nvidia-h100-sxm-80gb"
@@ -32,13 +33,7 @@ def leader_worker_sets(
 
 def h100s(count: int, **others: Json) -> Json:
     """Nodes of 8 H100 with RDMA, and other groups."""
-    group = {
-        "name": "h100",
-        "count": count,
-        "accelerator": "h100-sxm-80gb",
-        "resources": {"rdma/ib": "1k"},
-    }
-    return {"groups": [group, *others.values()]}
+    return {"groups": [connected_h100s(count), *others.values()]}
 
 
 def the_set(user: User, name: str) -> Json:

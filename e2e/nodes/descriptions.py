@@ -279,3 +279,13 @@ def _node_info(architecture: str) -> dict[str, str]:
         "systemUUID": "",
         "bootID": "",
     }
+
+
+def connected_h100s(count: int) -> dict[str, Any]:
+    """A group of so many nodes of 8 H100 each, with RDMA between them."""
+    return {
+        "name": "h100",
+        "count": count,
+        "accelerator": "h100-sxm-80gb",
+        "resources": {"rdma/ib": "1k"},
+    }

@@ -7,7 +7,6 @@ remembered between steps.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tests.support.fake_api import FakeApi
 from tests.support.production.pod_faults import NotCreated
@@ -23,7 +22,7 @@ from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
 from tonnage.api.text import digest
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
-from tonnage.kube.protocol import ForbiddenError, InvalidError, Object
+from tonnage.kube.protocol import ForbiddenError, InvalidError, Kind, Object
 from tonnage.reconcile.observation.findings import format_time
 
 Behaviour = Callable[[Object], Object]
@@ -61,7 +60,7 @@ def run_pods(
             continue
         behave = behaviours.get(pod["metadata"].get("labels", {}).get(LABEL_OWNER, ""), ready)
         status = behave(pod) if nodes[node] else silent(pod)
-        _set_status(api, PODS, pod, with_times(api, pod, status))
+        set_status(api, PODS, pod, with_times(api, pod, status))
         if isinstance(behave, NotCreated):
             behave.write_event(api, pod)
 
@@ -266,10 +265,11 @@ def _count(api: FakeApi, deployment: Object, pods: list[Object], refusal: str | 
             *failure_of(api, deployment, refusal),
         ],
     }
-    _set_status(api, DEPLOYMENTS, deployment, status)
+    set_status(api, DEPLOYMENTS, deployment, status)
 
 
-def _set_status(api: FakeApi, kind: Any, body: Object, status: Object) -> None:
+def set_status(api: FakeApi, kind: Kind, body: Object, status: Object) -> None:
+    """Write the status of an object where it changes."""
     if body.get("status") != status:
         metadata = body["metadata"]
         api.set_status(kind, metadata["namespace"], metadata["name"], status)

@@ -8,8 +8,9 @@ Source: kubernetes-sigs/lws v0.7.0, pkg/controllers.
 from collections import defaultdict
 from typing import Final
 
+from tests.support.controllers import serves, set_status
 from tests.support.fake_api import FakeApi
-from tests.support.rollouts import TEMPLATE_HASH
+from tests.support.rollouts import TEMPLATE_HASH, owner_reference
 from tonnage.api.text import digest
 from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS
 from tonnage.kube.protocol import Object
@@ -37,17 +38,6 @@ def run_leader_worker_sets(api: FakeApi) -> None:
         _count(api, body, groups)
 
 
-def is_serving(pods: list[Object]) -> bool:
-    """Whether each pod of a group is ready."""
-    return all(
-        any(
-            (one["type"], one["status"]) == ("Ready", "True")
-            for one in pod.get("status", {}).get("conditions", [])
-        )
-        for pod in pods
-    )
-
-
 def _replace(api: FakeApi, body: Object, groups: Groups) -> None:
     """Delete what is not wanted, broken, or old and may be unavailable."""
     spec = body["spec"]
@@ -56,14 +46,15 @@ def _replace(api: FakeApi, body: Object, groups: Groups) -> None:
     unavailable = rolling["maxUnavailable"]
     allowed = wanted if unavailable == "100%" else int(unavailable)
     whole = {index: pods for index, pods in groups.items() if len(pods) == size}
-    serving = sum(is_serving(pods) for pods in whole.values())
-    last = wanted + (_surge(body) if _old(body, groups) else 0)
+    serving = sum(map(_is_serving, whole.values()))
+    old = _old(body, groups)
+    last = wanted + (_surge(body) if old else 0)
     for index in sorted(groups, reverse=True):
         pods = groups[index]
         gone = index >= last or index not in whole
-        if not gone and index in _old(body, groups) and index >= rolling.get("partition", 0):
-            gone = not is_serving(pods) or serving > wanted - allowed
-            serving -= gone and is_serving(pods)
+        if not gone and index in old and index >= rolling.get("partition", 0):
+            gone = not _is_serving(pods) or serving > wanted - allowed
+            serving -= gone and _is_serving(pods)
         if gone:
             for pod in pods:
                 api.remove(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -92,7 +83,7 @@ def _create(api: FakeApi, body: Object, groups: Groups) -> None:
                     "name": f"{leader}-{worker}" if worker else leader,
                     "namespace": metadata["namespace"],
                     "labels": {**template["metadata"]["labels"], **labels},
-                    "ownerReferences": [_owner(body)],
+                    "ownerReferences": [owner_reference(body)],
                 },
                 "spec": template["spec"],
                 "status": {"phase": "Pending"},
@@ -105,11 +96,13 @@ def _count(api: FakeApi, body: Object, groups: Groups) -> None:
     status = {
         "replicas": len(groups),
         "updatedReplicas": len(groups) - len(old),
-        "readyReplicas": sum(map(is_serving, groups.values())),
+        "readyReplicas": sum(map(_is_serving, groups.values())),
     }
-    if body.get("status") != status:
-        metadata = body["metadata"]
-        api.set_status(LEADER_WORKER_SETS, metadata["namespace"], metadata["name"], status)
+    set_status(api, LEADER_WORKER_SETS, body, status)
+
+
+def _is_serving(pods: list[Object]) -> bool:
+    return all(map(serves, pods))
 
 
 def _old(body: Object, groups: Groups) -> set[int]:
@@ -128,14 +121,3 @@ def _surge(body: Object) -> int:
     spec = body["spec"]
     surge = int(spec["rolloutStrategy"]["rollingUpdateConfiguration"]["maxSurge"])
     return surge if spec["replicas"] > surge else 0
-
-
-def _owner(body: Object) -> Object:
-    metadata = body["metadata"]
-    return {
-        "apiVersion": body["apiVersion"],
-        "kind": "LeaderWorkerSet",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-    }

@@ -39,12 +39,12 @@ def keep_revision(api: FakeApi, deployment: Object, template: str) -> None:
         api.put(REPLICA_SETS, body, manager="deployment-controller")
 
 
-def owner_reference(deployment: Object) -> Object:
-    """Makes what has it belong to the Deployment."""
-    metadata = deployment["metadata"]
+def owner_reference(workload: Object) -> Object:
+    """Makes what has it belong to the workload."""
+    metadata = workload["metadata"]
     return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "apiVersion": workload["apiVersion"],
+        "kind": workload["kind"],
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": True,
