@@ -1,9 +1,10 @@
-"""Condition types and reasons: a stable API for users, kubectl wait, Argo CD and kstatus."""
+"""Condition types, reasons, and phases of a start: a stable API for users, kubectl wait, Argo CD
+and kstatus."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from tonnage.api.schema import ReportedModel
 
@@ -68,6 +69,8 @@ class Reason(StrEnum):
     # Available, Ready
     REPLICAS_READY = "ReplicasReady"
     CONTAINERS_NOT_READY = "ContainersNotReady"
+    DOWNLOADING_WEIGHTS = "DownloadingWeights"
+    WEIGHTS_NOT_DOWNLOADED = "WeightsNotDownloaded"
     OUT_OF_MEMORY = "OutOfMemory"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CRASH_LOOPING = "CrashLooping"
@@ -99,6 +102,50 @@ class Reason(StrEnum):
     NO_NODES = "NoNodes"
     NO_USABLE_NODES = "NoUsableNodes"
     UNRECOGNISED = "Unrecognised"
+
+
+class StartPhase(StrEnum):
+    """What a replica that is not ready yet does, in the order of a start."""
+
+    SCHEDULING = "Scheduling"
+    """It waits for a node."""
+    CREATING = "Creating"
+    """The kubelet sets up volumes and network, and creates the container."""
+    INITIALIZING = "Initializing"
+    """Its init containers run."""
+    PULLING = "Pulling"
+    """The kubelet pulls the image, and creates the container."""
+    STARTING = "Starting"
+    """Its container runs. vLLM has not begun to load the model, as far as its log says."""
+    DOWNLOADING = "Downloading"
+    """The files that are not on the node yet are downloaded from the Hub."""
+    LOADING = "Loading"
+    """vLLM loads the weights."""
+    COMPILING = "Compiling"
+    """The weights are loaded; vLLM compiles, measures its memory, and captures graphs."""
+    PROBING = "Probing"
+    """vLLM has started, and the pod is not ready yet."""
+
+
+class StartingReplicas(ReportedModel):
+    """Replicas that are in the same phase of their start."""
+
+    phase: str
+    """What they do: Scheduling, Creating, Initializing, Pulling, Starting, Downloading, Loading,
+    Compiling or Probing."""
+    replicas: int
+    """Number of replicas."""
+
+
+StartingList = Annotated[
+    list[StartingReplicas],
+    Field(
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["phase"],
+        }
+    ),
+]
 
 
 class Condition(ReportedModel):

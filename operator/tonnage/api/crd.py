@@ -19,7 +19,7 @@ _KEPT: Final = {
     "type", "description", "properties", "required", "items", "enum", "pattern", "minimum",
     "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties",
     "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-map-type",
 }  # fmt: skip
 
 _REFERENCES: Final = ("$ref", "anyOf", "oneOf")
@@ -52,8 +52,9 @@ def structural_schema(model: type[ApiModel]) -> Schema:
 
 def _structural(schema: Schema, definitions: Schema) -> Schema:
     merged = _resolve(schema, definitions)
-    # A copy, because a model that is used twice must not become a YAML alias.
-    kept = {key: deepcopy(value) for key, value in merged.items() if key in _KEPT}
+    # A copy, because a model that is used twice must not become a YAML alias. An empty map, which
+    # the API server drops, would be drift for Argo CD.
+    kept = {key: deepcopy(value) for key, value in merged.items() if key in _KEPT and value != {}}
     if "description" in kept:
         kept["description"] = " ".join(str(kept["description"]).split())
     if "exclusiveMinimum" in merged:
@@ -62,7 +63,7 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
         kept["enum"] = [merged["const"]]
     if isinstance(merged.get("default"), str | int | float | bool):
         kept["default"] = merged["default"]
-    if "properties" in merged:
+    if "properties" in kept:
         kept["properties"] = {
             name: _structural(value, definitions) for name, value in merged["properties"].items()
         }

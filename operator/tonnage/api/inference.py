@@ -1,11 +1,12 @@
 """The spec of an InferenceDeployment: model, workload and user settings."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
 from tonnage.api.gateway import Gateway
+from tonnage.api.model import Lora, Model, ObjectName
 from tonnage.api.placement import PlacementSpec
 from tonnage.api.pod import EnvVar, PodTemplate, PodTemplateOverrides, TemplateMetadata, Toleration
 from tonnage.api.scaling import Scaling
@@ -13,7 +14,6 @@ from tonnage.api.schema import (
     STRICT_NUMBER,
     ApiModel,
     Duration,
-    ExactlyOne,
     Fraction,
     Moment,
     PlanHash,
@@ -21,110 +21,46 @@ from tonnage.api.schema import (
 )
 from tonnage.api.workload import Workload
 
-ObjectName = Annotated[
-    str,
-    StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253),
-]
-RepoId = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$", max_length=200)
-]
+DEFAULT_ENGINE: Final = "vllm"
+"""The engine of a spec that names none."""
 
 
-class SecretKeyRef(ApiModel):
-    """A key of a Secret in the namespace of the InferenceDeployment."""
+class EngineType(StrEnum):
+    """Which engine runs a model."""
 
-    name: ObjectName
-    """Name of the Secret."""
-    key: Annotated[str, StringConstraints(min_length=1, max_length=253)] = "token"
-    """Key in the Secret. Default: token."""
-
-
-class HuggingFaceSource(ApiModel):
-    """A repository on the Hugging Face Hub, or on the server that HF_ENDPOINT names."""
-
-    repo: RepoId
-    """Repository ID, for example meta-llama/Llama-3.3-70B-Instruct."""
-    revision: Annotated[str, StringConstraints(min_length=1, max_length=200)] = "main"
-    """Branch, tag or commit. With a 40-character commit, every pod loads the same files. Default:
-    main."""
-    token_secret_ref: SecretKeyRef | None = None
-    """Secret with an access token for gated and private repositories. Default: none."""
+    AUTO = "Auto"
+    VLLM = "VLLM"
+    SGLANG = "SGLang"
 
 
-class ConfigMapSource(ApiModel):
-    """Model configuration in a ConfigMap in the namespace of the InferenceDeployment."""
+_FIELDS: Final = {EngineType.VLLM: "vllm", EngineType.SGLANG: "sglang"}
+"""The field with the settings of each engine, which is its name everywhere else."""
 
-    name: ObjectName
-    """Name of the ConfigMap. Key config.json is required. Key model.safetensors.index.json is
-    optional and gives the size of the weights."""
-    load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """Model that vLLM loads: a repository ID or a path in the container. Default: the served model
-    name."""
-
-
-class InlineSource(ApiModel):
-    """Model configuration in the InferenceDeployment itself."""
-
-    config: Annotated[
-        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
-    ]
-    """Content of the model's config.json."""
-    weights_bytes: Annotated[int, Field(ge=1, le=2**53), STRICT_NUMBER] | None = None
-    """Size of all weight files in bytes. Default: computed from the config."""
-    load_from: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    """Model that vLLM loads: a repository ID or a path in the container. Default: the served model
-    name."""
+_LISTED_SETTINGS: Final = (
+    "version",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enforce_eager",
+)
+"""Settings of vLLM in the list of version 0.1.0."""
 
 
-class ModelFacts(ExactlyOne):
-    """Configuration of a model on a volume. Exactly one of the fields must be set."""
+class EngineSettings(ApiModel):
+    """Settings that every engine has."""
 
-    config_map: ConfigMapSource | None = None
-    """A ConfigMap, for example one written by the Job that `tonnage inspect` prints."""
-    inline: InlineSource | None = None
-    """Configuration in this object."""
+    version: str | None = None
+    image: str | None = None
+    extra_args: list[str] = []
+    env: list[EnvVar] = []
 
-
-class PersistentVolumeClaimSource(ApiModel):
-    """Weights on a volume. The operator cannot read the volume, so `facts` describes the model."""
-
-    claim_name: ObjectName
-    """Name of the PersistentVolumeClaim in the namespace of the InferenceDeployment."""
-    path: Annotated[
-        str,
-        StringConstraints(
-            pattern=r"^([A-Za-z0-9_][\w.@+-]*(/[A-Za-z0-9_][\w.@+-]*)*)?$", max_length=512
-        ),
-    ] = ""
-    """Directory of the model, relative to the root of the volume. Default: the root."""
-    facts: ModelFacts
-    """config.json and the size of the weights; loadFrom is ignored. `tonnage inspect --pvc CLAIM
-    --path PATH` prints a Job that collects them."""
+    def listed(self) -> list[object] | None:
+        """The settings that decide the memory, as version 0.1.0 lists them for its digest of a
+        placement; None where it does not have all of them."""
+        return None
 
 
-class ModelSource(ExactlyOne):
-    """Source of the model. Exactly one of the fields must be set."""
-
-    hugging_face: HuggingFaceSource | None = None
-    """A Hugging Face repository."""
-    persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A volume with the weights."""
-    config_map: ConfigMapSource | None = None
-    """Model configuration in a ConfigMap, for clusters where the operator cannot reach a Hub."""
-    inline: InlineSource | None = None
-    """Model configuration in this object."""
-
-
-class Model(ApiModel):
-    """The model to serve."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
-    """Served model name, as clients send it in requests. Default: metadata.name."""
-    source: ModelSource
-    """Source of the model."""
-
-
-class VllmEngine(ApiModel):
+class VllmEngine(EngineSettings):
     """Settings of vLLM."""
 
     version: (
@@ -154,12 +90,115 @@ class VllmEngine(ApiModel):
     enforce_eager: StrictBool = False
     """Disables CUDA and HIP graphs. Default: false."""
 
+    def listed(self) -> list[object] | None:
+        """The settings of that version, unless a later one is set."""
+        changed = self.model_dump(exclude_defaults=True).keys() - EngineSettings.model_fields.keys()
+        if not changed <= {*_LISTED_SETTINGS}:
+            return None
+        return [getattr(self, name) for name in _LISTED_SETTINGS]
+
+
+class SglangEngine(EngineSettings):
+    """Settings of SGLang."""
+
+    version: (
+        Annotated[
+            str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*$", max_length=32)
+        ]
+        | None
+    ) = None
+    """SGLang release, for example v0.5.23. Default: the release that the operator supports."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    """Image of the SGLang container, of the release in `version`. Default: the project's image for
+    the GPU, or without `version` the pool's image."""
+    extra_args: Annotated[list[str], Field(max_length=64)] = []
+    """Additional arguments of `sglang.launch_server`, after those of the operator."""
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    """Additional environment variables of the SGLang container."""
+    mem_fraction_static: Fraction | None = None
+    """Fraction of each GPU's memory for weights and KV cache (--mem-fraction-static). Default:
+    SGLang's default, which depends on the GPU and the model."""
+
+
+class CompileCacheClaim(ApiModel):
+    """A volume that keeps compiled kernels and graphs."""
+
+    claim_name: ObjectName
+    """Name of the PersistentVolumeClaim in the namespace of the InferenceDeployment. Pods mount it
+    writable and run the code in it, so only objects that trust each other may share it."""
+
+
+class CompileCache(ApiModel):
+    """Where compiled kernels and graphs are kept for later starts."""
+
+    persistent_volume_claim: CompileCacheClaim
+    """A volume that the nodes of all replicas can mount, with a folder for each image and
+    accelerator."""
+
 
 class Engine(ApiModel):
-    """The inference engine. Only vLLM is supported."""
+    """The inference engine: vLLM, or SGLang if `sglang` is set, unless `type` says otherwise."""
 
+    type: EngineType | None = None
+    """The engine. Auto: the operator chooses between vLLM and SGLang when it places the replicas,
+    for each pool, with the settings of both. Default: SGLang if `sglang` is set, else VLLM."""
     vllm: VllmEngine = VllmEngine()
     """Settings of vLLM."""
+    sglang: SglangEngine | None = None
+    """Settings of SGLang, {} for the defaults. Unless `type` is Auto, it runs the model with SGLang
+    and cannot be set together with `vllm`. Default: none."""
+    compile_cache: CompileCache | None = None
+    """Keeps what the engine compiles when it starts (torch.compile, Triton, FlashInfer). Default:
+    none; each pod compiles again."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The engines that may run the model, by the names of their fields; the default one
+        first."""
+        return tuple(_FIELDS.values()) if self.is_open else (self.name,)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the operator chooses the engine."""
+        return self.type is EngineType.AUTO
+
+    @property
+    def name(self) -> str:
+        """The engine in use: the name of its field. Where the operator chooses, the default one."""
+        return DEFAULT_ENGINE if self.sglang is None or self.is_open else "sglang"
+
+    @property
+    def settings(self) -> EngineSettings:
+        """Those of the engine in use."""
+        return self.vllm if self.sglang is None or self.is_open else self.sglang
+
+    def only(self, name: str) -> Self:
+        """The engine of that name, with its settings."""
+        if name == DEFAULT_ENGINE:
+            return self.model_copy(update={"type": None, "sglang": None})
+        sglang = self.sglang or SglangEngine()
+        return self.model_copy(update={"type": None, "vllm": VllmEngine(), "sglang": sglang})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_named(cls, raw: object) -> object:
+        """SGLang named by its type alone has default settings."""
+        if isinstance(raw, dict) and raw.get("type") == EngineType.SGLANG and "sglang" not in raw:
+            return {**raw, "sglang": {}}
+        return raw
+
+    @model_validator(mode="after")
+    def _check_one_engine(self) -> Self:
+        if self.is_open or self.sglang is None:
+            return self
+        if self.type is EngineType.VLLM:
+            raise ValueError("type is VLLM and sglang is set; remove sglang, or set type to Auto")
+        if self.vllm != VllmEngine():
+            raise ValueError(
+                "vllm and sglang are both set, and a model runs with one engine; remove one of"
+                " them, or set type to Auto"
+            )
+        return self
 
 
 class RolloutStrategy(StrEnum):
@@ -226,6 +265,8 @@ class InferenceDeploymentSpec(ApiModel):
     """How the operator chooses the pool."""
     engine: Engine = Engine()
     """Settings of the inference engine."""
+    lora: Lora | None = None
+    """LoRA adapters of the model. Default: none."""
     rollout: Rollout = Rollout()
     """How changes are rolled out."""
     approval: Approval = Approval.AUTOMATIC
@@ -242,6 +283,16 @@ class InferenceDeploymentSpec(ApiModel):
     pool. Default: none."""
     template: PodTemplateOverrides = PodTemplateOverrides()
     """Deprecated: use `podTemplate`. Additional settings of the pods."""
+
+    def with_engine(self, name: str) -> Self:
+        """The spec with the engine of that name, where the operator chooses the engine; else the
+        spec itself. Without what podTemplate sets on containers of other engines."""
+        if not self.engine.is_open:
+            return self
+        template = self.pod_template and self.pod_template.without_containers(
+            frozenset(_FIELDS.values()) - {name}
+        )
+        return self.model_copy(update={"engine": self.engine.only(name), "pod_template": template})
 
     @property
     def template_field(self) -> str:
@@ -269,6 +320,54 @@ class InferenceDeploymentSpec(ApiModel):
             raise ValueError(
                 "podTemplate and template are both set, and template is the deprecated form; move"
                 " its fields to podTemplate, resources and volumeMounts to the container vllm there"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_adapters(self) -> Self:
+        for index, adapter in enumerate(self.lora.adapters if self.lora else ()):
+            if adapter.name == self.model.name:
+                raise ValueError(
+                    f"lora.adapters[{index}].name: {adapter.name} is the name of the model itself"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_live_adapters(self) -> Self:
+        """With updates Live vLLM downloads adapters itself, as it downloads the model."""
+        model = self.model.source
+        for index, adapter in enumerate(self.lora.adapters if self.lora else ()):
+            hub = adapter.source.hugging_face
+            if hub is None or self.lora is None or not self.lora.is_live:
+                continue
+            field = f"lora.adapters[{index}].source.huggingFace"
+            if model.persistent_volume_claim is not None:
+                raise ValueError(
+                    f"{field}: the model is on a volume, so its pods reach no Hub, which updates"
+                    " Live needs; put the adapter on a volume, or use updates Rolling"
+                )
+            secret = model.hugging_face.token_secret_ref if model.hugging_face else None
+            if hub.token_secret_ref not in (None, secret):
+                raise ValueError(
+                    f"{field}.tokenSecretRef: with updates Live vLLM downloads adapters with the"
+                    " token of the model; name the Secret of the model, or use updates Rolling"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_compile_cache(self) -> Self:
+        """One pod does not mount a claim twice, and what others load stays read-only."""
+        cache, source = self.engine.compile_cache, self.model.source.persistent_volume_claim
+        if cache is None:
+            return self
+        name = cache.persistent_volume_claim.claim_name
+        of_lora = self.lora.claims if self.lora else ()
+        of_model = source.claim_name if source else self.model.cache_claim
+        if name == of_model or name in of_lora:
+            user = "the model" if name == of_model else "an adapter"
+            raise ValueError(
+                f"engine.compileCache.persistentVolumeClaim.claimName: {name} is the claim of"
+                f" {user}, which pods mount read-only; use another claim"
             )
         return self
 

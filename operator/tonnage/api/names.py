@@ -1,6 +1,7 @@
 """Names in the cluster: API group, label keys, annotations and field managers."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 GROUP: Final = "tonnage.dev"
 VERSION: Final = "v1alpha1"
@@ -20,7 +21,13 @@ LABEL_PLACEMENT: Final = f"{GROUP}/placement"
 
 LABEL_WORKER_OF: Final = f"{GROUP}/worker-of"
 """On the pods of a replica's further nodes, in place of LABEL_OWNER: they serve no requests, and no
-Service or budget selects them."""
+Service selects them."""
+
+ADAPTER_GROUP: Final = f"adapter.{GROUP}"
+"""Group of a label for each LoRA adapter that a pod serves."""
+
+LABEL_LORA_UPDATES: Final = f"{GROUP}/lora-updates"
+"""On pods that load and unload LoRA adapters while they run: Live."""
 
 LABEL_TEMPLATE: Final = f"{GROUP}/template"
 """On the pods of a LeaderWorkerSet: digest of their template."""
@@ -60,6 +67,20 @@ ANNOTATION_INFERENCE_POOL: Final = f"{GROUP}/inference-pool"
 ANNOTATION_MODEL_FACTS: Final = f"{GROUP}/model-facts"
 """On a child Service: what the Hub said of the model, for times when no Hub answers."""
 
+ANNOTATION_ADAPTER_FACTS: Final = f"{GROUP}/adapter-facts"
+"""On a child Service: the same of the LoRA adapters."""
+
+ANNOTATION_MODEL_COMMIT: Final = f"{GROUP}/model-commit"
+"""On a child Service: the commit of the repository that all replicas load, as JSON. Present with
+spec.model.cache."""
+
+ANNOTATION_PREFETCH_NODE: Final = f"{GROUP}/prefetch-node"
+"""On a Job that downloads a checkpoint to the disk of a node: the node."""
+
+ANNOTATION_JOB_INPUTS: Final = f"{GROUP}/job-inputs"
+"""On a Job that downloads a checkpoint: the pool and the engine that it was rendered for, and a
+digest of its image and token, as JSON."""
+
 CORRECTIONS_CONFIG_MAP: Final = "tonnage-corrections"
 """In the namespace of the operator: memory corrections from earlier starts."""
 
@@ -78,8 +99,12 @@ the digest of the template that came of it, and the generation of the Deployment
 CHILD_FIELD_MANAGER: Final = "tonnage"
 STATUS_FIELD_MANAGER: Final = "tonnage-status"
 
-VLLM_CONTAINER: Final = "vllm"
-"""Name of the vLLM container in every pod of the operator."""
+APPLICATION: Final = "vllm"
+"""Value of app.kubernetes.io/name on every child and pod, whatever its engine: NetworkPolicies and
+monitors select pods by it."""
+
+WEIGHTS_CONTAINER: Final = "weights"
+"""Name of the container that keeps a checkpoint on the disk of its node."""
 
 MAX_NAME_LENGTH: Final = 63
 """Length of a DNS label, the limit of Service names and label values."""
@@ -89,3 +114,9 @@ ANNOTATION_RENDERED: Final = f"{GROUP}/rendered"
 
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template"
 """On a child Deployment: digest of its pod template; a new digest rolls the pods."""
+
+
+def owner_of(labels: Mapping[str, Any]) -> Any:
+    """The name of the InferenceDeployment in the labels of a child or pod, serving or not; None
+    without one. Labels of others may have any value."""
+    return labels.get(LABEL_OWNER) or labels.get(LABEL_WORKER_OF)

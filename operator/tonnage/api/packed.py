@@ -9,6 +9,8 @@ import json
 import zlib
 from typing import Any, Final
 
+from tonnage.api.text import canonical_json
+
 MAX_PACKED_CHARS: Final = 96 * 1024
 """Longest packed text; all annotations of an object have 256 KiB (ValidateAnnotationsSize in
 Kubernetes' apimachinery)."""
@@ -19,7 +21,12 @@ _MAX_JSON_BYTES: Final = 1024 * 1024
 
 def pack(value: object) -> str | None:
     """Pack JSON data into text; None if it is too long for an annotation."""
-    content = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return pack_json(canonical_json(value))
+
+
+def pack_json(text: str) -> str | None:
+    """Pack data that is canonical JSON already."""
+    content = text.encode()
     if len(content) > _MAX_JSON_BYTES:
         return None
     packed = base64.b64encode(zlib.compress(content, 9)).decode()
@@ -28,6 +35,15 @@ def pack(value: object) -> str | None:
 
 def unpack(text: str) -> Any:
     """Unpack what `pack` has packed; None for any other text."""
+    content = unpack_json(text)
+    try:
+        return None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def unpack_json(text: str) -> str | None:
+    """Unpack into the JSON text that `pack_json` has packed; None for any other text."""
     if len(text) > MAX_PACKED_CHARS:
         return None
     try:
@@ -35,6 +51,6 @@ def unpack(text: str) -> Any:
         content = stream.decompress(base64.b64decode(text, validate=True), _MAX_JSON_BYTES)
         if not stream.eof or stream.unused_data:
             return None
-        return json.loads(content)
-    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return content.decode()
+    except (binascii.Error, zlib.error, ValueError):
         return None

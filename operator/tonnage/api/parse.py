@@ -17,6 +17,7 @@ _MAX_INPUT_CHARS: Final = 60
 _MAX_KEY_CHARS: Final = 253
 _MAX_DEPTH: Final = 100
 """Maximum nesting; a config.json in a spec has fewer than 20 levels."""
+_NESTED: Final = (dict, list)
 _ENV: Final = "env"
 """Field of environment variables; every value can be a secret."""
 
@@ -61,13 +62,17 @@ def _drop_nulls(raw: object, levels: int) -> object:
 
     Raises _TooDeepError for more than `levels` levels.
     """
-    if not isinstance(raw, dict | list):
+    if not isinstance(raw, _NESTED):
         return raw
     if not levels:
         raise _TooDeepError
     if isinstance(raw, list):
         return [_drop_nulls(value, levels - 1) for value in raw]
-    kept = {key: _drop_nulls(value, levels - 1) for key, value in raw.items() if value is not None}
+    kept = {
+        key: _drop_nulls(value, levels - 1) if isinstance(value, _NESTED) else value
+        for key, value in raw.items()
+        if value is not None
+    }
     patch, kept_patch = raw.get(_PATCH), kept.get(_PATCH)
     if isinstance(patch, dict) and isinstance(kept_patch, dict) and "spec" in kept_patch:
         kept_patch["spec"] = patch["spec"]

@@ -103,6 +103,13 @@ class MultiNodePolicy(StrEnum):
     NEVER = "Never"
 
 
+class DataParallelPolicy(StrEnum):
+    """Whether the GPUs of one replica can have data-parallel attention."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+
+
 class MultiNode(ApiModel):
     """Lets one replica run on several nodes, even where one node of the pool is enough."""
 
@@ -111,6 +118,9 @@ class MultiNode(ApiModel):
     allow_tcp: StrictBool = False
     """Whether the nodes can exchange data over TCP, in pools without an interconnect. Default:
     false."""
+    tensor_parallel: StrictBool = False
+    """Whether a tensor-parallel group can span the nodes, in pools with an interconnect: every
+    layer then sends its outputs over it. Default: false."""
 
 
 MultiNodeChoice = Annotated[
@@ -148,6 +158,10 @@ class PlacementSpec(ApiModel):
     stages. Auto: where no node of the pool is enough, on up to 4. Never: on one node only. An
     object with `maxNodes` and `allowTcp`: on up to `maxNodes` nodes wherever `policy` ranks that
     higher, and with `allowTcp` in pools without an interconnect, too. Default: Auto."""
+    data_parallel: DataParallelPolicy | None = None
+    """Whether the GPUs of one replica of a mixture-of-experts model can each have whole attention
+    layers and requests of their own, and share the experts (expert parallelism). Auto: wherever
+    `policy` ranks that higher. Never: only tensor and pipeline parallelism. Default: Auto."""
     max_cost_per_hour: Money | None = None
     """Maximum cost of all replicas in US dollars per hour. With `workload.longContext`, it applies
     to each endpoint. Default: no limit."""

@@ -6,6 +6,7 @@ reads, and keep all other fields of a pod's spec as they are written; `workloads
 which of them may be set.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
@@ -254,6 +255,20 @@ class PodTemplate(ApiModel):
     """Labels and annotations of the pods."""
     spec: PodSpecPatch = PodSpecPatch()
     """Fields of the spec of the pods, as in a strategic merge patch."""
+
+    def without_containers(self, names: Collection[str]) -> Self:
+        """The template without what it sets on the containers of these names."""
+        containers = self.spec.others.get("containers")
+        if not isinstance(containers, list):
+            return self
+        kept = [
+            one
+            for one in containers
+            if not (isinstance(one, dict) and str(one.get("name")) in names)
+        ]
+        if len(kept) == len(containers):
+            return self
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"containers": kept})})
 
     def as_written(self) -> dict[str, Any]:
         """The template with the nulls of its patch, for digests."""

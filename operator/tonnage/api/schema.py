@@ -57,7 +57,7 @@ class ExactlyOne(ApiModel):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Add the rule for the fields of each subclass to its schema."""
         super().__pydantic_init_subclass__(**kwargs)
-        names = cls._choices()
+        names = cls._choices().values()
         listed = ", ".join(f"has(self.{name})" for name in names)
         cls.model_config["json_schema_extra"] = {
             "x-kubernetes-validations": [
@@ -69,20 +69,21 @@ class ExactlyOne(ApiModel):
         }
 
     @classmethod
-    def _choices(cls) -> list[str]:
-        """Aliases of the optional fields."""
-        return [
-            field.alias or name
+    def _choices(cls) -> dict[str, str]:
+        """Aliases of the optional fields, by their names."""
+        return {
+            name: field.alias or name
             for name, field in cls.model_fields.items()
             if not field.is_required() and field.default is None
-        ]
+        }
 
     @model_validator(mode="after")
     def _check_exactly_one(self) -> Self:
-        chosen = [name for name, value in self.to_dict().items() if name in self._choices()]
+        choices = self._choices()
+        chosen = [alias for name, alias in choices.items() if getattr(self, name) is not None]
         if len(chosen) != 1:
             problem = f"found {', '.join(chosen)}" if chosen else "found none"
-            raise ValueError(f"set exactly one of {', '.join(self._choices())}; {problem}")
+            raise ValueError(f"set exactly one of {', '.join(choices.values())}; {problem}")
         return self
 
 

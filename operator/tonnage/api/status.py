@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from tonnage.api.conditions import Condition
+from tonnage.api.conditions import Condition, StartingList
+from tonnage.api.model import PrefetchStatus
 from tonnage.api.scaling import ScalingStatus
 from tonnage.api.schema import ReportedModel
 from tonnage.api.workload import Context
@@ -41,6 +42,8 @@ class MemoryStatus(ReportedModel):
     """Memory that vLLM can use: device memory times utilization."""
     weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
     """Weights on this GPU."""
+    lora_gi_b: Annotated[float | None, Field(alias="loraGiB")] = None
+    """Buffers for LoRA adapters. Absent without adapters."""
     activation_gi_b: Annotated[float, Field(alias="activationGiB")]
     """Peak temporary memory of one step."""
     non_torch_gi_b: Annotated[float, Field(alias="nonTorchGiB")]
@@ -85,31 +88,40 @@ class EstimateStatus(ReportedModel):
 
 
 class AdjustmentsStatus(ReportedModel):
-    """Engine settings that the operator chose because spec.engine.vllm does not set them."""
+    """Engine settings that the operator chose because spec.engine does not set them."""
 
     gpu_memory_utilization: float | None = None
-    """Fraction of each GPU's memory that vLLM can use."""
+    """Fraction of each GPU's memory that vLLM can use; of SGLang memFractionStatic."""
     max_num_seqs: int | None = None
-    """Maximum batch size in requests."""
+    """Maximum batch size in requests; of SGLang --max-running-requests."""
     max_num_batched_tokens: int | None = None
-    """Maximum number of tokens per step."""
+    """Maximum number of tokens per step; of SGLang --chunked-prefill-size."""
 
 
-class PlacementStatus(ReportedModel):
+class ReplicaLayout(ReportedModel):
+    """How one replica divides the model."""
+
+    tensor_parallel_size: int
+    """Tensor parallel size of one replica."""
+    pipeline_parallel_size: int
+    """Pipeline parallel size of one replica."""
+    data_parallel_size: int | None = None
+    """Data parallel size of one replica, whose ranks share the experts. Absent if it is 1."""
+    nodes_per_replica: int | None = None
+    """Nodes of one replica. Absent if it runs on one node."""
+
+
+class PlacementStatus(ReplicaLayout):
     """A pool with replicas."""
 
     name: str
     """Name of the placement, unique within the InferenceDeployment."""
     pool: str
     """Name of the AcceleratorPool."""
+    engine: str | None = None
+    """Engine, as in spec.engine. Present with spec.engine.type: Auto."""
     accelerator: str
     """Accelerator ID."""
-    tensor_parallel_size: int
-    """Tensor parallel size of one replica."""
-    pipeline_parallel_size: int
-    """Pipeline parallel size of one replica."""
-    nodes_per_replica: int | None = None
-    """Nodes of one replica. Absent if it runs on one node."""
     gpus_per_replica: int
     """GPUs per replica."""
     replicas: int
@@ -128,15 +140,13 @@ class PlacementStatus(ReportedModel):
     overridden_rules: list[str] | None = None
     """Violated compatibility rules that spec.placement.allow overrides."""
     adjustments: AdjustmentsStatus | None = None
-    """Engine settings that the operator chose after starts ran out of memory. Absent if it chose
-    none."""
+    """Engine settings chosen after starts ran out of memory. Absent if the operator chose none."""
     memory: MemoryStatus
     """Predicted memory of one GPU."""
     kv_cache_tokens: int
     """Predicted tokens in the KV cache of one replica."""
     measured_kv_cache_tokens: int | None = None
-    """Measured tokens in the KV cache of one replica. Absent if neither Prometheus nor the pods
-    report them."""
+    """Measured tokens of one replica. Absent if neither Prometheus nor the pods report them."""
     measured: MeasuredStatus | None = None
     """KV cache that vLLM measured with exactly this plan. Absent before that."""
     cost_per_hour: str | None = None
@@ -155,6 +165,8 @@ class CandidateStatus(ReportedModel):
     """Name of the AcceleratorPool."""
     accelerator: str | None = None
     """Accelerator ID. Absent if the devices are not recognised."""
+    engine: str | None = None
+    """Engine of the figures below. Present with spec.engine.type: Auto if the workload fits."""
     verdict: Literal["Chosen", "Feasible", "Rejected"]
     """Chosen, Feasible or Rejected."""
     tensor_parallel_size: int | None = None
@@ -162,6 +174,8 @@ class CandidateStatus(ReportedModel):
     not fit."""
     pipeline_parallel_size: int | None = None
     """Pipeline parallel size of the best plan. Absent if it is 1."""
+    data_parallel_size: int | None = None
+    """Data parallel size of one replica, whose ranks share the experts. Absent if it is 1."""
     nodes_per_replica: int | None = None
     """Nodes of one replica. Absent if it runs on one node."""
     gpus_per_replica: int | None = None
@@ -171,8 +185,7 @@ class CandidateStatus(ReportedModel):
     room: int | None = None
     """Number of these replicas that can start now."""
     room_after_growth: int | None = None
-    """Number of these replicas that can start after a node autoscaler adds nodes. Absent if not
-    higher."""
+    """Number of them that can start after a node autoscaler adds nodes. Absent if not higher."""
     free_gpus: Annotated[int | None, Field(alias="freeGPUs")] = None
     """Free GPUs of the pool. Absent if all of these replicas can start now."""
     kv_cache_tokens: int | None = None
@@ -208,7 +221,7 @@ class RebalanceStatus(ReportedModel):
     """Reason for the migration, with numbers."""
 
 
-class ProposedPlan(ReportedModel):
+class ProposedPlan(ReplicaLayout):
     """A plan that waits for approval (spec.approval: Manual)."""
 
     hash: str
@@ -217,12 +230,6 @@ class ProposedPlan(ReportedModel):
     """Name of the AcceleratorPool."""
     accelerator: str
     """Accelerator ID."""
-    tensor_parallel_size: int
-    """Tensor parallel size of one replica."""
-    pipeline_parallel_size: int
-    """Pipeline parallel size of one replica."""
-    nodes_per_replica: int | None = None
-    """Nodes of one replica. Absent if it runs on one node."""
     replicas: int
     """Number of replicas, which the hash does not include."""
     image: str
@@ -232,8 +239,7 @@ class ProposedPlan(ReportedModel):
     message: str
     """Changes from the running plan."""
     outdated_approval: str | None = None
-    """What changed since the plan in spec.approvedPlan. Absent if spec.approvedPlan is not
-    outdated."""
+    """What changed since the plan in spec.approvedPlan. Absent if that is not outdated."""
 
 
 class AvailableUpdate(ReportedModel):
@@ -261,23 +267,19 @@ class LastReadyPlan(ReportedModel):
     """Placement of the replicas, as status reported it."""
 
 
-class FailedPlan(ReportedModel):
+class FailedPlan(ReplicaLayout):
     """A plan that failed. The operator does not retry it in the same circumstances."""
 
     hash: str
     """Hash of the plan."""
     pool: str
     """Name of the AcceleratorPool."""
+    engine: str | None = None
+    """Engine, as in spec.engine. Present with spec.engine.type: Auto."""
     accelerator: str
     """Accelerator ID."""
-    tensor_parallel_size: int
-    """Tensor parallel size of one replica."""
-    pipeline_parallel_size: int
-    """Pipeline parallel size of one replica."""
-    nodes_per_replica: int | None = None
-    """Nodes of one replica. Absent if it runs on one node."""
     image: str
-    """Image of the vLLM container."""
+    """Image of the engine's container."""
     adjustments: AdjustmentsStatus | None = None
     """Engine settings that the operator chose for the plan. Absent if it chose none."""
     reason: str
@@ -287,8 +289,7 @@ class FailedPlan(ReportedModel):
     at: str
     """Time of the failure, RFC 3339 in UTC."""
     circumstances: str
-    """Digest of the spec, the pools and the versions. The operator retries the plan when it
-    changes."""
+    """Digest of spec, pools and versions. The operator retries the plan when it changes."""
 
 
 class EndpointStatus(ReportedModel):
@@ -310,6 +311,17 @@ class EndpointStatus(ReportedModel):
     """Reason of condition Ready; Pending if the condition is absent."""
 
 
+class AdapterStatus(ReportedModel):
+    """A LoRA adapter of spec.lora."""
+
+    name: str
+    """Name of the adapter."""
+    ready_replicas: int
+    """Number of ready replicas that serve the adapter."""
+    message: str | None = None
+    """Why a ready replica does not serve it. Absent if all of them do."""
+
+
 class InferenceDeploymentStatus(ReportedModel):
     """Observed state of the InferenceDeployment."""
 
@@ -324,6 +336,8 @@ class InferenceDeploymentStatus(ReportedModel):
     """Desired number of replicas: spec.replicas, or computed from the workload or the load."""
     ready_replicas: int = 0
     """Number of ready replicas."""
+    starting: StartingList | None = None
+    """Replicas that have been starting for 30 seconds or longer, by phase. Absent without any."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     model: ModelStatus | None = None
@@ -351,14 +365,25 @@ class InferenceDeploymentStatus(ReportedModel):
     proposed_plan: ProposedPlan | None = None
     """Plan that waits for approval. Absent if none waits."""
     available_update: AvailableUpdate | None = None
-    """What the operator would run the replicas with now, if that is something else. Absent if it is
-    not."""
+    """What the operator would run the replicas with now. Absent if they run with it."""
     scaling: ScalingStatus | None = None
     """Number of replicas for the measured load. Present with spec.scaling.targets."""
     endpoints: Annotated[
         list[EndpointStatus] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = None
     """Endpoints for short and long requests. Present with spec.workload.longContext."""
+    adapters: Annotated[
+        list[AdapterStatus] | None,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = None
+    """LoRA adapters. Present with spec.lora.adapters."""
+    prefetch: PrefetchStatus | None = None
+    """Downloads to nodes without replicas. Present with spec.model.cache.nodeDisk.prefetch."""
     last_ready_plan: LastReadyPlan | None = None
     """The last plan with which all replicas were ready. A failed rollout returns to it."""
     failed_plans: Annotated[

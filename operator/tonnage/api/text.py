@@ -19,9 +19,21 @@ def escape_controls(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def canonical_json(value: object) -> str:
+    """JSON data as text: equal data as equal text, without spaces."""
+    return _CANONICAL.encode(value)
+
+
 def digest(value: object) -> str:
     """A short, stable digest of JSON data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return digest_json(canonical_json(value))
+
+
+def digest_json(text: str) -> str:
+    """The digest of data that is canonical JSON already."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -45,9 +57,9 @@ _SIGNED_QUERY: Final = re.compile(
 )
 _AUTHORIZATION: Final = re.compile(r"\b((?i:bearer|basic))(\s+)(?=\S*[A-Z0-9=._-])[\w.~+/=-]{8,}")
 _NAMED: Final = re.compile(
-    r"(?:(?i:\b(?:hf|hub|access|auth|api|refresh|id|session)[_-]token"
-    r"|\bapi[_-]?key|\bpassw(?:or)?d|\b(?:client|aws)[_-]secret|\bsecret[_-](?:access[_-])?key)"
-    r"|\b[A-Z0-9_]*(?:TOKEN|PASSWORD|SECRET|API_KEY))"
+    r"\b(?:(?i:(?:hf|hub|access|auth|api|refresh|id|session)[_-]token"
+    r"|api[_-]?key|passw(?:or)?d|(?:client|aws)[_-]secret|secret[_-](?:access[_-])?key)"
+    r"|[A-Z0-9_]*(?:TOKEN|PASSWORD|SECRET|API_KEY))"
     r"(?P<gap>['\"]?\s*[=:]\s*[\[('\"]*|\s+(?=\S*\d))(?P<value>[^\s'\",)\]}&]+)"
 )
 _KNOWN_SHAPES: Final = re.compile(

@@ -1,12 +1,15 @@
 """The workload of a model: concurrent requests, their length, and latency targets."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
 from tonnage.api.schema import STRICT_NUMBER, ApiModel, Duration, TokenCount
-from tonnage.api.typical_request import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
+
+TYPICAL_INPUT_TOKENS: Final = 1000
+TYPICAL_OUTPUT_TOKENS: Final = 200
+"""The size of a typical request where the user states none."""
 
 
 class Context(StrEnum):
