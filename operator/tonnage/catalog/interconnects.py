@@ -43,18 +43,39 @@ class Network(Entry):
         return offered if self.count == _ALL else int(self.count)
 
 
+class Domain(Entry):
+    """A label whose value names the NVLink domain of a node. `env_with_channel` are variables of
+    pods that can use its NVLink, `env_without_channel` of those that cannot."""
+
+    label: str
+    env_with_channel: Mapping[str, str]
+    env_without_channel: Mapping[str, str]
+    source: str
+    date: date
+
+
 class Interconnects(Entry):
     """The content of interconnects.yaml."""
 
     compiled: date
     tcp_gigabytes_per_second_per_gpu: Gigabytes
     tcp_source: str
+    domains: tuple[Domain, ...]
     networks: tuple[Network, ...]
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
         """What the resource of each network starts with."""
         return tuple(network.resource.removesuffix("*") for network in self.networks)
+
+    @cached_property
+    def domain_labels(self) -> tuple[str, ...]:
+        """The labels of NVLink domains."""
+        return tuple(domain.label for domain in self.domains)
+
+    def domain_of(self, label: str | None) -> Domain | None:
+        """The NVLink domains that a label names; None for another label."""
+        return next((one for one in self.domains if one.label == label), None)
 
     @property
     def tcp_bytes_per_second(self) -> float:

@@ -74,6 +74,7 @@ class Accelerator:
     are bytes per second, FLOPS dense operations per second. `link_bandwidth` is one direction of a
     GPU's scale-up links to all peers, `pair_bandwidth` to one peer (a mesh has less than a switch).
     `compute_partitions` are the modes of AMD's partitioning, `mig` is None without MIG.
+    `driver_mib` is the memory that NVML or KFD reports, None if unknown.
     """
 
     id: str
@@ -100,6 +101,7 @@ class Accelerator:
     price: Price | None
     compute_partitions: tuple[ComputePartition, ...] = ()
     mig: MigGeometry | None = None
+    driver_mib: int | None = None
 
     def __hash__(self) -> int:
         return hash(self.id)  # equal accelerators share an id; hashing all fields is slow

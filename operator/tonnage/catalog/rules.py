@@ -52,13 +52,21 @@ class Settings:
         return Settings({**other.env, **self.env}, self.args + added, self.image or other.image)
 
 
+class AdapterCondition(StrEnum):
+    """What vLLM does with LoRA adapters that the user asks for."""
+
+    REFUSED = "refused"
+    LOADED = "loaded"
+
+
 @dataclass(frozen=True, slots=True, config=STRICT)
 class Conditions:
     """The conditions of a rule, which must all hold; None is no condition.
 
     `archs` are shell patterns of the device's architecture, `below_capability` a CUDA compute
     capability (90 is sm_90; false for other architectures), `since` and `until` vLLM releases, both
-    included. The others refer to the model and its options.
+    included. `adapters` holds only with LoRA adapters, which vLLM loads on the device or refuses.
+    The others refer to the model and its options.
     """
 
     archs: tuple[str, ...] | None = None
@@ -82,6 +90,8 @@ class Conditions:
     sparse_attention: bool | None = None
     experts: bool | None = None
     uncounted_memory: bool | None = None
+    cuda_loader: bool | None = None
+    adapters: AdapterCondition | None = None
 
     def covers_release(self, version: str) -> bool:
         """Whether the rule covers that vLLM release."""

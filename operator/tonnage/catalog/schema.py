@@ -94,6 +94,7 @@ class AcceleratorEntry(Entry):
             pci_device_ids=self.pci_device_ids,
             pci_device_ids_vf=self.pci_device_ids_vf,
             price=price,
+            driver_mib=self.memory.driver_mib,
         )
 
 

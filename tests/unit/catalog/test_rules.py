@@ -40,6 +40,15 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(H100, uncounted=("--enable-eplb, which brings copies",)),
         Example(H100),
     ),
+    "CudaLoader": (Example("mi300x", cuda_loader=True), Example(H100, cuda_loader=True)),
+    "AdaptersUnsupported": (
+        Example("mi300x", architecture="DeepseekV4ForCausalLM", adapters=True),
+        Example(H100, architecture="DeepseekV4ForCausalLM", adapters=True),
+    ),
+    "AdaptersOfExpertsOnRocm": (
+        Example("mi300x", EXPERTS, adapters=True),
+        Example("mi300x", EXPERTS),
+    ),
     "ArchitectureRemoved": (
         Example(H100, architecture="QWenLMHeadModel"),
         Example(H100, architecture="QWenLMHeadModel", version="0.23.0"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
 from tonnage.catalog.data_files import Entry, read_data_file
@@ -28,12 +28,14 @@ class EngineFlag(Entry):
     short: str | None = None
     field: str | None = None
     reserved: str | None = None
+    with_lora: str | None = None
     permitted: frozenset[str] = frozenset()
     memory: str | None = None
     no_more: bool = False
     sets: Mapping[str, Mapping[str, bool]] = {}
     option: str | None = None
     value: str | None = None
+    several: bool = False
     otherwise: str | None = None
     since: str | None = None
 
@@ -58,7 +60,8 @@ class EngineFlag(Entry):
 @dataclass(frozen=True, slots=True)
 class GivenFlag:
     """A flag of the table in a list of arguments: `index` and `text` of its item, its `name` in
-    the table, and its value. The value of a switch and one that is missing is ""."""
+    the table, and its value. The value of a switch and one that is missing is "", several values
+    are joined by spaces."""
 
     index: int
     text: str
@@ -86,12 +89,14 @@ class GivenFlag:
 
 
 class EngineFlags(Entry):
-    """The table. `flags` by their long names, `variables` by what they bring."""
+    """The table. `flags` by their long names, `variables` by what they bring. `of_sglang` are flags
+    of another engine, by their long names, with what to do instead."""
 
     source: str
     date: str
     flags: Mapping[str, EngineFlag]
     variables: Mapping[str, str]
+    of_sglang: Mapping[str, str]
 
     def read(self, arguments: Sequence[str]) -> Iterator[GivenFlag]:
         """Flags of the table among arguments, in their order, as vLLM's own parser reads them."""
@@ -100,8 +105,10 @@ class EngineFlags(Entry):
             flag = self.flags.get(name)
             if flag is None:
                 continue
-            if value is None:
-                value = "" if flag.is_switch or following.startswith("-") else following
+            if value is None and flag.several:
+                value = " ".join(takewhile(_is_value, arguments[index + 1 :]))
+            elif value is None:
+                value = following if not flag.is_switch and _is_value(following) else ""
             yield GivenFlag(index, text, name, value, flag)
 
     def name_of(self, text: str) -> str | None:
@@ -141,6 +148,10 @@ class EngineFlags(Entry):
         abbreviated = (name for short, name in shorts.items() if short.startswith(written))
         name = shorts.get(written) or next(abbreviated, "")
         return name, value if equals else None
+
+
+def _is_value(argument: str) -> bool:
+    return not argument.startswith("-")
 
 
 @lru_cache(maxsize=1)

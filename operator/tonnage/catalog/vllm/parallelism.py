@@ -49,6 +49,13 @@ class SplitRules(Entry):
     at_least_one_each: frozenset[str]
     evenly: frozenset[str]
     undivided_encoders: frozenset[str]
+    over_nodes_since: str
+    embeddings_on_all_stages: frozenset[str]
+    head_on_all_stages: frozenset[str]
+
+    def runs_over_nodes(self, version: str) -> bool:
+        """Whether that release can run a replica on several nodes."""
+        return parse_version(version) >= parse_version(self.over_nodes_since)
 
     def may_cut_groups(
         self, method: str, version: str, channels: int, *, experts: bool, half_precision: bool

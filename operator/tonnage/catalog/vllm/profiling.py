@@ -37,14 +37,15 @@ class CaptureSizes:
     """Batch sizes that vLLM captures graphs for: 1, 2, 4 and multiples of 8 up to `largest`.
 
     `largest_by_arch` replaces it on some architectures, `per_sequence` limits it to that many times
-    max_num_seqs; from `coarse_from` on the sizes are multiples of 16 only. Source:
-    vllm/config/vllm.py _set_cudagraph_sizes.
+    max_num_seqs; `largest_by_class` replaces both for some model classes. From `coarse_from` on the
+    sizes are multiples of 16 only. Source: vllm/config/vllm.py _set_cudagraph_sizes.
     """
 
     largest: int
     per_sequence: int | None = None
     coarse_from: int | None = None
     largest_by_arch: Mapping[str, int] = field(default_factory=dict)
+    largest_by_class: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -67,7 +68,8 @@ class GraphCosts:
 
     A graph of one size takes `size_bytes`, plus `piece_bytes` (by tensor-parallel size) for every
     piece: V1 cuts a graph at each attention layer. Model runner V2 takes `v2_piece_bytes` more for
-    each, all outside the budget unless `v2_in_budget`.
+    each, all outside the budget unless `v2_in_budget`. The budget is charged vLLM's estimate of the
+    graphs, which is `charged_share` of what they take.
     """
 
     capture_sizes: CaptureSizes
@@ -76,6 +78,7 @@ class GraphCosts:
     in_budget_of: frozenset[Vendor] = frozenset()
     v2_piece_bytes: int = 0
     v2_in_budget: bool = False
+    charged_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

@@ -23,6 +23,9 @@ GONE = {
 OF_FIT_ALONE = {"--speculative-tokens", "-O"}
 """What `tonnage fit` takes, and vLLM not as a flag of its own."""
 
+OPTIONS_OF_RULES = {"cuda_loader"}
+"""Options that change no memory."""
+
 
 def test_flags_are_those_of_the_help() -> None:
     assert set(TABLE.flags) - set(FLAGS) == GONE
@@ -42,7 +45,8 @@ def test_no_flag_of_the_help_is_taken_for_another() -> None:
 
 def test_flags_that_the_operator_renders_are_refused_from_users() -> None:
     rendered = {flag for arguments in combined_lists() for flag, _ in flags_of(arguments)}
-    free = {name for name in rendered if not (name in TABLE.flags and TABLE.flags[name].instead)}
+    refused = {name for name, flag in TABLE.flags.items() if flag.instead or flag.with_lora}
+    free = rendered - refused
     # Of what compatibility rules set, the user's value wins.
     assert free == {
         flag for settings in rule_settings() for flag, _ in flags_of(["m", *settings.args])
@@ -54,7 +58,8 @@ def test_options_that_a_flag_sets_are_options_of_the_calculation() -> None:
     for name, flag in TABLE.flags.items():
         for settings in flag.sets.values():
             assert all(isinstance(getattr(options, option), bool | None) for option in settings)
-            assert flag.memory == COUNTED, name
+            is_for_rules = settings.keys() <= OPTIONS_OF_RULES
+            assert (flag.memory == COUNTED) is not is_for_rules, name
 
 
 def test_values_of_flags_have_readers_and_options() -> None:
