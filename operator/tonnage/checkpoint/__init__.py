@@ -8,6 +8,7 @@ In reading order:
   of layers, `mtp` the multi-token prediction layers after it.
 - `config`: readers of the fields that most families share. `families`: readers of families with
   field names of their own, listed in `families.adapters`.
+- `adapter`: LoRA adapters.
 - `encoders`: vision and audio encoders, by family.
 - `quantization`: the storage format of each linear layer.
 - `safetensors` and `tensor_table`: headers, indexes and tables of tensors.

@@ -1,4 +1,5 @@
-"""Read checkpoints from facts that a user or a Job provides: inline or in a ConfigMap."""
+"""Read checkpoints and adapters from facts that a user or a Job provides: inline or in a
+ConfigMap."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,7 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from tonnage.api.inference import ConfigMapSource, InlineSource
+from tonnage.api.model import ConfigMapSource, InlineSource
+from tonnage.checkpoint.adapter import ADAPTER_CONFIG, AdapterFacts, parse_adapter
 from tonnage.checkpoint.model import Checkpoint, CheckpointError, ModelShape
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import (
@@ -86,6 +88,26 @@ def checkpoint_from_config_map(source: ConfigMapSource, data: Mapping[str, str])
         sizes = parse_bytes_by_dtype(data[BYTES_BY_DTYPE_KEY])
     checkpoint = make_checkpoint(shape, index=index, weights_bytes=sizes.total_bytes)
     return replace(checkpoint, bytes_by_dtype=sizes.by_dtype)
+
+
+def adapter_from_config_map(name: str, data: Mapping[str, str]) -> AdapterFacts:
+    """Return the LoRA adapter that a ConfigMap's data describe.
+
+    The key adapter_config.json is required; a table of tensors counts where it is the adapter's.
+    Raises CheckpointError; its messages name the ConfigMap and the key.
+    """
+    location = f"ConfigMap {name}"
+    if ADAPTER_CONFIG not in data:
+        raise CheckpointError(
+            f"{location} has no key {ADAPTER_CONFIG}: put that file of the adapter there, or wait"
+            " for the Job of `tonnage inspect` that writes it"
+        )
+    tensors = None
+    if TENSORS_KEY in data and CONFIG_KEY not in data:
+        with _error_prefix(f"{location}, key {TENSORS_KEY}"):
+            tensors = parse_table(data[TENSORS_KEY])
+    with _error_prefix(location):
+        return parse_adapter(data[ADAPTER_CONFIG], tensors)
 
 
 def _read_index(location: str, data: Mapping[str, str]) -> SafetensorsIndex | None:

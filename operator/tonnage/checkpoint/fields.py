@@ -1,5 +1,6 @@
 """Read and validate the fields of a config.json."""
 
+import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
@@ -11,6 +12,39 @@ MAX_COUNT: Final = 1 << 31
 
 MAX_NAMES: Final = 65_536
 """Most entries of a list."""
+
+
+def parse_object(text: str | bytes, name: str, limit_bytes: int) -> Mapping[str, object]:
+    """Return the JSON object in the file `name`. Infinity and NaN count as null.
+
+    Raises CheckpointError unless the text is an object of at most `limit_bytes` without duplicate
+    keys.
+    """
+    if len(text) > limit_bytes:
+        raise CheckpointError(f"{name} is larger than {limit_bytes} bytes")
+
+    def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        """Refuse a duplicate key, which parsers read differently."""
+        unique: dict[str, object] = {}
+        for key, value in pairs:
+            if key in unique:
+                raise CheckpointError(f"{name} has the key {key[:64]!r} twice")
+            unique[key] = value
+        return unique
+
+    try:
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        parsed = json.loads(decoded, object_pairs_hook=unique_keys, parse_constant=lambda _: None)
+    except CheckpointError:
+        raise
+    except RecursionError as error:
+        raise CheckpointError(f"{name} is nested too deeply") from error
+    except ValueError as error:  # malformed JSON, wrong encoding, an integer of thousands of digits
+        reason = str(error).partition(";")[0][:200]  # advice for programmers follows
+        raise CheckpointError(f"{name} is not valid JSON: {reason}") from error
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{name} holds a {type(parsed).__name__}: expected an object")
+    return parsed
 
 
 class ConfigFields:

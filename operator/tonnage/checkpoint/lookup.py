@@ -1,11 +1,12 @@
-"""The non-blocking lookup of models on a Hub, and its results."""
+"""The non-blocking lookup of models and adapters on a Hub, and its results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.model import Checkpoint
 
 
@@ -29,6 +30,15 @@ class ModelUnavailable:
 
 
 ModelAnswer = Checkpoint | ModelPending | ModelUnavailable
+AdapterAnswer = AdapterFacts | ModelPending | ModelUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class HubLookup:
+    """Look up a source with a token on the Hub without waiting; return what is known now."""
+
+    model: Callable[[HuggingFaceSource, str | None], ModelAnswer]
+    adapter: Callable[[HuggingFaceSource, str | None], AdapterAnswer]
 
 
 class ModelLookupError(Exception):

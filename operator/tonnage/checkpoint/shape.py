@@ -1,6 +1,5 @@
 """Parse a model's config.json into its shape."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +13,7 @@ from tonnage.checkpoint.config.mixers import parse_dtype
 from tonnage.checkpoint.config.rope import read_rope_caches
 from tonnage.checkpoint.decoder import read_layer_stack
 from tonnage.checkpoint.encoders.encoders import read_encoders
-from tonnage.checkpoint.fields import ConfigFields
+from tonnage.checkpoint.fields import ConfigFields, parse_object
 from tonnage.checkpoint.model import (
     CheckpointError,
     DecoderLayer,
@@ -55,21 +54,7 @@ def parse_config_text(text: str | bytes) -> ModelShape:
     Raises CheckpointError unless the text is a JSON object of at most MAX_CONFIG_BYTES without
     duplicate keys, and what `parse_config` raises.
     """
-    if len(text) > MAX_CONFIG_BYTES:
-        raise CheckpointError(f"config.json is larger than {MAX_CONFIG_BYTES} bytes")
-    try:
-        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        config = json.loads(decoded, object_pairs_hook=_unique_keys, parse_constant=lambda _: None)
-    except CheckpointError:
-        raise
-    except RecursionError as error:
-        raise CheckpointError("config.json is nested too deeply") from error
-    except ValueError as error:  # malformed JSON, wrong encoding, an integer of thousands of digits
-        reason = str(error).partition(";")[0][:200]  # advice for programmers follows
-        raise CheckpointError(f"config.json is not valid JSON: {reason}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"config.json holds a {type(config).__name__}: expected an object")
-    return parse_config(config)
+    return parse_config(parse_object(text, "config.json", MAX_CONFIG_BYTES))
 
 
 def parse_config(config: Mapping[str, object]) -> ModelShape:
@@ -162,16 +147,6 @@ def _explain_estimate(architecture: str, encoders: tuple[Encoder, ...]) -> str |
             "usual form, whole on every GPU"
         )
     return None
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the object; refuse a duplicate key, which parsers read differently."""
-    unique: dict[str, object] = {}
-    for name, value in pairs:
-        if name in unique:
-            raise CheckpointError(f"config.json has the key {name[:64]!r} twice")
-        unique[name] = value
-    return unique
 
 
 def _read_architecture(root: ConfigFields) -> str:

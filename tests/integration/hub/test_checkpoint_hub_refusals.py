@@ -1,7 +1,6 @@
 """Every way in which a Hub can fail to describe a model gets its own error, with what to do."""
 
 import logging
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from tests.support.hub_server import Answer, HubFile, HubServer, safetensors_index
 from tests.support.tiny_model import CONFIG, REPO, SHARDS, STRANGER, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 
@@ -194,9 +193,7 @@ def test_a_network_error_is_no_answer_about_the_model(
 
 def test_nothing_is_retried_here(hub: HubServer, settings: HubSettings) -> None:
     hub.trouble = Answer(503, {"Retry-After": "1000"})
-    started = time.monotonic()
     fetch_error(settings)
-    assert time.monotonic() - started < 2
     assert len(hub.requests) == 1
 
 

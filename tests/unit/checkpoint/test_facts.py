@@ -5,8 +5,12 @@ import json
 import pytest
 
 from tests.support.tiny_model import CONFIG
-from tonnage.api.inference import ConfigMapSource, InlineSource
-from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
+from tonnage.api.model import ConfigMapSource, InlineSource
+from tonnage.checkpoint.facts import (
+    adapter_from_config_map,
+    checkpoint_from_config_map,
+    checkpoint_from_inline,
+)
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError
 
 CONFIG_JSON = CONFIG.start.decode()
@@ -124,3 +128,24 @@ def test_an_unsupported_architecture_keeps_its_error_class() -> None:
     config = json.dumps({"architectures": ["BertModel"], "model_type": "bert"})
     with pytest.raises(UnsupportedArchitectureError, match=r"tiny-facts, key config\.json: "):
         checkpoint_from_config_map(SOURCE, {"config.json": config})
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        ({}, "ConfigMap legal has no key adapter_config.json: put that file"),
+        ({"adapter_config.json": "{"}, "ConfigMap legal: adapter_config.json"),
+        (
+            {"adapter_config.json": '{"r": 8, "target_modules": ["q"], "use_dora": true}'},
+            "ConfigMap legal: adapter_config.json: use_dora is set",
+        ),
+        (
+            {"adapter_config.json": '{"r": 8, "target_modules": ["q"]}', "tensors": "{}"},
+            "ConfigMap legal, key tensors: the table of tensors is no list",
+        ),
+    ],
+)
+def test_errors_of_an_adapter_name_the_config_map(data: dict[str, str], want: str) -> None:
+    with pytest.raises(CheckpointError) as error:
+        adapter_from_config_map("legal", data)
+    assert str(error.value).startswith(want)

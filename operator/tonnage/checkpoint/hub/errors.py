@@ -25,7 +25,7 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 
 from tonnage import delays
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.api.text import redact
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import CheckpointError, UnsupportedArchitectureError

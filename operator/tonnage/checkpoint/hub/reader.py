@@ -15,8 +15,15 @@ from huggingface_hub import HfApi, ModelInfo, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.api.text import passwords_of, without_credentials
+from tonnage.checkpoint.adapter import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    MAX_ADAPTER_CONFIG_BYTES,
+    AdapterFacts,
+    parse_adapter,
+)
 from tonnage.checkpoint.hub.cache import load_tensors, store_tensors
 from tonnage.checkpoint.hub.errors import SPEC_INPUTS, HubInputs, HubRequest, translate_errors
 from tonnage.checkpoint.hub.files import RepositoryFiles
@@ -67,17 +74,9 @@ def fetch_checkpoint(
     ModelLookupError with a reason and a message that says what to do.
     """
     token = _normalize_token(source, token)
-    endpoint = _resolve_endpoint(settings)
-    request = HubRequest(
-        source,
-        without_credentials(endpoint),
-        settings.request_timeout_seconds,
-        has_token=token is not None,
-        secrets=(*([token] if token else []), *passwords_of(endpoint)),
-        inputs=settings.inputs,
-    )
+    request = _make_request(source, token, settings)
     with translate_errors(request):
-        files = _list_files(request, endpoint, token, settings)
+        files = _list_files(request, _resolve_endpoint(settings), token, settings)
         # Read first and never cached: this proves that the token may read this repository.
         config = _read_config(request, files)
         shape = parse_config_text(config)
@@ -86,6 +85,43 @@ def fetch_checkpoint(
     checkpoint = make_checkpoint(shape, tensors, weights_bytes=size, revision=files.commit)
     kept = encode_facts(source.repo, source.revision, config, checkpoint)
     return checkpoint.with_kept_facts(kept)
+
+
+def fetch_adapter(
+    source: HuggingFaceSource, token: str | None, settings: HubSettings
+) -> AdapterFacts:
+    """Return the LoRA adapter at the commit that the revision names now. Blocks on the network.
+
+    Raises ModelLookupError as `fetch_checkpoint` does, also for an adapter that vLLM does not load.
+    """
+    token = _normalize_token(source, token)
+    request = _make_request(source, token, settings)
+    with translate_errors(request):
+        files = _list_files(request, _resolve_endpoint(settings), token, settings)
+        if ADAPTER_CONFIG not in files.sizes:
+            raise ModelLookupError(
+                Reason.MODEL_NOT_FOUND,
+                f"{request.repository} (commit {files.commit[:12]}) has no {ADAPTER_CONFIG}: "
+                "expected a LoRA adapter as PEFT saves it",
+            )
+        config = files.read(ADAPTER_CONFIG, MAX_ADAPTER_CONFIG_BYTES)
+        weights = (ADAPTER_WEIGHTS,) if ADAPTER_WEIGHTS in files.sizes else ()
+        tensors = read_headers(files, weights) if weights else None
+        return parse_adapter(config, tensors, files.commit)
+
+
+def _make_request(
+    source: HuggingFaceSource, token: str | None, settings: HubSettings
+) -> HubRequest:
+    endpoint = _resolve_endpoint(settings)
+    return HubRequest(
+        source,
+        without_credentials(endpoint),
+        settings.request_timeout_seconds,
+        has_token=token is not None,
+        secrets=(*([token] if token else []), *passwords_of(endpoint)),
+        inputs=settings.inputs,
+    )
 
 
 def saved_token() -> str | None:

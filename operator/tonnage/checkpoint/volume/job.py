@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Final
 
-from tonnage.api.inference import PersistentVolumeClaimSource
+from tonnage.api.model import PersistentVolumeClaimSource
 from tonnage.api.names import MAX_NAME_LENGTH
 
 DEFAULT_IMAGE: Final = "python:3.13-slim"

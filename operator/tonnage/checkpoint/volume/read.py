@@ -1,4 +1,4 @@
-"""Read the facts of a model on a mounted volume and write them into a ConfigMap.
+"""Read the facts of a model or an adapter on a mounted volume and write them into a ConfigMap.
 
 A pod runs this file alone, with only Python's standard library; the rest of Tonnage only reads its
 text. Environment variables: MODEL_DIR, CONFIG_MAP, NAMESPACE, API_SERVER, and SERVICE_ACCOUNT_DIR
@@ -20,14 +20,30 @@ MAX_HEADER_BYTES = 100_000_000  # the safetensors format's own limit
 MAX_CONFIG_BYTES = 900_000  # a ConfigMap holds 1 MiB
 MAX_INDEX_BYTES = 32 * 1024**2
 MAX_TABLE_BYTES = 100_000
+ADAPTER_CONFIG = "adapter_config.json"
 NUMBER = re.compile(r"(?<=\.)[0-9]{1,6}(?=\.|$)")
 
 Tensor = dict[str, Any]
 """A header's entry for one tensor: dtype, shape, data_offsets."""
 
 
-def gather_facts(model: Path) -> dict[str, str]:
-    """Return the ConfigMap's data: config.json, the bytes of all tensors, and a table of them."""
+def gather_facts(folder: Path) -> dict[str, str]:
+    """Return the ConfigMap's data: those of a model, of a LoRA adapter, or of both."""
+    if not (folder / ADAPTER_CONFIG).exists():
+        return gather_model(folder)
+    adapter = read_limited(folder / ADAPTER_CONFIG, MAX_CONFIG_BYTES).decode()
+    json.loads(adapter)
+    if (folder / "config.json").exists():
+        return {**gather_model(folder), ADAPTER_CONFIG: adapter}
+    weights, facts = folder / "adapter_model.safetensors", {ADAPTER_CONFIG: adapter}
+    if weights.exists():
+        table = json.dumps(tabulate(read_header(weights)), separators=(",", ":"))
+        facts |= {"tensors": table} if len(table) <= MAX_TABLE_BYTES else {}
+    return facts
+
+
+def gather_model(model: Path) -> dict[str, str]:
+    """Return config.json, the bytes of all tensors, and a table of them."""
     config = read_limited(model / "config.json", MAX_CONFIG_BYTES).decode()
     json.loads(config)
     tensors: dict[str, Tensor] = {}

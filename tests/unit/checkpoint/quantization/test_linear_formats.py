@@ -176,9 +176,9 @@ def test_a_dense_layer_has_no_experts_to_ignore() -> None:
 def test_hostile_patterns_take_no_time() -> None:
     patterns = [f"{'*a' * 120}{number}*" for number in range(64)]
     patterns += ["re:" + "(a|b)" * 150, "re:" + "(" * 500, "re:" + ".*" * 400 + "c"]
-    started = time.monotonic()
+    started = time.process_time()
     counted(ignoring(*patterns), layers=128)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 60  # with backtracking, it does not end
 
 
 def test_too_many_patterns_are_refused() -> None:

@@ -5,20 +5,20 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import certifi
 import pytest
 
+from e2e.harness.loopback_server import LoopbackServer
 from tests.support.hub_server import HubFile, safetensors_file, safetensors_index
 from tests.support.tiny_model import CONFIG, SHARDS, WEIGHTS
-from tonnage.api.inference import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
-from tonnage.checkpoint.facts import checkpoint_from_config_map
+from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
+from tonnage.checkpoint.facts import adapter_from_config_map, checkpoint_from_config_map
 from tonnage.checkpoint.safetensors.headers import parse_header
 from tonnage.checkpoint.volume.job import read_volume_script, render_inspection
 
@@ -140,14 +140,9 @@ def api() -> Iterator[FakeApi]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    fake.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield fake
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with LoopbackServer(Handler) as server:
+        fake.endpoint = server.url
+        yield fake
 
 
 def run_job(
@@ -221,6 +216,45 @@ def test_the_job_writes_a_checkpoint(
     got = checkpoint_from_config_map(ConfigMapSource(name="facts"), body["data"])
     assert got.shape.layers == 2
     assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
+
+
+ADAPTER = HubFile.of(json.dumps({"r": 24, "target_modules": ["q_proj"]}))
+ADAPTER_FILES = {
+    "adapter_config.json": ADAPTER,
+    "adapter_model.safetensors": safetensors_file(
+        {
+            f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight": (
+                "BF16",
+                [24, 4096],
+            )
+            for layer in range(2)
+        }
+    ),
+}
+
+
+def test_the_job_writes_an_adapter(tmp_path: Path, api: FakeApi) -> None:
+    process = run_job(tmp_path, api, ADAPTER_FILES)
+    assert (process.returncode, process.stderr) == (0, "")
+    ((*_, body),) = api.patches
+    got = adapter_from_config_map("facts", body["data"])
+    assert (got.rank, got.target_modules, got.hidden_size) == (24, ("q_proj",), 4096)
+    assert got.weights_bytes == 2 * 2 * 24 * 4096
+
+
+def test_an_adapter_without_safetensors_has_only_its_config(tmp_path: Path, api: FakeApi) -> None:
+    run_job(tmp_path, api, {"adapter_config.json": ADAPTER, "adapter_model.bin": ADAPTER})
+    ((*_, body),) = api.patches
+    assert list(body["data"]) == ["adapter_config.json"]
+
+
+def test_a_folder_with_a_model_and_an_adapter_has_both(tmp_path: Path, api: FakeApi) -> None:
+    files = {"config.json": CONFIG, "model.safetensors": WEIGHTS, "adapter_config.json": ADAPTER}
+    run_job(tmp_path, api, files)
+    ((*_, body),) = api.patches
+    model = checkpoint_from_config_map(ConfigMapSource(name="facts"), body["data"])
+    adapter = adapter_from_config_map("facts", body["data"])
+    assert (model.weights_bytes, adapter.rank, adapter.hidden_size) == (128_256, 24, None)
 
 
 def test_the_job_writes_the_same_table_as_parse_header(tmp_path: Path, api: FakeApi) -> None:
