@@ -19,5 +19,5 @@ def test_the_saved_token_is_sent_only_to_a_hub_that_the_user_named(
     hub.tokens.add(SAVED)
     hub.add_repo(REPO, {"config.json": CONFIG, "model.safetensors": WEIGHTS})
     ask = make_user_hub_lookup(hub.endpoint if is_given else None, hub.endpoint)
-    assert isinstance(ask(source(), None), Checkpoint)
+    assert isinstance(ask.model(source(), None), Checkpoint)
     assert hub.authorizations == {want}
