@@ -1,0 +1,1 @@
+"""Dynamic Resource Allocation: GPUs that drivers publish, and devices that claims hold."""
