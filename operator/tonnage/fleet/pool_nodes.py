@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import overload
 
 from tonnage.fit.model import Footprint
+from tonnage.fleet.alignment import Alignment, Split, Splits, as_splits, take
 from tonnage.fleet.occupancy import (
     PackedNodes,
     PodsPerNode,
@@ -33,7 +34,8 @@ CountPods = Callable[[Footprint, Resources], PodsPerNode]
 class PoolNode:
     """A node of a pool: its GPUs in total, allocatable ones and free ones. `starting`: it counts as
     a node to come. `size` is its allocatable CPU, memory and storage, `spare` what pods with GPUs
-    leave of it, `domain` its value of the pool's topology label."""
+    leave of it, `domain` its value of the pool's topology label, `split` its free GPUs by what
+    those of pods share, where the pool has an `alignment`."""
 
     name: str
     gpus: int
@@ -44,13 +46,22 @@ class PoolNode:
     size: Resources = UNKNOWN_SIZE
     spare: Resources = UNKNOWN_SIZE
     domain: str | None = None
+    alignment: Alignment | None = None
+    split: Split = ()
 
     def count_pods(self, footprint: Footprint, others: Resources) -> int:
         """Pods of replicas of this footprint, with these other requests, that can start on the
         node."""
         if self.unusable is not None:
             return 0
-        return self.spare.fitting(others, footprint.pods_on(self.free))
+        pods = footprint.pods_on(self.free)
+        if self.alignment is not None:
+            pods = min(pods, self.alignment.pods_on(self.split, footprint))
+        return self.spare.fitting(others, pods)
+
+    def with_free(self, free: int) -> "PoolNode":
+        """The node with fewer free GPUs."""
+        return replace(self, free=free, split=take(self.split, self.free - free))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,8 @@ class NodeCounts:
     nodes with that many) pairs, the smallest first, without nodes that have none free; `to_come`
     are such pairs of nodes that an autoscaler may still add, or that are starting. `spare_per_gpu`
     is the CPU, memory and storage that each node has at least for each free GPU, rounded down;
-    `largest_size` the most of each on one node, rounded up, as on a node to come.
+    `largest_size` the most of each on one node, rounded up, as on a node to come. `splits` are the
+    usable nodes by what GPUs share, where the pool has an `alignment`.
     """
 
     nodes: int
@@ -74,6 +86,8 @@ class NodeCounts:
     to_come: Blocks = ()
     spare_per_gpu: Resources = field(default=UNKNOWN_SIZE, compare=False)
     largest_size: Resources = UNKNOWN_SIZE
+    alignment: Alignment | None = None
+    splits: Splits = ()
 
     @property
     def free(self) -> int:
@@ -85,24 +99,44 @@ class NodeCounts:
         """Most free GPUs on one node."""
         return self.blocks[-1][0] if self.blocks else 0
 
+    def nodes_with(self, gpus: int) -> int:
+        """Usable nodes with at least so many free GPUs, of which there is one at least."""
+        return sum(nodes for free, nodes in self.blocks if free >= gpus)
+
     def count_pods(self, footprint: Footprint) -> PodsPerNode:
         """Pods of replicas of this footprint that can start now, as far as GPUs decide it."""
         pods: Counter[int] = Counter()
+        if self.alignment is not None and self.alignment.applies_to(footprint):
+            for split, nodes in self.splits:
+                pods[self.alignment.pods_on(split, footprint)] += nodes
+            return pods
         for free, nodes in self.blocks:
             pods[footprint.pods_on(free)] += nodes
         return pods
+
+    def pods_on_empty(self, gpus: int, footprint: Footprint) -> int:
+        """Pods of the footprint that can start on a node to come with so many GPUs."""
+        if self.alignment is None:
+            return footprint.pods_on(gpus)
+        return self.alignment.pods_on_empty(gpus, footprint)
 
     def count_pods_to_come(self, footprint: Footprint, others: Resources = NOTHING) -> PodsPerNode:
         """Pods of replicas of this footprint that can start on nodes to come."""
         pods: Counter[int] = Counter()
         for gpus, nodes in self.to_come:
-            pods[self.largest_size.fitting(others, footprint.pods_on(gpus))] += nodes
+            pods[self.largest_size.fitting(others, self.pods_on_empty(gpus, footprint))] += nodes
         return pods
 
     def less(self, waiting: Waiting) -> "NodeCounts":
         """The counts after these replicas are packed onto the nodes, and onto those to come."""
+        if not waiting:
+            return self
         packed = pack(dict(self.blocks), waiting)
-        return replace(self, blocks=as_blocks(packed.left)).less_to_come(packed.unplaced)
+        left = replace(self, blocks=as_blocks(packed.left))
+        if self.alignment is None:
+            return left.less_to_come(packed.unplaced)
+        splits, unplaced = self.alignment.pack(self.splits, waiting)
+        return replace(left, splits=splits).less_to_come(unplaced)
 
     def less_to_come(self, unplaced: Waiting) -> "NodeCounts":
         """The counts after replicas that fit on no node are packed onto the nodes to come."""
@@ -175,7 +209,7 @@ class PoolNodes(Sequence[PoolNode]):
     def nodes_to_add(self, footprint: Footprint, others: Resources, more: int) -> int:
         """Nodes of the largest size that so many `more` replicas need. On several nodes, they use
         free nodes as well, except where all nodes of a replica are in one domain."""
-        pods_on_node = footprint.pods_on(self.counts.largest_node)
+        pods_on_node = self.counts.pods_on_empty(self.counts.largest_node, footprint)
         each = max(1, self.counts.largest_size.fitting(others, pods_on_node))
         pods = more * footprint.nodes
         if footprint.nodes > 1 and not self.has_domains:
@@ -230,7 +264,7 @@ class PoolNodes(Sequence[PoolNode]):
 
     def _list_less(self, waiting: Waiting) -> Iterable[PoolNode]:
         left = self.pack(waiting).left
-        return (replace(node, free=left.get(node.name, 0)) for node in self)
+        return (node.with_free(left.get(node.name, 0)) for node in self)
 
     def unusable(self) -> Sequence[PoolNode]:
         """The nodes that are no capacity now, by name."""
@@ -270,6 +304,7 @@ class PoolNodes(Sequence[PoolNode]):
 def _count(nodes: Sequence[PoolNode]) -> NodeCounts:
     usable = [node for node in nodes if node.unusable is None]
     blocks = Counter(node.free for node in usable if node.free)
+    alignment = next((node.alignment for node in nodes if node.alignment is not None), None)
     return NodeCounts(
         nodes=len(nodes),
         usable=len(usable),
@@ -279,4 +314,6 @@ def _count(nodes: Sequence[PoolNode]) -> NodeCounts:
         blocks=as_blocks(blocks),
         spare_per_gpu=least(node.spare.for_each(node.free) for node in usable if node.free),
         largest_size=largest_size(node.size for node in nodes),
+        alignment=alignment,
+        splits=as_splits(Counter(node.split for node in usable)) if alignment else (),
     )

@@ -248,6 +248,15 @@ class TestDeclaredPools:
         assert by_name(fleet)[H100_POOL].total == 16
         assert by_name(fleet)[H100_POOL].node_exclusion == OF_NO_SHARD
 
+    def test_declared_ones_come_first_whenever_they_are_declared(self) -> None:
+        fleet = fleet_of(nvidia_node("a", H100 | {"team": "chat"}), nvidia_node("b"), amd_node("m"))
+        fleet.pools()
+        fleet.declare(declare("chat", {"team": "chat"}))
+        assert [pool.name for pool in fleet.pools()] == ["chat", MI300X_POOL, H100_POOL]
+        fleet.put_node(read_node(nvidia_node("l", L40S, gpus=4)))
+        names = [pool.name for pool in fleet.pools(excluding=LLAMA)]
+        assert names == ["chat", MI300X_POOL, H100_POOL, "nvidia-l40s"]
+
     def test_another_price_changes_no_other_pool(self) -> None:
         fleet = fleet_of(nvidia_node("a", H100 | {"team": "chat"}), amd_node("m"))
         fleet.declare(declare("chat", {"team": "chat"}, costPerGPUHour="2.00"))

@@ -137,7 +137,7 @@ def index_labels(catalog: Catalog) -> LabelIndex:
     for accelerator in catalog.accelerators.values():
         for match in accelerator.matches:
             values = table.setdefault(match.label, {})
-            for value in (_as_catalogued(match.label, value) for value in match.values):
+            for value in (as_catalogued(match.label, value) for value in match.values):
                 values[value] = values.get(value, frozenset()) | {accelerator.id}
                 if match.shared:
                     shared.add((match.label, value))
@@ -173,14 +173,14 @@ def read_card_labels(
 
 def _read_kind(labels: Mapping[str, str], kind: str, resource: str) -> Iterator[CardLabel]:
     if kind in labels:
-        yield CardLabel(kind, _as_catalogued(kind, labels[kind]), kind, labels[kind])
+        yield CardLabel(kind, as_catalogued(kind, labels[kind]), kind, labels[kind])
     elif kind in _AMD_KINDS:
         for key in (_BETA + kind, _PARTITION_BEFORE if kind == PARTITION else ""):
             if key in labels:
-                yield CardLabel(kind, _as_catalogued(kind, labels[key]), key, labels[key])
+                yield CardLabel(kind, as_catalogued(kind, labels[key]), key, labels[key])
     own = f"{resource}.product"
     if kind == PRODUCT and resource.startswith(_MIG_PREFIX) and own in labels:
-        yield CardLabel(kind, _as_catalogued(kind, labels[own]), own, labels[own])
+        yield CardLabel(kind, as_catalogued(kind, labels[own]), own, labels[own])
 
 
 def _read_counters(labels: Mapping[str, str]) -> Iterator[CardLabel]:
@@ -193,11 +193,12 @@ def _read_counters(labels: Mapping[str, str]) -> Iterator[CardLabel]:
         kind = next((kind for kind in _AMD_KINDS if name.startswith(f"{kind}.")), None)
         if kind is not None and read_count(labels[key]):
             seen.add(name)
-            value = _as_catalogued(kind, name.removeprefix(f"{kind}."))
+            value = as_catalogued(kind, name.removeprefix(f"{kind}."))
             yield CardLabel(kind, value, key, labels[key])
 
 
-def _as_catalogued(kind: str, value: str) -> str:
+def as_catalogued(kind: str, value: str) -> str:
+    """The value of a label as the catalogue has it."""
     if kind == DEVICE_ID:
         return value.lower().removeprefix("0x")
     if kind == PRODUCT:

@@ -6,6 +6,7 @@ identified by a less specific label must not have a more specific one: they are 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.fleet.devices.identify import PRIMARY_OF, Identified
@@ -22,6 +23,10 @@ from tonnage.fleet.devices.sharing import GKE_STRATEGY
 
 Selection = tuple[tuple[str, tuple[str, ...]], ...]
 """(key, values) pairs; a node has one of the values of every key."""
+
+ANY_LINUX_NODE: Final[Selection] = (("kubernetes.io/os", ("linux",)),)
+"""Selects every node that can run vLLM, by the label that each kubelet sets: for GPUs that a claim
+selects by their attributes."""
 
 
 def selector_for(

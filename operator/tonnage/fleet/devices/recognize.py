@@ -1,4 +1,5 @@
-"""Recognises the devices of a node by its labels and resources, and never guesses.
+"""Recognises the devices of a node by its labels, its ResourceSlices and its resources, and never
+guesses.
 
 All labels that name a card have to agree; labels that fit several cards identify none. A prefix is
 never enough (MI308X is not MI300X), nor is the amount of memory.
@@ -17,7 +18,7 @@ from typing import Final
 
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator, Vendor
-from tonnage.catalog.vllm.images import CudaVersion
+from tonnage.catalog.vllm.images import CudaVersion, VendorImage
 from tonnage.fleet.devices.identify import (
     Identified,
     identify,
@@ -32,20 +33,32 @@ from tonnage.fleet.devices.label_index import (
     read_card_labels,
     show_label,
 )
-from tonnage.fleet.devices.node_selectors import Selection, absent_labels, selector_for
+from tonnage.fleet.devices.node_selectors import (
+    ANY_LINUX_NODE,
+    Selection,
+    absent_labels,
+    selector_for,
+)
 from tonnage.fleet.devices.partition_checks import refuse_parts
 from tonnage.fleet.devices.partitions_amd import Gpu, amd_partition
 from tonnage.fleet.devices.partitions_mig import find_mig, mig_partition
+from tonnage.fleet.devices.published import (
+    add_facts,
+    check_published,
+    explain_unidentified,
+    published_as,
+)
 from tonnage.fleet.devices.resources import (
     ContradictionError,
     NotPlannableError,
     UnlabelledError,
+    dra_driver_of,
     read_count,
     vendor_of,
     whole_gpus,
 )
 from tonnage.fleet.devices.sharing import refuse_shared
-from tonnage.fleet.model import Node, Partition
+from tonnage.fleet.model import Node, Partition, PublishedGPUs
 
 _MAX_RECOGNITIONS: Final = 4096
 """Cached recognitions of different nodes. Beyond that, labels must differ from node to node."""
@@ -59,7 +72,8 @@ class Recognised:
     `rank` is its place among all labels, `absent` are labels that such nodes do not have and others
     may. `cuda` is the version that the node's driver supports, None when unknown. `unusable` says
     why vLLM cannot run on such a node (its driver, its processor, no device plugin), `notes` name
-    resources that nothing is planned on.
+    resources that nothing is planned on. `aligned` are attributes of ResourceSlices with the most
+    usable GPUs of such a node that share one value.
     """
 
     resource: str
@@ -72,6 +86,7 @@ class Recognised:
     cuda: CudaVersion | None = None
     unusable: str | None = None
     notes: tuple[str, ...] = ()
+    aligned: tuple[tuple[str, int], ...] = ()
 
     @property
     def device_bytes(self) -> int | None:
@@ -113,6 +128,7 @@ class Recogniser:
             frozenset(item for item in node.labels.items() if self._index.matters(item[0])),
             *node.capacity.items(),
             *node.allocatable.items(),
+            node.published,
             declared and declared.id,
         )
         if key not in self._recognitions:
@@ -137,7 +153,7 @@ def offered_gpus(node: Node) -> dict[str, int]:
 def _recognise(node: Node, index: LabelIndex, declared: Accelerator | None) -> Recognition | None:
     counts = offered_gpus(node)
     if not counts:
-        return _recognise_by_labels(node, index, declared)
+        return _recognise_unoffered(node, index, declared)
     if len({vendor_of(resource) for resource in counts}) > 1:
         listed = " and ".join(f"{resource} ({count})" for resource, count in counts.items())
         reason = f"offers {listed} at once; keep one vendor's GPUs and device plugin on a node"
@@ -147,7 +163,17 @@ def _recognise(node: Node, index: LabelIndex, declared: Accelerator | None) -> R
     if not recognised:
         return next(each for each in recognitions if isinstance(each, Unrecognised))
     best = max(recognised, key=lambda each: _memory_offered(node, each))
-    return replace(best, notes=_notes(node, best, recognitions))
+    return replace(best, notes=(*best.notes, *_notes(node, best, recognitions)))
+
+
+def _recognise_unoffered(
+    node: Node, index: LabelIndex, declared: Accelerator | None
+) -> Recognition | None:
+    """Recognise a node without GPUs by why its ResourceSlices list none, else by its labels."""
+    for published in node.published:
+        if published.refused is not None:
+            return Unrecognised(published.resource, published.refused, in_parts=True)
+    return _recognise_by_labels(node, index, declared)
 
 
 def _recognise_by_labels(
@@ -183,10 +209,13 @@ def _devices(
     node: Node, resource: str, index: LabelIndex, declared: Accelerator | None
 ) -> Recognised:
     count, labels = offered(node, resource), node.labels
-    if vendor_of(resource) is Vendor.NVIDIA:
+    published = published_as(node, resource)
+    if published is None and vendor_of(resource) is Vendor.NVIDIA:
         refuse_shared(resource, count, labels)
     cards = read_card_labels(labels, resource, index)
-    identified = _identify(cards, index, resource, declared, labels)
+    if published is not None:
+        cards = add_facts(cards, published, index)
+    identified = _identify(cards, index, resource, declared, node)
     accelerator, needed = identified.accelerator, identified.needed
     virtual = is_virtual_function(cards, index, labels)
     partition = _partition(resource, accelerator, cards, labels, virtual=virtual)
@@ -194,6 +223,9 @@ def _devices(
         refuse_parts(accelerator, count, cards)
     image = index.catalog.images[accelerator.vendor]
     cuda = driver_cuda(labels, image)
+    if published is not None:
+        check_published(published, accelerator, labels, cuda)
+        return _published_devices(published, identified, virtual, partition, cuda, node, image)
     return Recognised(
         resource=resource,
         accelerator=accelerator,
@@ -207,20 +239,48 @@ def _devices(
     )
 
 
+def _published_devices(
+    published: PublishedGPUs,
+    identified: Identified,
+    virtual: bool,
+    partition: Partition | None,
+    labelled_cuda: CudaVersion | None,
+    node: Node,
+    image: VendorImage,
+) -> Recognised:
+    """GPUs of ResourceSlices. A claim selects them by their attributes, so the pool needs none of
+    the labels that nodes may have, or get."""
+    cuda = published.cuda or labelled_cuda
+    unusable = published.unusable or why_no_image(identified.accelerator, cuda, node.labels, image)
+    return Recognised(
+        resource=published.resource,
+        accelerator=identified.accelerator,
+        virtual_function=virtual,
+        selector=ANY_LINUX_NODE,
+        partition=partition,
+        cuda=cuda,
+        unusable=unusable,
+        notes=published.notes,
+        aligned=published.aligned,
+    )
+
+
 def _identify(
     cards: Sequence[CardLabel],
     index: LabelIndex,
     resource: str,
     declared: Accelerator | None,
-    labels: Mapping[str, str],
+    node: Node,
 ) -> Identified:
     """Return the declared accelerator or the one that the labels name; both must be the same."""
-    vendor = vendor_of(resource)
+    vendor, published = vendor_of(resource), published_as(node, resource)
     try:
-        identified = identify(cards, index, vendor, labels)
+        identified = identify(cards, index, vendor, node.labels)
     except NotPlannableError as refusal:
+        if published is not None and isinstance(refusal, UnlabelledError):
+            refusal = NotPlannableError(explain_unidentified(published))
         if declared is None or isinstance(refusal, ContradictionError):
-            raise
+            raise refusal from None
         identified = Identified(declared, ())
     accelerator, needed = identified.accelerator, identified.needed
     if accelerator.vendor is not vendor:
@@ -272,8 +332,11 @@ def _notes(node: Node, best: Recognised, recognitions: Sequence[Recognition]) ->
         count = offered(node, other.resource)
         why = other.reason if isinstance(other, Unrecognised) else "a node belongs to one resource"
         notes.append(f"{other.resource} ({count}) is left out: {why}")
-    key = f"{best.resource}.count"
+    is_published = dra_driver_of(best.resource) is not None
+    counted = whole_gpus(best.accelerator.vendor) if is_published else best.resource
+    key = f"{counted}.count"
     labelled, count = read_count(node.labels.get(key)), offered(node, best.resource)
     if labelled is not None and labelled > count and len(recognitions) == 1:
-        notes.append(f"{show_label(key, node.labels[key])}, but the device plugin offers {count}")
+        by = "the ResourceSlices list" if is_published else "the device plugin offers"
+        notes.append(f"{show_label(key, node.labels[key])}, but {by} {count}")
     return tuple(notes)

@@ -1,10 +1,12 @@
 """Extended resources of GPUs: names, vendors, and quantities."""
 
 import re
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from tonnage.catalog.dra_drivers import DraDriver, load_dra_drivers
 from tonnage.catalog.model import Vendor
 
 _PREFIXES: Final = {"amd.com": Vendor.AMD, "nvidia.com": Vendor.NVIDIA}
@@ -38,8 +40,14 @@ def without_sharing(resource: str) -> str:
 
 
 def vendor_of(resource: str) -> Vendor:
-    """The vendor whose device plugin offers this GPU resource."""
-    return _PREFIXES[resource.partition("/")[0]]
+    """The vendor whose device plugin or DRA driver offers this GPU resource."""
+    driver = dra_driver_of(resource)
+    return driver.vendor if driver else _PREFIXES[resource.partition("/")[0]]
+
+
+def dra_driver_of(resource: str) -> DraDriver | None:
+    """The DRA driver whose whole GPUs the resource stands for; None for one of a device plugin."""
+    return load_dra_drivers().by_resource.get(resource)
 
 
 def read_count(value: object) -> int | None:
@@ -56,10 +64,17 @@ def read_count(value: object) -> int | None:
     return int(number) * factor
 
 
-@lru_cache(maxsize=4096)
 def shared(text: str) -> str:
-    """Return the same object for equal texts, which thousands of nodes and pods repeat."""
-    return text
+    """Return the same object for equal texts, which thousands of nodes and pods repeat, as long as
+    one of them exists."""
+    return sys.intern(text)
+
+
+@lru_cache(maxsize=1024)
+def shared_counts(counts: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Return the same object for equal counts of resources, never to be changed: tens of
+    thousands of nodes and pods have a few."""
+    return dict(counts)
 
 
 def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
@@ -69,11 +84,12 @@ def gpu_counts(quantities: object) -> tuple[dict[str, int], str | None]:
     """
     counts: dict[str, int] = {}
     problem = None
+    published = load_dra_drivers().by_resource
     for name, value in as_mapping(quantities).items():
         # Most are cpu, memory and the like: the prefix excludes them faster.
-        if not isinstance(name, str) or not name.startswith(_VENDORS):
+        if not isinstance(name, str) or (name not in published and not name.startswith(_VENDORS)):
             continue
-        if _GPU_RESOURCE.fullmatch(name) is None:
+        if name not in published and _GPU_RESOURCE.fullmatch(name) is None:
             continue
         count = read_count(value)
         if count is None:

@@ -1,4 +1,4 @@
-"""Reads amounts of CPU, memory, ephemeral storage and other resources.
+"""Reads amounts of CPU, memory, ephemeral storage, disks for weights and other resources.
 
 Amounts are whole numbers: CPU in thousandths of a core, memory and storage in bytes, GPUs by
 number. Foreign values never raise: an unreadable amount is left out.
@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from tonnage.api.pool import NodeDisk
 from tonnage.fleet.devices.resources import as_mapping
 from tonnage.fleet.resources import UNKNOWN, Resources
 
@@ -23,7 +24,7 @@ _NAMES: Final = (_CPU, "memory", "ephemeral-storage")
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY: Final = re.compile(
-    r"\+?([0-9]{1,24}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})"
+    r"\+?([0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})"
     r"(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?"
 )
 _SUFFIXES: Final[Mapping[str, Fraction]] = {
@@ -40,7 +41,7 @@ def read_amounts(quantities: object) -> dict[str, int]:
     given = as_mapping(quantities)
     amounts = {}
     for name in _NAMES:
-        amount = _read_value(given.get(name), name == _CPU)
+        amount = read_amount(given.get(name), name == _CPU)
         if amount is not None:
             amounts[name] = amount
     return amounts
@@ -51,13 +52,14 @@ def read_all_amounts(quantities: object, in_thousandths: bool = False) -> Amount
     ("requests.cpu"); `in_thousandths` those of every resource, not of CPU alone."""
     amounts = {}
     for name, value in as_mapping(quantities).items():
-        amount = _read_value(value, in_thousandths or str(name).rpartition(".")[2] == _CPU)
+        amount = read_amount(value, in_thousandths or str(name).rpartition(".")[2] == _CPU)
         if amount is not None:
             amounts[str(name)] = amount
     return tuple(sorted(amounts.items()))
 
 
-def _read_value(value: object, in_thousandths: bool) -> int | None:
+def read_amount(value: object, in_thousandths: bool = False) -> int | None:
+    """Read one quantity, in its own unit or `in_thousandths`; None where it is none."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return _read_amount(str(value), in_thousandths)
     return None
@@ -66,12 +68,26 @@ def _read_value(value: object, in_thousandths: bool) -> int | None:
 @lru_cache(maxsize=8192)
 def _read_amount(text: str, in_thousandths: bool) -> int | None:
     """Read a quantity, rounded up as the API server does; None where it is none."""
+    amount = _read_exactly(text)
+    if amount is None:
+        return None
+    return min(UNKNOWN, math.ceil(amount * 1000 if in_thousandths else amount))
+
+
+def _read_exactly(text: str) -> Fraction | None:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
     number, suffix, exponent = match.groups()
-    amount = Fraction(number) * _SUFFIXES[suffix or ""] * Fraction(10) ** int(exponent or 0)
-    return min(UNKNOWN, math.ceil(amount * 1000 if in_thousandths else amount))
+    return Fraction(number) * _SUFFIXES[suffix or ""] * Fraction(10) ** int(exponent or 0)
+
+
+def read_capacity(disk: NodeDisk) -> int:
+    """Read how many bytes a node has for weights: rounded down, in contrast to what is
+    requested."""
+    capacity = _read_exactly(disk.capacity)
+    assert capacity is not None, f"{disk.capacity!r} passed validation"
+    return math.floor(capacity)
 
 
 def read_size(allocatable: object) -> Resources:

@@ -10,6 +10,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from tonnage.catalog.catalog import UnknownAcceleratorError
+from tonnage.catalog.interconnects import load_interconnects
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.devices.label_index import PARTITION
 from tonnage.fleet.devices.recognize import (
@@ -109,7 +110,8 @@ class Classifier:
         self._index = SelectorIndex(
             (selector_of(pool.spec.node_selector), pool.name) for pool in declared
         )
-        self._relevant_keys = {PARTITION, *DESCRIPTIVE_LABELS}
+        domains = load_interconnects().domain_labels
+        self._relevant_keys = {PARTITION, *DESCRIPTIVE_LABELS, *domains}
         self._relevant_keys.update(key for pool in declared for key in pool.spec.node_selector)
         self._relevant_keys.update(key for pool in declared for key in topology_keys(pool))
         self._classes: WeakValueDictionary[object, NodeClass] = WeakValueDictionary()

@@ -1,13 +1,12 @@
 """Reads the GPUs that a raw Pod object holds, and what else it requests of its node."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
-from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT, LABEL_WORKER_OF
-from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts
-from tonnage.fleet.model import GpuPod
-from tonnage.fleet.nodes.amounts import as_resources, read_amounts
+from tonnage.api.names import LABEL_PLACEMENT, WEIGHTS_CONTAINER, owner_of
+from tonnage.fleet.devices.resources import as_mapping, as_sequence, gpu_counts, shared_counts
+from tonnage.fleet.model import GpuPod, KeptWeights
+from tonnage.fleet.nodes.amounts import as_resources, read_amount, read_amounts
 from tonnage.fleet.resources import Resources
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -17,7 +16,8 @@ Read = Callable[[object], dict[str, int]]
 
 
 def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
-    """Read a Pod that holds or waits for GPUs; None when it requests none or has finished.
+    """Read a Pod that holds or waits for GPUs, or devices by ResourceClaims; None when it requests
+    none or has finished.
 
     A pod that is being deleted holds its GPUs until it is gone. Never raises.
     """
@@ -25,20 +25,26 @@ def read_gpu_pod(obj: Mapping[str, Any]) -> GpuPod | None:
     if has_finished(obj):
         return None
     requests = effective_requests(spec, _read_gpus)
-    if not requests:
+    if not requests and not as_sequence(spec.get("resourceClaims")):
         return None
     labels = as_mapping(metadata.get("labels"))
-    owner = _text(labels.get(LABEL_OWNER)) or _text(labels.get(LABEL_WORKER_OF))
+    owner = _text(owner_of(labels))
     namespace = _text(metadata.get("namespace")) or "default"
     return GpuPod(
         uid=_text(metadata.get("uid")) or f"{namespace}/{_text(metadata.get('name'))}",
         node=_text(spec.get("nodeName")),
-        requests=_shared(tuple(requests.items())),
+        requests=shared_counts(tuple(requests.items())),
         owner=(namespace, owner) if owner else None,
         placement=_text(labels.get(LABEL_PLACEMENT)) if owner else None,
         deleting=metadata.get("deletionTimestamp") is not None,
         others=read_other_requests(spec),
+        weights=read_kept_weights(spec),
     )
+
+
+def count_requested_gpus(spec: Mapping[str, Any]) -> int:
+    """Count the GPUs of all kinds that a pod with this spec requests. Never raises."""
+    return sum(effective_requests(spec, _read_gpus).values())
 
 
 def read_other_requests(spec: Mapping[str, Any]) -> Resources:
@@ -51,15 +57,36 @@ def read_other_requests(spec: Mapping[str, Any]) -> Resources:
     return as_resources(amounts if overhead is None else _sum((amounts, read_amounts(overhead))))
 
 
+def read_kept_weights(spec: Mapping[str, Any]) -> KeptWeights | None:
+    """Read what the operator's container keeps on the node; None of a pod without it, which may
+    have one of the same name. Never raises."""
+    named = map(as_mapping, as_sequence(spec.get("initContainers")))
+    container = next((each for each in named if each.get("name") == WEIGHTS_CONTAINER), None)
+    if container is None:
+        return None
+    variables = {
+        _text(each.get("name")): _text(each.get("value"))
+        for each in map(as_mapping, as_sequence(container.get("env")))
+    }
+    mounts = {
+        _text(each.get("name"))
+        for each in map(as_mapping, as_sequence(container.get("volumeMounts")))
+    }
+    directories = (
+        _text(as_mapping(volume.get("hostPath")).get("path"))
+        for volume in map(as_mapping, as_sequence(spec.get("volumes")))
+        if _text(volume.get("name")) in mounts
+    )
+    directory = next((each for each in directories if each is not None), None)
+    folder, size = variables.get("FOLDER"), read_amount(variables.get("SIZE"))
+    if directory is None or folder is None or size is None:
+        return None
+    return KeptWeights(directory, folder, size)
+
+
 def _read_gpus(quantities: object) -> dict[str, int]:
     counts, _ = gpu_counts(quantities)
     return counts
-
-
-@lru_cache(maxsize=256)
-def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Return the same object for equal requests: tens of thousands of pods have a few."""
-    return dict(requests)
 
 
 def has_finished(obj: Mapping[str, Any]) -> bool:

@@ -7,16 +7,16 @@ from typing import Final
 
 from tonnage.api.names import LABEL_DISCOVERED, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from tonnage.api.shard import Shard
-from tonnage.fleet.model import Pool
+from tonnage.fleet.alignment import Alignment, Split, as_splits
+from tonnage.fleet.model import ClaimRequest, Pool
 from tonnage.fleet.nodes.node_class import NodeClass
-from tonnage.fleet.occupancy import PackedNodes, pack_nodes
 from tonnage.fleet.pool_nodes import NodeCounts, PoolNode, PoolNodes, as_blocks, largest_size
 from tonnage.fleet.pools.capacity import CapacityCounter, Demands
 from tonnage.fleet.pools.description import GroupDescription, Reasons
 from tonnage.fleet.pools.group import Group, Member
-from tonnage.fleet.pools.network import network_of
+from tonnage.fleet.pools.packing import Packing
 from tonnage.fleet.pools.separation import Separation
-from tonnage.fleet.pools.shape import Shape, gpu_node_taints
+from tonnage.fleet.pools.shape import Shape
 from tonnage.fleet.resources import UNKNOWN_SIZE, least
 
 DISCOVERED_LABELS: Final = {LABEL_DISCOVERED: "true", LABEL_MANAGED_BY: MANAGED_BY}
@@ -35,16 +35,17 @@ def build_pool(
     """Build the pool as it is now; later events do not change it."""
     shape, declared = description.shape, description.declared
     max_nodes = declared.spec.max_nodes if declared else None
-    network = network_of(declared.spec if declared else None, shape.networks)
+    network, claim = description.network, description.claim
     topology_key = network.topology_key if network else None
+    packing = Packing(reasons, demands, topology_key, _alignment(claim))
     return Pool(
         name=name,
         accelerator=shape.accelerator,
         device_bytes=shape.device_bytes,
         resource=shape.resource,
-        nodes=_nodes_of(group, shape, max_nodes, topology_key, reasons, demands),
+        nodes=_nodes_of(group, shape, max_nodes, packing),
         node_selector={**shape.node_selector, **_shard_selector(shard)},
-        taints=gpu_node_taints(group.classes),
+        taints=description.taints,
         declared=declared.spec if declared else None,
         labels=dict(declared.labels) if declared else {**DISCOVERED_LABELS, **shard.own_labels},
         unrecognised=shape.unrecognised,
@@ -61,7 +62,14 @@ def build_pool(
         growth=_growth(group, max_nodes),
         network=network,
         networks=tuple(shape.networks),
+        claim=claim,
     )
+
+
+def _alignment(claim: ClaimRequest | None) -> Alignment | None:
+    if claim is None or claim.aligned_by is None or claim.most_aligned < 2:
+        return None
+    return Alignment(claim.aligned_by, claim.most_aligned)
 
 
 def _shard_selector(shard: Shard) -> Mapping[str, tuple[str, ...]]:
@@ -78,59 +86,45 @@ def _growth(group: Group, max_nodes: int | None) -> int:
     return 0 if max_nodes is None else max(0, max_nodes - len(group.members))
 
 
-def _nodes_of(
-    group: Group,
-    shape: Shape,
-    max_nodes: int | None,
-    topology_key: str | None,
-    reasons: Reasons,
-    demands: Demands,
-) -> PoolNodes:
-    members = dict(group.members)  # as they are now
+def _nodes_of(group: Group, shape: Shape, max_nodes: int | None, packing: Packing) -> PoolNodes:
+    members = group.members.snapshot()
 
     def list_nodes() -> Iterator[PoolNode]:
-        return _list_nodes(members, shape, max_nodes, topology_key, reasons, demands)
+        return _list_nodes(members, shape, max_nodes, packing)
 
-    counts = _count_nodes(group, shape, max_nodes, topology_key, reasons, demands)
-    if _packs_by_name(topology_key, demands):
-        return PoolNodes(counts, list_nodes, has_domains=topology_key is not None)
-    counter = CapacityCounter(members, reasons, demands)
-    return PoolNodes(counts, list_nodes, counter.count, has_domains=topology_key is not None)
-
-
-def _packs_by_name(topology_key: str | None, demands: Demands) -> bool:
-    """Whether numbers of nodes do not suffice to pack the demands."""
-    on_several = any(footprint.nodes > 1 for footprint, _ in demands.waiting)
-    return bool(demands.successors) or (topology_key is not None and on_several)
+    counts = _count_nodes(group, shape, max_nodes, packing)
+    has_domains = packing.topology_key is not None
+    if packing.by_name or packing.alignment is not None:
+        return PoolNodes(counts, list_nodes, has_domains=has_domains)
+    counter = CapacityCounter(members, packing.reasons, packing.demands)
+    return PoolNodes(counts, list_nodes, counter.count, has_domains=has_domains)
 
 
-def _count_nodes(
-    group: Group,
-    shape: Shape,
-    max_nodes: int | None,
-    topology_key: str | None,
-    reasons: Reasons,
-    demands: Demands,
-) -> NodeCounts:
+def _count_nodes(group: Group, shape: Shape, max_nodes: int | None, packing: Packing) -> NodeCounts:
     """Count the nodes by their classes, without iterating over all nodes."""
+    demands = packing.demands
     blocks: Counter[int] = Counter()
+    splits: Counter[Split] = Counter()
     total = usable = allocatable = largest = 0
     spare = UNKNOWN_SIZE
     for node_class, counts in group.classes.items():
         gpus = _gpus(node_class, shape)
         total += gpus * counts.nodes
         largest = max(largest, gpus)
-        if reasons[node_class] is None:
+        if packing.reasons[node_class] is None:
             usable_of_class = counts.usable_by_free.total()
             usable += usable_of_class
             allocatable += node_class.allocatable * usable_of_class
             blocks.update(counts.usable_by_free)
+            splits.update(counts.splits)
             spare = least((spare, *counts.spare_per_gpu))
     for name in demands.excluded_gpus:
         member = group.members[name]
-        if _why_unusable(member, reasons) is None:
+        if packing.why_unusable(member) is None:
             blocks[member.free] -= 1
             blocks[demands.free(name, member)] += 1
+            splits[member.split] -= 1
+            splits[demands.split(name, member)] += 1
             spare = least((spare, demands.spare_per_gpu(name, member) or UNKNOWN_SIZE))
     to_come = _count_to_come(group, shape, max_nodes, largest)
     node_counts = NodeCounts(
@@ -145,11 +139,18 @@ def _count_nodes(
         largest_size=largest_size(
             size for counts in group.classes.values() for size in counts.sizes
         ),
+        alignment=packing.alignment,
+        splits=as_splits(splits) if packing.alignment else (),
     )
-    if not _packs_by_name(topology_key, demands):
+    if not packing.by_name:
         return node_counts.less(demands.waiting)
-    packed = _pack_members(group.members, topology_key, reasons, demands)
+    packed = packing.pack(group.members)
     left = replace(node_counts, blocks=as_blocks(Counter(packed.left.values())))
+    if packing.alignment is not None:
+        by_name = Counter(
+            packing.split(name, group.members[name], free) for name, free in packed.left.items()
+        )
+        left = replace(left, splits=as_splits(by_name))
     return left.less_to_come(packed.unplaced)
 
 
@@ -170,51 +171,26 @@ def _count_to_come(group: Group, shape: Shape, max_nodes: int | None, largest: i
 
 
 def _list_nodes(
-    members: Mapping[str, Member],
-    shape: Shape,
-    max_nodes: int | None,
-    topology_key: str | None,
-    reasons: Reasons,
-    demands: Demands,
+    members: Mapping[str, Member], shape: Shape, max_nodes: int | None, packing: Packing
 ) -> Iterator[PoolNode]:
     """List the nodes by name, less the GPUs assumed for unscheduled replicas."""
-    free = _pack_members(members, topology_key, reasons, demands).left
+    left = packing.pack(members).left
     for name, member in sorted(members.items()):
-        node_class, reason = member.node_class, _why_unusable(member, reasons)
+        node_class, reason = member.node_class, packing.why_unusable(member)
+        free = left.get(name, 0)
         yield PoolNode(
             name=name,
             gpus=_gpus(node_class, shape),
             allocatable=0 if reason else node_class.allocatable,
-            free=free.get(name, 0),
+            free=free,
             unusable=reason,
             starting=member.starting and max_nodes is not None,
             size=member.size,
-            spare=demands.spare(name, member),
-            domain=_domain_of(member, topology_key),
+            spare=packing.demands.spare(name, member),
+            domain=packing.domain_of(member),
+            alignment=packing.alignment,
+            split=packing.split(name, member, free) if packing.alignment else (),
         )
-
-
-def _domain_of(member: Member, topology_key: str | None) -> str | None:
-    return None if topology_key is None else member.node_class.labels.get(topology_key)
-
-
-def _pack_members(
-    members: Mapping[str, Member], topology_key: str | None, reasons: Reasons, demands: Demands
-) -> PackedNodes:
-    """Pack the unscheduled replicas onto the usable nodes by name."""
-    free = {
-        name: demands.free(name, member)
-        for name, member in members.items()
-        if _why_unusable(member, reasons) is None
-    }
-    domains = (
-        {name: _domain_of(members[name], topology_key) for name in free} if topology_key else None
-    )
-    return pack_nodes(free, demands.waiting, demands.successors, domains)
-
-
-def _why_unusable(member: Member, reasons: Reasons) -> str | None:
-    return member.unusable or reasons[member.node_class]
 
 
 def _gpus(node_class: NodeClass, shape: Shape) -> int:

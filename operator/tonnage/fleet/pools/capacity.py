@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tonnage.fit.model import Footprint
+from tonnage.fleet.alignment import Split
 from tonnage.fleet.occupancy import PodsPerNode, Successor, Waiting, pack, pack_nodes
 from tonnage.fleet.pools.description import Reasons
 from tonnage.fleet.pools.group import Member
@@ -19,17 +20,22 @@ _Free = tuple[int, Resources]
 class Demands:
     """Replicas to be scheduled on a group: `waiting` ones, and `successors` of existing pods.
     `excluded_gpus` are held by pods that do not count, by node, and `excluded_others` is what these
-    request besides."""
+    request besides; `splits` are the free GPUs of these nodes without them."""
 
     waiting: Waiting = ()
     successors: Sequence[Successor] = ()
     excluded_gpus: Mapping[str, int] = field(default_factory=dict)
     excluded_others: Mapping[str, Resources] = field(default_factory=dict)
+    splits: Mapping[str, Split] = field(default_factory=dict)
 
     def free(self, name: str, member: Member) -> int:
         """Allocatable GPUs of the node that no pod which counts holds."""
         used = member.used - self.excluded_gpus.get(name, 0)
         return max(0, member.node_class.allocatable - used)
+
+    def split(self, name: str, member: Member) -> Split:
+        """Free GPUs of the node by what those of aligned pods share."""
+        return self.splits.get(name, member.split)
 
     def spare(self, name: str, member: Member) -> Resources:
         """CPU, memory and storage of the node that no pod with GPUs which counts requests."""

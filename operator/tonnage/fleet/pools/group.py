@@ -4,8 +4,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from tonnage.fleet.alignment import Split
 from tonnage.fleet.devices.recognize import Unrecognised
 from tonnage.fleet.nodes.node_class import GroupKey, NodeClass
+from tonnage.fleet.pools.node_map import NodeMap
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources
 
 _Counted = TypeVar("_Counted")
@@ -13,7 +15,8 @@ _Counted = TypeVar("_Counted")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the group.
+    """A node of the group. `split` are its free GPUs by what those of aligned pods share, empty
+    where the pool aligns none.
 
     `unusable` is why the node itself is no capacity now, `used` are the GPUs of its class's
     resource that bound pods hold. `starting`: it holds no pod yet and offers no GPUs yet, or is not
@@ -27,6 +30,7 @@ class Member:
     starting: bool = False
     size: Resources = UNKNOWN_SIZE
     requested: Resources = NOTHING
+    split: Split = ()
     spare_per_gpu: Resources | None = field(init=False, repr=False, compare=False)
     """CPU, memory and storage for each free GPU, rounded; None on a node that takes no pod."""
 
@@ -45,12 +49,13 @@ class Member:
 @dataclass(slots=True)
 class ClassCounts:
     """The members of one class: how many nodes, how many of them are starting, and the usable ones
-    by their free GPUs. `spare_per_gpu` counts the latter by what each free GPU has, `sizes` all by
-    their size, rounded up."""
+    by their free GPUs. `splits` counts the latter by their split, `spare_per_gpu` by what each free
+    GPU has, `sizes` all by their size, rounded up."""
 
     nodes: int = 0
     starting: int = 0
     usable_by_free: Counter[int] = field(default_factory=Counter)
+    splits: Counter[Split] = field(default_factory=Counter)
     spare_per_gpu: Counter[Resources] = field(default_factory=Counter)
     sizes: Counter[Resources] = field(default_factory=Counter)
 
@@ -61,7 +66,7 @@ class Group:
 
     def __init__(self, key: GroupKey) -> None:
         self.key: Final = key
-        self.members: Final[dict[str, Member]] = {}
+        self.members: Final[NodeMap[Member]] = NodeMap()
         self.classes: Final[dict[NodeClass, ClassCounts]] = {}
         self.classes_changed = True
 
@@ -72,13 +77,13 @@ class Group:
             return False
         if before is not None:
             self._uncount(before)
-        self.members[name] = member
+        self.members.put(name, member)
         self._count(member)
         return True
 
     def remove(self, name: str) -> None:
         """Remove a node of the group. Raises KeyError for any other node."""
-        self._uncount(self.members.pop(name))
+        self._uncount(self.members.remove(name))
 
     def first_unrecognised(self, reason: str) -> str:
         """The first node by name that is not recognised for this reason. Raises ValueError for a
@@ -100,6 +105,8 @@ class Group:
         counts.sizes[member.size.rounded_up()] += 1
         if member.unusable is None:
             counts.usable_by_free[member.free] += 1
+            if member.split:
+                counts.splits[member.split] += 1
         if member.spare_per_gpu is not None:
             counts.spare_per_gpu[member.spare_per_gpu] += 1
 
@@ -110,6 +117,8 @@ class Group:
         _subtract(counts.sizes, member.size.rounded_up())
         if member.unusable is None:
             _subtract(counts.usable_by_free, member.free)
+            if member.split:
+                _subtract(counts.splits, member.split)
         if member.spare_per_gpu is not None:
             _subtract(counts.spare_per_gpu, member.spare_per_gpu)
         if not counts.nodes:

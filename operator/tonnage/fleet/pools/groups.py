@@ -1,10 +1,13 @@
 """Every GPU node in exactly one group, and a description of each group, updated node by node."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tonnage.api.shard import Shard
 from tonnage.catalog.catalog import Catalog
+from tonnage.fleet.alignment import Split
 from tonnage.fleet.devices.recognize import Recogniser
+from tonnage.fleet.devices.resources import dra_driver_of
+from tonnage.fleet.dra.requests import aligning_attribute
 from tonnage.fleet.model import DeclaredPool, Node
 from tonnage.fleet.nodes.node_class import (
     Classifier,
@@ -19,6 +22,9 @@ from tonnage.fleet.pools.names import name_groups
 from tonnage.fleet.pools.separation import Separation, separate_groups
 from tonnage.fleet.usage.gpu_pods import GpuPods
 
+FreeSplit = Callable[[str, str], Split]
+"""Returns the free GPUs of a node by the values of an attribute of devices."""
+
 
 class Groups:
     """Groups by key. An event marks groups as stale, and `refresh` updates them.
@@ -28,8 +34,11 @@ class Groups:
     changed names.
     """
 
-    def __init__(self, catalog: Catalog, gpu_pods: GpuPods, shard: Shard) -> None:
+    def __init__(
+        self, catalog: Catalog, gpu_pods: GpuPods, shard: Shard, free_split: FreeSplit
+    ) -> None:
         self._shard = shard
+        self._free_split = free_split
         self._gpu_pods = gpu_pods
         self._recogniser = Recogniser(catalog)
         self._classifier = Classifier(self._recogniser, ())
@@ -63,6 +72,14 @@ class Groups:
         group = self._group_of.get(node)
         return group.key if group else None
 
+    def alignment_of(self, key: GroupKey, resource: str) -> str | None:
+        """The attribute of devices by which a group aligns the GPUs of its pods, None: it does
+        not."""
+        driver = dra_driver_of(resource)
+        if driver is None or not isinstance(key, DeclaredGroup):
+            return None
+        return aligning_attribute(self._declared[key.name].spec.device_alignment, driver)
+
     def put_node(self, node: Node) -> None:
         """Add or update a node."""
         before = self._nodes.get(node.name)
@@ -89,7 +106,7 @@ class Groups:
         """Add or update a declared pool."""
         before = self._declared.get(pool.name)
         self._declared[pool.name] = pool
-        self._regroup_all |= before is None or not _selects_same_nodes(before, pool)
+        self._regroup_all |= before is None or not _counts_same_nodes(before, pool)
         if not self._regroup_all:
             key = DeclaredGroup(pool.name)
             self.by_key[key].classes_changed = True
@@ -143,7 +160,11 @@ class Groups:
             starting = node.starting and node_class.is_usable_once_set_up
         starting = starting and not self._gpu_pods.on(node.name)
         requested = self._gpu_pods.other_requests(node.name)
-        return Member(node_class, node.unusable, used, starting, node.size, requested)
+        split: Split = ()
+        if node_class.group is not None:
+            attribute = self.alignment_of(node_class.group, node_class.resource)
+            split = self._free_split(node.name, attribute) if attribute else ()
+        return Member(node_class, node.unusable, used, starting, node.size, requested, split)
 
     def _remove_member(self, name: str) -> None:
         group = self._group_of.pop(name, None)
@@ -217,12 +238,14 @@ def _is_same_class(node: Node, other: Node) -> bool:
         and node.capacity == other.capacity
         and node.allocatable == other.allocatable
         and node.networks == other.networks
+        and node.published == other.published
     )
 
 
-def _selects_same_nodes(pool: DeclaredPool, other: DeclaredPool) -> bool:
+def _counts_same_nodes(pool: DeclaredPool, other: DeclaredPool) -> bool:
     return (
         pool.spec.node_selector == other.spec.node_selector
         and pool.spec.accelerator == other.spec.accelerator
         and topology_keys(pool) == topology_keys(other)
+        and pool.spec.device_alignment == other.spec.device_alignment
     )

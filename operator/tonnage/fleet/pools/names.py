@@ -7,7 +7,7 @@ from typing import Final
 from tonnage.api.names import MAX_NAME_LENGTH
 from tonnage.api.shard import Shard
 from tonnage.fleet.devices.recognize import Recognised
-from tonnage.fleet.devices.resources import vendor_of
+from tonnage.fleet.devices.resources import dra_driver_of, vendor_of
 from tonnage.fleet.nodes.node_class import DeclaredGroup, GroupKey, KnownGroup, UnknownGroup
 from tonnage.fleet.pools.group import Group
 
@@ -56,6 +56,10 @@ def _unknown_resources(groups: Iterable[GroupKey]) -> Iterable[str]:
     return (key.resource for key in groups if isinstance(key, UnknownGroup))
 
 
+_CLAIMED: Final = "dra"
+"""Part of the name of pools whose pods get GPUs by ResourceClaims. A pool keeps its name when nodes
+with the same card come that a device plugin serves."""
+
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -65,10 +69,13 @@ def name_recognised(card: Recognised, label: str) -> str:
     parts = [card.accelerator.vendor.value, card.accelerator.id]
     if card.virtual_function:
         parts.append("vf")
-    if card.resource != card.accelerator.resource:
+    is_claimed = dra_driver_of(card.resource) is not None
+    if card.resource != card.accelerator.resource and not is_claimed:
         parts.append(card.resource.partition("/")[2])
     elif card.partition is not None:
         parts.append(card.partition.mode)
+    if is_claimed:
+        parts.append(_CLAIMED)
     if label:
         parts.append(label.rpartition("/")[2])
     return _as_name(parts)
@@ -76,7 +83,7 @@ def name_recognised(card: Recognised, label: str) -> str:
 
 def name_unrecognised(resource: str) -> str:
     """Name a pool of nodes that offer this resource and whose card is unknown."""
-    kind = resource.partition("/")[2]
+    kind = _CLAIMED if dra_driver_of(resource) else resource.partition("/")[2]
     parts = [vendor_of(resource).value, "unrecognised"]
     return _as_name(parts if kind == "gpu" else [*parts, kind])
 

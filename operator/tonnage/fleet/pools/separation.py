@@ -18,12 +18,14 @@ Labels = frozenset[tuple[str, str]]
 class GroupLabels:
     """The labels that a group's separation depends on: those that select it, and those of its
     nodes, each combination once. `selecting_pools` are names of declared pools, once each as well.
+    `claimed` names the GPUs where claims select them by their attributes, empty where labels do.
     """
 
     key: GroupKey
     node_selector: Selector
     node_labels: frozenset[Labels]
     selecting_pools: frozenset[tuple[str, ...]]
+    claimed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ def _exclude(groups: Sequence[GroupLabels]) -> dict[GroupKey, dict[str, set[str]
         }
         for key, group in overlapping.items():
             label = _label_of_none(declared.node_selector, group.node_labels)
+            if group.claimed and group.claimed != declared.claimed:
+                continue  # no claim of its pods selects these GPUs
             if group is not declared and label is not None:
                 exclusions[key].setdefault(label[0], set()).add(label[1])
     return exclusions

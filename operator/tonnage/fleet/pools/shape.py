@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tonnage.api.pool import Allocation
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.catalog.interconnects import load_interconnects
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.fleet.devices.label_index import PARTITION
 from tonnage.fleet.devices.recognize import Recognised, Recogniser, Unrecognised
+from tonnage.fleet.devices.resources import dra_driver_of
 from tonnage.fleet.model import DeclaredPool, Node, Partition, Taint
 from tonnage.fleet.nodes.label_selectors import Selector, selector_of
 from tonnage.fleet.nodes.node_class import DESCRIPTIVE_LABELS, NodeClass
@@ -38,7 +41,9 @@ class Shape:
     can be planned on the nodes together; `unrecognised` says why. `absent` are labels that none of
     the nodes has, `cuda` is the CUDA version that all their drivers support, as far as labels say,
     and `notes` are further remarks on some of the nodes. `networks` are the adapters of known
-    networks that each node has at least, by resource."""
+    networks that each node has at least, by resource, `domain_label` the label by which each node
+    names its NVLink domain. `aligned` are attributes that the GPUs of
+    every node state in ResourceSlices, with the most GPUs of one node that share a value."""
 
     resource: str
     accelerator: Accelerator | None
@@ -50,6 +55,8 @@ class Shape:
     notes: tuple[str, ...] = ()
     unrecognised: str | None = None
     networks: Mapping[str, int] = field(default_factory=dict)
+    domain_label: str | None = None
+    aligned: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def device_bytes(self) -> int | None:
@@ -68,6 +75,9 @@ def shape_declared(
 ) -> Shape:
     """Return the shape of a declared pool with these nodes; it may have none."""
     declared, problem = _declared_accelerator(pool, recogniser.catalog)
+    of_allocation = _of_one_allocation(pool, classes)
+    problem = problem or _why_other_allocation(pool, classes, of_allocation)
+    classes = of_allocation
     cards = _cards(classes)
     selected = _selected_accelerator(pool, recogniser)
     problem = problem or _why_not_plannable(pool, cards, classes, declared or selected, first_node)
@@ -84,6 +94,8 @@ def shape_declared(
         node_selector=selector_of(pool.spec.node_selector),
         unrecognised=problem,
         networks=_common_networks(classes),
+        domain_label=_common_domain_label(classes),
+        aligned=_aligned(cards),
     )
 
 
@@ -95,9 +107,10 @@ def shape_known(classes: NodesPerClass) -> Shape:
         for key, values in card.selector:
             selector[key] = tuple(dict.fromkeys((*selector.get(key, ()), *values)))
     modes = {node_class.labels.get(PARTITION) for node_class in classes}
-    if None not in modes:  # the same cards in another mode are in another pool
-        selector[PARTITION] = tuple(sorted(mode for mode in modes if mode is not None))
     first = cards[0]
+    is_claimed = dra_driver_of(first.resource) is not None
+    if None not in modes and not is_claimed:  # the same cards in another mode are in another pool
+        selector[PARTITION] = tuple(sorted(mode for mode in modes if mode is not None))
     return Shape(
         resource=first.resource,
         accelerator=first.accelerator,
@@ -108,6 +121,8 @@ def shape_known(classes: NodesPerClass) -> Shape:
         notes=_notes(cards),
         node_selector=selector,
         networks=_common_networks(classes),
+        domain_label=_common_domain_label(classes),
+        aligned=_aligned(cards),
     )
 
 
@@ -146,7 +161,7 @@ def _partition(cards: Iterable[Recognised]) -> Partition | None:
 
 
 def _oldest_cuda(cards: Iterable[Recognised]) -> CudaVersion | None:
-    """Return the CUDA version that every driver supports, of those that can run vLLM."""
+    """Return the CUDA version that every driver supports, of those that can run an engine."""
     return min((card.cuda for card in cards if card.cuda and not card.unusable), default=None)
 
 
@@ -161,6 +176,19 @@ def _common_networks(classes: NodesPerClass) -> Mapping[str, int]:
     return {name: min(networks[name] for networks in each) for name in sorted(common)}
 
 
+def _common_domain_label(classes: NodesPerClass) -> str | None:
+    """Return the label of NVLink domains that all nodes have; None without one."""
+    labels = load_interconnects().domain_labels if classes else ()
+    return next((key for key in labels if all(one.labels.get(key) for one in classes)), None)
+
+
+def _aligned(cards: Sequence[Recognised]) -> Mapping[str, int]:
+    """Return the attributes that all nodes state, with the most GPUs that share a value."""
+    each = [dict(card.aligned) for card in cards if card.unusable is None]
+    common = set(each[0]).intersection(*each[1:]) if each else ()
+    return {name: max(aligned[name] for aligned in each) for name in sorted(common)}
+
+
 def _by_selector(card: Recognised) -> tuple[object, ...]:
     mode = card.partition.mode if card.partition else ""
     return card.accelerator.id, card.resource, mode, card.rank, card.selector
@@ -173,6 +201,38 @@ def _unrecognised_resource(classes: NodesPerClass) -> str:
         if isinstance(node_class.recognition, Unrecognised)
     )
     return min(resources, default="")
+
+
+def _of_one_allocation(pool: DeclaredPool, classes: NodesPerClass) -> NodesPerClass:
+    """Return the classes whose nodes offer GPUs in the way that the pool states, else in the way of
+    most nodes: by a device plugin, or in ResourceSlices. Those without GPUs stay."""
+    published = {each: dra_driver_of(each.resource) is not None for each in classes}
+    votes = Counter[bool]()
+    for node_class, count in classes.items():
+        if node_class.resource:
+            votes[published[node_class]] += count
+    wanted = votes[True] > 0 and votes[True] >= votes[False]
+    if pool.spec.allocation is not None:
+        wanted = pool.spec.allocation is not Allocation.DEVICE_PLUGIN
+    return {
+        each: count
+        for each, count in classes.items()
+        if not each.resource or published[each] == wanted
+    }
+
+
+def _why_other_allocation(
+    pool: DeclaredPool, classes: NodesPerClass, of_allocation: NodesPerClass
+) -> str | None:
+    """Why no node offers GPUs in the way that the pool states; None where one does."""
+    others = {each.resource for each in classes if each.resource and each not in of_allocation}
+    if not others or any(each.resource for each in of_allocation):
+        return None
+    offered = ", ".join(sorted(others))
+    return (
+        f"spec.allocation of AcceleratorPool {pool.name} is {pool.spec.allocation}, but its nodes "
+        f"offer {offered}; correct it, or leave it out"
+    )
 
 
 def _declared_accelerator(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tonnage.api.pod import Toleration
 from tonnage.fleet.devices.recognize import Unrecognised
+from tonnage.fleet.devices.resources import dra_driver_of
 from tonnage.fleet.model import Node
 from tonnage.fleet.nodes.node_class import NodeClass
 from tonnage.fleet.nodes.taints import first_untolerated
@@ -19,11 +20,22 @@ def why_unusable(node_class: NodeClass, shape: Shape) -> str | None:
     if node_class.gpus == 0:
         offers_no = f"offers no {shape.resource or 'GPUs'}"
         return f"{offers_no} (is the device plugin running?)"
+    if bool(dra_driver_of(node_class.resource)) != bool(dra_driver_of(shape.resource)):
+        return _why_other_allocation(node_class)
     if node_class.resource != shape.resource:
         return f"offers {node_class.resource}, other nodes of the pool {shape.resource}"
     if node_class.allocatable == 0:
         return f"none of its {node_class.gpus} GPUs is allocatable"
     return None
+
+
+def _why_other_allocation(node_class: NodeClass) -> str:
+    """Why a node is not used that offers its GPUs in another way than the pool's."""
+    if dra_driver_of(node_class.resource):
+        return "its GPUs are in ResourceSlices, and the pool uses those of the device plugin"
+    return (
+        f"offers {node_class.resource} of a device plugin, and the pool uses GPUs in ResourceSlices"
+    )
 
 
 def why_not_tolerated(node_class: NodeClass, tolerations: Sequence[Toleration]) -> str | None:

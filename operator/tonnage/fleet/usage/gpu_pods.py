@@ -55,6 +55,10 @@ class GpuPods:
                 _drop(self._by_owner, pod.owner, uid)
         return pod
 
+    def get(self, uid: str) -> GpuPod | None:
+        """The pod with this uid, None where there is none."""
+        return self._pods.get(uid)
+
     def on(self, node: str) -> Collection[GpuPod]:
         """The pods bound to a node."""
         return self._by_node.get(node, {}).values()

@@ -116,7 +116,11 @@ class Reservations:
     def owners_waiting_for(self, pool: str) -> set[Owner]:
         """Owners with replicas still to be scheduled on a pool; of stale owners, all that reserve
         GPUs there."""
-        waiting = {owner for owner in self._unscheduled if pool in self.pools_of(owner)}
+        waiting = {
+            owner
+            for owner, unscheduled in self._unscheduled.items()
+            if any(place == pool for place, _ in unscheduled.replicas)
+        }
         unknown = (owner for owner in self._stale_owners if owner not in waiting)
         return waiting | {
             owner
@@ -173,13 +177,12 @@ class Reservations:
         superseded: dict[str, dict[str, int]] = {}
         for pod in sorted(self._gpu_pods.of(owner), key=lambda pod: pod.uid):
             pool = pool_of(pod.node) if pod.node else None
-            gpus = sum(pod.requests.values())
-            pods = (pod.placement or "", pool, gpus)
+            pods = (pod.placement or "", pool, pod.gpus)
             if not pod.deleting and missing[pods] > 0:
                 missing[pods] -= 1
             elif pool is not None and pod.node is not None:
                 by_node = superseded.setdefault(pool, {})
-                by_node[pod.node] = by_node.get(pod.node, 0) + gpus
+                by_node[pod.node] = by_node.get(pod.node, 0) + sum(pod.requests.values())
         left: Counter[tuple[str, Footprint]] = Counter()
         for pods, count in missing.items():
             _, pool, gpus = pods

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.fleet.nodes.amounts import as_resources, read_amounts, read_size
+from tonnage.api.pool import NodeDisk
+from tonnage.fleet.nodes.amounts import (
+    as_resources,
+    read_amounts,
+    read_capacity,
+    read_size,
+)
 from tonnage.fleet.resources import UNKNOWN, Resources
 
 GIB = 2**30
@@ -45,3 +51,19 @@ def test_what_a_node_does_not_state_is_enough_for_every_pod() -> None:
 
 def test_what_a_pod_does_not_request_is_nothing() -> None:
     assert as_resources({"memory": GIB}) == Resources(0, GIB, 0)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "want"),
+    [
+        ("2Ti", 2 * 2**40),
+        ("1.5k", 1500),
+        ("1.9", 1),
+        ("999m", 0),
+        ("1.1Gi", 1181116006),
+        ("0." + "9" * 30, 0),
+        ("1" * 31 + "T", int("1" * 31) * 10**12),
+    ],
+)
+def test_a_part_of_a_byte_of_a_disk_holds_nothing(capacity: str, want: int) -> None:
+    assert read_capacity(NodeDisk(capacity=capacity)) == want
