@@ -1,0 +1,1 @@
+"""GPU memory of the buffers for LoRA adapters."""
