@@ -1,0 +1,1 @@
+"""The part of a question that SGLang itself defines: its flags."""
