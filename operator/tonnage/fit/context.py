@@ -66,9 +66,14 @@ def tell_too_long(shape: ModelShape, options: EngineOptions, release: EngineRele
     limit = context_limit(shape, options, release)
     if limit is None or options.max_model_len <= limit:
         return None
+    return format_too_long(options.max_model_len, limit, "vLLM")
+
+
+def format_too_long(tokens: int, limit: int, engine: str) -> str:
+    """The message about a context that the engine refuses."""
     return (
-        f"{options.max_model_len} tokens is more than the {limit} tokens that the model was made"
-        " for; vLLM refuses to start"
+        f"{tokens} tokens is more than the {limit} tokens that the model was made for; {engine}"
+        " refuses to start"
     )
 
 

@@ -167,12 +167,24 @@ def is_for_throughput(text: str) -> bool:
     return text == "throughput"
 
 
+def module_names(text: str) -> tuple[str, ...]:
+    """Names of layers between spaces or commas, each once, sorted: their order has no meaning."""
+    names = sorted({name for name in re.split(r"[\s,]+", text) if name})
+    invalid = next((name for name in names if not re.fullmatch(r"[\w.]{1,128}", name)), None)
+    if not names or invalid is not None:
+        raise argparse.ArgumentTypeError(
+            f"{(invalid or text)[:40]!r}: expected names of layers such as qkv_proj"
+        )
+    return tuple(names)
+
+
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "context_overrides": context_overrides,
     "draft_tokens": own_draft_tokens,
     "dtype": dtype,
     "gibibytes": gibibytes,
     "graphs_off": turns_graphs_off,
+    "module_names": module_names,
     "no_images": admits_nothing,
     "rope_scaling": rope_scaling,
     "size": size,

@@ -1,8 +1,8 @@
 """Judges whether a model and the tokens it must hold fit on given GPUs.
 
 The terms are those of vLLM (vllm/v1/worker/gpu_worker.py determine_available_memory):
-total x utilization - weights - activation peak - non-torch memory - graphs = KV cache,
-less the correction measured on starts with the same key.
+total x utilization - weights - buffers for LoRA adapters - activation peak - non-torch memory -
+graphs = KV cache, less the correction measured on starts with the same key.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator, Vendor
 from tonnage.catalog.vllm.profiling import Uncertainty
-from tonnage.catalog.vllm.releases import EngineRelease
-from tonnage.checkpoint.model import Checkpoint, ModelShape
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.activation.graphs import graph_bytes
 from tonnage.fit.activation.peak import ActivationPeak, activation_peak
 from tonnage.fit.activation.workspaces import workspace_bytes
@@ -21,13 +20,13 @@ from tonnage.fit.budget import budget_bytes, charges_graphs, outside_budget_term
 from tonnage.fit.calibration.corrections import (
     UNCORRECTED,
     Corrections,
-    MemoryCorrection,
     correction_key,
     served_model,
 )
 from tonnage.fit.calibration.uncertainty import band_bytes, remaining_uncertainty
 from tonnage.fit.kv_cache.plan import KvCachePlan, plan_kv_cache
 from tonnage.fit.legality.parallelism import check_parallelism
+from tonnage.fit.lora.buffers import lora_bytes
 from tonnage.fit.model import (
     DoesNotFit,
     EngineOptions,
@@ -39,7 +38,7 @@ from tonnage.fit.model import (
     StageMemory,
 )
 from tonnage.fit.non_torch import non_torch_bytes
-from tonnage.fit.weights.total import weights_by_stage
+from tonnage.fit.weights.total import stage_shardings, weights_by_stage
 
 
 def judge_fit(
@@ -58,7 +57,7 @@ def judge_fit(
     that the KV cache must hold at once, at least `max_model_len`, `corrections` come from earlier
     starts. Raises ValueError for an invalid vLLM version.
     """
-    release = catalog.release(options.vllm_version)
+    release = catalog.release(options.release)
     shape = checkpoint.shape
     illegal = check_parallelism(shape, parallelism, options, release)
     if illegal is not None:
@@ -66,7 +65,8 @@ def judge_fit(
     batch = plan_batch(shape, options, parallelism, accelerator, device_bytes, release)
     graphs = graph_bytes(shape, parallelism, options, batch, accelerator, release)
     plan = plan_kv_cache(shape, parallelism, options, batch, accelerator, release)
-    correction = _find_correction(corrections, shape, accelerator, parallelism, options, release)
+    served = served_model(shape, options, release.version)
+    correction = corrections.find(correction_key(served, accelerator, parallelism))
     uncertainty = remaining_uncertainty(release.uncertainty, correction)
     common = _Common(
         accelerator.vendor,
@@ -74,22 +74,25 @@ def judge_fit(
         budget_bytes(device_bytes, options, release),
         activation_peak(shape, parallelism, options, batch, accelerator, release),
         non_torch_bytes(parallelism, accelerator.vendor, release),
-        graphs if charges_graphs(shape, accelerator.vendor, options, release) else 0,
+        round(graphs * release.graphs.charged_share)
+        if charges_graphs(shape, accelerator.vendor, options, release)
+        else 0,
         correction.extra_bytes if correction else 0,
         uncertainty,
     )
     buffers = workspace_bytes(shape, parallelism, options, batch, accelerator)
+    shardings = stage_shardings(shape, parallelism, options, accelerator, release)
+    totals = weights_by_stage(checkpoint, parallelism, options, accelerator, release)
     stages = [
         _account(
             common,
             max(0, weights + buffers - options.cpu_offload_bytes),
-            plan.of_stage(stage),
+            lora_bytes(shape, sharding, options),
+            plan.of_stage(sharding.stage),
             options,
             required_tokens,
         )
-        for stage, weights in enumerate(
-            weights_by_stage(checkpoint, parallelism, options, accelerator, release)
-        )
+        for sharding, weights in zip(shardings, totals, strict=True)
     ]
     account = _limiting(stages, plan)
     outside_terms = outside_budget_terms(shape, accelerator.vendor, graphs, options, release)
@@ -97,20 +100,6 @@ def judge_fit(
     if shortage is not None:
         return shortage
     return MemoryFit(account, required_tokens, tight=account.margin_bytes < account.band_bytes)
-
-
-def _find_correction(
-    corrections: Corrections,
-    shape: ModelShape,
-    accelerator: Accelerator,
-    parallelism: Parallelism,
-    options: EngineOptions,
-    release: EngineRelease,
-) -> MemoryCorrection | None:
-    if not corrections.entries or parallelism.data > 1:  # no start with several engines is measured
-        return None
-    served = served_model(shape, options, release)
-    return corrections.find(correction_key(served, accelerator, parallelism))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +127,16 @@ class _Common:
 
 
 def _account(
-    common: _Common, weights: int, plan: KvCachePlan, options: EngineOptions, required_tokens: int
+    common: _Common,
+    weights: int,
+    lora: int,
+    plan: KvCachePlan,
+    options: EngineOptions,
+    required_tokens: int,
 ) -> MemoryAccount:
-    """The bytes by term on a stage with these weights and this plan of the KV cache, which gets the
-    rest, or the bytes that the option sets."""
-    budget, others = common.budget_bytes, weights + common.total_bytes
+    """The bytes by term on a stage with these weights, these buffers for adapters, and this plan of
+    the KV cache, which gets the rest, or the bytes that the option sets."""
+    budget, others = common.budget_bytes, weights + lora + common.total_bytes
     kv_cache = budget - others
     if options.kv_cache_memory_bytes is not None:
         kv_cache = options.kv_cache_memory_bytes
@@ -152,6 +146,7 @@ def _account(
         device_bytes=common.device_bytes,
         budget_bytes=budget,
         weights_bytes=weights,
+        lora_bytes=lora,
         activation_bytes=activation.total_bytes,
         non_torch_bytes=common.non_torch_bytes,
         graph_bytes=graphs,
@@ -175,7 +170,11 @@ def _limiting(accounts: Sequence[MemoryAccount], plan: KvCachePlan) -> MemoryAcc
     limiting, _ = min(of_stages, key=lambda each: each[0].kv_cache_bytes / each[1].block_bytes)
     stages = tuple(
         StageMemory(
-            cache.layers, account.weights_bytes, account.kv_cache_bytes, account.kv_cache_tokens
+            cache.layers,
+            account.weights_bytes,
+            account.kv_cache_bytes,
+            account.kv_cache_tokens,
+            account.lora_bytes,
         )
         for account, cache in of_stages
     )
@@ -186,6 +185,7 @@ def _shortage_in_budget(account: MemoryAccount) -> DoesNotFit | None:
     """The first term that does not fit in the rest of the budget."""
     terms = (
         (MemoryTerm.WEIGHTS, account.weights_bytes),
+        (MemoryTerm.LORA, account.lora_bytes),
         (MemoryTerm.ACTIVATION, account.activation_bytes),
         (MemoryTerm.NON_TORCH, account.non_torch_bytes),
         (MemoryTerm.GRAPHS, account.graph_bytes),

@@ -8,6 +8,7 @@ GIB: Final = 1024**3
 
 _TERMS: Final = {
     MemoryTerm.WEIGHTS: "the weights need",
+    MemoryTerm.LORA: "buffers for LoRA adapters need",
     MemoryTerm.ACTIVATION: "activations need",
     MemoryTerm.NON_TORCH: "memory outside torch needs",
     MemoryTerm.GRAPHS: "graphs need",

@@ -6,8 +6,11 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The vLLM options that memory depends on; None means vLLM's default for version and device.
+    """The options that memory depends on, by the names that vLLM has for them; None means the
+    engine's default for release and device.
 
+    `release` is that of the catalogue by which weights, layouts and defaults are calculated: the
+    one that runs, or for an engine without such tables that of vLLM which is the default.
     `speculative_tokens` is the number of tokens that the model's own MTP layers draft in a step, 0
     without MTP. `kv_cache_memory_bytes` sets the KV cache's memory instead of the rest of the
     budget. `cpu_offload_bytes` of the weights stay in the host's memory. `data_parallel_encoder`
@@ -16,13 +19,15 @@ class EngineOptions:
     doubles the default batch (--performance-mode throughput). Without `graphs_in_budget` graphs use
     memory outside the budget, whatever the release's default
     (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). With `enable_lora`, buffers for `max_loras`
-    adapters of `max_lora_rank` take memory. `context_overrides` is a JSON object that replaces
-    fields of config.json about the length of the context. `stated` are the server's other arguments
+    adapters of `max_lora_rank` take memory, in all layers or in `lora_target_modules`; ranks divide
+    more of them with `fully_sharded_loras`. `context_overrides` is a JSON object that replaces
+    fields of config.json about the length of the context. `cuda_loader`: weights are loaded by a
+    library for NVIDIA's GPUs, which changes no memory. `stated` are the server's other arguments
     and environment variables (NAME=value), which satisfy compatibility rules that require them,
     `uncounted` are those that bring memory which the calculation leaves out, as phrases.
     """
 
-    vllm_version: str
+    release: str
     max_model_len: int
     gpu_memory_utilization: float | None = None
     kv_cache_dtype: str = "auto"
@@ -47,7 +52,10 @@ class EngineOptions:
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
+    lora_target_modules: tuple[str, ...] = ()
+    fully_sharded_loras: bool = False
     context_overrides: str = ""
+    cuda_loader: bool = False
     stated: frozenset[str] = frozenset()
     uncounted: tuple[str, ...] = ()
 
@@ -97,6 +105,7 @@ class MemoryTerm(StrEnum):
     """A part of a device's memory, by its name in status and on the terminal."""
 
     WEIGHTS = "weights"
+    LORA = "LoRA"
     ACTIVATION = "activation"
     NON_TORCH = "non-torch"
     GRAPHS = "graphs"
@@ -107,12 +116,14 @@ class MemoryTerm(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StageMemory:
     """What differs between the pipeline stages: on one GPU of a stage with so many `layers`, the
-    weights, the memory that is left for the KV cache, and the tokens that it holds."""
+    weights, the memory that is left for the KV cache, the tokens that it holds, and the buffers for
+    LoRA adapters."""
 
     layers: int
     weights_bytes: int
     kv_cache_bytes: int
     kv_cache_tokens: int
+    lora_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +133,15 @@ class MemoryAccount:
     Of several pipeline stages it is that of the stage which holds the fewest blocks of KV cache:
     the engine uses no more on the others. `stages` lists all of them, the first one first.
 
-    `device_bytes` x utilization = `budget_bytes` = weights + activation + non_torch + graphs +
-    correction + kv_cache, which is negative if the others exceed the budget. `correction_bytes` is
-    the measured difference between real starts and the calculation, negative if they took less, 0
-    without a correction. `graph_bytes` is 0 if the release keeps graphs outside the budget.
-    `request_kv_bytes` is the KV cache of one request of `max_model_len`, `kv_bytes_per_token` the
-    cost of one more token of context (without sliding windows and fixed states), `kv_cache_tokens`
-    the tokens that one replica holds at once in requests of `max_model_len`. `needed_kv_bytes` is
-    the smallest KV cache that holds the required tokens, vLLM's reserved blocks included.
+    `device_bytes` x utilization = `budget_bytes` = weights + lora + activation + non_torch +
+    graphs + correction + kv_cache, which is negative if the others exceed the budget.
+    `lora_bytes` are the buffers for adapters. `correction_bytes` is the measured difference between
+    real starts and the calculation, negative if they took less, 0 without a correction.
+    `graph_bytes` is 0 if the release keeps graphs outside the budget. `request_kv_bytes` is the KV
+    cache of one request of `max_model_len`, `kv_bytes_per_token` the cost of one more token of
+    context (without sliding windows and fixed states), `kv_cache_tokens` the tokens that one
+    replica holds at once in requests of `max_model_len`. `needed_kv_bytes` is the smallest KV cache
+    that holds the required tokens, vLLM's reserved blocks included.
     `band_bytes` is the uncertainty of `kv_cache_bytes`.
     """
 
@@ -146,6 +158,7 @@ class MemoryAccount:
     needed_kv_bytes: int = 0
     band_bytes: int = 0
     correction_bytes: int = 0
+    lora_bytes: int = 0
     stages: tuple[StageMemory, ...] = ()
 
     @property

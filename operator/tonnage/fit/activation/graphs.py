@@ -29,6 +29,7 @@ def graph_bytes(
     sizes = count_sizes(
         costs.capture_sizes,
         accelerator.arch,
+        shape.architecture,
         batch.max_num_seqs * (1 + options.speculative_tokens),
         batch.max_num_batched_tokens,
     )
@@ -41,12 +42,15 @@ def graph_bytes(
     return captures * sizes * (costs.size_bytes[vendor] + pieces * piece)
 
 
-def count_sizes(rule: CaptureSizes, arch: str, sequences: int, max_num_batched_tokens: int) -> int:
-    """How many batch sizes vLLM captures graphs for; `sequences` have one token each."""
+def count_sizes(
+    rule: CaptureSizes, arch: str, architecture: str, sequences: int, max_num_batched_tokens: int
+) -> int:
+    """How many batch sizes vLLM captures graphs for, on a GPU of `arch` for a model of class
+    `architecture`; `sequences` have one token each."""
     largest = rule.largest_by_arch.get(arch, rule.largest)
     if rule.per_sequence is not None:
         largest = min(largest, rule.per_sequence * sequences)
-    largest = min(largest, max_num_batched_tokens)
+    largest = min(rule.largest_by_class.get(architecture, largest), max_num_batched_tokens)
     multiples_of_8_limit = (
         largest if rule.coarse_from is None else min(largest, rule.coarse_from - 1)
     )

@@ -56,7 +56,7 @@ def expert_width(shape: ModelShape, sharding: Sharding) -> int:
         return 0
     inner = experts.intermediate_size
     if not sharding.expert_parallel:
-        inner = sharding.shard(inner)
+        inner = -(-inner // sharding.expert_ranks)
     first, second = max(inner, shape.hidden_size), max(2 * inner, shape.hidden_size)
     return experts.per_token * (first + second)
 

@@ -43,7 +43,11 @@ def activation_peak(
 ) -> ActivationPeak:
     """The peak of the profile run on the fullest GPU."""
     run = release.profile_run
-    sharding = Sharding(tensor=parallelism.tensor, expert_parallel=options.enable_expert_parallel)
+    sharding = Sharding(
+        tensor=parallelism.tensor,
+        data=parallelism.data,
+        expert_parallel=options.enable_expert_parallel,
+    )
     encoder = encoder_memory(shape, batch, options, run)
     expert_bytes = _expert_bytes(shape, sharding, batch, run.expert_chunk_tokens)
     layer_bytes = expert_bytes + max(
@@ -89,11 +93,18 @@ def _sampling_bytes(
 def _expert_bytes(
     shape: ModelShape, sharding: Sharding, batch: Batch, chunk_tokens: int | None
 ) -> int:
-    """The experts' workspace for a step, or for one chunk where the release works in chunks."""
-    tokens = batch.max_num_batched_tokens
+    """The experts' workspace for a step, or for one chunk where the release works in chunks.
+
+    With data parallelism, each rank gathers the hidden states of all ranks, and its experts process
+    all of them: vllm/distributed/device_communicators/all2all.py AgRsAll2AllManager.dispatch.
+    """
+    if shape.experts is None:
+        return 0
+    tokens = sharding.data * batch.max_num_batched_tokens
+    gathered = tokens * shape.hidden_size if sharding.data > 1 else 0
     if chunk_tokens is not None:
         tokens = min(tokens, chunk_tokens)
-    return tokens * expert_width(shape, sharding) * COMPUTE_BYTES
+    return (tokens * expert_width(shape, sharding) + gathered) * COMPUTE_BYTES
 
 
 def _latent_context_bytes(

@@ -18,10 +18,15 @@ from functools import lru_cache
 from typing import Final
 
 from tonnage.catalog.model import Accelerator
-from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.weights.total import count_parameters
+
+DEFAULT_ENGINE: Final = "vllm"
+"""The engine of corrections that name none."""
+
+ENGINES: Final = (DEFAULT_ENGINE, "sglang")
+"""The engines whose starts give corrections."""
 
 _BILLION: Final = 10**9
 
@@ -30,7 +35,7 @@ class Origin(StrEnum):
     """The source of a correction."""
 
     MEASUREMENT = "Measurement"
-    """The size of a KV cache that vLLM reported; it varies only with requests and batch."""
+    """The size of a KV cache that an engine reported; it varies only with requests and batch."""
     FAILURE = "Failure"
     """A lower bound: a start failed because it lacked this much memory."""
     PERSON = "Person"
@@ -39,12 +44,14 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A loaded model: its name, the format of its weights and of its KV cache, and the release."""
+    """A loaded model: its name, the format of its weights and of its KV cache, and the release of
+    the engine."""
 
     model: str
     weights: str
     kv_cache: str
-    vllm_version: str
+    version: str
+    engine: str = DEFAULT_ENGINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class CorrectionKey:
     accelerator: str
     tensor: int = 1
     pipeline: int = 1
+    data: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +97,8 @@ class Corrections:
         """The correction for exactly this key, None if there is none."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
-    def of(
-        self, shape: ModelShape, options: EngineOptions, release: EngineRelease
-    ) -> "Corrections":
+    def of(self, served: ServedModel) -> "Corrections":
         """The corrections of one model, since only those change a question about it."""
-        if not self.entries:
-            return self
-        served = served_model(shape, options, release)
         return Corrections(tuple(entry for entry in self.entries if entry.key.served == served))
 
     def without(self, key: CorrectionKey) -> "Corrections":
@@ -169,8 +172,10 @@ NO_CORRECTIONS: Final = KnownCorrections()
 """No corrections."""
 
 
-def served_model(shape: ModelShape, options: EngineOptions, release: EngineRelease) -> ServedModel:
-    """Names a model by its config.
+def served_model(
+    shape: ModelShape, options: EngineOptions, version: str, engine: str = DEFAULT_ENGINE
+) -> ServedModel:
+    """Names a model by its config, served by this release of an engine.
 
     So every cluster and file names it alike, and fine-tuned models share their base's corrections.
     """
@@ -179,7 +184,8 @@ def served_model(shape: ModelShape, options: EngineOptions, release: EngineRelea
         model=_model_name(shape),
         weights=checkpoint_dtype if options.quantization == "auto" else options.quantization,
         kv_cache=options.kv_cache_dtype,
-        vllm_version=release.version,
+        version=version,
+        engine=engine,
     )
 
 
@@ -187,7 +193,9 @@ def correction_key(
     served: ServedModel, accelerator: Accelerator, parallelism: Parallelism
 ) -> CorrectionKey:
     """The key of the correction that a start of the model on these devices uses and updates."""
-    return CorrectionKey(served, accelerator.id, parallelism.tensor, parallelism.pipeline)
+    return CorrectionKey(
+        served, accelerator.id, parallelism.tensor, parallelism.pipeline, parallelism.data
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,8 @@ from tonnage.api.parse import InvalidSpecError, parse_model
 from tonnage.api.schema import ApiModel
 from tonnage.api.text import truncate
 from tonnage.fit.calibration.corrections import (
+    DEFAULT_ENGINE,
+    ENGINES,
     CorrectionKey,
     KnownCorrections,
     MemoryCorrection,
@@ -54,18 +56,24 @@ class CorrectionEntry(ApiModel):
     """Quantization of the weights, or their data type without quantization."""
     kv_cache: _Identifier
     """Data type of the KV cache, as in spec.kvCacheDtype."""
-    vllm_version: _Identifier
-    """vLLM release, for example 0.32.0."""
+    vllm_version: _Identifier | None = None
+    """vLLM release, for example 0.32.0. Required without `engine`."""
+    engine: _Identifier | None = None
+    """Engine, as in spec.engine. Default: vllm."""
+    engine_version: _Identifier | None = None
+    """Release of the engine, for example 0.5.23. Required with `engine`, invalid without it."""
     accelerator: _Identifier
     """Accelerator ID."""
     tensor_parallel_size: _ParallelSize = 1
     """Tensor parallel size. Default: 1."""
     pipeline_parallel_size: _ParallelSize = 1
     """Pipeline parallel size. Default: 1."""
+    data_parallel_size: _ParallelSize | None = None
+    """Data parallel size. Default: 1."""
     extra_bytes: Annotated[int, Field(ge=-_MAX_BYTES, le=_MAX_BYTES)]
     """Bytes on one GPU beyond the calculation, negative for less."""
     origin: Literal["Measurement", "Failure", "Person"] = "Person"
-    """Measurement: the KV cache that vLLM reported. Failure: a start that ran out of memory.
+    """Measurement: the KV cache that the engine reported. Failure: a start that ran out of memory.
     Person: set by a user; the operator never changes it. Default: Person."""
     learnt_of: Annotated[str, StringConstraints(max_length=320)] | None = None
     """Source of the correction, as namespace/name of the InferenceDeployment. The correction
@@ -135,14 +143,18 @@ def read_entries(data: Mapping[str, object], accelerators: Collection[str]) -> R
 def write_entry(correction: MemoryCorrection) -> str:
     """The text of an entry."""
     key = correction.key
+    is_default = key.served.engine == DEFAULT_ENGINE
     entry = CorrectionEntry(
         model=key.served.model,
         weights=key.served.weights,
         kv_cache=key.served.kv_cache,
-        vllm_version=key.served.vllm_version,
+        vllm_version=key.served.version if is_default else None,
+        engine=None if is_default else key.served.engine,
+        engine_version=None if is_default else key.served.version,
         accelerator=key.accelerator,
         tensor_parallel_size=key.tensor,
         pipeline_parallel_size=key.pipeline,
+        data_parallel_size=key.data if key.data > 1 else None,
         extra_bytes=correction.extra_bytes,
         origin=correction.origin.value,
         learnt_of=correction.of,
@@ -160,8 +172,13 @@ def entry_name(correction: MemoryCorrection) -> str:
     """A readable name that differs by subject, in characters that a ConfigMap key allows."""
     key, namespace = subject_of(correction)
     served = key.served
-    parallelism = f"tp{key.tensor}" + (f"pp{key.pipeline}" if key.pipeline > 1 else "")
-    model = (served.model, served.weights, f"kv-{served.kv_cache}", f"v{served.vllm_version}")
+    sizes = {"tp": key.tensor, "pp": key.pipeline, "dp": key.data}
+    parallelism = "".join(
+        f"{name}{size}" for name, size in sizes.items() if name == "tp" or size > 1
+    )
+    engine = () if served.engine == DEFAULT_ENGINE else (served.engine,)
+    release = (*engine, f"v{served.version}")
+    model = (served.model, served.weights, f"kv-{served.kv_cache}", *release)
     prefix = (namespace,) if namespace is not None else ()
     name = ".".join((*prefix, key.accelerator, parallelism, *model))
     return _NOT_IN_A_NAME.sub("-", name)[:_MAX_NAME_CHARS]
@@ -180,17 +197,39 @@ def _read_entry(raw: object, accelerators: Collection[str]) -> MemoryCorrection:
         raise InvalidSpecError(
             f"entry.accelerator: {entry.accelerator} is no accelerator of the catalogue"
         )
-    version = entry.vllm_version.removeprefix("v")
-    served = ServedModel(entry.model, entry.weights, entry.kv_cache, version)
+    engine, version = _read_release(entry)
+    served = ServedModel(entry.model, entry.weights, entry.kv_cache, version, engine)
     return MemoryCorrection(
         CorrectionKey(
-            served, entry.accelerator, entry.tensor_parallel_size, entry.pipeline_parallel_size
+            served,
+            entry.accelerator,
+            entry.tensor_parallel_size,
+            entry.pipeline_parallel_size,
+            entry.data_parallel_size or 1,
         ),
         entry.extra_bytes,
         Origin(entry.origin),
         entry.learnt_of,
         entry.learnt_on,
     )
+
+
+def _read_release(entry: CorrectionEntry) -> tuple[str, str]:
+    """The engine and its release. Raises InvalidSpecError unless there is one of each."""
+    if entry.engine not in (None, *ENGINES):
+        known = ", ".join(ENGINES)
+        raise InvalidSpecError(f"entry.engine: {entry.engine} is no engine; expected {known}")
+    if entry.engine is None:
+        engine, version, field = DEFAULT_ENGINE, entry.vllm_version, "vllmVersion"
+        other, other_field = entry.engine_version, "engineVersion"
+    else:
+        engine, version, field = entry.engine, entry.engine_version, "engineVersion"
+        other, other_field = entry.vllm_version, "vllmVersion"
+    if version is None:
+        raise InvalidSpecError(f"entry.{field}: expected the release of {engine}")
+    if other is not None:
+        raise InvalidSpecError(f"entry.{other_field}: {other} is refused; use {field} for {engine}")
+    return engine, version.removeprefix("v")
 
 
 def _parse(text: str) -> Any:

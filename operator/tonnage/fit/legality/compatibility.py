@@ -15,7 +15,7 @@ from tonnage.fit.model import EngineOptions
 class Incompatible:
     """A rule that forbids the combination: its stable name and a sentence with the reason.
 
-    `instead` is a sentence on what would work, empty where a setting does. `by_vllm`: vLLM itself
+    `instead` is a sentence on what would work, empty where a setting does. `by_engine`: vLLM itself
     does not start. Other refusals follow from the hardware, or no run of the combination is known.
     `model_class`: vLLM does not serve the model's class on any device.
     """
@@ -23,7 +23,7 @@ class Incompatible:
     rule: str
     message: str
     instead: str
-    by_vllm: bool = False
+    by_engine: bool = False
     model_class: bool = False
 
 
@@ -71,7 +71,7 @@ def judge_compatibility(
         ),
         settings=_join_settings(setting_rules),
         without_settings=tuple(
-            Incompatible(rule.name, _format_message(rule, subject, catalog), "", by_vllm=True)
+            Incompatible(rule.name, _format_message(rule, subject, catalog), "", by_engine=True)
             for rule in setting_rules
             if rule.by_vllm and not rule.settings.are_among(options.stated)
         ),

@@ -7,7 +7,8 @@ from typing import Final
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.models.architectures import ServedStatus
-from tonnage.catalog.rules import Conditions
+from tonnage.catalog.rules import AdapterCondition, Conditions
+from tonnage.catalog.vllm.lora import load_lora_support
 from tonnage.catalog.vllm.quantization_methods import MethodStatus, QuantizationMethods
 from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import ModelShape, Quantization
@@ -37,13 +38,14 @@ class Subject:
     statuses: frozenset[MethodStatus]
     weights: str
     quantization: Quantization | None
+    adapters: AdapterCondition | None
 
 
 def describe_subject(
     shape: ModelShape, accelerator: Accelerator, options: EngineOptions, catalog: Catalog
 ) -> Subject:
     """Collects the facts that rules refer to. Raises ValueError for an invalid vLLM version."""
-    release, methods = catalog.release(options.vllm_version), catalog.quantization_methods
+    release, methods = catalog.release(options.release), catalog.quantization_methods
     version = release.version
     quantization = shape.quantization or online_quantization(options, release)
     checkpoint_method = shape.quantization.method if shape.quantization else None
@@ -61,7 +63,21 @@ def describe_subject(
         statuses=frozenset(statuses),
         weights=weight_format(quantization),
         quantization=quantization,
+        adapters=_treats_adapters(shape, accelerator, options, catalog),
     )
+
+
+def _treats_adapters(
+    shape: ModelShape, accelerator: Accelerator, options: EngineOptions, catalog: Catalog
+) -> AdapterCondition | None:
+    """None without adapters. vLLM's Transformers backend loads them for classes without code."""
+    if not options.enable_lora:
+        return None
+    name, support = shape.architecture, load_lora_support()
+    loaded = support.takes_adapters(name, accelerator.vendor) or (
+        name not in catalog.architectures.served
+    )
+    return AdapterCondition.LOADED if loaded else AdapterCondition.REFUSED
 
 
 def covers(when: Conditions, subject: Subject) -> bool:
@@ -192,4 +208,6 @@ def _covers_model(when: Conditions, subject: Subject) -> bool:
         and when.sparse_attention in (None, sparse)
         and when.experts in (None, shape.experts is not None)
         and when.uncounted_memory in (None, bool(subject.options.uncounted))
+        and when.cuda_loader in (None, subject.options.cuda_loader)
+        and when.adapters in (None, subject.adapters)
     )

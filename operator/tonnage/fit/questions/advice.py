@@ -5,9 +5,11 @@ less, in this order:
 
 1. A setting that the user left open comes before one that the user chose.
 2. Among these: a lower memory utilization where graphs or the process's context do not fit outside
-   vLLM's budget, whole experts on each GPU (costs nothing), fewer sequences of a step (the KV cache
-   seldom holds as many), fewer tokens of a step (prefill is slower), an FP8 KV cache (a little
-   precision), no graphs (decoding is slower), more GPUs (money), FP8 weights (the model's answers
+   vLLM's budget, whole experts on each GPU (costs nothing), buffers for adapters that GPUs share
+   (some communication), fewer sequences of a step (the KV cache seldom holds as many), fewer tokens
+   of a step (prefill is slower), an FP8 KV cache (a little precision), no graphs (decoding is
+   slower), adapters for fewer layers (adapters of others have no effect), more GPUs (money), FP8
+   weights (the model's answers
    change a little), a shorter context (vLLM refuses requests). If the user set no context, so that
    the model's own maximum applies, the context comes right after the batch.
 
@@ -26,6 +28,7 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.fit.context import tell_too_long
 from tonnage.fit.legality.compatibility import check_compatibility
 from tonnage.fit.legality.parallelism import legal_degrees
+from tonnage.fit.lora.targets import narrower_targets
 from tonnage.fit.model import DoesNotFit, FitVerdict, IllegalParallelism, MemoryFit
 from tonnage.fit.questions.limits import longest_context, safe_context
 from tonnage.fit.questions.question import FitQuestion, answer
@@ -36,10 +39,12 @@ class Setting(StrEnum):
 
     UTILIZATION = "--gpu-memory-utilization"
     EXPERTS = "--enable-expert-parallel"
+    ADAPTER_SHARDING = "--fully-sharded-loras"
     SEQUENCES = "--max-num-seqs"
     BATCH = "--max-num-batched-tokens"
     CACHE_DTYPE = "--kv-cache-dtype"
     GRAPHS = "--enforce-eager"
+    ADAPTER_TARGETS = "--lora-target-modules"
     SPLIT = "--tensor-parallel-size"
     QUANTIZATION = "--quantization"
     CONTEXT = "--max-model-len"
@@ -70,6 +75,8 @@ _UTILIZATIONS: Final = 10
 _FIELDS: Final = {
     Setting.UTILIZATION: "gpu_memory_utilization",
     Setting.EXPERTS: "enable_expert_parallel",
+    Setting.ADAPTER_SHARDING: "fully_sharded_loras",
+    Setting.ADAPTER_TARGETS: "lora_target_modules",
     Setting.SEQUENCES: "max_num_seqs",
     Setting.BATCH: "max_num_batched_tokens",
     Setting.CACHE_DTYPE: "kv_cache_dtype",
@@ -79,17 +86,23 @@ _FIELDS: Final = {
 }
 
 
+SettingValue = int | float | str | bool | tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One setting and its new value."""
 
     setting: Setting
-    value: int | float | str | bool
+    value: SettingValue
 
     @property
     def argument(self) -> str:
         """The setting as an argument of vLLM's command line."""
-        return str(self.setting) if self.value is True else f"{self.setting} {self.value}"
+        if self.value is True:
+            return str(self.setting)
+        value = " ".join(self.value) if isinstance(self.value, tuple) else self.value
+        return f"{self.setting} {value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +221,7 @@ class Adviser:
         )
         if refusal is not None:
             return True
-        release = self.catalog.release(options.vllm_version)
+        release = self.catalog.release(options.release)
         if tell_too_long(checkpoint.shape, options, release) is not None:
             return True
         return isinstance(answer(question, self.catalog), IllegalParallelism)
@@ -218,9 +231,7 @@ class Adviser:
         for value in self._values(setting, others):
             yield Step(setting, value)
 
-    def _values(
-        self, setting: Setting, others: tuple[Step, ...]
-    ) -> Iterator[int | float | str | bool]:
+    def _values(self, setting: Setting, others: tuple[Step, ...]) -> Iterator[SettingValue]:
         question = self._after(others)
         options = question.options
         match setting:
@@ -236,10 +247,10 @@ class Adviser:
                 )
             case Setting.CACHE_DTYPE if not options.kv_cache_dtype.startswith("fp8"):
                 yield "fp8"
-            case Setting.EXPERTS if not options.enable_expert_parallel:
+            case Setting.EXPERTS | Setting.GRAPHS if not getattr(options, _FIELDS[setting]):
                 yield True
-            case Setting.GRAPHS if not options.enforce_eager:
-                yield True
+            case Setting.ADAPTER_SHARDING | Setting.ADAPTER_TARGETS if options.enable_lora:
+                yield from _adapter_values(setting, question)
             case Setting.SPLIT:
                 yield from self._tensor_parallel_sizes()
             case Setting.QUANTIZATION if self._can_quantize_online():
@@ -253,8 +264,8 @@ class Adviser:
         legal = legal_degrees(
             self.question.checkpoint.shape,
             self.question.options,
-            self.catalog.release(self.question.options.vllm_version),
-            self.max_gpus // parallelism.pipeline,
+            self.catalog.release(self.question.options.release),
+            self.max_gpus // (parallelism.pipeline * parallelism.data),
         )
         sizes = dict.fromkeys(other.tensor for other in legal)
         return (size for size in sizes if size != parallelism.tensor)
@@ -264,7 +275,7 @@ class Adviser:
         options = self.question.options
         if self.question.checkpoint.shape.quantization or options.quantization != "auto":
             return False
-        return "fp8" in self.catalog.release(options.vllm_version).online_quantization
+        return "fp8" in self.catalog.release(options.release).online_quantization
 
     def _contexts(self, question: FitQuestion) -> Iterator[int]:
         """The longest context that fits, and the longest that does not fit tightly."""
@@ -292,11 +303,19 @@ def advise(
 
 def apply(question: FitQuestion, step: Step) -> FitQuestion:
     """The question after one step."""
-    if step.setting is Setting.SPLIT:
-        parallelism = replace(question.parallelism, tensor=int(step.value))
+    if step.setting is Setting.SPLIT and isinstance(step.value, int):
+        parallelism = replace(question.parallelism, tensor=step.value)
         return replace(question, parallelism=parallelism)
     changed: dict[str, Any] = {_FIELDS[step.setting]: step.value}
     return replace(question, options=replace(question.options, **changed))
+
+
+def _adapter_values(setting: Setting, question: FitQuestion) -> Iterator[SettingValue]:
+    options = question.options
+    if setting is Setting.ADAPTER_TARGETS:
+        yield from narrower_targets(question.checkpoint.shape, options.lora_target_modules)
+    elif question.parallelism.tensor > 1 and not options.fully_sharded_loras:
+        yield True
 
 
 def _utilizations(verdict: FitVerdict) -> Iterator[float]:

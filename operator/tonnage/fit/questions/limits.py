@@ -5,7 +5,6 @@ from dataclasses import replace
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.batch import Batch, plan_batch
 from tonnage.fit.bisection import largest
-from tonnage.fit.context import context_limit
 from tonnage.fit.legality.parallelism import legal_degrees
 from tonnage.fit.model import (
     FitVerdict,
@@ -22,11 +21,12 @@ def judge_degrees(
 ) -> tuple[tuple[Parallelism, FitVerdict], ...]:
     """Answers the question for every legal tensor-parallel size within `max_gpus`, smallest first.
 
-    The pipeline stages of the question share `max_gpus`; raises what `answer` raises.
+    The pipeline stages and data-parallel ranks of the question share `max_gpus`; raises what
+    `answer` raises.
     """
-    release = catalog.release(question.options.vllm_version)
-    stages = question.parallelism.pipeline
-    legal = legal_degrees(question.checkpoint.shape, question.options, release, max_gpus // stages)
+    release = catalog.release(question.options.release)
+    most = max_gpus // (question.parallelism.pipeline * question.parallelism.data)
+    legal = legal_degrees(question.checkpoint.shape, question.options, release, most)
     candidates = dict.fromkeys(
         replace(question.parallelism, tensor=other.tensor) for other in legal
     )
@@ -72,7 +72,7 @@ def concurrent_requests(
 ) -> int:
     """Requests of `tokens` tokens that the account's KV cache holds at the same time.
 
-    vLLM serves no more than the batch's `max_num_seqs` of them; raises what `answer` raises.
+    The engine serves no more than `most_requests` of them; raises what `answer` raises.
     """
     verdict = answer(with_context(question, tokens), catalog)
     if isinstance(verdict, IllegalParallelism):
@@ -80,15 +80,20 @@ def concurrent_requests(
     return max(0, account.kv_cache_bytes) // max(1, verdict.account.request_kv_bytes)
 
 
+def most_requests(question: FitQuestion, account: MemoryAccount, catalog: Catalog) -> int:
+    """Requests that the engine runs at a time, however short they are."""
+    return question.memory.most_requests(question, account, catalog)
+
+
 def batch_of(question: FitQuestion, catalog: Catalog) -> Batch:
-    """The limits of one step: from the options, else the release's defaults for the device."""
+    """The limits of one step of vLLM: the options', else the release's for the device."""
     return plan_batch(
         question.checkpoint.shape,
         question.options,
         question.parallelism,
         question.accelerator,
         question.device_bytes,
-        catalog.release(question.options.vllm_version),
+        catalog.release(question.options.release),
     )
 
 
@@ -102,7 +107,12 @@ def _judge_single_request(question: FitQuestion, tokens: int, catalog: Catalog) 
     return answer(with_context(replace(question, workload_tokens=0), tokens), catalog)
 
 
+def context_limit_of(question: FitQuestion, catalog: Catalog) -> int | None:
+    """The longest context that the engine accepts, None without a limit."""
+    return question.memory.context_limit(question.checkpoint.shape, question.options, catalog)
+
+
 def _limit(question: FitQuestion, catalog: Catalog) -> int:
-    shape, options = question.checkpoint.shape, question.options
-    limit = context_limit(shape, options, catalog.release(options.vllm_version))
-    return limit or max(shape.max_position_embeddings, options.max_model_len)
+    limit = context_limit_of(question, catalog)
+    longest = question.checkpoint.shape.max_position_embeddings
+    return limit or max(longest, question.options.max_model_len)

@@ -1,17 +1,30 @@
 """Derives a correction's bytes and key from a measured KV cache."""
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.calibration.corrections import CorrectionKey, correction_key, served_model
+from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.calibration.corrections import (
+    CorrectionKey,
+    ServedModel,
+    correction_key,
+    served_model,
+)
 from tonnage.fit.kv_cache.plan import KvCachePlan, plan_kv_cache
-from tonnage.fit.model import MemoryAccount
+from tonnage.fit.model import EngineOptions, MemoryAccount
 from tonnage.fit.questions.limits import batch_of
-from tonnage.fit.questions.question import FitQuestion
+from tonnage.fit.questions.question import FitQuestion, MemoryModel
+
+
+def served_by(
+    memory: MemoryModel, shape: ModelShape, options: EngineOptions, catalog: Catalog
+) -> ServedModel:
+    """The model that the engine of this memory serves with these options."""
+    return served_model(shape, options, memory.release(options, catalog), memory.name)
 
 
 def key_of(question: FitQuestion, catalog: Catalog) -> CorrectionKey:
     """The correction key of the question's plan."""
-    release = catalog.release(question.options.vllm_version)
-    served = served_model(question.checkpoint.shape, question.options, release)
+    shape, options = question.checkpoint.shape, question.options
+    served = served_by(question.memory, shape, options, catalog)
     return correction_key(served, question.accelerator, question.parallelism)
 
 
@@ -26,7 +39,7 @@ def measured_kv_bytes(tokens: int, question: FitQuestion, catalog: Catalog) -> i
         question.options,
         batch_of(question, catalog),
         question.accelerator,
-        catalog.release(question.options.vllm_version),
+        catalog.release(question.options.release),
     )
     return _fewest_blocks(plan, tokens, question.options.max_model_len) * plan.block_bytes
 

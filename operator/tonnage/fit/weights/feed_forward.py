@@ -1,6 +1,7 @@
 """The weight matrices of MLPs and experts on one rank."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tonnage.checkpoint.feed_forward_kinds import (
     DraftProjection,
@@ -43,23 +44,20 @@ def _experts(block: Experts, hidden: int, sharding: Sharding) -> Iterator[Matrix
 
     Source: vllm/model_executor/layers/fused_moe/layer.py.
     """
-    whole = sharding.expert_parallel
-    count = -(-block.count // sharding.expert_ranks) if whole else block.count
-    inner = block.intermediate_size if whole else _expert_shard(block, sharding)
-    hidden_padded, inner_padded = _padded(block, hidden, inner, sharding)
+    sizes = expert_sizes(block, hidden, sharding)
     stacked = 2 if block.gated else 1
-    up = stacked * inner_padded
+    up = stacked * sizes.inner
     part, name = WeightPart.EXPERTS, EXPERTS
     biased = 1 if block.bias else 0
-    yield Matrix(part, name, up, hidden_padded, count, biases=biased * up, stacked=stacked)
+    yield Matrix(part, name, up, sizes.width, sizes.count, biases=biased * up, stacked=stacked)
     yield Matrix(
         part,
         name,
-        hidden_padded,
-        inner_padded,
-        count,
-        row_parallel=not whole,
-        biases=biased * hidden_padded,
+        sizes.width,
+        sizes.inner,
+        sizes.count,
+        row_parallel=not sharding.expert_parallel,
+        biases=biased * sizes.width,
     )
     yield from _shared_experts(block, hidden, sharding)
     yield from _latent_projections(block, hidden)
@@ -67,6 +65,25 @@ def _experts(block: Experts, hidden: int, sharding: Sharding) -> Iterator[Matrix
     yield Matrix(WeightPart.ROUTER, None, router_rows, hidden, element_bytes=block.router_bytes)
     if block.router_bias:
         yield Matrix(WeightPart.ROUTER, None, router_rows, 1, element_bytes=FLOAT32_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """The experts of one rank: how many, and the padded sizes of each: its inputs and outputs are
+    `width` wide, between them it is `inner` wide."""
+
+    count: int
+    width: int
+    inner: int
+
+
+def expert_sizes(block: Experts, hidden: int, sharding: Sharding) -> ExpertSizes:
+    """What a rank holds of the experts in a model of width `hidden`."""
+    whole = sharding.expert_parallel
+    count = -(-block.count // sharding.expert_ranks) if whole else block.count
+    inner = block.intermediate_size if whole else _expert_shard(block, sharding)
+    width, inner = _padded(block, hidden, inner, sharding)
+    return ExpertSizes(count, width, inner)
 
 
 def _expert_shard(block: Experts, sharding: Sharding) -> int:

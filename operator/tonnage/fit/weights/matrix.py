@@ -63,11 +63,21 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class StageDivision:
+    """How an engine other than vLLM divides a model into pipeline stages: the layers of each, and
+    whether all have an output head. The first has the embeddings."""
+
+    sizes: tuple[int, ...]
+    head_on_all: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sharding:
     """How ranks shard a model, and the pipeline stage of the rank.
 
     `expert_padding` rounds experts up, None leaves them. `whole_encoders` keeps vision encoders
-    whole on every rank. `data` counts the data-parallel ranks that share the experts.
+    whole on every rank. `data` counts the data-parallel ranks that share the experts. `division`
+    are the stages, None for those of vLLM.
     """
 
     tensor: int = 1
@@ -77,6 +87,7 @@ class Sharding:
     data: int = 1
     expert_padding: KernelLayout | None = None
     whole_encoders: bool = False
+    division: StageDivision | None = None
 
     @property
     def expert_ranks(self) -> int:

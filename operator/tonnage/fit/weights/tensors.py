@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from tonnage.catalog.vllm.parallelism import load_split_rules
 from tonnage.checkpoint.model import DecoderLayer, Experts, ModelShape, Quantization
 from tonnage.checkpoint.quantization.module_names import EXPERTS
 from tonnage.fit.weights.attention import mixer_matrices
@@ -104,7 +105,8 @@ def stage_layers(shape: ModelShape, sharding: Sharding) -> Mapping[DecoderLayer,
     """The number of layers of each kind on pipeline stage `sharding.stage`."""
     if sharding.pipeline == 1:
         return shape.layer_counts
-    sizes = stage_sizes(shape.layers, sharding.pipeline)
+    division = sharding.division
+    sizes = division.sizes if division else stage_sizes(shape.layers, sharding.pipeline)
     start = sum(sizes[: sharding.stage])
     counts = Counter(shape.layer_order[start : start + sizes[sharding.stage]])
     return {shape.layer_kinds[kind]: count for kind, count in counts.items()}
@@ -129,12 +131,19 @@ def _quantize(
 def _embedding_matrices(
     shape: ModelShape, sharding: Sharding, loaded: Quantization | None
 ) -> Iterator[Matrix]:
-    """Embeddings and head; with pipeline stages the first has the embeddings, the last the head."""
+    """Embeddings and head; with pipeline stages the first has the embeddings, the last the head,
+    but for classes that have them on all stages."""
     rows, hidden = sharding.shard(padded_vocabulary(shape)), shape.hidden_size
     first, last = sharding.stage == 0, sharding.stage == sharding.pipeline - 1
-    if first or (last and shape.tie_word_embeddings):
+    rules, division = load_split_rules(), sharding.division
+    if division is not None:
+        has_head, has_embeddings = last or division.head_on_all, first
+    else:
+        has_head = last or shape.architecture in rules.head_on_all_stages
+        has_embeddings = first or shape.architecture in rules.embeddings_on_all_stages
+    if has_embeddings or (has_head and shape.tie_word_embeddings):
         yield Matrix(WeightPart.EMBEDDINGS, None, rows, hidden)
-    if last and not shape.tie_word_embeddings:
+    if has_head and not shape.tie_word_embeddings:
         quantization = None if loaded is None else shape.lm_head
         yield Matrix(WeightPart.LM_HEAD, None, rows, hidden, quantization=quantization)
     if first and shape.position_embeddings:
@@ -157,9 +166,7 @@ def _decoder_matrices(
 def _encoder_matrices(
     shape: ModelShape, sharding: Sharding, loaded: Quantization | None
 ) -> Iterator[Matrix]:
-    """Encoders are on the first stage; quantisation while loading includes them."""
-    if sharding.stage:
-        return
+    """Encoders are on every pipeline stage; quantisation while loading includes them."""
     online = loaded if shape.quantization is None else None
     for encoder in shape.encoders:
         elements = encoder.sharded_elements

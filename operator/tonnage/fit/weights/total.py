@@ -8,9 +8,8 @@ from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.releases import EngineRelease
 from tonnage.checkpoint.model import Checkpoint, LatentAttention, ModelShape, Quantization
 from tonnage.fit.model import EngineOptions, Parallelism
-from tonnage.fit.weights.adapters import adapter_bytes
 from tonnage.fit.weights.correction import derive_weight_correction, stored_parts
-from tonnage.fit.weights.matrix import Sharding, WeightPart
+from tonnage.fit.weights.matrix import Sharding, StageDivision, WeightPart
 from tonnage.fit.weights.precision import (
     COMPUTE_BYTES,
     Residence,
@@ -39,35 +38,45 @@ def weights_by_stage(
     options: EngineOptions,
     accelerator: Accelerator,
     release: EngineRelease,
+    division: StageDivision | None = None,
 ) -> tuple[int, ...]:
     """Bytes on a GPU of each pipeline stage after loading: what vLLM prints there as `Model loading
     took`.
 
     The sum of the shape's matrices, corrected by the checkpoint's files, plus vLLM's own buffers:
-    cosines and sines, the absorbed copies of latent attention, and slots for adapters.
+    cosines and sines, and the absorbed copies of latent attention. Buffers for LoRA adapters, which
+    that line counts too, are a term of their own (fit/lora).
     """
     shape = checkpoint.shape
     loaded = loaded_quantization(shape, options, accelerator.arch, release)
-    padding = release.row_padding.get(accelerator.vendor)
-    residence = Residence(accelerator.arch, release.version, padding)
+    residence = _residence(accelerator, release)
     correction, with_mtp = derive_weight_correction(checkpoint), options.speculative_tokens > 0
     ranks = parallelism.tensor * parallelism.pipeline
     totals = []
-    for sharding in _stage_shardings(shape, parallelism, options, loaded, residence):
+    shardings = stage_shardings(shape, parallelism, options, accelerator, release, division)
+    for sharding in shardings:
         parts, buffers = _stage_bytes(shape, sharding, loaded, residence, with_mtp)
-        adapters = adapter_bytes(shape, sharding, options)
-        totals.append(correction.apply(parts, ranks) + buffers + adapters)
+        totals.append(correction.apply(parts, ranks) + buffers)
     return tuple(totals)
 
 
-def _stage_shardings(
+def _residence(accelerator: Accelerator, release: EngineRelease) -> Residence:
+    padding = release.row_padding.get(accelerator.vendor)
+    return Residence(accelerator.arch, release.version, padding)
+
+
+def stage_shardings(
     shape: ModelShape,
     parallelism: Parallelism,
     options: EngineOptions,
-    loaded: Quantization | None,
-    residence: Residence,
+    accelerator: Accelerator,
+    release: EngineRelease,
+    division: StageDivision | None = None,
 ) -> Iterator[Sharding]:
-    experts = expert_format(shape, loaded)
+    """The part of the model that a rank of each pipeline stage holds, the first stage first; the
+    stages are those of the `division`, None for vLLM's."""
+    loaded = loaded_quantization(shape, options, accelerator.arch, release)
+    residence, experts = _residence(accelerator, release), expert_format(shape, loaded)
     for stage in range(parallelism.pipeline):
         yield Sharding(
             tensor=parallelism.tensor,
@@ -77,6 +86,7 @@ def _stage_shardings(
             expert_parallel=options.enable_expert_parallel,
             expert_padding=residence.layout(experts),
             whole_encoders=options.data_parallel_encoder,
+            division=division,
         )
 
 
