@@ -26,7 +26,7 @@ def planned(
 ) -> Batch:
     accelerator = CATALOG.accelerator(accelerator_id)
     assert accelerator.memory_bytes is not None
-    release = CATALOG.release(options.vllm_version)
+    release = CATALOG.release(options.release)
     return plan_batch(
         shape, options, parallelism or Parallelism(), accelerator, accelerator.memory_bytes, release
     )
@@ -38,9 +38,9 @@ BATCHES: list[tuple[str, EngineOptions, str, Batch]] = [
     ("A100 has the small one", NOW, "a100-sxm-80gb", Batch(2048, 256, 4096)),
     ("the LLM class takes more at once", replace(NOW, offline=True), "a100-sxm-80gb",
      Batch(8192, 256, 16384)),
-    ("before asynchronous scheduling kept tokens", replace(NOW, vllm_version="v0.25.1"),
+    ("before asynchronous scheduling kept tokens", replace(NOW, release="v0.25.1"),
      "h100-sxm-80gb", Batch(8192, 1024, 8192)),
-    ("before large devices had a tier", replace(NOW, vllm_version="v0.22.1"), "mi300x",
+    ("before large devices had a tier", replace(NOW, release="v0.22.1"), "mi300x",
      Batch(8192, 1024, 8192)),
     ("limits from the options", replace(NOW, max_num_seqs=64, max_num_batched_tokens=4096),
      "mi300x", Batch(4096, 64, 8192)),
@@ -53,9 +53,9 @@ BATCHES: list[tuple[str, EngineOptions, str, Batch]] = [
      Batch(1024, 64, 2048)),
     ("no more sequences than tokens", replace(NOW, max_num_batched_tokens=512), "mi300x",
      Batch(512, 512, 1024)),
-    ("0.8.0 went by the name", replace(NOW, vllm_version="v0.8.1"), "mi300x",
+    ("0.8.0 went by the name", replace(NOW, release="v0.8.1"), "mi300x",
      Batch(2048, 1024, 2048)),
-    ("0.8.5 by memory, A100 too", replace(NOW, vllm_version="v0.8.5"), "a100-sxm-80gb",
+    ("0.8.5 by memory, A100 too", replace(NOW, release="v0.8.5"), "a100-sxm-80gb",
      Batch(8192, 1024, 8192)),
     ("V0 takes a whole prompt", V0, "h100-sxm-80gb", Batch(8192, 256, 8192)),
     ("V0 takes some tokens at least", replace(V0, max_model_len=1024), "l4",
@@ -67,7 +67,7 @@ BATCHES: list[tuple[str, EngineOptions, str, Batch]] = [
     ("unless the option is on",
      replace(V0, max_model_len=131_072, enable_chunked_prefill=True), "mi300x",
      Batch(2048, 256, 2048)),
-    ("the first V0 chunks were small", replace(V0, vllm_version="v0.6.3", max_model_len=131_072),
+    ("the first V0 chunks were small", replace(V0, release="v0.6.3", max_model_len=131_072),
      "h100-sxm-80gb", Batch(512, 256, 512)),
     ("a chunking engine without chunking",
      replace(NOW, enable_chunked_prefill=False), "h100-sxm-80gb",

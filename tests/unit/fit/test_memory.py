@@ -155,7 +155,7 @@ OPTIONS = EngineOptions("v0.32.0", 8192)
 @pytest.mark.parametrize("version", ["v0.12.0", "v0.22.1", "v0.32.0"])
 def test_fewer_sequences_leave_more_for_the_cache(version: str) -> None:
     """Where the sampler is profiled with less, else in smaller graphs."""
-    checkpoint, chosen = load("llama-3.1-8b"), replace(OPTIONS, vllm_version=version)
+    checkpoint, chosen = load("llama-3.1-8b"), replace(OPTIONS, release=version)
     many = judge(checkpoint, "h100-sxm-80gb", 1, options=chosen)
     few = judge(checkpoint, "h100-sxm-80gb", 1, options=replace(chosen, max_num_seqs=64))
     assert isinstance(many, MemoryFit)
@@ -170,7 +170,7 @@ def test_eager_mode_has_no_graphs() -> None:
 
 
 def test_older_releases_kept_graphs_outside_a_smaller_budget() -> None:
-    options = replace(OPTIONS, vllm_version="v0.11.0")
+    options = replace(OPTIONS, release="v0.11.0")
     verdict = judge(load("llama-3.1-8b"), "mi300x", 1, options=options)
     assert isinstance(verdict, MemoryFit)
     assert verdict.account.graph_bytes == 0
@@ -178,7 +178,7 @@ def test_older_releases_kept_graphs_outside_a_smaller_budget() -> None:
 
 
 def test_graphs_outside_the_budget_need_free_memory() -> None:
-    options = replace(OPTIONS, vllm_version="v0.8.3", gpu_memory_utilization=0.98, max_num_seqs=64)
+    options = replace(OPTIONS, release="v0.8.3", gpu_memory_utilization=0.98, max_num_seqs=64)
     verdict = judge(load("llama-3.3-70b"), "a100-sxm-80gb", 4, options=options)
     assert isinstance(verdict, DoesNotFit)
     assert verdict.term is MemoryTerm.GRAPHS

@@ -89,6 +89,14 @@ VALUES: list[tuple[list[str], dict[str, Any]]] = [
         {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64},
     ),
     (
+        ["--enable-lora", "--lora-target-modules", "qkv_proj", "o_proj", "--fully-sharded-loras"],
+        {
+            "enable_lora": True,
+            "lora_target_modules": ("o_proj", "qkv_proj"),
+            "fully_sharded_loras": True,
+        },
+    ),
+    (
         ['--speculative-config={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
         {"speculative_tokens": 2},
     ),
@@ -197,3 +205,42 @@ def test_a_version_without_numbers_is_refused() -> None:
     broken = spec.model_copy(update={"engine": spec.engine.model_copy(update={"vllm": vllm})})
     with pytest.raises(InvalidOptionError, match=r"spec\.engine\.vllm\.version"):
         engine_options(broken, CATALOG)
+
+
+ADAPTER = {"name": "sql", "source": {"huggingFace": {"repo": "acme/sql"}}}
+
+
+@pytest.mark.parametrize(
+    ("lora", "want"),
+    [
+        ({}, {"max_loras": 1, "max_lora_rank": 16}),
+        ({"adapters": [{**ADAPTER, "rank": 24}]}, {"max_loras": 1, "max_lora_rank": 32}),
+        ({"adapters": [ADAPTER], "maxRank": 64}, {"max_loras": 1, "max_lora_rank": 64}),
+        (
+            {"maxLoras": 4, "targetModules": ["qkv_proj", "o_proj"], "fullySharded": True},
+            {
+                "max_loras": 4,
+                "max_lora_rank": 16,
+                "lora_target_modules": ("o_proj", "qkv_proj"),
+                "fully_sharded_loras": True,
+            },
+        ),
+    ],
+)
+def test_buffers_of_adapters_follow_from_the_spec(
+    lora: dict[str, Any], want: dict[str, Any]
+) -> None:
+    assert options(lora=lora) == replace(options(), enable_lora=True, **want)
+
+
+@pytest.mark.parametrize(
+    ("lora", "want"),
+    [
+        ({"maxRank": 48}, "spec.lora.maxRank: 48: expected 1, 8, 16"),
+        ({"adapters": [ADAPTER]}, "spec.lora.adapters[0].rank: the rank of adapter sql is unknown"),
+    ],
+)
+def test_a_rank_that_vllm_does_not_reserve_is_named(lora: dict[str, Any], want: str) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        options(lora=lora)
+    assert want in str(refused.value)

@@ -41,13 +41,21 @@ SIZES: list[tuple[str, CaptureSizes, int, int, int]] = [
 def test_captured_sizes(
     what: str, rule: CaptureSizes, sequences: int, tokens: int, want: int
 ) -> None:
-    assert count_sizes(rule, "sm_90", sequences, tokens) == want, what
+    assert count_sizes(rule, "sm_90", "LlamaForCausalLM", sequences, tokens) == want, what
 
 
 def test_blackwell_captures_larger_batches_from_some_release_on() -> None:
     rules = [CATALOG.release(version).graphs.capture_sizes for version in ("0.27.0", "0.28.0")]
-    counted = [count_sizes(rule, "sm_100", 1024, 16384) for rule in rules]
+    counted = [count_sizes(rule, "sm_100", "LlamaForCausalLM", 1024, 16384) for rule in rules]
     assert counted == [51, 83]
+
+
+def test_gpt_oss_captures_up_to_1024_however_few_sequences() -> None:
+    counted = [
+        count_sizes(STEPPED, "sm_90", architecture, sequences, 8192)
+        for architecture, sequences in (("GptOssForCausalLM", 16), ("LlamaForCausalLM", 1024))
+    ]
+    assert counted == [83, 51]
 
 
 def graphs(version: str, batch: Batch, parallelism: Parallelism, *, eager: bool = False) -> int:
@@ -71,10 +79,10 @@ def test_graphs_cost_about_what_logs_print(
     assert graphs(version, batch, Parallelism(tensor)) / GIB == pytest.approx(want_gib, rel=0.15)
 
 
-def test_the_second_runner_captures_twice_as_much() -> None:
+def test_the_second_runner_captures_nearly_twice_as_much() -> None:
     batch = Batch(8192, 1024, 8192)
     first, second = (graphs(version, batch, Parallelism()) for version in ("v0.21.0", "v0.23.0"))
-    assert second == pytest.approx(2 * first, rel=0.02)
+    assert second == pytest.approx(1.81 * first, rel=0.01)
 
 
 def test_eager_mode_and_pipelines_have_fewer() -> None:

@@ -147,6 +147,17 @@ def test_experts_work_in_chunks_where_the_release_does() -> None:
     assert longer == chunk + states + 128 * 1024**2
 
 
+def test_experts_process_the_tokens_of_all_data_parallel_ranks() -> None:
+    shape, release = load_shape("mixtral-8x7b"), "v0.32.0"
+    options = EngineOptions(release, 32768, enable_expert_parallel=True)
+    alone, shared = (
+        peak(shape, release, "mi300x", (4096, 8), Parallelism(data=data), options)
+        for data in (1, 8)
+    )
+    width = expert_width(shape, Sharding(expert_parallel=True))
+    assert shared - alone == (7 * 4096 * width + 8 * 4096 * shape.hidden_size) * 2
+
+
 def test_a_kept_workspace_adds_to_the_peak_of_the_sampler() -> None:
     shape = load_shape("mixtral-8x7b")
     freed = peak(shape, "v0.12.0", "h200-sxm-141gb", (8192, 1024), Parallelism(8))

@@ -19,6 +19,7 @@ from tonnage.fit.calibration.corrections import (
     correction_key,
     served_model,
 )
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.model import DoesNotFit, EngineOptions, MemoryFit, MemoryTerm, Parallelism
 from tonnage.fit.questions.measured import measured_kv_bytes, missed_bytes
 from tonnage.fit.questions.question import FitQuestion, answer
@@ -32,13 +33,21 @@ OPTIONS = EngineOptions("v0.32.0", 32768)
 def question(name="llama-3.1-8b", accelerator="h100-sxm-80gb", options=OPTIONS):
     card = CATALOG.accelerator(accelerator)
     return FitQuestion(
-        Checkpoint(load_shape(name)), card, card.memory_bytes, Parallelism(), options
+        Checkpoint(load_shape(name)),
+        card,
+        card.memory_bytes,
+        Parallelism(),
+        options,
+        memory=VLLM_MEMORY,
     )
 
 
 def key_of(fit_question):
-    release = CATALOG.release(fit_question.options.vllm_version)
-    served = served_model(fit_question.checkpoint.shape, fit_question.options, release)
+    served = served_model(
+        fit_question.checkpoint.shape,
+        fit_question.options,
+        CATALOG.release(fit_question.options.release).version,
+    )
     return correction_key(served, fit_question.accelerator, fit_question.parallelism)
 
 
@@ -103,9 +112,7 @@ def test_a_measurement_leaves_less_uncertain_and_a_failure_does_not():
         pytest.param(question("gpt-oss-120b"), id="another model"),
         pytest.param(question(accelerator="mi300x"), id="another accelerator"),
         pytest.param(replace(question(), parallelism=Parallelism(2)), id="another parallelism"),
-        pytest.param(
-            question(options=replace(OPTIONS, vllm_version="v0.27.1")), id="another release"
-        ),
+        pytest.param(question(options=replace(OPTIONS, release="v0.27.1")), id="another release"),
         pytest.param(question(options=replace(OPTIONS, kv_cache_dtype="fp8")), id="an FP8 cache"),
         pytest.param(question(options=replace(OPTIONS, quantization="fp8")), id="FP8 weights"),
     ],
@@ -241,6 +248,4 @@ def test_without_a_namespace_a_persons_or_the_largest_correction_applies(known, 
 
 def test_corrections_of_other_models_are_left_out_of_a_question():
     other = replace(entry(1), key=key_of(question("gpt-oss-120b")))
-    shape = question().checkpoint.shape
-    release = CATALOG.release("v0.32.0")
-    assert Corrections((other, entry(2))).of(shape, OPTIONS, release).entries == (entry(2),)
+    assert Corrections((other, entry(2))).of(KEY.served).entries == (entry(2),)

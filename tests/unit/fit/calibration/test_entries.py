@@ -7,7 +7,13 @@ from datetime import date
 import pytest
 import yaml
 
-from tonnage.fit.calibration.corrections import CorrectionKey, MemoryCorrection, Origin, ServedModel
+from tonnage.fit.calibration.corrections import (
+    ENGINES,
+    CorrectionKey,
+    MemoryCorrection,
+    Origin,
+    ServedModel,
+)
 from tonnage.fit.calibration.entries import (
     MAX_ENTRIES,
     MAX_ENTRY_CHARS,
@@ -15,6 +21,7 @@ from tonnage.fit.calibration.entries import (
     read_entries,
     write_entry,
 )
+from tonnage.fit.engines.registry import ENGINE_FITS
 
 SERVED = ServedModel("LlamaForCausalLM-80x8192-70.6B", "fp8", "auto", "0.32.0")
 KEY = CorrectionKey(SERVED, "mi300x", tensor=2)
@@ -81,6 +88,13 @@ def test_a_correction_goes_to_the_entry_of_its_key_whatever_its_name():
     assert entry_name(replace(other, of=None)) == want.removeprefix("chat.")
 
 
+def test_data_parallel_ranks_are_part_of_the_key():
+    shared = replace(MEASURED, key=replace(MEASURED.key, tensor=1, data=8))
+    entries = read(**{entry_name(each): write_entry(each) for each in (MEASURED, shared)})
+    assert set(entries.corrections.entries) == {MEASURED, shared}
+    assert entries.problems == {}
+
+
 def test_namespaces_have_entries_of_their_own_and_all_have_one():
     corrections = [replace(MEASURED, of=of) for of in ("chat/llama", "search/llama", None)]
     entries = read(
@@ -98,6 +112,19 @@ def test_a_correction_takes_no_name_of_an_entry_made_general():
     assert entries.name_of(MEASURED) == f"{name}.3"
 
 
+def test_every_engine_that_a_spec_can_name_has_entries():
+    assert {*ENGINES} == {*ENGINE_FITS}
+
+
+def test_entries_of_another_engine_name_it_and_its_release():
+    other = replace(
+        MEASURED, key=replace(KEY, served=replace(SERVED, engine="sglang", version="0.5.23"))
+    )
+    entries = read(**{entry_name(each): write_entry(each) for each in (MEASURED, other)})
+    assert set(entries.corrections.entries) == {MEASURED, other}
+    assert entry_name(other).endswith(".kv-auto.sglang.v0.5.23")
+
+
 @pytest.mark.parametrize(
     ("entry", "want"),
     [
@@ -107,6 +134,17 @@ def test_a_correction_takes_no_name_of_an_entry_made_general():
         pytest.param(edited(accelerator="mi300"), "mi300 is no accelerator", id="a misspelling"),
         pytest.param(edited(model=None), "entry.model: is required", id="no model"),
         pytest.param(edited(vllmVersion=0.32), "entry.vllmVersion", id="a version without quotes"),
+        pytest.param(edited(vllmVersion=None), "entry.vllmVersion: expected", id="no release"),
+        pytest.param(edited(engineVersion="1"), "use vllmVersion for vllm", id="two releases"),
+        pytest.param(edited(engine="sglang"), "entry.engineVersion: expected", id="no own release"),
+        pytest.param(
+            edited(engine="sglang", engineVersion="0.5.23"),
+            "use engineVersion for sglang",
+            id="a release of vLLM for SGLang",
+        ),
+        pytest.param(
+            edited(engine="tgi"), "tgi is no engine; expected vllm, sglang", id="no engine"
+        ),
         pytest.param(edited(tensorParallelSize=0), "entry.tensorParallelSize", id="no parallelism"),
         pytest.param(edited(learntOn="yesterday"), "entry.learntOn", id="no day"),
         pytest.param("model: [", "entry: is not YAML", id="no YAML"),

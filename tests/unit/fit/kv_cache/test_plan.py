@@ -46,7 +46,7 @@ def plan_on(
         options,
         Batch(in_flight, 256, in_flight),
         CATALOG.accelerator(accelerator),
-        CATALOG.release(options.vllm_version),
+        CATALOG.release(options.release),
     )
 
 

@@ -136,9 +136,9 @@ def test_messages_name_the_device_and_an_alternative() -> None:
 def test_refusals_by_vllm_differ_from_those_by_hardware() -> None:
     by_hardware, by_vllm = check(Example("mi210", stored=FP8)), check(Example(A100, SPARSE))
     assert by_hardware is not None
-    assert not by_hardware.by_vllm
+    assert not by_hardware.by_engine
     assert by_vllm is not None
-    assert by_vllm.by_vllm
+    assert by_vllm.by_engine
 
 
 def test_an_overridden_refusal_is_still_reported() -> None:

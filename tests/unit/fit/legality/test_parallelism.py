@@ -37,7 +37,7 @@ EXPERT_PARALLEL = replace(OPTIONS, enable_expert_parallel=True)
 def rule(
     shape: ModelShape, tensor: int, pipeline: int = 1, options: EngineOptions = OPTIONS
 ) -> str | None:
-    release = CATALOG.release(options.vllm_version)
+    release = CATALOG.release(options.release)
     illegal = check_parallelism(shape, Parallelism(tensor, pipeline), options, release)
     return illegal.rule if illegal else None
 
@@ -86,8 +86,8 @@ def dense_fp8(inner: int) -> ModelShape:
 def test_blocks_of_experts_are_refined_by_new_releases() -> None:
     """1536 over 8 ranks is 192: blocks of 128 become 64."""
     assert rule(QWEN, 8) is None
-    assert rule(QWEN, 8, options=replace(OPTIONS, vllm_version="v0.27.1")) == "QuantizationBlock"
-    assert rule(QWEN, 4, options=replace(OPTIONS, vllm_version="v0.27.1")) is None
+    assert rule(QWEN, 8, options=replace(OPTIONS, release="v0.27.1")) == "QuantizationBlock"
+    assert rule(QWEN, 4, options=replace(OPTIONS, release="v0.27.1")) is None
 
 
 def test_blocks_of_compressed_tensors_are_not_refined() -> None:
@@ -102,7 +102,7 @@ def test_blocks_are_not_refined_below_what_kernels_take() -> None:
 
 
 def test_whole_experts_need_no_finer_blocks() -> None:
-    options = replace(EXPERT_PARALLEL, vllm_version="v0.27.1")
+    options = replace(EXPERT_PARALLEL, release="v0.27.1")
     assert rule(QWEN, 8, options=options) is None
 
 
@@ -141,7 +141,7 @@ def test_groups_that_tensor_parallelism_would_cut(
     """13824 over 8 ranks is 1728, no multiple of 128."""
     quantization = Quantization(method, 4, group_size=128, scale_bits=20, is_float=False)
     shape = quantized(load_shape("llama-3.1-8b", intermediate_size=13824), quantization)
-    assert rule(shape, 8, options=replace(OPTIONS, vllm_version=version)) == want_rule
+    assert rule(shape, 8, options=replace(OPTIONS, release=version)) == want_rule
 
 
 def test_layers_kept_in_16_bits_may_be_cut_anywhere() -> None:
@@ -188,7 +188,7 @@ def test_messages_have_the_numbers() -> None:
 
 
 def test_messages_name_alternatives() -> None:
-    options = replace(OPTIONS, vllm_version="v0.27.1")
+    options = replace(OPTIONS, release="v0.27.1")
     illegal = check_parallelism(QWEN, Parallelism(8), options, CATALOG.release("v0.27.1"))
     assert illegal is not None
     assert illegal.message == (

@@ -7,6 +7,7 @@ import pytest
 from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.legality.compatibility import judge_compatibility
 from tonnage.fit.model import DoesNotFit, EngineOptions, MemoryFit, Parallelism
 from tonnage.fit.questions.advice import (
@@ -44,6 +45,7 @@ def ask(name: str, accelerator: str, tensor: int = 1, **options: object) -> FitQ
         device.memory_bytes,
         Parallelism(tensor),
         engine_options,
+        memory=VLLM_MEMORY,
     )
 
 
@@ -208,7 +210,7 @@ def test_pipeline_stages_and_tensor_ranks_share_the_node(stages: int) -> None:
 
 def test_a_lower_utilization_makes_graphs_fit_outside_the_budget() -> None:
     question = ask(
-        "llama-3.3-70b", "h100-sxm-80gb", 4, vllm_version="0.12.0", gpu_memory_utilization=0.99
+        "llama-3.3-70b", "h100-sxm-80gb", 4, release="0.12.0", gpu_memory_utilization=0.99
     )
     assert isinstance(answer(question, CATALOG), DoesNotFit)
     first = advise(question, EVERYTHING - {Setting.UTILIZATION}, (), 8, CATALOG)[0]

@@ -81,7 +81,7 @@ def test_weights_of_the_first_rank(name: str, tensor: int, want_bytes: int) -> N
             Parallelism(tensor),
             OPTIONS,
             CATALOG.accelerator("h200-sxm-141gb"),
-            CATALOG.release(OPTIONS.vllm_version),
+            CATALOG.release(OPTIONS.release),
         )
     )
 

@@ -29,7 +29,7 @@ def per_gpu(
             Parallelism(tensor),
             options,
             CATALOG.accelerator(accelerator),
-            CATALOG.release(options.vllm_version),
+            CATALOG.release(options.release),
         )
     )
 
@@ -61,7 +61,7 @@ def test_weights_of_the_first_rank(name: str, tensor: int, want_bytes: float) ->
 )
 def test_gpt_oss_lies_as_the_kernels_of_the_release_want_it(version: str, want_gib: float) -> None:
     """Printed by start-ups on Hopper: Marlin's padding, then scales twice; at last neither."""
-    options = replace(OPTIONS, vllm_version=version)
+    options = replace(OPTIONS, release=version)
     got = per_gpu(load_shape("gpt-oss-120b"), 1, "h100-sxm-80gb", options)
     assert got / 1024**3 == pytest.approx(want_gib, rel=0.002)
 
