@@ -9,6 +9,7 @@ from pydantic import Field
 from tonnage.api.pod import Toleration
 from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import Vendor
+from tonnage.engines.medium import Medium
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -44,9 +45,10 @@ class GpuRelease(Sourced):
 
 
 class Startup(Sourced):
-    """How long a start may take, by the size of the model."""
+    """How long a start may take, by the size of the model and where it is read from."""
 
-    load_bytes_per_second: PositiveInt
+    load_bytes_per_second: dict[Medium, PositiveInt]
+    pull_bytes_per_second: PositiveInt
     warm_up_seconds: Seconds
     slowness: Annotated[float, Field(ge=1)]
     floor_seconds: Seconds
@@ -93,6 +95,31 @@ class Disk(Sourced):
     limit_factor: PositiveInt
 
 
+class AdapterDownload(Sourced):
+    """Requests of the init containers that download LoRA adapters."""
+
+    requests: dict[str, str]
+
+
+class WeightsDownload(Sourced):
+    """The Job that downloads a checkpoint to a claim."""
+
+    requests: dict[str, str]
+    base_seconds: Seconds
+    least_bytes_per_second: PositiveInt
+    attempts_after_first: PositiveInt
+    ttl_seconds: Seconds
+    environment: dict[str, str]
+
+
+class WeightsKeeper(Sourced):
+    """The container that keeps a checkpoint on the disk of a node."""
+
+    requests: dict[str, str]
+    period_seconds: PositiveInt
+    group_pause_seconds: PositiveInt
+
+
 class SharedMemorySize(Entry):
     """Size of /dev/shm by the GPUs of a replica."""
 
@@ -121,6 +148,12 @@ class Environment(Sourced):
     architectures: dict[str, dict[str, str]]
 
 
+class EngineVariables(Sourced):
+    """Environment variables that only one engine reads, by name, with the name of the engine."""
+
+    engines: dict[str, str]
+
+
 class RunAs(Entry):
     """The user and groups of a vendor's pods; None leaves the choice to the image."""
 
@@ -134,6 +167,12 @@ class Security(Sourced):
     """The user and groups that the server runs as, by vendor."""
 
     run_as: dict[Vendor, RunAs]
+
+
+class EngineSecurity(Sourced):
+    """The same by engine, for those with other images."""
+
+    engines: dict[str, dict[Vendor, RunAs]]
 
 
 class PodSecurity(Sourced):
@@ -178,8 +217,15 @@ class Defaults(Entry):
     shared_memory: SharedMemory
     cache: Cache
     model_volume_path: str
+    adapter_volume_path: str
+    compile_cache_path: str
+    adapter_download: AdapterDownload
+    weights_download: WeightsDownload
+    weights_keeper: WeightsKeeper
     environment: Environment
+    engine_variables: EngineVariables
     security: Security
+    engine_security: EngineSecurity
     pod_security: PodSecurity
     several_nodes: SeveralNodes
     gpu_node_tolerations: GpuNodeTolerations

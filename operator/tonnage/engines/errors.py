@@ -38,7 +38,7 @@ class LabelSyntaxError(RenderError):
 
 
 class ReservedArgumentError(RenderError):
-    """An argument of `vllm serve` that only the operator may set.
+    """An argument of the server that only the operator may set.
 
     `flag` is the full flag, of which the argument may be an abbreviation; `value` is the argument
     after it, "" where the flag has none or has it in the same item.

@@ -7,6 +7,7 @@ server would choose, so that an applied object and the stored one compare as equ
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 
 from tonnage.api.schema import ApiModel
@@ -19,6 +20,9 @@ _DECIMAL_BASE: Final = 1000
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL: Final = ("m", "", "k", "M", "G", "T", "P", "E")
 _THOUSANDTH: Final = Fraction(1, _DECIMAL_BASE)
+
+_CACHED_QUANTITIES: Final = 1024
+"""Pods of all objects request much the same quantities, and each plan renders them."""
 
 
 def gibibytes(count: int) -> str:
@@ -40,6 +44,7 @@ def parse_quantity(text: str) -> Fraction:
     return number * _THOUSANDTH * Fraction(_DECIMAL_BASE) ** _DECIMAL.index(suffix)
 
 
+@lru_cache(_CACHED_QUANTITIES)
 def format_canonical(text: str) -> str:
     """The form in which the API server writes `text`, a quantity that api.pod.Quantity allows.
 

@@ -40,11 +40,6 @@ class Replica:
         return self.option.parallelism.footprint.gpus_per_node
 
     @property
-    def vllm_version(self) -> str:
-        """The vLLM release of the spec, or the catalogue's default."""
-        return self.catalog.release(self.spec.engine.vllm.version).version
-
-    @property
     def model_gib(self) -> int:
         """Size of the weights in GiB, rounded up to the catalogue's step."""
         step = load_defaults().model_size_step_gib * GIB

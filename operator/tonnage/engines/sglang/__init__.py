@@ -1,0 +1,1 @@
+"""Render what SGLang needs of a pod."""
