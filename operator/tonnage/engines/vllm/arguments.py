@@ -4,20 +4,32 @@ Each is one item of a list that no shell parses. A value follows an equals sign,
 parse a separate value with a leading dash as a flag.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.vllm.flags import engine_flags
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import ReservedArgumentError
+from tonnage.engines.lifetime import drain_seconds
+from tonnage.engines.model_source import loaded_model, loaded_revision, served_name
 from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.lifetime import SHUTDOWN_FLAG, drain_seconds, drains_by_itself
-from tonnage.engines.vllm.model_source import loaded_model, loaded_revision, served_name
+from tonnage.engines.vllm.adapters import render_adapter_arguments
+from tonnage.engines.vllm.drain import SHUTDOWN_FLAG, drains_by_itself
+from tonnage.engines.vllm.image import release_of
 from tonnage.fit.model import Parallelism
 from tonnage.placement.adjustments import EngineAdjustments
 
 WORKER_FLAG: Final = "--headless"
 """Argument of all pods of a replica but the first, which has the server."""
+
+_PARALLELISM: Final = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+    "nodes": "--nnodes",
+}
+"""Flags with the sizes of a Parallelism."""
 
 _AUTO: Final = "auto"
 _EXTRA_ARGS: Final = "spec.engine.vllm.extraArgs"
@@ -28,32 +40,56 @@ def render_arguments(replica: Replica) -> list[str]:
     release decides."""
     spec, name = replica.spec, replica.owner.name
     return [
-        _literal(loaded_model(spec, name)),
+        _literal(loaded_model(spec, name, replica.checkpoint.revision)),
         f"--served-model-name={_literal(served_name(spec, name))}",
         *_revision(spec),
         f"--port={load_defaults().server.port}",
         *_shutdown(replica),
-        *_parallelism(replica.option.parallelism),
+        *_parallelism(replica.option.parallelism, spec),
         *_group(replica.option.parallelism),
         *_memory(spec, replica.option.adjustments),
+        *render_adapter_arguments(spec, name),
         *_settings(replica),
         *spec.engine.vllm.extra_args,
     ]
 
 
+def read_parallelism(arguments: Sequence[str]) -> Parallelism:
+    """The parallelism that `render_arguments` rendered; of missing and of invalid ones, 1."""
+    values = dict(argument.partition("=")[::2] for argument in arguments)
+    sizes = {field: values.get(flag, "") for field, flag in _PARALLELISM.items()}
+    return Parallelism(
+        **{field: int(size) for field, size in sizes.items() if size.isdecimal() and int(size)}
+    )
+
+
 def check_arguments(spec: InferenceDeploymentSpec) -> None:
-    """Refuse extra arguments that only the operator may set. Raises ReservedArgumentError."""
+    """Refuse extra arguments that only the operator may set, and those that are SGLang's. Raises
+    ReservedArgumentError."""
+    for index, argument in enumerate(spec.engine.vllm.extra_args):
+        instead = engine_flags().of_sglang.get(_flag(argument))
+        if instead is not None:
+            field, of_sglang = f"{_EXTRA_ARGS}[{index}]", f"it is SGLang's; {instead}"
+            raise ReservedArgumentError(field, argument, argument, "", of_sglang)
     for flag in engine_flags().read(spec.engine.vllm.extra_args):
-        if flag.refusal is not None:
+        refusal = flag.refusal
+        if spec.lora is not None and flag.flag.with_lora is not None:
+            refusal = f"spec.lora is set; use {flag.flag.with_lora}"
+        if refusal is not None:
             field = f"{_EXTRA_ARGS}[{flag.index}]"
             value = "" if flag.text.endswith(flag.value) else flag.value
-            raise ReservedArgumentError(field, flag.text, flag.name, value, flag.refusal)
+            raise ReservedArgumentError(field, flag.text, flag.name, value, refusal)
 
 
-def _parallelism(parallelism: Parallelism) -> list[str]:
+def _parallelism(parallelism: Parallelism, spec: InferenceDeploymentSpec) -> list[str]:
     arguments = [f"--tensor-parallel-size={parallelism.tensor}"]
     if parallelism.pipeline > 1:
         arguments.append(f"--pipeline-parallel-size={parallelism.pipeline}")
+    if parallelism.data > 1:
+        arguments += [f"--data-parallel-size={parallelism.data}", "--enable-expert-parallel"]
+        if spec.lora is not None and spec.lora.is_live:
+            # By default one for each rank, which vLLM refuses with runtime updates of adapters.
+            arguments.append("--api-server-count=1")
     return arguments
 
 
@@ -95,12 +131,12 @@ def _memory(spec: InferenceDeploymentSpec, adjustments: EngineAdjustments) -> li
 
 
 def _revision(spec: InferenceDeploymentSpec) -> list[str]:
-    revision = loaded_revision(spec.model.source)
+    revision = loaded_revision(spec.model)
     return [f"--revision={_literal(revision)}"] if revision else []
 
 
 def _shutdown(replica: Replica) -> list[str]:
-    if not drains_by_itself(replica.vllm_version):
+    if not drains_by_itself(release_of(replica)):
         return []
     return [f"{SHUTDOWN_FLAG}={drain_seconds(replica.spec.rollout)}"]
 

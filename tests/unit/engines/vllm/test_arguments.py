@@ -221,6 +221,29 @@ def test_arguments_that_the_plan_depends_on_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("argument", "want_field"),
+    [
+        ("--enable-lora", "use spec.lora"),
+        ("--max-loras=4", "use spec.lora.maxLoras"),
+        ("--max_lora_rank=64", "use spec.lora.maxRank"),
+        ("--max-cpu-loras=8", "use spec.lora.maxCpuLoras"),
+        ("--lora-modules=a=/x", "use spec.lora.adapters"),
+        ("--lora-target-modules=o_proj", "use spec.lora.targetModules"),
+        ("--fully-sharded-loras", "use spec.lora.fullySharded"),
+    ],
+)
+def test_flags_of_adapters_are_refused_where_the_spec_has_adapters(
+    argument: str, want_field: str
+) -> None:
+    engine = {"vllm": {"extraArgs": [argument]}}
+    check_template(make_spec(engine=engine))
+    with pytest.raises(ReservedArgumentError) as refused:
+        check_template(make_spec(engine=engine, lora={}))
+    assert refused.value.field == "spec.engine.vllm.extraArgs[0]"
+    assert want_field in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "extra_args",
     [
         ["--max-model-len-of-something-else"],
