@@ -27,8 +27,7 @@ FLEET_BATCH: Final = 1.5
 """A node that comes up changes several times. Its pool is reported once."""
 
 RESYNC_BATCH: Final = 1.0
-VERIFY_BATCH: Final = 5.0
-"""Watches often restart together. One resync and one comparison follow all of them."""
+"""Watches often restart together. One resync follows all of them."""
 
 # Requeue: for what no watch reports.
 
@@ -40,6 +39,10 @@ REQUEUE_LEFTOVER: Final = 2.0
 
 REQUEUE_SOURCE: Final = 15.0
 """The role does not allow a watch of ConfigMaps and Secrets, so the operator reads them again."""
+
+ADAPTER_FACTS: Final = 60.0
+"""The operator reads a ConfigMap with the facts of an adapter again after this time: a running pod
+does not follow a change of it, and an object may have 128 of them."""
 
 REQUEUE_UNWATCHED: Final = 30.0
 """The operator does not watch PriorityClasses, foreign objects that hold a name, and the kinds of
@@ -71,6 +74,13 @@ RECENT_FAILURE: Final = 3600.0
 POD_REPORTS_CACHED: Final = 20.0
 """A pod that a kubelet rejects has a successor within a second, and each of them requeues."""
 
+START_PHASES: Final = 30.0
+"""After so long, the status reports the phase of a start, and the operator reads the log of the
+starting container, at most once in this time. Shorter starts are over before that."""
+
+START_LOG: Final = 3.0
+"""One read of the log of a starting container. A kubelet that hangs must not delay a reconcile."""
+
 # Retries.
 
 FIRST_RETRY: Final = 0.2
@@ -99,9 +109,30 @@ HUB_FIRST_RETRY: Final = 30.0
 HUB_LAST_RETRY: Final = 600.0
 """Between two attempts to read a model from the Hub, doubled each time."""
 
+DOWNLOAD_RETRY: Final = 600.0
+"""Between the failure of a Job that downloads weights, after the attempts of its own, and the next
+Job."""
+
+PREFETCH_RETRY: Final = 3600.0
+"""The same for a Job that downloads to a node before a replica needs it: no request waits for it,
+and a disk that is full stays full for long."""
+
+PREFETCH_CHECK: Final = 60.0
+"""No event of a node that joins or leaves concerns an object without pods on it, so the operator
+chooses the nodes to prefetch to again."""
+
 POD_METRICS_RETRY: Final = 300.0
 """The operator asks a pod that gave no metrics again after this time: a NetworkPolicy may be the
 reason."""
+
+ADAPTER_FIRST_RETRY: Final = 15.0
+ADAPTER_LAST_RETRY: Final = 300.0
+"""Between two attempts to load adapters into a pod, doubled each time. A pod that gave no list of
+its models is asked again after the first of these times."""
+
+ADAPTER_PAUSE: Final = 2.0
+"""Between two changes of the adapters of a pod that both succeed: a pod whose list does not follow
+would get them in a loop."""
 
 KOPF_BACKOFFS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 100_000)
 """Between attempts at one of kopf's requests. kopf ends the process after the last one, which helps
@@ -140,6 +171,10 @@ READ_VOLUMES: Final = 600.0
 
 REFRESH_MODEL: Final = 3600.0
 """Between two reads of a model whose revision is a branch or a tag."""
+
+ADAPTER_REFRESH: Final = 300.0
+"""Between two reads of the adapters of a pod that loads them while it runs: other clients may load
+and unload them too."""
 
 READ_CERTIFICATE: Final = 60.0
 """Between two reads of the certificate of the operator's server. cert-manager renews one weeks
@@ -199,6 +234,13 @@ HUB_ANSWER: Final = 60.0
 
 POD_METRICS: Final = 3.0
 """The metrics of one pod. The operator asks all pods of a query at the same time."""
+
+POD_MODELS: Final = 5.0
+"""The list of models of one pod, and the removal of an adapter from that list."""
+
+ADAPTER_LOAD: Final = 180.0
+"""vLLM loads an adapter within seconds. From a Hub it downloads it first, and goes on with that
+after this time."""
 
 # Leader election.
 

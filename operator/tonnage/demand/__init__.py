@@ -1,4 +1,4 @@
-"""Computes the replicas that the load needs, from vLLM's metrics. Pure.
+"""Computes the replicas that the load needs, from engines' metrics. Pure.
 
 Reading order: `signals` (measurements by pod), `conventions` (defaults of other autoscalers),
 `terms` (targets and bounds of the spec), `curve` (how concurrent requests slow each other down),

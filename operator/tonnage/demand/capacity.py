@@ -1,6 +1,6 @@
 """Estimates how many concurrent requests a replica can hold, from what replicas did hold.
 
-    capacity = the smallest of: max_num_seqs of vLLM,
+    capacity = the smallest of: max_num_seqs of the engine,
                running requests / share of the KV cache that they take,
                running requests, if other requests wait
 
@@ -22,7 +22,7 @@ _MIN_RUNNING = 1.0
 @dataclass(frozen=True, slots=True)
 class EstimatedCapacity:
     """Typical requests that a replica holds at once by the memory calculation, and `max_num_seqs`,
-    vLLM's limit for requests of any size.
+    the engine's limit for requests of any size.
 
     The throughput estimate adds two figures, None if it has no data: the requests that a full
     replica answers per second, and `growth` (see ServingCurve).

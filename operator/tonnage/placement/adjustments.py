@@ -12,7 +12,7 @@ from tonnage.fit.model import EngineOptions, Parallelism
 
 
 class EngineSetting(StrEnum):
-    """A setting by its name in spec.engine.vllm."""
+    """A setting by its name in the spec of the default engine."""
 
     GPU_MEMORY_UTILIZATION = "gpuMemoryUtilization"
     MAX_NUM_SEQS = "maxNumSeqs"
@@ -21,7 +21,7 @@ class EngineSetting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineAdjustments:
-    """Values of spec.engine.vllm that the user left open; None leaves the setting to vLLM."""
+    """Values that the user left open; None leaves the setting to the engine."""
 
     gpu_memory_utilization: float | None = None
     max_num_seqs: int | None = None
@@ -61,14 +61,14 @@ class EngineAdjustments:
 
 
 UNADJUSTED: Final = EngineAdjustments()
-"""Every setting is left to vLLM."""
+"""Every setting is left to the engine."""
 
 
 class ShortfallKind(StrEnum):
     """Which request for memory failed."""
 
     FREE_MEMORY = "FreeMemory"
-    """vLLM's share of the device: less than that was free at the start."""
+    """The engine's share of the device: less than that was free at the start."""
     KV_CACHE = "KVCache"
     """The KV cache: weights, activations and graphs left too little of the share."""
     ALLOCATION = "Allocation"
@@ -100,7 +100,7 @@ class FailedStart:
     """A start that ran out of memory: its devices, parallelism and adjustments.
 
     `device_bytes` is the memory of one of the devices as torch reports it. `shortfall` is None
-    where vLLM's log does not say what failed.
+    where the log does not say what failed, `engine` where the spec names it.
     """
 
     accelerator_id: str
@@ -108,3 +108,8 @@ class FailedStart:
     parallelism: Parallelism
     adjustments: EngineAdjustments = UNADJUSTED
     shortfall: MemoryShortfall | None = None
+    engine: str | None = None
+
+    def is_of(self, engine: str, accelerator_id: str) -> bool:
+        """Whether the start was on devices of this kind, and with this engine."""
+        return self.accelerator_id == accelerator_id and self.engine in (None, engine)

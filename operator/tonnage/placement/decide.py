@@ -12,6 +12,7 @@ then compatibility, then that no pool qualified at all.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from tonnage.api.conditions import Reason
@@ -20,16 +21,18 @@ from tonnage.catalog.catalog import Catalog
 from tonnage.fit.messages import format_count
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
-from tonnage.placement.judge import PoolJudge, keeps_its_place
+from tonnage.placement.engine_choice import judge_for
+from tonnage.placement.judge import keeps_its_place
 from tonnage.placement.messages import (
     format_choice,
     format_needed_gpus,
     format_pools,
     format_reasons,
+    with_engine_reason,
 )
 from tonnage.placement.model import Candidate, Decision, Option, Rejection, Request, Verdict
 from tonnage.placement.reasons import ChosenReason, RejectedReason, nearness
-from tonnage.placement.scoring.compare import compare, explain_choice
+from tonnage.placement.scoring.compare import Ranked, compare, explain_choice
 from tonnage.placement.scoring.ranking import rank
 
 _NO_POOL: Final = (
@@ -50,10 +53,10 @@ def decide(
     Raises fit.options.InvalidOptionError for invalid engine settings.
     """
     placement = request.spec.placement
-    judge = PoolJudge(request, catalog, cache)
+    judge = judge_for(request, catalog, cache)
     verdicts = [(pool, judge.judge(pool)) for pool in pools]
-    feasible = [verdict for _, verdict in verdicts if isinstance(verdict, Option)]
-    feasible.sort(key=lambda option: rank(option, placement))
+    options = (verdict for _, verdict in verdicts if isinstance(verdict, Option))
+    feasible = sorted(map(judge.rank, options), key=attrgetter("rank"))
     rejected = [
         _reject(pool, verdict) for pool, verdict in verdicts if isinstance(verdict, Rejection)
     ]
@@ -61,34 +64,37 @@ def decide(
     if not feasible:
         reason, message = _why_none(rejected)
         return Decision(tuple(rejected), None, reason, message)
-    kept = (index for index, option in enumerate(feasible) if keeps_its_place(request, option))
+    kept = (index for index, one in enumerate(feasible) if keeps_its_place(request, one.option))
     return _choose(next(kept, 0), feasible, rejected, placement)
 
 
 def _choose(
     index: int,
-    feasible: Sequence[Option],
+    feasible: Sequence[Ranked],
     rejected: Sequence[Candidate],
     placement: PlacementSpec,
 ) -> Decision:
     """Choose the option at this index; after better ones, it is only kept because it runs."""
-    chosen, kept, policy = feasible[index], index > 0, placement.policy
+    best, kept, policy = feasible[index], index > 0, placement.policy
+    chosen = best.option
     reason = ChosenReason.KEEPS_ITS_PLACE if kept else ChosenReason(policy.value)
-    why = "its replicas run there" if kept else explain_choice(chosen, feasible, placement)
+    why = "its replicas run there" if kept else explain_choice(best, feasible, placement)
     message = format_choice(chosen, why)
     first = Candidate(chosen.pool, Verdict.CHOSEN, reason, message, chosen)
-    better = (_compare(option, chosen, placement, kept=True) for option in feasible[:index])
-    others = (_compare(option, chosen, placement, kept=False) for option in feasible[index + 1 :])
+    better = (_compare(each, best, placement, kept=True) for each in feasible[:index])
+    others = (_compare(each, best, placement, kept=False) for each in feasible[index + 1 :])
     return Decision(
         candidates=(first, *better, *others, *rejected),
         chosen=chosen,
         reason=_placed_reason(chosen),
-        message=f"{chosen.pool.name}: {message}",
+        message=f"{chosen.place}: {message}",
     )
 
 
-def _compare(option: Option, chosen: Option, placement: PlacementSpec, *, kept: bool) -> Candidate:
-    reason, message = compare(option, chosen, placement, kept=kept)
+def _compare(other: Ranked, best: Ranked, placement: PlacementSpec, *, kept: bool) -> Candidate:
+    reason, message = compare(other, best, placement, kept=kept)
+    option = other.option
+    message = with_engine_reason(message, option)
     return Candidate(option.pool, Verdict.FEASIBLE, reason, message, option)
 
 

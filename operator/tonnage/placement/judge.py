@@ -3,12 +3,8 @@ node autoscaler? The result is its best option, or a rejection."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from operator import itemgetter
-from typing import Final
 
-from tonnage.api.placement import TightFit
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.calibration.corrections import Corrections
@@ -17,27 +13,31 @@ from tonnage.fleet.model import Pool
 from tonnage.fleet.pools.network import format_how_to_declare
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.cache import PlacementCache, Sizes
+from tonnage.placement.filters.drivers import find_old_drivers
+from tonnage.placement.filters.node_disk import find_missing_disk
 from tonnage.placement.filters.node_resources import find_node_shortage
 from tonnage.placement.filters.quotas import limit_to_quotas
 from tonnage.placement.filters.screening import Devices, if_connected, screen_pool
 from tonnage.placement.load import Load, load_of
-from tonnage.placement.messages import format_fit, format_no_capacity, format_pool_size
+from tonnage.placement.messages import (
+    format_fit,
+    format_missing_compute_domains,
+    format_missing_workload_kind,
+    format_no_capacity,
+    format_pool_size,
+)
 from tonnage.placement.model import Option, PlacedFor, Rejection, Request
-from tonnage.placement.pricing import PriceSource, price_per_device_hour
+from tonnage.placement.options import make_options
 from tonnage.placement.reasons import RejectedReason
 from tonnage.placement.scoring.bounds import keep_within_bounds
+from tonnage.placement.scoring.compare import Ranked, rank_option
 from tonnage.placement.scoring.ranking import rank
 from tonnage.placement.scoring.sizing import Size, size_as_placed, size_replicas
 
-INSTALL_LEADER_WORKER_SET: Final = (
-    "kubectl apply --server-side -f https://github.com/kubernetes-sigs/lws/releases/download/"
-    "v0.11.0/manifests.yaml"
-)
-
 
 class PoolJudge:
-    """Judges the pools for one request. Sizes of the same devices, and verdicts on the same pool
-    for an equal request, come from the cache.
+    """Judges the pools for one request, whose load is `load`. Sizes of the same devices, and
+    `verdicts` on the same pool for an equal request, come from the cache.
 
     Raises fit.options.InvalidOptionError for invalid engine settings.
     """
@@ -48,15 +48,16 @@ class PoolJudge:
         cache = cache or PlacementCache()
         self._request = request
         self._catalog = catalog
-        self._load = _load_with(request.corrections, request, catalog)
+        self.load = _load_with(request.corrections, request, catalog)
         self._cache = cache
-        self._sizes = cache.sizes(self._load)
+        self._sizes = cache.sizes(self.load)
         self._kept = {
-            kept.pool: (load, cache.sizes(load), kept)
-            for kept, load in _kept_loads(request, catalog)
+            kept.pool: (load, self._sizes if load is self.load else cache.sizes(load), kept)
+            for kept, load in _kept_loads(request, self.load, catalog)
         }
-        key = request.pods.key, request.has_leader_worker_set
-        self._verdicts = cache.verdicts(self._load, request.spec.placement, key)
+        kinds = request.has_leader_worker_set, request.has_compute_domains
+        key = request.pods.key, kinds, request.spec.model.is_on_node_disk
+        self.verdicts = cache.verdicts(self.load, request.spec.placement, key)
 
     def judge(self, pool: Pool) -> Option | Rejection:
         """Return the pool's best option for the request, or why it has none now or later. An option
@@ -74,10 +75,19 @@ class PoolJudge:
         if cause is not None:
             message = f"its replicas did not come up there: {cause}"
             return Rejection(RejectedReason.FAILED_BEFORE, message)
-        cached = self._verdicts.get(pool.name)
+        verdicts = self.verdicts.by_pool
+        cached = verdicts.get(pool.name)
         if cached is None or cached[0] is not pool:
-            cached = self._verdicts[pool.name] = pool, self._judge(pool)
+            cached = verdicts[pool.name] = pool, self._judge(pool)
         return cached[1]
+
+    def rank(self, option: Option) -> Ranked:
+        """Rank an option by the request; what the same option gave is cached."""
+        ranked, name = self.verdicts.ranked, option.pool.name
+        cached = ranked.get(name)
+        if cached is None or cached.option is not option:
+            cached = ranked[name] = rank_option(option, self._request.spec.placement)
+        return cached
 
     def options(self, pool: Pool) -> Sequence[Option] | Rejection:
         """Return every parallelism on the pool that holds the workload within the user's bounds,
@@ -85,16 +95,44 @@ class PoolJudge:
         devices = screen_pool(self._request.spec.placement, pool)
         if isinstance(devices, Rejection):
             return devices
+        too_old = find_old_drivers(self._request.spec, pool, self.load.memory)
+        if too_old is not None:
+            return too_old
+        no_disk = find_missing_disk(self._request.spec, self._request.checkpoint, pool)
+        if no_disk is not None:
+            return no_disk
         sizes = self._size(pool, devices)
         if isinstance(sizes, Rejection):
             return self._lacks_network(pool, devices, sizes.shortage) or sizes
-        options = _make_options(self._request, pool, sizes)
-        if not self._request.has_leader_worker_set:
-            on_one_node = [option for option in options if option.parallelism.nodes == 1]
-            if not on_one_node:
-                return _lacks_workload_kind(options[0])
-            options = on_one_node
-        return self._keep_within_bounds(pool, options)
+        options = self._make_options(pool, sizes)
+        running = next((option for option in options if self._runs(option)), None)
+        if running is not None and (lacks := self._lacks_kind(running)) is not None:
+            return lacks  # the replicas stay as they are: another option would stop them
+        able = [option for option in options if self._lacks_kind(option) is None]
+        if not able:
+            return self._lacks_kind(options[0]) or ()
+        return self._keep_within_bounds(pool, able)
+
+    def _runs(self, option: Option) -> bool:
+        """Whether replicas of the request run with this parallelism on this pool."""
+        kept = self._kept.get(option.pool.name)
+        return kept is not None and kept[2].parallelism == option.parallelism
+
+    def _lacks_kind(self, option: Option) -> Rejection | None:
+        """Reject an option on several nodes where the cluster lacks a kind that this takes. Running
+        replicas have their objects of these kinds, also while the operator may not list them."""
+        network, request, runs = option.pool.network, self._request, self._runs(option)
+        if option.parallelism.nodes == 1:
+            return None
+        if not request.has_leader_worker_set and not runs:
+            message = format_missing_workload_kind(option)
+            return Rejection(RejectedReason.WORKLOAD_KIND_MISSING, message, option=option)
+        has_channels = runs and option.pool.name in request.channel_pools
+        needs_domain = network is not None and network.compute_domain and not has_channels
+        if needs_domain and not request.has_compute_domains:
+            message = format_missing_compute_domains(option)
+            return Rejection(RejectedReason.NO_INTERCONNECT, message, option=option)
+        return None
 
     def _lacks_network(
         self, pool: Pool, devices: Devices, shortage: DoesNotFit | None
@@ -104,16 +142,19 @@ class PoolJudge:
         connected = if_connected(self._request.spec.placement, pool, devices)
         if connected is None or shortage is None:
             return None
-        sizes = self._size_with(self._load, self._sizes, connected)
+        sizes = self._size_with(self.load, self._sizes, connected)
         if isinstance(sizes, Rejection):
             return None
-        option = _make_options(self._request, pool, sizes)[0]
+        option = self._make_options(pool, sizes)[0]
         message = (
             f"{format_fit(option)}, but {pool.name} has no known network between its nodes;"
             f" {format_how_to_declare(pool)}, or allow TCP with spec.placement.multiNode:"
             f" {{maxNodes: {option.parallelism.nodes}, allowTcp: true}}"
         )
         return Rejection(RejectedReason.NO_INTERCONNECT, message, shortage, option)
+
+    def _make_options(self, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
+        return make_options(self._request, pool, sizes, self.verdicts.requests_on(pool))
 
     def _keep_within_bounds(
         self, pool: Pool, options: Sequence[Option]
@@ -142,7 +183,7 @@ class PoolJudge:
 
     def _size(self, pool: Pool, devices: Devices) -> Sequence[Size] | Rejection:
         if not self._is_kept(pool):
-            return self._size_with(self._load, self._sizes, devices)
+            return self._size_with(self.load, self._sizes, devices)
         load, cached, kept = self._kept[pool.name]
         sizes = self._size_with(load, cached, devices)
         if kept.placed_for is None or _has_failed(
@@ -188,8 +229,9 @@ class _Kept:
         return same_demand and option.parallelism == self.parallelism
 
 
-def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[_Kept, Load]]:
-    """Return the replicas that already run, and the load to size them by."""
+def _kept_loads(request: Request, of_new: Load, catalog: Catalog) -> Iterator[tuple[_Kept, Load]]:
+    """Return the replicas that already run, and the load to size them by; `of_new` is that of new
+    ones, which differs at most in its corrections."""
     kept = [
         _Kept(one.pool, one.parallelism, one.adjustments, one.placed_for)
         for one in request.secondary
@@ -198,7 +240,9 @@ def _kept_loads(request: Request, catalog: Catalog) -> Iterator[tuple[_Kept, Loa
         kept.append(_Kept(*request.keep, request.kept_adjustments, request.placed_for))
     if not kept:
         return
-    load = _load_with(request.kept_corrections, request, catalog)
+    load = of_new
+    if request.kept_corrections != request.corrections:
+        load = _load_with(request.kept_corrections, request, catalog)
     for one in kept:
         shareable = one.adjustments == UNADJUSTED and not request.failed_starts  # others share it
         placed = one.parallelism, one.adjustments
@@ -219,19 +263,8 @@ def keeps_its_place(request: Request, option: Option) -> bool:
 
 def _has_failed(request: Request, parallelism: Parallelism, accelerator: Accelerator) -> bool:
     """Whether a start with this parallelism ran out of memory on this accelerator."""
-    return any(
-        (one.accelerator_id, one.parallelism) == (accelerator.id, parallelism)
-        for one in request.failed_starts
-    )
-
-
-def _lacks_workload_kind(option: Option) -> Rejection:
-    message = (
-        f"{format_fit(option)}, but LeaderWorkerSet, which runs a replica on several nodes, is"
-        " not installed, or the operator may not list it; to install it:"
-        f" {INSTALL_LEADER_WORKER_SET}"
-    )
-    return Rejection(RejectedReason.WORKLOAD_KIND_MISSING, message, option=option)
+    here = request.spec.engine.name, accelerator.id
+    return any(one.is_of(*here) and one.parallelism == parallelism for one in request.failed_starts)
 
 
 def _with_size(rejection: Rejection, pool: Pool) -> Rejection:
@@ -265,17 +298,18 @@ def _judge_options(request: Request, pool: Pool, options: Sequence[Option]) -> O
         return best
     # Without capacity the message names the shortage of the option with the fewest GPUs.
     best = min(options, key=lambda option: (option.parallelism.gpus, rank(option, placement)))
-    return _reject_for_capacity(best)
+    return _reject_for_capacity(best, request.spec.engine.name)
 
 
-def _reject_for_capacity(option: Option) -> Rejection:
-    """Reject the pool, on which no replica of the option can start, now or on nodes to come."""
+def _reject_for_capacity(option: Option, engine: str) -> Rejection:
+    """Reject the pool, on which no replica of the option can start, now or on nodes to come;
+    `engine` is the name of its container."""
     if option.pool.unmet is not None:
         message = f"{format_fit(option)}, but {option.pool.unmet}"
         return Rejection(RejectedReason.NO_MATCHING_NODES, message, option=option)
     if not option.pool.nodes.counts.usable:
         reason = RejectedReason.NO_USABLE_NODES
-    elif shortage := find_node_shortage(option):
+    elif shortage := find_node_shortage(option, engine):
         message = f"{format_fit(option)}, but {shortage}"
         return Rejection(RejectedReason.INSUFFICIENT_RESOURCES, message, option=option)
     else:
@@ -289,9 +323,9 @@ def _nearest_option(request: Request, options: Sequence[Option]) -> Option | Non
         return None
     gpus = request.keep[1].gpus
 
-    def distance(option: Option) -> tuple[bool, int]:
+    def distance(option: Option) -> tuple[bool, int, int]:
         more = option.parallelism.gpus - gpus
-        return more < 0, abs(more)
+        return more < 0, abs(more), option.parallelism.data
 
     return min(options, key=distance, default=None)
 
@@ -302,88 +336,3 @@ def _is_secondary(request: Request, option: Option) -> bool:
     return option.capacity > 0 and place in [
         (one.pool, one.parallelism) for one in request.secondary
     ]
-
-
-def _count_held(request: Request, pool: Pool, parallelism: Parallelism) -> int:
-    """Count replicas of this parallelism that hold GPUs of the pool, whatever is free there."""
-    if request.keep == (pool.name, parallelism):
-        return request.held
-    place = pool.name, parallelism
-    return sum(one.held for one in request.secondary if (one.pool, one.parallelism) == place)
-
-
-def _make_options(request: Request, pool: Pool, sizes: Sequence[Size]) -> Sequence[Option]:
-    price, source = price_per_device_hour(pool)
-    return [_make_option(request, pool, size, price, source) for size in sizes]
-
-
-def _make_option(
-    request: Request, pool: Pool, size: Size, price: Decimal | None, source: PriceSource
-) -> Option:
-    gpus = size.parallelism.gpus
-    replicas = _count_wanted(request, pool, size, None if price is None else price * gpus)
-    option = Option(
-        pool=pool,
-        parallelism=size.parallelism,
-        fit=size.fit,
-        replicas=replicas,
-        capacity=0,
-        grown_capacity=0,
-        cost_per_hour=None if price is None else price * gpus * replicas,
-        price_source=source,
-        estimate=size.estimate,
-        price_per_gpu_hour=price,
-        notes=size.notes,
-        overridden=tuple(refusal.rule for refusal in size.compatibility.overridden),
-        settings=size.compatibility.settings,
-        adjustments=size.adjustments,
-        full=size.full,
-        needed=_needed(request, pool, size, replicas),
-        avoided=size.fit.tight and request.spec.placement.tight_fit is TightFit.AVOID,
-        unverified=size.compatibility.unverified,
-    )
-    return _with_capacity(request, option)
-
-
-def _with_capacity(request: Request, option: Option) -> Option:
-    """Count the replicas that can run on the pool, now and after growth."""
-    pool, footprint = option.pool, option.parallelism.footprint
-    others = request.pods.requests(option)
-    capacity = pool.replica_capacity(footprint, others)
-    added = pool.capacity_after_growth(footprint, others) - capacity
-    capacity = max(capacity, _count_held(request, pool, option.parallelism))
-    return replace(option, capacity=capacity, grown_capacity=capacity + added, others=others)
-
-
-def _count_wanted(
-    request: Request, pool: Pool, size: Size, cost_per_replica: Decimal | None
-) -> int:
-    """Count the wanted replicas. The measured load demands replicas of the kept option, at most as
-    many as the user's bound on the cost allows: load must not make running replicas too expensive.
-    """
-    demanded, bound = request.demanded, request.spec.placement.max_cost_per_hour
-    if demanded is None:
-        return _count_placed(request, pool, size) or size.replicas
-    wanted = demanded.replicas if _is_kept(request, pool, size) else size.replicas
-    if bound is None or not cost_per_replica:
-        return wanted
-    affordable = int(Decimal(bound) // cost_per_replica)
-    return min(wanted, max(request.spec.scaling.min_replicas, affordable))
-
-
-def _count_placed(request: Request, pool: Pool, size: Size) -> int | None:
-    """Return the number of running replicas that the same demand of the spec gave when they were
-    placed; None where it counts anew."""
-    placed = request.placed_for
-    counted = request.spec.replicas is None and _is_kept(request, pool, size)
-    return placed.replicas if counted and placed is not None and placed.same_demand else None
-
-
-def _needed(request: Request, pool: Pool, size: Size, wanted: int) -> Fraction | None:
-    """Return the number that these replicas were rounded up from, None where they were not."""
-    rounded = size.replicas == wanted and not _is_kept(request, pool, size)
-    return size.needed if rounded else None
-
-
-def _is_kept(request: Request, pool: Pool, size: Size) -> bool:
-    return request.keep == (pool.name, size.parallelism)

@@ -7,8 +7,11 @@ from tonnage.api.workload import Workload
 from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
+from tonnage.fit.engines.registry import memory_for, options_for
 from tonnage.fit.model import EngineOptions, Parallelism
-from tonnage.fit.options import engine_options
+from tonnage.fit.options import for_parallelism
+from tonnage.fit.questions.measured import served_by
+from tonnage.fit.questions.question import MemoryModel
 from tonnage.placement.adjustments import EngineAdjustments, FailedStart
 
 
@@ -24,7 +27,7 @@ class Demanded:
 @dataclass(frozen=True, slots=True)
 class FullReplica:
     """A replica with as many concurrent typical requests as it may hold. `max_num_seqs` is what
-    vLLM schedules whatever their size. Estimates, None without data: `tokens_per_second`, and
+    the engine schedules whatever their size. Estimates, None without data: `tokens_per_second`, and
     `growth`: how much each further request adds to the time between tokens, as a part of that of a
     lone request."""
 
@@ -43,7 +46,7 @@ class Load:
     starts of this model, `tried` are the object's own starts that ran out of memory, `kept` are the
     parallelism and the adjustments that its replicas run with now. With `follows_load`, the number
     of replicas follows the measured load: once measured, `demanded` replaces the workload's
-    concurrency.
+    concurrency. `memory` is that of the engine.
     """
 
     checkpoint: Checkpoint
@@ -54,6 +57,7 @@ class Load:
     max_replicas: int
     follows_load: bool
     allow: tuple[str, ...]
+    memory: MemoryModel
     corrections: Corrections = UNCORRECTED
     tried: tuple[FailedStart, ...] = ()
     demanded: Demanded | None = None
@@ -67,6 +71,10 @@ class Load:
     def adjustments_now(self, parallelism: Parallelism) -> EngineAdjustments | None:
         """Those that replicas of this parallelism run with now, None where none runs."""
         return self.kept[1] if self.kept and self.kept[0] == parallelism else None
+
+    def options_for(self, parallelism: Parallelism) -> EngineOptions:
+        """The engine options of a replica with this parallelism."""
+        return for_parallelism(self.options, parallelism)
 
     def share(self, replicas: int) -> int:
         """Concurrent requests per replica, rounded up; no replicas count as one."""
@@ -85,8 +93,7 @@ def load_of(
 
     Raises fit.options.InvalidOptionError for invalid engine settings.
     """
-    options = engine_options(spec, catalog)
-    of_model = corrections.of(checkpoint.shape, options, catalog.release(options.vllm_version))
+    options, memory = options_for(spec, catalog), memory_for(spec)
     return Load(
         checkpoint=checkpoint,
         workload=spec.workload,
@@ -96,7 +103,8 @@ def load_of(
         max_replicas=spec.scaling.max_replicas,
         follows_load=spec.scaling.targets is not None,
         allow=tuple(spec.placement.allow),
-        corrections=of_model,
+        memory=memory,
+        corrections=corrections.of(served_by(memory, checkpoint.shape, options, catalog)),
         tried=tried,
         demanded=demanded,
     )

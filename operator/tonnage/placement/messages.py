@@ -6,14 +6,17 @@ where these are insufficient.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.prices import format_money
 from tonnage.checkpoint.model import ModelShape
+from tonnage.fit.engines.registry import memory_named
 from tonnage.fit.legality.compatibility import Compatibility
 from tonnage.fit.messages import format_count, format_gib, format_parallelism
 from tonnage.fit.model import IllegalParallelism, Parallelism
+from tonnage.fit.questions.question import MemoryModel
 from tonnage.fleet.model import Partition, Pool
 from tonnage.fleet.pools.report import format_starting, format_unusable
 from tonnage.placement.adjustments import EngineAdjustments
@@ -23,22 +26,69 @@ from tonnage.throughput.model import ThroughputEstimate
 
 GIGA: Final = 10**9
 
+_INSTALL_LEADER_WORKER_SET: Final = (
+    "kubectl apply --server-side -f https://github.com/kubernetes-sigs/lws/releases/download/"
+    "v0.11.0/manifests.yaml"
+)
+
 _NAMED_POOLS: Final = 4
+
+_CACHED_FITS: Final = 4096
+"""Texts kept, of some hundred bytes each: every plan formats the fit on each pool again."""
 
 
 def format_fit(option: Option) -> str:
     """Format the parallelism with which the model fits, and the memory for the KV cache."""
-    kv_cache, fits = format_gib(option.fit.account.kv_cache_bytes), "fits"
-    if option.fit.tight:
-        kv_cache += f" ± {format_gib(option.fit.account.band_bytes)}"
+    account, pool = option.fit.account, option.pool
+    partition, accelerator = pool.partition, pool.accelerator
+    return _format_fit(
+        option.parallelism,
+        tuple(format_adjustments(option.adjustments, memory_named(option.engine))),
+        account.kv_cache_bytes,
+        account.band_bytes if option.fit.tight else None,
+        None
+        if partition is None or accelerator is None
+        else _format_partition(accelerator, partition),
+    )
+
+
+def format_missing_workload_kind(option: Option) -> str:
+    """Format the reason against an option on several nodes where nothing runs such replicas."""
+    return (
+        f"{format_fit(option)}, but LeaderWorkerSet, which runs a replica on several nodes, is"
+        " not installed, or the operator may not list it; to install it:"
+        f" {_INSTALL_LEADER_WORKER_SET}"
+    )
+
+
+def format_missing_compute_domains(option: Option) -> str:
+    """Format the reason against an option whose nodes a ComputeDomain connects, where the operator
+    can make none."""
+    return (
+        f"{format_fit(option)}, but spec.interconnect.computeDomain of AcceleratorPool"
+        f" {option.pool.name} needs ComputeDomains, which the cluster lacks, or which the operator"
+        " may not list; install NVIDIA's DRA driver 25.8 or later and the component"
+        " compute-domains (chart value settings.computeDomains)"
+    )
+
+
+@lru_cache(_CACHED_FITS)
+def _format_fit(
+    parallelism: Parallelism,
+    adjustments: tuple[str, ...],
+    kv_cache_bytes: int,
+    band_bytes: int | None,
+    partition: str | None,
+) -> str:
+    """`band_bytes` is the uncertainty where the model fits tightly."""
+    kv_cache, fits = format_gib(kv_cache_bytes), "fits"
+    if band_bytes is not None:
+        kv_cache += f" ± {format_gib(band_bytes)}"
         fits = "fits tightly"
-    adjustments = "".join(f", {setting}" for setting in format_adjustments(option.adjustments))
-    partition, accelerator = option.pool.partition, option.pool.accelerator
-    if partition is not None and accelerator is not None:
-        device = f"{_format_partition(accelerator, partition)}{adjustments}"
-        return f"{fits} in {device} ({kv_cache} GiB for KV)"
-    parallelism = f"{format_parallelism(option.parallelism)}{adjustments}"
-    return f"{fits} with {parallelism} ({kv_cache} GiB for KV a GPU)"
+    settings = "".join(f", {setting}" for setting in adjustments)
+    if partition is not None:
+        return f"{fits} in {partition}{settings} ({kv_cache} GiB for KV)"
+    return f"{fits} with {format_parallelism(parallelism)}{settings} ({kv_cache} GiB for KV a GPU)"
 
 
 def format_choice(option: Option, why: str) -> str:
@@ -49,12 +99,18 @@ def format_choice(option: Option, why: str) -> str:
         cost = f" ({NO_PRICE})"
     else:
         cost = f" at {format_money(option.cost_per_hour)}/h ({option.price_source.text})"
-    parts = [format_fit(option), f"{replicas} on {devices}{cost}"]
+    fit = with_engine_reason(format_fit(option), option)
+    parts = [fit, f"{replicas} on {devices}{cost}"]
     if option.replicas and option.estimate is not None:
         parts.append(f"{format_speed(option)} ({format_band(option.estimate)})")
     if option.capacity < option.replicas:
         parts.append(format_capacity(option))
     return "; ".join([*parts, why, *option.notes])
+
+
+def with_engine_reason(message: str, option: Option) -> str:
+    """Add why its engine was chosen, where the spec leaves that to the operator."""
+    return f"{message}; {option.engine_reason}" if option.engine_reason else message
 
 
 def format_speed(option: Option) -> str:
@@ -130,7 +186,7 @@ def format_partition_limit(accelerator: Accelerator, partition: Partition | None
 
 
 def format_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_node: int) -> str:
-    """Format that vLLM refuses every parallelism over the GPUs of one node."""
+    """Format that the engine refuses every parallelism over the GPUs of one node."""
     gpus = format_count(largest_node, "GPU")
     why = f": {cause.message}" if cause else ""
     return f"no legal split of {shape.attention_heads} attention heads over up to {gpus}{why}"
@@ -182,9 +238,11 @@ def format_reasons(candidates: Sequence[Candidate]) -> str:
     )
 
 
-def format_adjustments(adjustments: EngineAdjustments) -> list[str]:
-    """Format the engine settings that Tonnage chose: maxNumSeqs 512."""
-    return [f"{setting} {value}" for setting, value in adjustments.values.items()]
+def format_adjustments(adjustments: EngineAdjustments, engine: MemoryModel) -> list[str]:
+    """Format the settings of the engine that Tonnage chose: maxNumSeqs 512."""
+    return [
+        f"{engine.setting_name(setting)} {value}" for setting, value in adjustments.values.items()
+    ]
 
 
 def format_devices(pool: Pool, count: int, which: str = "") -> str:

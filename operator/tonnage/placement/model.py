@@ -1,13 +1,13 @@
 """Requests to placement and its decisions."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.inference import DEFAULT_ENGINE, InferenceDeploymentSpec
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import Checkpoint
@@ -47,20 +47,22 @@ class PlacedFor:
 @dataclass(frozen=True, slots=True)
 class RunningSecondary:
     """A secondary placement: replicas of the same object on another pool than the kept one. `held`
-    replicas of this parallelism hold GPUs there, with these adjustments."""
+    replicas of this parallelism hold GPUs there, with these adjustments and this engine."""
 
     pool: str
     parallelism: Parallelism
     held: int
     adjustments: EngineAdjustments = UNADJUSTED
     placed_for: PlacedFor | None = None
+    engine: str = DEFAULT_ENGINE
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPods:
     """The pods of a spec. `requests` is what one requests besides GPUs with an option, `usage` what
     it uses of quotas, by their keys, and `refuse` why its namespace refuses one whatever others
-    use, None where it does not. Where `key` is equal, they answer the same for equal options."""
+    use, None where it does not. Where `key` is equal, they answer the same for equal options, and
+    `requests` whatever nodes the pool has."""
 
     key: Hashable
     requests: "Callable[[Option], Resources]"
@@ -88,7 +90,10 @@ class Request:
     `failed_pools` are the pools, by name, on which the replicas did not come up, with the cause:
     only replicas that are still there may stay. `quotas` are those of the namespace that
     count its pods, without what these use. `has_leader_worker_set`: the cluster has the kind that
-    runs a replica on several nodes.
+    runs a replica on several nodes, `has_compute_domains` the one that connects these over NVLink.
+    `channel_pools` are the pools, by name, whose running replicas have channels of a ComputeDomain.
+    Where the spec leaves the engine to the operator, `kept_engine` is that of the kept replicas,
+    and `refused_engines` are those that cannot serve the spec on any pool, with the reason.
     """
 
     owner: tuple[str, str]
@@ -107,6 +112,18 @@ class Request:
     quotas: tuple[Quota, ...] = ()
     pods: ReplicaPods = BARE_PODS
     has_leader_worker_set: bool = False
+    has_compute_domains: bool = False
+    channel_pools: frozenset[str] = frozenset()
+    kept_engine: str = DEFAULT_ENGINE
+    refused_engines: Mapping[str, str] = field(default_factory=dict)
+
+    def for_engine(self, name: str) -> "Request":
+        """The request as one for this engine, whose replicas alone are kept."""
+        secondary = tuple(one for one in self.secondary if one.engine == name)
+        request = replace(self, spec=self.spec.with_engine(name), secondary=secondary)
+        if name == self.kept_engine:
+            return request
+        return replace(request, keep=None, held=0, kept_adjustments=UNADJUSTED, placed_for=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +143,8 @@ class Option:
     replica, where the number of replicas follows the load. `placement` is the placement's name
     where that is not the accelerator's id, because another pool of this accelerator is in use as
     well. `needed` are the replicas that the measured load needs there, not rounded; None where
-    they equal `replicas`. `others` is what a replica requests besides GPUs.
+    they equal `replicas`. `others` is what a replica requests besides GPUs. `engine` runs it;
+    `engine_reason` is why this one and no other, None where the spec names it.
     """
 
     pool: Pool
@@ -149,6 +167,8 @@ class Option:
     placement: str | None = None
     needed: Fraction | None = None
     others: Resources = NOTHING
+    engine: str = DEFAULT_ENGINE
+    engine_reason: str | None = None
     gpus: int = field(init=False, repr=False)
     """GPUs of the compared replicas."""
     compared_cost: Decimal | None = field(init=False, repr=False)
@@ -179,6 +199,16 @@ class Option:
             return self.placement
         nodes = self.parallelism.nodes
         return f"{self.accelerator.id}-{nodes}nodes" if nodes > 1 else self.accelerator.id
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for messages: the pool, and the engine where the operator chose it."""
+        return self.pool.name if self.engine_reason is None else f"{self.pool.name} / {self.engine}"
+
+    @property
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV caches of all data-parallel ranks of one replica hold at once."""
+        return self.fit.account.kv_cache_tokens * self.parallelism.data
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -46,6 +46,7 @@ class RejectedReason(StrEnum):
     FAILED_BEFORE = "FailedBefore"
     WORKLOAD_KIND_MISSING = "WorkloadKindMissing"
     NO_INTERCONNECT = "NoInterconnect"
+    NO_NODE_DISK = "NoNodeDisk"
     KV_CACHE_DOES_NOT_FIT = "KVCacheDoesNotFit"
     OVERHEAD_DOES_NOT_FIT = "OverheadDoesNotFit"
     WEIGHTS_DO_NOT_FIT = "WeightsDoNotFit"

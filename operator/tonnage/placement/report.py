@@ -76,10 +76,11 @@ def placement_status(
     return PlacementStatus(
         name=option.placement_name,
         pool=option.pool.name,
+        engine=chosen_engine(option),
         accelerator=option.accelerator.id,
         tensor_parallel_size=option.parallelism.tensor,
         pipeline_parallel_size=option.parallelism.pipeline,
-        nodes_per_replica=nodes_status(option.parallelism),
+        **optional_sizes(option.parallelism),
         gpus_per_replica=option.parallelism.gpus,
         replicas=replicas,
         ready_replicas=ready_replicas,
@@ -89,7 +90,7 @@ def placement_status(
         overridden_rules=list(option.overridden) or None,
         adjustments=adjustments_status(option.adjustments),
         memory=_memory_status(option.fit),
-        kv_cache_tokens=option.fit.account.kv_cache_tokens,
+        kv_cache_tokens=option.kv_cache_tokens,
         cost_per_hour=_money(option.cost_per_hour),
         price_source=option.price_source.kind,
         estimate=_estimate_status(option),
@@ -103,9 +104,17 @@ def adjustments_status(adjustments: EngineAdjustments) -> AdjustmentsStatus | No
     return AdjustmentsStatus(**asdict(adjustments))
 
 
-def nodes_status(parallelism: Parallelism) -> int | None:
-    """Render the nodes of a replica, None for one node."""
-    return _above_one(parallelism.nodes)
+def read_adjustments(reported: AdjustmentsStatus | None) -> EngineAdjustments:
+    """Read the engine settings that a status has."""
+    return EngineAdjustments(**reported.model_dump()) if reported else UNADJUSTED
+
+
+def optional_sizes(parallelism: Parallelism) -> dict[str, int | None]:
+    """Render the data-parallel size and the nodes of a replica, None for 1."""
+    return {
+        "data_parallel_size": _above_one(parallelism.data),
+        "nodes_per_replica": _above_one(parallelism.nodes),
+    }
 
 
 def read_parallelism(reported: PlacementStatus | ProposedPlan | FailedPlan) -> Parallelism:
@@ -113,6 +122,7 @@ def read_parallelism(reported: PlacementStatus | ProposedPlan | FailedPlan) -> P
     return Parallelism(
         tensor=reported.tensor_parallel_size,
         pipeline=reported.pipeline_parallel_size,
+        data=reported.data_parallel_size or 1,
         nodes=reported.nodes_per_replica or 1,
     )
 
@@ -140,20 +150,26 @@ def _figures(option: Option) -> dict[str, Any]:
         min(count, option.replicas) for count in (option.capacity, option.grown_capacity)
     )
     return {
+        "engine": chosen_engine(option),
         "overridden_rules": list(option.overridden) or None,
         "tensor_parallel_size": option.parallelism.tensor,
         "pipeline_parallel_size": _above_one(option.parallelism.pipeline),
-        "nodes_per_replica": nodes_status(option.parallelism),
+        **optional_sizes(option.parallelism),
         "gpus_per_replica": option.parallelism.gpus,
         "replicas": option.replicas,
         "room": capacity,
         "room_after_growth": grown if grown > capacity else None,
         "free_gpus": option.pool.free if capacity < option.replicas else None,
-        "kv_cache_tokens": option.fit.account.kv_cache_tokens,
+        "kv_cache_tokens": option.kv_cache_tokens,
         "cost_per_hour": _money(option.cost_per_hour),
         "price_source": option.price_source.kind,
         "estimate": _estimate_status(option),
     }
+
+
+def chosen_engine(option: Option) -> str | None:
+    """Return the engine where the operator chose it."""
+    return None if option.engine_reason is None else option.engine
 
 
 def _memory_status(fit: MemoryFit) -> MemoryStatus:
@@ -161,6 +177,7 @@ def _memory_status(fit: MemoryFit) -> MemoryStatus:
         device_gi_b=_gib(fit.account.device_bytes),
         budget_gi_b=_gib(fit.account.budget_bytes),
         weights_gi_b=_gib(fit.account.weights_bytes),
+        lora_gi_b=_gib(fit.account.lora_bytes) if fit.account.lora_bytes else None,
         activation_gi_b=_gib(fit.account.activation_bytes),
         non_torch_gi_b=_gib(fit.account.non_torch_bytes),
         graph_gi_b=_gib(fit.account.graph_bytes),

@@ -7,7 +7,8 @@ B x input / output prompt tokens. Pipeline stages divide the batch into as many 
     round  = stages x step(B / stages, B / stages x input / output)
     tokens per second = B / round
 
-On several nodes, each stage also sends its hidden states to the next node.
+On several nodes, each stage also sends its hidden states to the next node; a tensor- or
+data-parallel group over several nodes exchanges tokens between them in every layer.
 
 The time to first token is the sum of three waits: for the request's own prompt, which the engine
 prefills in chunks in steps that also decode; for earlier prompts, at random arrivals
@@ -51,7 +52,7 @@ def estimate_throughput(
     Returns None when the catalogue lacks the accelerator's bandwidth, operations or links, or where
     the replica has several nodes and what these send is not known.
     """
-    data, release = load_throughput_data(), catalog.release(options.vllm_version)
+    data, release = load_throughput_data(), catalog.release(options.release)
     loaded = loaded_quantization(checkpoint.shape, options, accelerator.arch, release)
     architecture = checkpoint.shape.architecture
     speed = device_speed(accelerator, architecture, loaded, parallelism, release, share, data)

@@ -32,12 +32,14 @@ class Bands(Entry):
 class Figures(Entry):
     """The shares of its peaks that an architecture reaches, and the fixed costs of each layer.
 
-    `compute_efficiency` is by precision (bf16, fp8, fp4).
+    `compute_efficiency` is by precision (bf16, fp8, fp4). Attention of prompts keeps the matrix
+    units busier than that of decoding requests, which have one token each.
     """
 
     bandwidth_efficiency: Share
     compute_efficiency: Mapping[str, Share]
     attention_efficiency: Share
+    prompt_attention_efficiency: Share
     seconds_per_layer: Seconds
     seconds_per_collective: Seconds
     seconds_per_expert_layer: Seconds

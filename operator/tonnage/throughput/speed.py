@@ -17,8 +17,9 @@ _CURRENT_ENGINE: Final = (1.0, 1.0)
 class Speed:
     """Effective speeds of one GPU in its group.
 
-    `read` is bytes per second; `compute`, `expert_compute` and `attention` are operations per
-    second in linear layers, experts and attention; `links` is bytes per second to the group's other
+    `read` is bytes per second; `compute`, `expert_compute`, `attention` and `prompt_attention` are
+    operations per second in linear layers, experts, and attention of decoding requests and of
+    prompts; `links` is bytes per second to the group's other
     GPUs, None without any. Fixed seconds per step: of a layer, additional ones of a layer with
     experts, of a collective operation, and of a request. `weight_reads` is the memory reads per
     byte of weights. `band` is the uncertainty of the estimate.
@@ -28,6 +29,7 @@ class Speed:
     compute: float
     expert_compute: float
     attention: float
+    prompt_attention: float
     links: float | None
     layer_seconds: float
     expert_layer_seconds: float
@@ -68,6 +70,7 @@ def device_speed(
         compute=compute,
         expert_compute=compute * data.expert_efficiency,
         attention=share * accelerator.bf16_flops * figures.attention_efficiency,
+        prompt_attention=share * accelerator.bf16_flops * figures.prompt_attention_efficiency,
         links=links,
         layer_seconds=figures.seconds_per_layer * layer_factor,
         expert_layer_seconds=figures.seconds_per_expert_layer * layer_factor,
@@ -102,8 +105,10 @@ def _find_compute_speed(
 def _find_link_speed(
     accelerator: Accelerator, parallelism: Parallelism, data: ThroughputData
 ) -> float | None:
-    """Return the bytes per second from a GPU to its group; in a mesh, only over its own links."""
-    peers = parallelism.tensor * parallelism.data - 1
+    """Return the bytes per second from a GPU to its group on the same node; in a mesh, only over
+    its own links."""
+    group = parallelism.tensor * parallelism.data
+    peers = min(group, parallelism.footprint.gpus_per_node) - 1
     if not peers or accelerator.link_bandwidth is None or accelerator.pair_bandwidth is None:
         return None
     reachable = min(accelerator.link_bandwidth, peers * accelerator.pair_bandwidth)

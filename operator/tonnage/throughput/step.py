@@ -79,7 +79,7 @@ def time_steps(
         request_seconds=_estimate_decode_seconds(work, account, parallelism, speed, demand)
         + speed.request_seconds / parallelism.data,
         prompt_token_seconds=work.prompt_attention(demand.input_tokens / 2)
-        / speed.attention
+        / speed.prompt_attention
         / parallelism.gpus,
     )
 
@@ -87,17 +87,27 @@ def time_steps(
 def over_nodes(
     step: StepTime, parallelism: Parallelism, bytes_per_second: float, data: ThroughputData
 ) -> StepTime:
-    """Return the step time of a stage that sends its output to another node: a token's hidden state
-    and residual, of which each GPU of a tensor-parallel group sends its part.
+    """Return the step time of a stage on several nodes, or one that sends its output to another.
+
+    A stage sends a token's hidden state and residual, of which each GPU of a tensor-parallel group
+    sends its part. In a group over several nodes, each collective operation crosses the network,
+    with as many rings as a node has GPUs: each of them sends its part of the bytes.
 
     Source: vllm/distributed/parallel_state.py, send_tensor_dict with an all-gather group.
     """
-    token_bytes = _SENT_TENSORS * step.work.shape.hidden_size * _ACTIVATION_BYTES
-    sent = token_bytes / parallelism.tensor / bytes_per_second
+    gpus_per_node = parallelism.footprint.gpus_per_node
+    if parallelism.tensor * parallelism.data > gpus_per_node:
+        crossings, sent_bytes = _count_collectives(step.work, parallelism)
+        token_bytes = sent_bytes / gpus_per_node
+    else:
+        crossings = 1.0
+        hidden_bytes = step.work.shape.hidden_size * _ACTIVATION_BYTES
+        token_bytes = _SENT_TENSORS * hidden_bytes / parallelism.tensor
+    boundary = data.several_nodes.seconds_per_boundary
     return replace(
         step,
-        fixed_seconds=step.fixed_seconds + data.several_nodes.seconds_per_boundary,
-        token_seconds=step.token_seconds + sent,
+        fixed_seconds=step.fixed_seconds + crossings * boundary,
+        token_seconds=step.token_seconds + token_bytes / bytes_per_second,
     )
 
 

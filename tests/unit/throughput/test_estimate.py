@@ -16,7 +16,7 @@ from tonnage.throughput.model import Demand, ThroughputEstimate
 from tonnage.throughput.work import token_work
 
 TP_4 = Parallelism(4)
-OPTIONS = EngineOptions(vllm_version="v0.32.0", max_model_len=8192)
+OPTIONS = EngineOptions(release="v0.32.0", max_model_len=8192)
 H100 = CATALOG.accelerator("h100-sxm-80gb")
 MI300X = CATALOG.accelerator("mi300x")
 CHAT = Demand(2000, 200, 64)
@@ -37,7 +37,7 @@ class EstimateCase:
 
     def try_estimate(self) -> ThroughputEstimate | None:
         accelerator = self.accelerator
-        release = CATALOG.release(self.options.vllm_version)
+        release = CATALOG.release(self.options.release)
         account = MemoryAccount(
             device_bytes=accelerator.memory_bytes or 0,
             budget_bytes=0,
@@ -133,7 +133,7 @@ FASTER: dict[str, tuple[EstimateCase, EstimateCase]] = {
         replace(SINGLE_REQUEST, options=replace(OPTIONS, quantization="fp8")),
     ),
     "the current engine": (
-        EstimateCase(options=replace(OPTIONS, vllm_version="v0.6.4")),
+        EstimateCase(options=replace(OPTIONS, release="v0.6.4")),
         BASE,
     ),
     "a switch rather than a mesh, for two": (
@@ -266,7 +266,7 @@ def test_weights_that_every_step_expands_take_several_reads() -> None:
             checkpoint,
             MI300X,
             Parallelism(8),
-            replace(OPTIONS, vllm_version=version),
+            replace(OPTIONS, release=version),
             replace(CHAT, input_tokens=128, concurrency=4),
         )
         for version in ("v0.6.4", "v0.7.3")

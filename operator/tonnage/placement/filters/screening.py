@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.placement import MultiNode, MultiNodePolicy, PlacementSpec, PoolSelector
+from tonnage.api.placement import (
+    DataParallelPolicy,
+    MultiNode,
+    MultiNodePolicy,
+    PlacementSpec,
+    PoolSelector,
+)
 from tonnage.catalog.accelerator_names import is_named
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.interconnects import load_interconnects
@@ -28,7 +34,9 @@ class Devices:
     largest node, usable now or not. `partition` is what a device is where it is not a whole GPU.
 
     A replica takes at most `max_nodes` nodes, several only where one is not enough, unless
-    `prefers_one_node` is false. `node_bytes_per_second` is what one GPU sends to another node.
+    `prefers_one_node` is false. `node_bytes_per_second` is what one GPU sends to another node,
+    over TCP without `has_interconnect`. `data_parallel`: GPUs of a replica can have whole attention
+    layers and share the experts. `tensor_over_nodes`: a tensor-parallel group can span nodes.
     """
 
     accelerator: Accelerator
@@ -38,6 +46,9 @@ class Devices:
     max_nodes: int = 1
     prefers_one_node: bool = True
     node_bytes_per_second: float | None = None
+    has_interconnect: bool = False
+    data_parallel: bool = True
+    tensor_over_nodes: bool = False
 
     @property
     def most_per_node(self) -> int:
@@ -50,6 +61,9 @@ def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
     devices = _check_selection(placement, pool) or _plannable_devices(placement, pool)
     if isinstance(devices, Rejection) or devices.partition is not None:
         return devices
+    devices = replace(
+        devices, data_parallel=placement.data_parallel is not DataParallelPolicy.NEVER
+    )
     limits, tcp = _limits_of(placement), load_interconnects().tcp_bytes_per_second
     if pool.network is None and not limits.allow_tcp:
         return devices
@@ -58,6 +72,8 @@ def screen_pool(placement: PlacementSpec, pool: Pool) -> Devices | Rejection:
         max_nodes=_most_nodes(limits, pool),
         prefers_one_node=not isinstance(placement.multi_node, MultiNode),
         node_bytes_per_second=pool.network.bytes_per_second if pool.network else tcp,
+        has_interconnect=pool.network is not None,
+        tensor_over_nodes=pool.network is not None and limits.tensor_parallel,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tonnage.catalog.model import Accelerator
 from tonnage.fit.messages import format_count, format_gib, format_parallelism
+from tonnage.fit.questions.question import MemoryModel
 from tonnage.placement.adjustments import (
     UNADJUSTED,
     EngineAdjustments,
@@ -22,36 +23,39 @@ _NEEDS: Final = {
 }
 
 
-def explain_adjustments(adjustments: EngineAdjustments) -> str | None:
+def explain_adjustments(adjustments: EngineAdjustments, engine: MemoryModel) -> str | None:
     """Name the settings that Tonnage lowered, and why; None where it lowered none."""
     if adjustments == UNADJUSTED:
         return None
-    settings = " and ".join(format_adjustments(adjustments))
+    settings = " and ".join(format_adjustments(adjustments, engine))
     return f"Tonnage set {settings} because starts with higher values ran out of memory"
 
 
-def format_failed_starts(tried: Sequence[FailedStart], accelerator: Accelerator) -> str:
-    """Format all starts on this accelerator, or that too many failed elsewhere to try it."""
-    here = [one for one in tried if one.accelerator_id == accelerator.id]
+def format_failed_starts(
+    tried: Sequence[FailedStart], accelerator: Accelerator, engine: MemoryModel
+) -> str:
+    """Format all starts of the engine on this accelerator, or that too many failed elsewhere to try
+    it."""
+    here = [one for one in tried if one.is_of(engine.name, accelerator.id)]
     if not here:
         starts = format_count(len(tried), "start")
         return f"not tried because {starts} on other devices ran out of memory"
     ordered = sorted(here, key=lambda one: one.parallelism.gpus)  # stable: starts stay in order
     by_parallelism = [
-        f"with {format_parallelism(parallelism)}{_format_steps(one.adjustments for one in starts)}"
+        f"with {format_parallelism(parallelism)}{_format_steps(starts, engine)}"
         for parallelism, starts in groupby(ordered, key=lambda one: one.parallelism)
     ]
     return f"ran out of memory {'; '.join(by_parallelism)}{_format_last(here[-1].shortfall)}"
 
 
-def _format_steps(starts: Iterable[EngineAdjustments]) -> str:
+def _format_steps(starts: Iterable[FailedStart], engine: MemoryModel) -> str:
     """Format what each start changed from the one before it: ", then with maxNumSeqs 512"."""
     steps: list[str] = []
     before = UNADJUSTED
-    for adjustments in starts:
-        changed = format_adjustments(adjustments.difference(before))
+    for start in starts:
+        changed = format_adjustments(start.adjustments.difference(before), engine)
         steps += [f", then with {' and '.join(changed)}"] if changed else []
-        before = adjustments
+        before = start.adjustments
     return "".join(steps)
 
 

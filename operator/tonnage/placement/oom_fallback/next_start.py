@@ -1,6 +1,6 @@
 """Chooses the next start of a replica on given devices, after starts that ran out of memory.
 
-Algorithm. The first start of a parallelism uses vLLM's own settings. Further starts lower the
+Algorithm. The first start of a parallelism uses the engine's own settings. Further starts lower the
 settings step by step, by a plan that depends on which request for memory failed (`plan`). The
 next start is the first step that was not tried, that fits by the corrections from earlier starts,
 and that frees at least the missing memory. Settings never go up, so no start repeats and the plan
@@ -11,13 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.catalog.vllm.releases import EngineRelease
-from tonnage.fit.batch import plan_batch, whole_prompt_tokens
 from tonnage.fit.calibration.corrections import (
     MemoryCorrection,
     Origin,
-    correction_key,
-    served_model,
 )
 from tonnage.fit.model import (
     EngineOptions,
@@ -26,6 +22,7 @@ from tonnage.fit.model import (
     MemoryAccount,
     MemoryFit,
 )
+from tonnage.fit.questions.measured import key_of
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.placement.adjustments import (
     UNADJUSTED,
@@ -77,8 +74,8 @@ def next_start(
 
 def _max_starts(question: FitQuestion, tried: Sequence[FailedStart]) -> int:
     """Return how often to start a parallelism; more often if it is the first on the accelerator."""
-    plan, accelerator_id = load_oom_fallback_plan(), question.accelerator.id
-    parallelisms = [one.parallelism for one in tried if one.accelerator_id == accelerator_id]
+    plan, here = load_oom_fallback_plan(), (question.memory.name, question.accelerator.id)
+    parallelisms = [one.parallelism for one in tried if one.is_of(*here)]
     first = not parallelisms or parallelisms[0] == question.parallelism
     return plan.starts_of_first_parallelism if first else plan.starts_of_further_parallelisms
 
@@ -86,7 +83,7 @@ def _max_starts(question: FitQuestion, tried: Sequence[FailedStart]) -> int:
 def _is_evidence(tried: FailedStart, question: FitQuestion) -> bool:
     """Whether the start would fail here as well: on the same accelerator, without more memory."""
     return (
-        tried.accelerator_id == question.accelerator.id
+        tried.is_of(question.memory.name, question.accelerator.id)
         and tried.device_bytes >= question.device_bytes
         and tried.parallelism == question.parallelism
     )
@@ -99,15 +96,19 @@ def _lower_settings(
     shortfall = last.shortfall
     if shortfall is None:
         return
-    defaults = _engine_defaults(question, catalog.release(question.options.vllm_version))
+    plan = load_oom_fallback_plan().engines.get(question.memory.name)
+    if plan is None:
+        return
+    defaults = _engine_defaults(question, catalog)
 
     def is_accepted(settings: EngineAdjustments) -> bool:
-        return _is_valid_batch(question, settings.applied_to(question.options), catalog)
+        options = settings.applied_to(question.options)
+        return question.memory.accepts_batch(replace(question, options=options), catalog)
 
     steps = (
         _share_of_free_memory(shortfall, question.device_bytes, defaults)
         if shortfall.kind is ShortfallKind.FREE_MEMORY
-        else load_oom_fallback_plan().steps(shortfall.kind, defaults, is_accepted)
+        else plan.steps(shortfall.kind, defaults, is_accepted)
     )
     for step in steps:
         lower = last.adjustments.minimum(step.difference(defaults))
@@ -118,28 +119,19 @@ def _lower_settings(
 def _share_of_free_memory(
     shortfall: MemoryShortfall, device_bytes: int, defaults: EngineAdjustments
 ) -> Iterator[EngineAdjustments]:
-    """Generate vLLM's share of the device that was free, in whole hundredths."""
+    """Generate the share of the device that was free, in whole hundredths."""
     share = (shortfall.available_bytes or 0) * 100 // device_bytes / 100
     if share and defaults.gpu_memory_utilization and share < defaults.gpu_memory_utilization:
         yield replace(defaults, gpu_memory_utilization=share)
 
 
-def _engine_defaults(question: FitQuestion, release: EngineRelease) -> EngineAdjustments:
-    """Return vLLM's own values of the settings that the user left open."""
-    options = question.options
-    batch = plan_batch(
-        question.checkpoint.shape,
-        options,
-        question.parallelism,
-        question.accelerator,
-        question.device_bytes,
-        release,
-    )
-    tokens, seqs = batch.max_num_batched_tokens, batch.max_num_seqs
+def _engine_defaults(question: FitQuestion, catalog: Catalog) -> EngineAdjustments:
+    """Return the engine's own values of the settings that the user left open."""
+    options, own = question.options, question.memory.own_settings(question, catalog)
     return EngineAdjustments(
-        release.gpu_memory_utilization if options.gpu_memory_utilization is None else None,
-        seqs if options.max_num_seqs is None else None,
-        tokens if options.max_num_batched_tokens is None else None,
+        own.gpu_memory_utilization if options.gpu_memory_utilization is None else None,
+        own.max_num_seqs if options.max_num_seqs is None else None,
+        own.max_num_batched_tokens if options.max_num_batched_tokens is None else None,
     )
 
 
@@ -161,32 +153,18 @@ def _suffices(question: FitQuestion, start: Start, last: FailedStart, catalog: C
 
 
 def _freed_bytes(before: MemoryAccount, after: MemoryAccount) -> int:
-    """Return the peak memory in bytes that is freed. vLLM's log does not say when the peak was: in
+    """Return the peak memory in bytes that is freed. The log does not say when the peak was: in
     the profile run, or once the KV cache had filled the share."""
     profiling = before.activation_bytes - after.activation_bytes
     profiling += before.graph_bytes - after.graph_bytes
     return max(profiling, before.budget_bytes - after.budget_bytes)
 
 
-def _is_valid_batch(question: FitQuestion, options: EngineOptions, catalog: Catalog) -> bool:
-    """Whether vLLM starts with such a batch (vllm/config/scheduler.py verify_max_model_len)."""
-    release = catalog.release(options.vllm_version)
-    shape, accelerator = question.checkpoint.shape, question.accelerator
-    batch = plan_batch(
-        shape, options, question.parallelism, accelerator, question.device_bytes, release
-    )
-    seqs = options.max_num_seqs or batch.max_num_seqs
-    minimum = max(seqs, whole_prompt_tokens(shape, options, accelerator, release))
-    return batch.max_num_batched_tokens >= minimum
-
-
 def _with_corrections(
     question: FitQuestion, failed: Sequence[FailedStart], catalog: Catalog
 ) -> FitQuestion:
     """Return the question with a correction for the KV cache memory that each start lacked."""
-    release = catalog.release(question.options.vllm_version)
-    served = served_model(question.checkpoint.shape, question.options, release)
-    key = correction_key(served, question.accelerator, question.parallelism)
+    key = key_of(question, catalog)
     corrections = question.corrections
     for tried in failed:
         shortfall, account = tried.shortfall, _account(question, tried.adjustments, catalog)

@@ -42,14 +42,12 @@ class Stepping(Entry):
         return lower if lower >= self.floor else None
 
 
-class OOMFallbackPlan(Entry):
-    """The whole file. `turns` are the settings to lower for each kind of shortfall, in rotation."""
+class LowerSettings(Entry):
+    """How the settings of an engine decrease. `turns` are those to lower for each kind of
+    shortfall, in rotation."""
 
-    starts: PositiveInt
-    starts_of_first_parallelism: PositiveInt
-    starts_of_further_parallelisms: PositiveInt
     max_num_batched_tokens: Halving
-    max_num_seqs: Halving
+    max_num_seqs: Halving | None = None
     gpu_memory_utilization: Stepping
     turns: Mapping[ShortfallKind, Sequence[EngineSetting]]
 
@@ -59,9 +57,9 @@ class OOMFallbackPlan(Entry):
         initial: EngineAdjustments,
         is_accepted: Callable[[EngineAdjustments], bool],
     ) -> Iterator[EngineAdjustments]:
-        """Generate ever lower settings until each is at its floor, or vLLM accepts no lower one.
-        `initial` are those before any adjustment; settings that it leaves out never change."""
-        current, adjustable = initial, list(self.turns[kind])
+        """Generate ever lower settings until each is at its floor, or the engine accepts no lower
+        one. `initial` are those before any adjustment; settings that it leaves out never change."""
+        current, adjustable = initial, list(self.turns.get(kind, ()))
         while adjustable:
             for setting in tuple(adjustable):
                 lower = _LOWER[setting](self, current)
@@ -72,29 +70,38 @@ class OOMFallbackPlan(Entry):
                 yield current
 
 
+class OOMFallbackPlan(Entry):
+    """The whole file; `engines` by name."""
+
+    starts: PositiveInt
+    starts_of_first_parallelism: PositiveInt
+    starts_of_further_parallelisms: PositiveInt
+    engines: Mapping[str, LowerSettings]
+
+
 @lru_cache(maxsize=1)
 def load_oom_fallback_plan() -> OOMFallbackPlan:
     """Load the file, once. A pydantic.ValidationError is a mistake in the package."""
     return OOMFallbackPlan.model_validate(read_data_file("oom_fallback.yaml"))
 
 
-def _lower_batch(plan: OOMFallbackPlan, current: EngineAdjustments) -> EngineAdjustments:
+def _lower_batch(plan: LowerSettings, current: EngineAdjustments) -> EngineAdjustments:
     tokens = plan.max_num_batched_tokens.next_below(current.max_num_batched_tokens)
     return replace(current, max_num_batched_tokens=tokens or current.max_num_batched_tokens)
 
 
-def _lower_sequences(plan: OOMFallbackPlan, current: EngineAdjustments) -> EngineAdjustments:
-    sequences = plan.max_num_seqs.next_below(current.max_num_seqs)
+def _lower_sequences(plan: LowerSettings, current: EngineAdjustments) -> EngineAdjustments:
+    sequences = plan.max_num_seqs and plan.max_num_seqs.next_below(current.max_num_seqs)
     return replace(current, max_num_seqs=sequences or current.max_num_seqs)
 
 
-def _lower_utilization(plan: OOMFallbackPlan, current: EngineAdjustments) -> EngineAdjustments:
+def _lower_utilization(plan: LowerSettings, current: EngineAdjustments) -> EngineAdjustments:
     share = plan.gpu_memory_utilization.next_below(current.gpu_memory_utilization)
     return replace(current, gpu_memory_utilization=share or current.gpu_memory_utilization)
 
 
 _LOWER: Final[
-    Mapping[EngineSetting, Callable[[OOMFallbackPlan, EngineAdjustments], EngineAdjustments]]
+    Mapping[EngineSetting, Callable[[LowerSettings, EngineAdjustments], EngineAdjustments]]
 ] = {
     EngineSetting.MAX_NUM_BATCHED_TOKENS: _lower_batch,
     EngineSetting.MAX_NUM_SEQS: _lower_sequences,

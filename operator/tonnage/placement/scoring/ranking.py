@@ -73,10 +73,16 @@ def precedence(option: Option, placement: PlacementSpec) -> Precedence:
     return Precedence(not capacity.is_now, bool(option.unverified), capacity, option.avoided)
 
 
+def precedence_of(ranked: Rank) -> Precedence:
+    """Return the precedence that a rank begins with."""
+    return Precedence(*ranked[: len(Precedence._fields)])
+
+
 def rank(option: Option, placement: PlacementSpec) -> Rank:
     """Return the sort key of an option: its precedence; then the policy's metric; then capacity
     now before nodes to come, where these count as well; then fewer nodes a replica, the pool's
-    weight, cost, GPUs, the smaller tensor-parallel group, and the name."""
+    weight, cost, GPUs, fewer data-parallel ranks, the smaller tensor-parallel group, and the
+    name."""
     first, metric = precedence(option, placement), _metric(option, placement.policy)
     if _fills_by_cost(placement):
         return (*first, metric, *_break_ties(option))
@@ -95,6 +101,7 @@ def _break_ties(option: Option) -> Rank:
         -option.pool.weight,
         _cost(option),
         option.gpus,
+        option.parallelism.data,
         option.parallelism.tensor,
         option.parallelism.pipeline,
         option.pool.name,
@@ -110,9 +117,9 @@ def is_better(option: Option, other: Option, policy: PlacementPolicy) -> bool:
 def capacity_class(option: Option) -> CapacityClass:
     """Classify how many of the wanted replicas can start, and when: replicas that start now count
     more than those on nodes that a node autoscaler may add, and these more than none."""
-    all_later = option.grown_capacity >= option.replicas
     if option.capacity >= option.replicas:
         return CapacityClass.ALL_NOW
+    all_later = option.grown_capacity >= option.replicas
     if option.capacity > 0:
         return CapacityClass.SOME_NOW_ALL_LATER if all_later else CapacityClass.SOME_NOW
     if option.grown_capacity > 0:

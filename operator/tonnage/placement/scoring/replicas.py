@@ -1,8 +1,9 @@
 """Counts the replicas of one parallelism that hold the workload, and estimates their speed.
 
 Algorithm. A replica holds as many concurrent typical requests as fit in its KV cache, and no more
-than vLLM schedules (max_num_seqs). With latency targets it may hold only as many as are estimated
-to meet them; both latencies grow with the batch, so bisection finds the largest batch that does.
+than the engine schedules (max_num_seqs). With latency targets it may hold only as many as are
+estimated to meet them; both latencies grow with the batch, so bisection finds the largest batch
+that does.
 Without `spec.replicas` there are as many replicas as hold all requests that way, between
 `scaling.minReplicas` and `scaling.maxReplicas`; with it, each holds its part of them, whatever the
 targets are.

@@ -4,6 +4,7 @@ Algorithm. With `spec.replicas` R every replica has to hold its part of the conc
 ceil(concurrency / R) x (input + output) tokens, and at least one request of `maxModelLen`. Without
 it a replica has to hold one request of `maxModelLen`; its further capacity determines the number of
 replicas (`replicas.count_replicas`). Every legal parallelism is sized; the policy chooses the best.
+Each data-parallel rank has a KV cache of its own and holds an equal part of the replica's requests.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from tonnage.catalog.catalog import Catalog
-from tonnage.fit.batch import plan_batch
-from tonnage.fit.legality.compatibility import (
-    Compatibility,
-    Incompatible,
-    judge_compatibility,
-)
-from tonnage.fit.legality.parallelism import legal_degrees, legal_over_nodes
+from tonnage.fit.legality.compatibility import Compatibility, Incompatible
 from tonnage.fit.messages import format_shortage
 from tonnage.fit.model import (
     DoesNotFit,
@@ -27,7 +22,7 @@ from tonnage.fit.model import (
     MemoryTerm,
     Parallelism,
 )
-from tonnage.fit.questions.question import FitQuestion
+from tonnage.fit.questions.question import FitQuestion, NodeLimits
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.filters.screening import Devices
 from tonnage.placement.load import FullReplica, Load
@@ -78,9 +73,7 @@ class Size:
 def size_replicas(load: Load, devices: Devices, catalog: Catalog) -> Sequence[Size] | Rejection:
     """Size every parallelism that holds the load, the fewest GPUs first: on one node's devices, and
     on several nodes."""
-    compatibility = judge_compatibility(
-        load.checkpoint, devices.accelerator, load.options, load.allow, catalog
-    )
+    compatibility = _judge_compatibility(load, devices, catalog)
     if compatibility.refusals:
         return _reject_incompatible(compatibility.refusals[0])
     starts: list[tuple[Parallelism, Start | None]] = []
@@ -115,25 +108,30 @@ def size_as_placed(
     catalog: Catalog,
 ) -> Size | None:
     """Size replicas that run and that `size_replicas` rejects. They were placed to hold so many
-    `tokens`: None where the load requires more now, or where vLLM refuses the parallelism."""
+    `tokens`: None where the load requires more now, or where the engine refuses the
+    parallelism."""
     parallelism, adjustments = placed
-    if required_tokens(load) > tokens:
+    required = required_tokens(load, parallelism)
+    if required > tokens:
         return None
     load = replace(load, kept=placed, tried=())
     start = next_start(_make_question(load, devices, parallelism), (), adjustments, catalog)
     if start is None or isinstance(start.verdict, IllegalParallelism):
         return None
-    compatibility = judge_compatibility(
-        load.checkpoint, devices.accelerator, load.options, load.allow, catalog
-    )
+    compatibility = _judge_compatibility(load, devices, catalog)
     fit = start.verdict
     doubts = [refusal.message for refusal in compatibility.refusals]
     if isinstance(fit, DoesNotFit):
-        doubts.append(format_shortage(fit, parallelism, required_tokens(load)))
-        fit = MemoryFit(fit.account, required_tokens(load), tight=True)
+        doubts.append(format_shortage(fit, parallelism, required))
+        fit = MemoryFit(fit.account, required, tight=True)
     size = _size(load, devices, parallelism, start, fit, compatibility, catalog)
     doubt = f"stays as placed, though now calculated otherwise: {'; '.join(doubts)}"
     return replace(size, notes=(*size.notes, doubt))
+
+
+def _judge_compatibility(load: Load, devices: Devices, catalog: Catalog) -> Compatibility:
+    question = _make_question(load, devices, Parallelism())
+    return load.memory.judge_compatibility(question, load.allow, catalog)
 
 
 def _make_question(load: Load, devices: Devices, parallelism: Parallelism) -> FitQuestion:
@@ -142,9 +140,10 @@ def _make_question(load: Load, devices: Devices, parallelism: Parallelism) -> Fi
         devices.accelerator,
         devices.device_bytes,
         parallelism,
-        load.options,
-        required_tokens(load),
+        load.options_for(parallelism),
+        required_tokens(load, parallelism),
         load.corrections,
+        memory=load.memory,
     )
 
 
@@ -152,9 +151,18 @@ def _list_parallelisms(
     load: Load, devices: Devices, catalog: Catalog
 ) -> Iterator[Sequence[Parallelism]]:
     """Return the legal parallelisms on one node, then those on several nodes."""
-    release, shape = catalog.release(load.options.vllm_version), load.checkpoint.shape
-    yield legal_degrees(shape, load.options, release, devices.most_per_node)
-    yield legal_over_nodes(shape, load.options, release, devices.most_per_node, devices.max_nodes)
+    limits, shape = _node_limits(devices), load.checkpoint.shape
+    yield from load.memory.list_parallelisms(shape, load.options, limits, catalog)
+
+
+def _node_limits(devices: Devices) -> NodeLimits:
+    return NodeLimits(
+        devices.most_per_node,
+        devices.max_nodes,
+        devices.has_interconnect,
+        devices.data_parallel,
+        devices.tensor_over_nodes,
+    )
 
 
 def _find_starts(
@@ -170,13 +178,15 @@ def _find_starts(
                 catalog,
             ),
         )
-        for parallelism in sorted(parallelisms, key=lambda each: (each.gpus, each.pipeline))
+        for parallelism in sorted(
+            parallelisms, key=lambda each: (each.gpus, -each.data, each.pipeline)
+        )
     ]
 
 
-def required_tokens(load: Load) -> int:
-    """Return the tokens that one replica has to hold at once."""
-    concurrency = load.share(load.replicas) if load.replicas else 1
+def required_tokens(load: Load, parallelism: Parallelism) -> int:
+    """Return the tokens that each data-parallel rank of one replica has to hold at once."""
+    concurrency = -(-load.share(load.replicas) // parallelism.data) if load.replicas else 1
     return max(load.workload.max_model_len, concurrency * load.request_tokens)
 
 
@@ -193,6 +203,8 @@ def _size(
     share = 1.0 if devices.partition is None else devices.partition.share
 
     def estimate(concurrency: int) -> ThroughputEstimate | None:
+        if not load.memory.has_speed:
+            return None
         demand = Demand(load.workload.input_tokens, load.workload.output_tokens, concurrency)
         return estimate_throughput(
             load.checkpoint,
@@ -206,19 +218,22 @@ def _size(
             devices.node_bytes_per_second,
         )
 
-    scheduled = _max_num_seqs(load, devices, catalog)
-    most_at_once = min(max(1, fit.account.kv_cache_tokens // load.request_tokens), scheduled)
-    full = fill_replica(load, most_at_once, scheduled, estimate)
+    question = _make_question(load, devices, Parallelism())
+    scheduled = load.memory.most_requests(question, fit.account, catalog)
+    ranks = parallelism.data
+    of_rank = min(max(1, fit.account.kv_cache_tokens // load.request_tokens), scheduled)
+    most_at_once = ranks * of_rank
+    full = fill_replica(load, most_at_once, ranks * scheduled, estimate)
     replicas = count_replicas(load, most_at_once, estimate, full)
     notes = (
         replicas.note,
-        catalog.release(load.options.vllm_version).note,
+        load.memory.release_note(load.options, catalog),
         load.checkpoint.shape.estimated,
         *format_overrides(compatibility),
         *compatibility.warnings,
         format_links(devices.accelerator, parallelism),
         format_node_link(parallelism, devices.node_bytes_per_second),
-        explain_adjustments(start.adjustments),
+        explain_adjustments(start.adjustments, load.memory),
     )
     return Size(
         parallelism=parallelism,
@@ -233,28 +248,22 @@ def _size(
     )
 
 
-def _max_num_seqs(load: Load, devices: Devices, catalog: Catalog) -> int:
-    """Return the number of requests that vLLM schedules at once."""
-    release = catalog.release(load.options.vllm_version)
-    accelerator, shape = devices.accelerator, load.checkpoint.shape
-    batch = plan_batch(
-        shape, load.options, Parallelism(), accelerator, devices.device_bytes, release
-    )
-    return batch.max_num_seqs
-
-
 def _reject(load: Load, devices: Devices, starts: Starts) -> Rejection:
     """Return that all starts on these devices ran out of memory; else the shortage with the most
-    GPUs, or that vLLM refuses every parallelism."""
+    GPUs, or that the engine refuses every parallelism."""
     if any(start is None for _, start in starts):
-        message = format_failed_starts(load.tried, devices.accelerator)
+        message = format_failed_starts(load.tried, devices.accelerator, load.memory)
         return Rejection(RejectedReason.FAILED_BEFORE, message)
+    one_node = load.memory.explain_one_node(
+        load.checkpoint.shape, load.options, _node_limits(devices)
+    )
     limit = format_partition_limit(devices.accelerator, devices.partition)
+    limit += f"; {one_node}" if one_node else ""
     verdicts = [(parallelism, start.verdict) for parallelism, start in starts if start is not None]
     for parallelism, verdict in reversed(verdicts):
         if isinstance(verdict, DoesNotFit):
             reason = _DOES_NOT_FIT.get(verdict.term, RejectedReason.OVERHEAD_DOES_NOT_FIT)
-            message = format_shortage(verdict, parallelism, required_tokens(load))
+            message = format_shortage(verdict, parallelism, required_tokens(load, parallelism))
             if parallelism.gpus > 1:  # the most GPUs of all
                 message = f"even {message}"
             return Rejection(reason, f"{message}{limit}", verdict)
