@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
 from tonnage.fit.questions.question import FitQuestion
 from tonnage.placement.adjustments import FailedStart, MemoryShortfall, ShortfallKind
@@ -41,7 +42,14 @@ def test_no_start_is_repeated_and_the_number_of_starts_is_bounded(
     accelerator = CATALOG.accelerator(device)
     assert accelerator.memory_bytes is not None
     size = accelerator.memory_bytes
-    question = FitQuestion(checkpoint, accelerator, size, Parallelism(), options)  # type: ignore[arg-type]  # one of the two above
+    question = FitQuestion(
+        checkpoint,
+        accelerator,
+        size,
+        Parallelism(),
+        options,  # type: ignore[arg-type]  # one of the two above
+        memory=VLLM_MEMORY,
+    )
     tried: list[FailedStart] = []
     for shortfall in shortfalls:
         start = next_start(question, tried, None, CATALOG)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.gpu_nodes import mixed_fleet, snapshot_of
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, spec_of
+from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, declared, spec_of
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Pool
@@ -14,7 +14,7 @@ from tonnage.placement import judge
 from tonnage.placement.cache import MAX_LOADS, MAX_PLACEMENT_SPECS, PlacementCache
 from tonnage.placement.decide import decide
 from tonnage.placement.load import load_of
-from tonnage.placement.model import Decision, ReplicaPods, Request
+from tonnage.placement.model import Decision, Option, ReplicaPods, Request
 
 REQUEST = Request(OWNER, spec_of(), LLAMA_70B)
 
@@ -102,6 +102,20 @@ def test_another_pool_of_the_same_name_is_judged_again(placer: CountingPlacer) -
     assert decide(REQUEST, pools, CATALOG, placer.cache) == decide(REQUEST, pools, CATALOG)
 
 
+def test_a_pool_that_costs_more_now_is_ranked_again(placer: CountingPlacer) -> None:
+    first = placer.decide().chosen
+    assert first is not None
+    dear = declared("dear", {"team": "a"}, costPerGPUHour="1000").spec
+    pools = tuple(
+        replace(pool, declared=dear) if pool.name == first.pool.name else pool
+        for pool in placer.fleet.pools()
+    )
+    decision = decide(REQUEST, pools, CATALOG, placer.cache)
+    assert decision == decide(REQUEST, pools, CATALOG)
+    assert decision.chosen is not None
+    assert decision.chosen.pool.name != first.pool.name
+
+
 def test_the_cache_is_bounded() -> None:
     cache = PlacementCache()
     load = load_of(REQUEST.spec, REQUEST.checkpoint, CATALOG)
@@ -113,3 +127,29 @@ def test_the_cache_is_bounded() -> None:
     for replicas in range(MAX_PLACEMENT_SPECS):
         cache.verdicts(replace(load, replicas=replicas), REQUEST.spec.placement)
     assert cache.verdicts(load, REQUEST.spec.placement) is not verdicts
+
+
+def test_pods_are_rendered_again_for_another_pool_and_not_for_other_nodes(
+    placer: CountingPlacer,
+) -> None:
+    rendered: list[str] = []
+
+    def requests_on(pools: tuple[Pool, ...]) -> list[str]:
+        rendered.clear()
+        decide(replace(REQUEST, pods=pods), pools, CATALOG, placer.cache)
+        return sorted(set(rendered))
+
+    def render(option: Option) -> Resources:
+        rendered.append(option.pool.name)
+        cpu = 1 if option.pool.declared is None else 2
+        return Resources(cpu)
+
+    pods, pool = ReplicaPods("counted", render), "nvidia-h100-sxm-80gb"
+    assert pool in requests_on(placer.fleet.pools())
+    placer.fleet.put_pod(GpuPod("p", "h100-0", {"nvidia.com/gpu": 8}))
+    assert requests_on(placer.fleet.pools()) == []
+    spec = declared("h100", {"team": "a"}).spec
+    pools = tuple(
+        replace(each, declared=spec) if each.name == pool else each for each in placer.fleet.pools()
+    )
+    assert requests_on(pools) == [pool]

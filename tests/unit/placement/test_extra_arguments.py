@@ -63,4 +63,4 @@ class TestReplicasThatRun:
     def test_arguments_that_fit_are_counted(self) -> None:
         stays = chosen(decide("--enable-lora", placed_for=PLACED, **KEPT))
         plain = chosen(decide(**KEPT))
-        assert stays.fit.account.weights_bytes > plain.fit.account.weights_bytes
+        assert stays.fit.account.lora_bytes > plain.fit.account.lora_bytes == 0

@@ -36,6 +36,7 @@ from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.placement.model import Decision, Verdict
 
 RDMA = {"rdma/ib": "1k"}
+CLIQUE = "nvidia.com/gpu.clique"
 TWO_NODES = Parallelism(tensor=8, pipeline=2, nodes=2)
 OTHER = ("chat", "other")
 
@@ -45,6 +46,16 @@ def h100s(count: int, **resources: str) -> list[Raw]:
     return [
         with_resources(nvidia_node(f"h100-{number}"), {**RDMA, **resources})
         for number in range(count)
+    ]
+
+
+def in_cliques(*cliques: str | None) -> list[Raw]:
+    """Nodes of 8 H100 with RDMA, each in this NVLink domain."""
+    return [
+        with_resources(
+            nvidia_node(f"n{number}", H100 | ({} if clique is None else {CLIQUE: clique})), RDMA
+        )
+        for number, clique in enumerate(cliques)
     ]
 
 
@@ -221,6 +232,40 @@ class TestCapacity:
         assert {node.name for node in built.nodes if not node.free} == {"n3", "n4"}
         assert built.replica_capacity(Footprint(8, 2)) == 1
         assert built.replica_capacity(Footprint(8, 3)) == 1
+
+    def test_nodes_of_an_nvlink_domain_need_no_declaration_to_stay_together(self) -> None:
+        (built,) = pools_of(in_cliques("a", "a", "b", "c"))
+        assert built.network is not None
+        assert built.network.topology_key == CLIQUE
+        assert built.replica_capacity(Footprint(8, 2)) == 1
+        (apart,) = pools_of(in_cliques("a", "b", "c"))
+        decision = decide_among((apart,), DEEPSEEK_V3, has_leader_worker_set=True)
+        assert f"on each of 2 nodes with the same {CLIQUE}" in decision.message
+
+    @pytest.mark.parametrize("clique", ["", None])
+    def test_one_node_outside_any_domain_leaves_the_others_free_to_combine(
+        self, clique: str | None
+    ) -> None:
+        (built,) = pools_of(in_cliques("a", "b", clique))
+        assert built.network is not None
+        assert built.network.topology_key is None
+        assert built.replica_capacity(Footprint(8, 2)) == 1
+
+    def test_a_declared_topology_comes_before_the_nvlink_domain(self) -> None:
+        stated = {"resource": "rdma/ib", "topologyKey": "rack"}
+        selector = {"nvidia.com/gpu.present": "true"}
+        for interconnect, want in ((stated, "rack"), ({"resource": "rdma/ib"}, CLIQUE)):
+            pool = declared("a", selector, interconnect=interconnect)
+            built, *_ = pools_of(in_cliques("a", "b"), declared_pools=(pool,))
+            assert built.name == "a"
+            assert built.network is not None
+            assert built.network.topology_key == want
+
+    def test_a_domain_without_a_network_is_no_network(self) -> None:
+        """Pods use NVLink between nodes only with a ComputeDomain, which is not created here."""
+        nodes = [nvidia_node(f"n{n}", H100 | {CLIQUE: "a"}) for n in range(2)]
+        decision = decide_for_deepseek(nodes)
+        assert reason_of(decision, H100_POOL) == (Verdict.REJECTED, "NoInterconnect")
 
     def test_growth_counts_together_with_free_nodes(self) -> None:
         nodes = [with_resources(nvidia_node("n0", H100 | {"team": "a"}), RDMA)]

@@ -1,5 +1,7 @@
 """Nodes whose GPUs are free, and whose CPU, memory or storage is not enough for a replica."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tonnage.api.conditions import Reason
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.resources import Resources
 from tonnage.placement.decide import decide
 from tonnage.placement.model import Decision, ReplicaPods, Request, Verdict
@@ -105,6 +108,19 @@ def test_a_pool_that_lacks_gpus_is_the_nearest_miss() -> None:
     )
     reasons = [(one.pool.name, one.reason) for one in decision.candidates]
     assert reasons == [("team", "InsufficientGPUs"), (H100_POOL, "InsufficientResources")]
+    assert decision.reason is Reason.INSUFFICIENT_GPUS
+
+
+def test_the_nodes_of_a_pool_without_free_gpus_are_not_listed() -> None:
+    def fail() -> Iterable[PoolNode]:
+        raise AssertionError("thousands of nodes are listed")
+
+    pod = read_gpu_pod(gpu_pod_body("other", node="a", gpus={"nvidia": "8"}))
+    assert pod is not None
+    (pool,) = pools_of([node("a", cpu="4")], pods=(pod,))
+    counted = replace(pool, nodes=PoolNodes(pool.nodes.counts, fail))
+    pods = ReplicaPods(Resources(8000), lambda _: Resources(8000))
+    decision = decide(Request(OWNER, spec_of(), LLAMA_8B, pods=pods), [counted], CATALOG)
     assert decision.reason is Reason.INSUFFICIENT_GPUS
 
 

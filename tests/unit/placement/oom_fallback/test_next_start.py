@@ -7,12 +7,13 @@ import pytest
 
 from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.fit.engines.registry import ENGINE_FITS
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.placement.adjustments import (
     UNADJUSTED,
     EngineAdjustments,
-    EngineSetting,
     FailedStart,
     MemoryShortfall,
     ShortfallKind,
@@ -34,7 +35,14 @@ def ask(
     accelerator = CATALOG.accelerator(device)
     assert accelerator.memory_bytes is not None
     engine = EngineOptions("v0.32.0", 8192, **options)  # type: ignore[arg-type]  # of a test's own
-    return FitQuestion(checkpoint, accelerator, accelerator.memory_bytes, Parallelism(), engine)
+    return FitQuestion(
+        checkpoint,
+        accelerator,
+        accelerator.memory_bytes,
+        Parallelism(),
+        engine,
+        memory=VLLM_MEMORY,
+    )
 
 
 def start_after(question: FitQuestion, *shortfalls: MemoryShortfall | None) -> Start | None:
@@ -248,14 +256,23 @@ def test_a_failed_start_is_never_repeated_in_any_order() -> None:
     assert start.adjustments == replace(shorter, max_num_seqs=512)
 
 
-@pytest.mark.parametrize("kind", ShortfallKind)
-def test_a_fallback_plan_ends_at_the_floors(kind: ShortfallKind) -> None:
-    plan, initial = load_oom_fallback_plan(), EngineAdjustments(0.92, 1024, 8192)
+@pytest.mark.parametrize(
+    ("engine", "kind", "want"),
+    [
+        ("vllm", ShortfallKind.FREE_MEMORY, EngineAdjustments(0.8, 1024, 8192)),
+        ("vllm", ShortfallKind.KV_CACHE, EngineAdjustments(0.92, 32, 512)),
+        ("vllm", ShortfallKind.ALLOCATION, EngineAdjustments(0.8, 32, 512)),
+        ("sglang", ShortfallKind.KV_CACHE, EngineAdjustments(0.92, 1024, 2048)),
+        ("sglang", ShortfallKind.ALLOCATION, EngineAdjustments(0.72, 1024, 2048)),
+    ],
+)
+def test_a_fallback_plan_ends_at_the_floors(
+    engine: str, kind: ShortfallKind, want: EngineAdjustments
+) -> None:
+    plan, initial = load_oom_fallback_plan().engines[engine], EngineAdjustments(0.92, 1024, 8192)
     last = list(plan.steps(kind, initial, lambda step: True))[-1]
-    floors = {
-        EngineSetting.GPU_MEMORY_UTILIZATION: plan.gpu_memory_utilization.floor,
-        EngineSetting.MAX_NUM_SEQS: plan.max_num_seqs.floor,
-        EngineSetting.MAX_NUM_BATCHED_TOKENS: plan.max_num_batched_tokens.floor,
-    }
-    lowered = {setting: floor for setting, floor in floors.items() if setting in plan.turns[kind]}
-    assert last.values == initial.values | lowered
+    assert last == want
+
+
+def test_every_engine_that_a_spec_can_name_has_a_plan() -> None:
+    assert load_oom_fallback_plan().engines.keys() == ENGINE_FITS.keys()
