@@ -1,11 +1,12 @@
 """The Deployment of a placement whose replicas have one pod each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from tonnage.api.inference import Rollout
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.engines.inputs import SurgeMode
-from tonnage.kube.kinds import DEPLOYMENTS
+from tonnage.kube.kinds import DEPLOYMENTS, REPLICA_SETS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.workloads.interface import Rendering, ServingPods, WorkloadState
 from tonnage.workloads.metadata import pod_selector, workload_metadata
@@ -79,6 +80,43 @@ class DeploymentKind:
     def with_template(self, body: Object, template: Object) -> Object:
         """The Deployment with another template."""
         return _with_spec(body, template=template)
+
+    def with_templates_of(self, body: Object, source: Object) -> Object:
+        """The Deployment with the pod template of another one."""
+        return self.with_template(body, self.template(source))
+
+    def selector(self, body: Object) -> Mapping[str, str]:
+        """The labels by which the Deployment selects its pods."""
+        labels = body["metadata"].get("labels") or {}
+        names = (LABEL_OWNER, LABEL_PLACEMENT)
+        return {name: labels[name] for name in names if name in labels}
+
+    def pods_per_replica(self, body: Object) -> int:
+        """1."""
+        return 1
+
+    def pod_labels(self, body: Object) -> tuple[Mapping[str, str], ...]:
+        """The labels of the pods."""
+        return (self.template(body)["metadata"]["labels"],)
+
+    def revisions(self, body: Object) -> tuple[Kind, Mapping[str, str]]:
+        """ReplicaSets, which have the labels of the pods."""
+        return REPLICA_SETS, self.selector(body)
+
+    def at_revision(self, body: Object, revision: Object) -> Object | None:
+        """The Deployment with the template of a ReplicaSet, and with its annotations, which the
+        controller copies from the Deployment."""
+        annotations = revision["metadata"].get("annotations") or {}
+        metadata = {**body["metadata"], "annotations": annotations}
+        return _with_spec({**body, "metadata": metadata}, template=revision["spec"]["template"])
+
+    def replicas_to_keep(self, body: Object, ready: Collection[str], count: int) -> int:
+        """As many: the controller stops pods that are not ready first."""
+        return count
+
+    def can_surge(self, body: Object) -> bool:
+        """True."""
+        return True
 
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
         """The mode of the strategy; None where a user wrote another strategy."""

@@ -11,7 +11,7 @@ from tonnage.workloads.names import inference_pool_name
 
 
 def render_inference_pool(owner: Owner, spec: InferencePoolSpec) -> dict[str, Any]:
-    """An InferencePool of the pods of all placements, on vLLM's own port."""
+    """An InferencePool of the pods of all placements, on the engine's own port."""
     picker = spec.endpoint_picker_ref
     return {
         "apiVersion": "inference.networking.k8s.io/v1",

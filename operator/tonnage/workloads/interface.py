@@ -5,6 +5,7 @@ changes it without changing the original. Its `template` is that of the pods whi
 one for each replica; a kind derives the templates of a replica's other pods from it.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,8 +56,9 @@ class WorkloadState:
 
     `existing`, `ready` and `updated` count replicas, the last those of the current template.
     `observed`: its controller has observed that template. `completed`: all replicas have once
-    served from it. `overdue`: they have made no progress for longer than the deadline. `refused` is
-    why the API server rejects new pods, None where it does not.
+    served from it. `overdue`: they have made no progress for longer than the deadline, None where
+    its controller does not say that. `refused` is why the API server rejects new pods, None where
+    it does not.
     """
 
     existing: int
@@ -64,7 +66,7 @@ class WorkloadState:
     updated: int
     observed: bool
     completed: bool
-    overdue: bool = False
+    overdue: bool | None = None
     refused: str | None = None
 
 
@@ -95,6 +97,41 @@ class WorkloadKind(Protocol):
 
     def with_template(self, body: Object, template: Object) -> Object:
         """The workload with another template."""
+        ...
+
+    def with_templates_of(self, body: Object, source: Object) -> Object:
+        """The workload with the templates of another one, as they are: no pod of that one would be
+        replaced."""
+        ...
+
+    def selector(self, body: Object) -> Mapping[str, str]:
+        """The labels that all pods of the workload have, and no pods of another one."""
+        ...
+
+    def pods_per_replica(self, body: Object) -> int:
+        """The pods of a replica."""
+        ...
+
+    def pod_labels(self, body: Object) -> tuple[Mapping[str, str], ...]:
+        """The labels of pods of each template."""
+        ...
+
+    def revisions(self, body: Object) -> tuple[Kind, Mapping[str, str]]:
+        """The kind and the labels of the objects that keep the earlier templates of a workload."""
+        ...
+
+    def at_revision(self, body: Object, revision: Object) -> Object | None:
+        """The workload with the templates of such an object, and with the operator's annotations as
+        far as it keeps them; None where its content is not readable."""
+        ...
+
+    def replicas_to_keep(self, body: Object, ready: Collection[str], count: int) -> int:
+        """The number of replicas to request for `count` ones, so that no more of the ready ones
+        stop than necessary. `ready` are the pods that serve for them."""
+        ...
+
+    def can_surge(self, body: Object) -> bool:
+        """Whether the controller of a live workload is known to begin a surge."""
         ...
 
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:

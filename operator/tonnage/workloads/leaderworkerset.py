@@ -1,30 +1,34 @@
 """The LeaderWorkerSet of a placement whose replicas have a pod on each of several nodes.
 
 A replica is a group of the LeaderWorkerSet: a leader, which serves requests, and a worker on each
-further node. vLLM's own launcher connects them. The controller recreates a group as a whole when a
-container of it restarts or a pod is deleted, since neither half goes on without the other.
+further node. The engine's own launcher connects them. The controller recreates a group as a whole
+when a container of it restarts or a pod is deleted, since neither half goes on without the other.
 
 Source: kubernetes-sigs/lws v0.11.0, api/leaderworkerset/v1/leaderworkerset_types.go; the fields are
 those of v0.7.0, too.
 """
 
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from tonnage.api.inference import Rollout
 from tonnage.api.names import (
+    ANNOTATION_ADMITTED,
+    ANNOTATION_POD_TEMPLATE,
+    ANNOTATION_RENDERED_FROM,
+    ANNOTATION_TEMPLATE,
     LABEL_KUEUE_QUEUE,
     LABEL_OWNER,
+    LABEL_PLACEMENT,
     LABEL_TEMPLATE,
     LABEL_WORKER_OF,
-    VLLM_CONTAINER,
 )
 from tonnage.api.text import digest
 from tonnage.engines.inputs import SurgeMode
-from tonnage.engines.vllm.arguments import WORKER_FLAG
-from tonnage.kube.kinds import LEADER_WORKER_SETS
+from tonnage.engines.registry import ENGINE_KINDS, engine_container
+from tonnage.kube.kinds import CONTROLLER_REVISIONS, LEADER_WORKER_SETS
 from tonnage.kube.protocol import Kind, Object
+from tonnage.workloads.controller_revision import read_templates
 from tonnage.workloads.interface import Rendering, ServingPods, WorkloadState
 from tonnage.workloads.metadata import workload_metadata
 from tonnage.workloads.names import leader_worker_set_name
@@ -36,8 +40,11 @@ _GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _LEADER, _WORKER, _TEMPLATES = "leaderTemplate", "workerTemplate", "leaderWorkerTemplate"
 _DEADLINE: Final = "tonnage.dev/progress-deadline-seconds"
 
+_OF_TEMPLATE: Final = {ANNOTATION_RENDERED_FROM, ANNOTATION_POD_TEMPLATE, ANNOTATION_ADMITTED}
+"""Annotations about the present template, of which a ControllerRevision keeps none."""
+
 _SERVER_FIELDS: Final = ("ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle")
-"""Fields of the vLLM container for a server, which a worker is not."""
+"""Fields of the engine's container for a server, which a worker is not."""
 
 
 class LeaderWorkerSetKind:
@@ -79,7 +86,8 @@ class LeaderWorkerSetKind:
             template = _in_one_domain(template, name, network.topology_key)
         body = self.with_template(body, template)
         body = self.with_deadline(body, rendering.deadline_seconds)
-        return self.with_surge_mode(body, rendering.surge, rendering.rollout)
+        # Which controller will run it is not known yet.
+        return self.with_surge_mode(body, SurgeMode.ONE_BY_ONE, rendering.rollout)
 
     def template(self, body: Object) -> Object:
         """The leader's template without the label that names it."""
@@ -110,16 +118,82 @@ class LeaderWorkerSetKind:
         changed = {**templates, _LEADER: named, _WORKER: _as_worker(named)}
         return _with_spec(body, {_TEMPLATES: changed})
 
+    def with_templates_of(self, body: Object, source: Object) -> Object:
+        """The LeaderWorkerSet with the templates of another one, and the label that names them: a
+        digest of what the API server has filled in would be another one."""
+        return _with_spec(body, {_TEMPLATES: source["spec"][_TEMPLATES]})
+
+    def selector(self, body: Object) -> Mapping[str, str]:
+        """The name of the LeaderWorkerSet, which its controller writes onto leaders and workers,
+        and the placement."""
+        metadata = body["metadata"]
+        placement = (metadata.get("labels") or {}).get(LABEL_PLACEMENT, "")
+        return {_SET_NAME: metadata["name"], LABEL_PLACEMENT: placement}
+
+    def pods_per_replica(self, body: Object) -> int:
+        """The size of a group."""
+        size = (body["spec"].get(_TEMPLATES) or {}).get("size")
+        return size if type(size) is int else 1
+
+    def pod_labels(self, body: Object) -> tuple[Mapping[str, str], ...]:
+        """The labels of leaders, and those of workers."""
+        templates, name = body["spec"].get(_TEMPLATES) or {}, body["metadata"]["name"]
+        metadata = (
+            (templates.get(role) or {}).get("metadata") or {} for role in (_LEADER, _WORKER)
+        )
+        return tuple({**(each.get("labels") or {}), _SET_NAME: name} for each in metadata)
+
+    def revisions(self, body: Object) -> tuple[Kind, Mapping[str, str]]:
+        """ControllerRevisions with the name of the LeaderWorkerSet."""
+        return CONTROLLER_REVISIONS, {_SET_NAME: body["metadata"]["name"]}
+
+    def at_revision(self, body: Object, revision: Object) -> Object | None:
+        """The LeaderWorkerSet with the templates that a ControllerRevision keeps. Of the
+        annotations about them, only the name of the template is known, by a label of it."""
+        templates = read_templates(revision)
+        present = body["spec"].get(_TEMPLATES) or {}
+        # A placement on another number of nodes is another LeaderWorkerSet.
+        if templates is None or templates["size"] != present.get("size"):
+            return None
+        earlier = _with_spec(body, {_TEMPLATES: templates})
+        metadata = body["metadata"]
+        annotations = {
+            name: value
+            for name, value in (metadata.get("annotations") or {}).items()
+            if name not in _OF_TEMPLATE
+        }
+        annotations[ANNOTATION_TEMPLATE] = self.template_name(earlier)
+        return {**earlier, "metadata": {**metadata, "annotations": annotations}}
+
+    def replicas_to_keep(self, body: Object, ready: Collection[str], count: int) -> int:
+        """More where groups before a ready one are not ready: the controller stops the groups with
+        the highest indices, whatever their state. Groups beyond the requested ones are those of a
+        surge, which end with it."""
+        leaders = f"{body['metadata']['name']}-"
+        numbers = (
+            int(name.removeprefix(leaders)) for name in ready if _is_leader_of(name, leaders)
+        )
+        requested = body["spec"].get("replicas", 1)
+        kept = sorted(number for number in numbers if number < requested)[:count]
+        return max(count, kept[-1] + 1) if kept else count
+
+    def can_surge(self, body: Object) -> bool:
+        """Whether the controller is of v0.9.0 or later, the first that writes `observedGeneration`.
+
+        Earlier ones never begin a surge where maxSurge is not below the number of replicas, and do
+        not end one with maxUnavailable 0 (kubernetes-sigs/lws #491, #778).
+        """
+        return "observedGeneration" in (body.get("status") or {})
+
     def surge_mode(self, body: Object, rollout: Rollout) -> SurgeMode | None:
-        """The mode of the strategy, never a surge; None where a user wrote another strategy."""
+        """The mode of the strategy; None where a user wrote another strategy."""
         strategy = body["spec"].get("rolloutStrategy") or {}
         rolling = dict(strategy.get("rollingUpdateConfiguration") or {})
         rolling.pop("partition", None)
-        modes = (SurgeMode.ALL_AT_ONCE, SurgeMode.ONE_BY_ONE)
-        return next((mode for mode in modes if _rolling_update(mode, rollout) == rolling), None)
+        return next((mode for mode in SurgeMode if _rolling_update(mode, rollout) == rolling), None)
 
     def with_surge_mode(self, body: Object, mode: SurgeMode, rollout: Rollout) -> Object:
-        """The LeaderWorkerSet with another strategy; one by one in place of a surge."""
+        """The LeaderWorkerSet with another strategy."""
         strategy = {
             "type": "RollingUpdate",
             "rollingUpdateConfiguration": _rolling_update(mode, rollout),
@@ -195,13 +269,24 @@ class LeaderWorkerSetKind:
 _MAX_DIGITS: Final = 11
 
 
+def leader_of(labels: Mapping[str, str]) -> str | None:
+    """The name of the leader of the group of a pod with these labels; None outside a group."""
+    name, index = labels.get(_SET_NAME), labels.get(_GROUP_INDEX)
+    return f"{name}-{index}" if name and index else None
+
+
+def _is_leader_of(name: str, prefix: str) -> bool:
+    index = name.removeprefix(prefix)
+    return index != name and index.isascii() and index.isdigit() and len(index) < _MAX_DIGITS
+
+
 def _rolling_update(mode: SurgeMode, rollout: Rollout) -> dict[str, Any]:
     match mode:
         case SurgeMode.ALL_AT_ONCE:
             return {"maxSurge": 0, "maxUnavailable": "100%"}
-        # The controller of v0.7.0 never begins a surge where maxSurge is not below the number of
-        # replicas (kubernetes-sigs/lws #491, #778), and the API server does not name its version.
-        case SurgeMode.SURGE | SurgeMode.ONE_BY_ONE:
+        case SurgeMode.SURGE:
+            return {"maxSurge": 1, "maxUnavailable": 0}
+        case SurgeMode.ONE_BY_ONE:
             return {"maxSurge": 0, "maxUnavailable": rollout.max_unavailable or 1}
 
 
@@ -226,18 +311,26 @@ def _in_one_domain(template: Object, name: str, topology_key: str) -> Object:
 def _as_worker(leader: Object) -> Object:
     """The template of the pods on a replica's further nodes. They have no server, and other labels,
     so that no Service, budget or gateway selects them."""
-    worker = deepcopy(leader)
+    worker: Object = _copied(leader)
     labels = worker["metadata"]["labels"]
     worker["metadata"]["labels"] = {
         **{key: value for key, value in labels.items() if key != LABEL_OWNER},
         LABEL_WORKER_OF: labels[LABEL_OWNER],
     }
-    for container in worker["spec"]["containers"]:
-        if container["name"] == VLLM_CONTAINER:
-            for name in _SERVER_FIELDS:
-                container.pop(name, None)
-            container["args"] = [*container["args"], WORKER_FLAG]
+    container = engine_container(worker["spec"])
+    if container is not None:
+        for name in _SERVER_FIELDS:
+            container.pop(name, None)
+        engine = ENGINE_KINDS[container["name"]]
+        container["args"] = engine.render_worker_arguments(container["args"])
     return worker
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a JSON value. Each plan renders templates, and copy.deepcopy takes far longer."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _with_labels(template: Object, labels: Mapping[str, str]) -> Object:

@@ -11,7 +11,7 @@ from tonnage.api.names import (
 )
 from tonnage.api.workload import Context
 from tonnage.engines.inputs import Owner
-from tonnage.engines.vllm.model_source import served_name
+from tonnage.engines.model_source import served_name
 from tonnage.workloads.metadata import owner_labels, owner_reference
 from tonnage.workloads.names import long_endpoint_name
 

@@ -4,14 +4,18 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import (
+    ADAPTER_GROUP,
     ANNOTATION_PLACED_FOR,
     ANNOTATION_PLACEMENT,
     API_VERSION,
+    APPLICATION,
     GROUP,
     INFERENCE_DEPLOYMENT,
     LABEL_CONTEXT,
     LABEL_KUEUE_QUEUE,
+    LABEL_LORA_UPDATES,
     LABEL_MANAGED_BY,
     LABEL_OWNER,
     LABEL_PLACEMENT,
@@ -23,11 +27,11 @@ from tonnage.engines.errors import ForbiddenMetadataError, LabelSyntaxError
 from tonnage.engines.inputs import Owner
 from tonnage.engines.replica import Replica
 from tonnage.fit.model import Parallelism
+from tonnage.placement.adjustments import EngineAdjustments
 from tonnage.placement.model import Option
 from tonnage.workloads.label_syntax import KEY_SYNTAX, NAME_SYNTAX, is_label_key, is_label_value
 
 _LABEL_NAME: Final = "app.kubernetes.io/name"
-_APPLICATION: Final = "vllm"
 
 _OWN_LABELS: Final = (
     _LABEL_NAME,
@@ -42,6 +46,7 @@ _OWN_LABELS: Final = (
 CORRECTION_BYTES: Final = "correctionBytes"
 """Key of a placement: bytes of the memory correction that the choice used."""
 
+DATA_PARALLEL_SIZE: Final = "dataParallelSize"
 NODES_PER_REPLICA: Final = "nodesPerReplica"
 """Key of a placement: nodes of one replica, where it has several."""
 
@@ -99,7 +104,7 @@ def owner_labels(owner: Owner) -> dict[str, str]:
     """Labels of every child; context and shard only where the owner has them, so that they never
     change pods of other objects."""
     return {
-        _LABEL_NAME: _APPLICATION,
+        _LABEL_NAME: APPLICATION,
         LABEL_MANAGED_BY: MANAGED_BY,
         LABEL_OWNER: owner.name,
         **({LABEL_CONTEXT: owner.context.value} if owner.context else {}),
@@ -110,6 +115,26 @@ def owner_labels(owner: Owner) -> dict[str, str]:
 def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
     """Labels of the Deployment and the pods of one placement."""
     return {**owner_labels(owner), LABEL_PLACEMENT: option.placement_name}
+
+
+def adapter_labels(spec: InferenceDeploymentSpec) -> dict[str, str]:
+    """A label of the pods for each adapter that they serve, for gateways that route by adapter; for
+    pods whose adapters change while they run, one that says this."""
+    if spec.lora is not None and spec.lora.is_live:
+        return {LABEL_LORA_UPDATES: spec.lora.updates.value}
+    adapters = spec.lora.adapters if spec.lora else ()
+    return {f"{ADAPTER_GROUP}/{adapter.name}": "true" for adapter in adapters}
+
+
+def adapters_of_pod(labels: Mapping[str, str]) -> frozenset[str]:
+    """The names of the adapters that a pod with these labels serves."""
+    prefix = f"{ADAPTER_GROUP}/"
+    return frozenset(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
+
+
+def takes_adapters(labels: Mapping[str, str]) -> bool:
+    """Whether a pod with these labels loads adapters while it runs."""
+    return LABEL_LORA_UPDATES in labels
 
 
 def queue_labels(owner: Owner, template: TemplateMetadata) -> dict[str, str]:
@@ -136,20 +161,35 @@ def placement_annotations(option: Option, placement_digest: str) -> dict[str, st
 
     Only the Deployment has them; in the pod template they would roll the pods.
     """
+    placement = placement_annotation(
+        option.pool.name,
+        option.accelerator.id,
+        option.parallelism,
+        option.adjustments,
+        option.fit.account.correction_bytes,
+    )
+    return {ANNOTATION_PLACED_FOR: placement_digest, ANNOTATION_PLACEMENT: placement}
+
+
+def placement_annotation(
+    pool: str,
+    accelerator: str,
+    parallelism: Parallelism,
+    adjustments: EngineAdjustments,
+    correction_bytes: int = 0,
+) -> str:
+    """The placement as JSON."""
     placement: dict[str, str | float] = {
-        "pool": option.pool.name,
-        "accelerator": option.accelerator.id,
-        "tensorParallelSize": option.parallelism.tensor,
-        "pipelineParallelSize": option.parallelism.pipeline,
-        **nodes_entry(option.parallelism),
-        **{setting.value: value for setting, value in option.adjustments.values.items()},
+        "pool": pool,
+        "accelerator": accelerator,
+        "tensorParallelSize": parallelism.tensor,
+        "pipelineParallelSize": parallelism.pipeline,
+        **optional_entries(parallelism),
+        **{setting.value: value for setting, value in adjustments.values.items()},
     }
-    if option.fit.account.correction_bytes:
-        placement[CORRECTION_BYTES] = option.fit.account.correction_bytes
-    return {
-        ANNOTATION_PLACED_FOR: placement_digest,
-        ANNOTATION_PLACEMENT: json.dumps(placement, separators=(",", ":")),
-    }
+    if correction_bytes:
+        placement[CORRECTION_BYTES] = correction_bytes
+    return json.dumps(placement, separators=(",", ":"))
 
 
 def workload_metadata(name: str, replica: Replica, placement_digest: str) -> dict[str, Any]:
@@ -167,15 +207,16 @@ def workload_metadata(name: str, replica: Replica, placement_digest: str) -> dic
     }
 
 
-def nodes_entry(parallelism: Parallelism) -> dict[str, int]:
-    """The nodes of a replica for annotations and digests; nothing for one node, which is how older
-    operators wrote them."""
-    return {NODES_PER_REPLICA: parallelism.nodes} if parallelism.nodes > 1 else {}
+def optional_entries(parallelism: Parallelism) -> dict[str, int]:
+    """The data-parallel size and the nodes of a replica for annotations and digests; nothing for 1,
+    which is how older operators wrote them."""
+    sizes = {DATA_PARALLEL_SIZE: parallelism.data, NODES_PER_REPLICA: parallelism.nodes}
+    return {name: size for name, size in sizes.items() if size > 1}
 
 
 def _why_forbidden(key: str) -> str | None:
     group = key.rpartition("/")[0]
-    if group == GROUP:
+    if group in (GROUP, ADAPTER_GROUP):
         return _OWN
     for forbidden, cause in _FORBIDDEN_GROUPS.items():
         if group == forbidden or group.endswith(f".{forbidden}"):

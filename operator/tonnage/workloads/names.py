@@ -7,6 +7,7 @@ from tonnage.api.names import MAX_NAME_LENGTH
 from tonnage.api.workload import Context
 from tonnage.placement.model import Option
 
+_NVLINK: Final = "-nvlink"
 _DIGEST_LENGTH: Final = 8
 _POOL_DIGEST_LENGTH: Final = 5
 
@@ -39,6 +40,32 @@ def _join(owner_name: str, placement: str, length: int) -> str:
         return name
     digest = hashlib.sha256(f"{owner_name}/{placement}".encode()).hexdigest()[:_DIGEST_LENGTH]
     return f"{name[: length - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def claim_template_name(owner_name: str, placement: str, digest: str) -> str:
+    """Name of the ResourceClaimTemplate of one placement, with a digest of its spec."""
+    suffix = digest[:_DIGEST_LENGTH]
+    return f"{_join(owner_name, placement, MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+
+
+def compute_domain_name(owner_name: str, placement: str) -> str:
+    """Name of the ComputeDomain of one placement. It differs from that of a ResourceClaimTemplate
+    of the operator, which ends in a digest: the one of the channels has it, too."""
+    return f"{_join(owner_name, placement, MAX_NAME_LENGTH - len(_NVLINK))}{_NVLINK}"
+
+
+def weights_job_name(owner_name: str, digest: str) -> str:
+    """Name of the Job that downloads a checkpoint, with a digest of what it downloads and where
+    to."""
+    suffix = digest[:_DIGEST_LENGTH]
+    return f"{_join(owner_name, 'weights', MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
+
+
+def prefetch_job_name(owner_name: str, digest: str) -> str:
+    """Name of the Job that downloads a checkpoint to the disk of a node, with a digest of what it
+    downloads and where to."""
+    suffix = digest[:_DIGEST_LENGTH]
+    return f"{_join(owner_name, 'prefetch', MAX_NAME_LENGTH - len(suffix) - 1)}-{suffix}"
 
 
 def long_endpoint_name(owner_name: str) -> str:

@@ -8,13 +8,14 @@ from tonnage.api.names import LABEL_TEMPLATE
 from tonnage.catalog.catalog import Catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
+from tonnage.engines.lifetime import download_seconds, progress_deadline_seconds
+from tonnage.engines.model_source import medium_of
 from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.lifetime import progress_deadline_seconds
 from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.model import Option
 from tonnage.workloads.deployment import TEMPLATE_LABEL, DeploymentKind
 from tonnage.workloads.interface import Rendering, WorkloadKind
-from tonnage.workloads.leaderworkerset import LeaderWorkerSetKind
+from tonnage.workloads.leaderworkerset import LeaderWorkerSetKind, leader_of
 
 _ONE_NODE: Final[WorkloadKind] = DeploymentKind()
 _SEVERAL_NODES: Final[WorkloadKind] = LeaderWorkerSetKind()
@@ -39,6 +40,18 @@ def template_of_pod(labels: Mapping[str, str]) -> str:
     return labels.get(LABEL_TEMPLATE) or labels.get(TEMPLATE_LABEL, "")
 
 
+def replica_of_pod(name: str, labels: Mapping[str, str]) -> str:
+    """The name of the pod that serves for the replica that a pod belongs to: its own on one node,
+    that of the leader of its group on several."""
+    return leader_of(labels) or name
+
+
+def is_in_group(labels: Mapping[str, str]) -> bool:
+    """Whether a pod with these labels is deleted with its whole replica when a container of it
+    restarts."""
+    return leader_of(labels) is not None
+
+
 def render_workload(
     owner: Owner,
     spec: InferenceDeploymentSpec,
@@ -56,7 +69,10 @@ def render_workload(
     `placement_digest` is a digest of the inputs of the placement; the next reconcile reads it back.
     `spec` must have passed `check_template`.
     """
+    spec = spec.with_engine(option.engine)
     replica = Replica(owner, spec, checkpoint, option, catalog, settings)
-    deadline = progress_deadline_seconds(replica.model_gib, replica.vendor, spec.rollout)
+    medium, size = medium_of(spec), replica.model_gib
+    download = download_seconds(replica.weights_bytes) if spec.model.is_on_node_disk else 0
+    deadline = progress_deadline_seconds(size, medium, replica.vendor, spec.rollout, download)
     rendering = Rendering(replica, replicas, surge, deadline, placement_digest)
     return workload_kind_for(option.parallelism.nodes).render(rendering)

@@ -11,7 +11,7 @@ from tonnage.workloads.names import placement_service_name, service_name
 
 
 def render_service(owner: Owner) -> dict[str, Any]:
-    """A cluster-internal Service with the port of vLLM itself."""
+    """A cluster-internal Service with the port of the engine itself."""
     return _service(owner, service_name(owner.name), {LABEL_OWNER: owner.name}, {})
 
 

@@ -184,13 +184,38 @@ def test_without_its_templates_the_size_stays() -> None:
 def test_a_mode_is_read_back(mode: SurgeMode) -> None:
     rollout = Rollout()
     body = KIND.with_surge_mode(render(), mode, rollout)
-    # A controller of v0.7.0 never begins the surge of a single replica.
-    read = SurgeMode.ONE_BY_ONE if mode is SurgeMode.SURGE else mode
-    assert KIND.surge_mode(body, rollout) is read
-    assert KIND.surge_mode(KIND.with_pause(body), rollout) is read
-    strategy = body["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
-    assert strategy["maxSurge"] == 0
-    assert strategy["maxUnavailable"] != 0
+    assert KIND.surge_mode(body, rollout) is mode
+    assert KIND.surge_mode(KIND.with_pause(body), rollout) is mode
+
+
+def test_a_surge_begins_only_with_a_controller_that_ends_it() -> None:
+    """The first status of v0.7.0 and v0.8.0, and that of v0.9.0."""
+    body = render()
+    assert KIND.surge_mode(body, Rollout()) is SurgeMode.ONE_BY_ONE
+    assert not KIND.can_surge(body)
+    assert not KIND.can_surge({**body, "status": {"replicas": 1, "readyReplicas": 1}})
+    assert KIND.can_surge({**body, "status": {"replicas": 1, "observedGeneration": 1}})
+
+
+@pytest.mark.parametrize(
+    ("ready", "count", "want"),
+    [
+        ({"0", "1", "2"}, 2, 2),  # any of them may stop
+        ({"1"}, 1, 2),  # group 0 is not ready, and would stay in place of group 1
+        ({"1", "3"}, 1, 2),
+        ({"1", "3"}, 2, 4),
+        ({"0", "4"}, 2, 2),  # group 4 is of a surge
+        ({"1"}, 3, 3),
+        ({"1"}, 0, 0),
+        (set(), 2, 2),
+        ({"", "x", "-1", "9" * 20}, 1, 1),  # no leaders of it
+    ],
+)
+def test_a_scale_down_keeps_ready_groups(ready: set[str], count: int, want: int) -> None:
+    """The controller stops those with the highest indices."""
+    body = render(replicas=4)
+    pods = {f"{body['metadata']['name']}-{index}" for index in ready}
+    assert KIND.replicas_to_keep(body, {*pods, "other-7"}, count) == want
 
 
 def test_a_strategy_of_a_user_is_no_mode() -> None:
