@@ -1,18 +1,19 @@
 """Which fields of a pod a user and a pool may set, and what to do instead of setting others.
 
 The lists name what is allowed, not what is forbidden. What the plan rests on has a field of its
-own, or none: the image, the arguments and the variables of vLLM, its GPUs, the labels that select
-pods, and the tolerations and labels of a pool's nodes.
+own, or none: the image, the arguments and the variables of the engine, its GPUs, the labels that
+select pods, and the tolerations and labels of a pool's nodes.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tonnage.api.names import VLLM_CONTAINER
 from tonnage.api.text import redact
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import PodTemplateError
+from tonnage.engines.interface import EngineKind
+from tonnage.engines.registry import ENGINE_KINDS
 from tonnage.workloads.metadata import check_metadata
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch
@@ -24,6 +25,7 @@ from tonnage.workloads.pod.strategic_merge import (
     merge_pod_spec,
 )
 from tonnage.workloads.pod.volumes import (
+    COMPILE_CACHE,
     MODEL_VOLUME,
     OWN_MOUNT_PATHS,
     SHARED_MEMORY,
@@ -39,13 +41,13 @@ _POD_FIELDS: Final = frozenset(
     }
 )  # fmt: skip
 _HOST_FIELDS: Final = frozenset({"hostIPC", "hostNetwork", "hostPID"})
-_VLLM_FIELDS: Final = frozenset(
+_ENGINE_FIELDS: Final = frozenset(
     {
         "imagePullPolicy", "lifecycle", "livenessProbe", "name", "readinessProbe", "resources",
         "securityContext", "startupProbe", "volumeMounts",
     }
 )  # fmt: skip
-_CONTAINER_FIELDS: Final = _VLLM_FIELDS | {
+_CONTAINER_FIELDS: Final = _ENGINE_FIELDS | {
     "args", "command", "env", "image", "ports", "terminationMessagePath",
     "terminationMessagePolicy", "workingDir",
 }  # fmt: skip
@@ -80,26 +82,12 @@ _POOL_INSTEAD: Final = {
     "nodeSelector": "it selects no node of the pool; use spec.nodeSelector of the pool",
     "priorityClassName": "the object decides its priority; use spec.podTemplate of the object",
 }
-_VLLM_INSTEAD: Final = {
-    "args": "use spec.engine.vllm.extraArgs of the object",
-    "command": "the operator starts vllm serve; use spec.engine.vllm.extraArgs of the object",
-    "env": "use spec.engine.vllm.env",
-    "envFrom": "use spec.engine.vllm.env, which names each variable",
-    "image": "use spec.engine.vllm.image or spec.engine.vllm.version",
-    "ports": "the Service and the probes rest on the port; add a container for another one",
-    "terminationMessagePath": "the operator reads there why vLLM failed; remove it",
-    "terminationMessagePolicy": "the operator reads there why vLLM failed; remove it",
-}
-_VLLM_POOL_INSTEAD: Final = {
-    **_VLLM_INSTEAD,
-    "env": "use spec.env of the pool",
-    "image": "use spec.images.vllm or spec.images.mirrors of the pool",
-}
 
 
-def check_user_patch(patch: PodPatch) -> None:
-    """Refuse what a user must not set. Raises PodTemplateError or ForbiddenMetadataError."""
-    _check_fields(patch, _POD_FIELDS, _INSTEAD, _VLLM_INSTEAD)
+def check_user_patch(patch: PodPatch, engine: EngineKind) -> None:
+    """Refuse what a user must not set on pods with this engine. Raises PodTemplateError or
+    ForbiddenMetadataError."""
+    _check_fields(patch, _POD_FIELDS, _INSTEAD, {engine.name: _instead_for(engine)})
     _check_baseline(patch, "ask the platform team to set it in an AcceleratorPool")
     for path, source in _sources(patch):
         if source not in _USER_SOURCES:
@@ -113,11 +101,26 @@ def check_pool_patch(patch: PodPatch, *, privileged: bool) -> None:
     """Refuse what a pool must not set; with `privileged`, it may break the Pod Security Standard
     baseline. Raises PodTemplateError or ForbiddenMetadataError."""
     fields = _POD_FIELDS - _POOL_INSTEAD.keys() | _HOST_FIELDS
-    _check_fields(patch, fields, _INSTEAD | _POOL_INSTEAD, _VLLM_POOL_INSTEAD)
+    of_engines = {each.name: _instead_for_pool(each) for each in ENGINE_KINDS.values()}
+    _check_fields(patch, fields, _INSTEAD | _POOL_INSTEAD, of_engines)
     if patch.tolerations:
         raise _refuse(patch, "tolerations", None, "the fleet counts on it; use spec.tolerations")
     if not privileged:
         _check_baseline(patch, "run the operator with --pool-pod-security=privileged")
+
+
+def check_compile_cache(patch: PodPatch, engine: str) -> None:
+    """Refuse a volume or a mount in the place of that with compiled kernels, for specs that have
+    one. Raises PodTemplateError."""
+    for index, volume in enumerate(_volumes(patch)):
+        if volume.get("name") == COMPILE_CACHE:
+            raise _refuse(patch, f"volumes[{index}].name", COMPILE_CACHE,
+                          "it is that of spec.engine.compileCache; use another name")  # fmt: skip
+    path = load_defaults().compile_cache_path
+    for mount in patch.container(engine).get("volumeMounts") or []:
+        if normalize_path(mount) == path:
+            raise _refuse(patch, f"containers[{engine}].volumeMounts", path,
+                          "it is that of spec.engine.compileCache; use another path")  # fmt: skip
 
 
 def _check_baseline(patch: PodPatch, otherwise: str) -> None:
@@ -127,12 +130,35 @@ def _check_baseline(patch: PodPatch, otherwise: str) -> None:
         raise _refuse(patch, violation.path, violation.value, hint)
 
 
+def _instead_for(engine: EngineKind) -> dict[str, str]:
+    """What to do instead of setting a field of the engine's container."""
+    settings, serve = f"spec.engine.{engine.name}", " ".join(engine.command)
+    termination_message = f"the operator reads there why {engine.title} failed; remove it"
+    return {
+        "args": f"use {settings}.extraArgs of the object",
+        "command": f"the operator starts {serve}; use {settings}.extraArgs of the object",
+        "env": f"use {settings}.env",
+        "envFrom": f"use {settings}.env, which names each variable",
+        "image": f"use {settings}.image or {settings}.version",
+        "ports": "the Service and the probes rest on the port; add a container for another one",
+        "terminationMessagePath": termination_message,
+        "terminationMessagePolicy": termination_message,
+    }
+
+
+def _instead_for_pool(engine: EngineKind) -> dict[str, str]:
+    image = f"use spec.images.{engine.name} or spec.images.mirrors of the pool"
+    return {**_instead_for(engine), "env": "use spec.env of the pool", "image": image}
+
+
 def _check_fields(
     patch: PodPatch,
     fields: frozenset[str],
     instead: Mapping[str, str],
-    vllm_instead: Mapping[str, str],
+    of_engines: Mapping[str, Mapping[str, str]],
 ) -> None:
+    """`of_engines` has what to do instead of setting a field of an engine's container, by its
+    name; other containers are the user's own."""
     check_metadata(patch.metadata, f"{patch.source}.metadata")
     for name, value in patch.spec.items():
         if name not in fields:
@@ -143,10 +169,11 @@ def _check_fields(
     for kind in CONTAINER_LISTS:
         for index, container in enumerate(patch.containers(kind)):
             path = f"{kind}[{index}]"
-            if kind == "containers" and container["name"] == VLLM_CONTAINER:
-                _check_vllm(patch, container, path, vllm_instead)
+            name = container["name"]
+            if kind == "containers" and isinstance(name, str) and name in of_engines:
+                _check_engine(patch, container, path, of_engines[name])
             else:
-                _check_container(patch, container, path, kind)
+                _check_container(patch, container, path, kind, of_engines)
     _check_own_volumes(patch)
 
 
@@ -200,12 +227,12 @@ def _check_grace(patch: PodPatch) -> None:
         raise _refuse(patch, "terminationGracePeriodSeconds", seconds, "expected seconds")
 
 
-def _check_vllm(
+def _check_engine(
     patch: PodPatch, container: Mapping[str, Any], path: str, instead: Mapping[str, str]
 ) -> None:
     for name, value in container.items():
-        if name not in _VLLM_FIELDS:
-            hint = instead.get(name) or _expected_one_of(_VLLM_FIELDS)
+        if name not in _ENGINE_FIELDS:
+            hint = instead.get(name) or _expected_one_of(_ENGINE_FIELDS)
             raise _refuse(patch, f"{path}.{name}", _unless_secret(name, value), hint)
     if "readinessProbe" in container and not container["readinessProbe"]:
         raise _refuse(patch, f"{path}.readinessProbe", container["readinessProbe"],
@@ -225,7 +252,13 @@ def _check_vllm(
             )
 
 
-def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, kind: str) -> None:
+def _check_container(
+    patch: PodPatch,
+    container: Mapping[str, Any],
+    path: str,
+    kind: str,
+    reserved: Collection[str],
+) -> None:
     allowed = _CONTAINER_FIELDS | ({"restartPolicy"} if kind == "initContainers" else set())
     for name, value in container.items():
         if name not in allowed:
@@ -233,8 +266,9 @@ def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, k
                 patch, f"{path}.{name}", _unless_secret(name, value), _expected_one_of(allowed)
             )
     name = container["name"]
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == VLLM_CONTAINER:
-        raise _refuse(patch, f"{path}.name", name, "expected a DNS label other than vllm")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in reserved:
+        expected = f"expected a DNS label other than {', '.join(reserved)}"
+        raise _refuse(patch, f"{path}.name", name, expected)
     if not isinstance(container.get("image"), str) or not container["image"]:
         raise _refuse(patch, f"{path}.image", container.get("image"), "expected an image")
     _check_resources(patch, container, path)
@@ -249,7 +283,7 @@ def _check_container(patch: PodPatch, container: Mapping[str, Any], path: str, k
     for index, each in enumerate(ports):
         if each.get("name") == _HTTP or each.get("containerPort") == port:
             raise _refuse(patch, f"{path}.ports[{index}]", each.get("containerPort"),
-                          f"vLLM has port {port}, named {_HTTP}; use another")  # fmt: skip
+                          f"the engine has port {port}, named {_HTTP}; use another")  # fmt: skip
 
 
 def _check_resources(patch: PodPatch, container: Mapping[str, Any], path: str) -> None:

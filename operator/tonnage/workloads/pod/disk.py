@@ -1,4 +1,4 @@
-"""Disk of a node that a replica needs for its caches and for the weights that vLLM downloads."""
+"""Disk of a node that a replica needs for its caches and the weights that its engine downloads."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,16 +8,15 @@ from typing import Any, Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.pod import EnvVar
 from tonnage.engines.defaults import load_defaults
+from tonnage.engines.model_source import loaded_model
 from tonnage.engines.quantity import GIB
+from tonnage.engines.registry import engine_for
 from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.model_source import loaded_model
 from tonnage.workloads.pod.mounts import mounts_cache, normalize_path
 
 _HUB_FOLDER: Final = "HF_HOME"
 _HUB_VARIABLES: Final = frozenset({_HUB_FOLDER, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-"""Variables of huggingface_hub that change where vLLM downloads to."""
-
-_DOWNLOAD_FOLDER: Final = "--download-dir"
+"""Variables of huggingface_hub that change where weights are downloaded to."""
 
 Mount = Mapping[str, Any]
 
@@ -31,8 +30,8 @@ class NodeDisk:
 
 
 def node_disk(replica: Replica, mounts: Sequence[Mount]) -> NodeDisk | None:
-    """The disk that the cache volume needs, None where one of the mounts of the vLLM container that
-    a pool and a user add replaces it."""
+    """The disk that the cache volume needs, None where one of the mounts of the engine's container
+    that a pool and a user add replaces it."""
     if any(mounts_cache(mount) for mount in mounts):
         return None
     disk, declared = load_defaults().disk, replica.option.pool.declared
@@ -46,15 +45,15 @@ def node_disk(replica: Replica, mounts: Sequence[Mount]) -> NodeDisk | None:
 
 
 def may_download_to_cache(spec: InferenceDeploymentSpec, mounts: Iterable[Mount] = ()) -> bool:
-    """Whether vLLM downloads weights to the cache volume, unless a variable of the pool names
+    """Whether the engine downloads weights to the cache volume, unless a variable of the pool names
     another folder."""
-    if spec.model.source.persistent_volume_claim:
+    if spec.model.source.persistent_volume_claim or spec.model.cache:
         return False
-    model = loaded_model(spec, "")
-    flags = {argument.partition("=")[0] for argument in spec.engine.vllm.extra_args}
-    if model.startswith("/") or "://" in model or _DOWNLOAD_FOLDER in flags:
+    model, settings = loaded_model(spec, ""), spec.engine.settings
+    flags = {argument.partition("=")[0] for argument in settings.extra_args}
+    if model.startswith("/") or "://" in model or flags & engine_for(spec).download_flags:
         return False
-    if _moves_hub_folder(spec.engine.vllm.env):
+    if _moves_hub_folder(settings.env):
         return False
     cache = load_defaults().cache
     hub = f"{cache.path}/{cache.folders[_HUB_FOLDER]}/"

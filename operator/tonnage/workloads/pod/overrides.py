@@ -41,6 +41,6 @@ def check_overrides(template: PodTemplateOverrides) -> None:
 
 
 def _refuse_duplicates(field: str, key: str, values: Iterable[str]) -> None:
-    value, count = next(iter(Counter(values).most_common(1)), ("", 0))
-    if count > 1:
-        raise VolumeError(field, f"{key} {value!r} appears {count} times; keep one")
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise VolumeError(field, f"{key} {value!r} appears {count} times; keep one")

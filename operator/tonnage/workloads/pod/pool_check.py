@@ -7,12 +7,13 @@ from typing import Final
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.pod import TemplateMetadata
 from tonnage.api.pool import Interconnect
+from tonnage.engines.compile_cache import compile_claim
 from tonnage.engines.errors import PodTemplateError, RenderError
 from tonnage.engines.inputs import RenderSettings
 from tonnage.fleet.model import Pool
 from tonnage.placement.namespace import PodSecurityLevel
 from tonnage.workloads.metadata import check_metadata
-from tonnage.workloads.pod.allowed import check_pool_patch
+from tonnage.workloads.pod.allowed import check_compile_cache, check_pool_patch
 from tonnage.workloads.pod.mounts import normalize_path
 from tonnage.workloads.pod.patches import PodPatch, pool_patch, user_patch
 from tonnage.workloads.pod.pod_security import CONTAINER_LISTS, find_violation
@@ -20,6 +21,7 @@ from tonnage.workloads.pod.resources import check_resources
 from tonnage.workloads.pod.strategic_merge import merge_container
 from tonnage.workloads.pod.template import render_security
 from tonnage.workloads.pod.volumes import CACHE, MODEL_VOLUME, SHARED_MEMORY
+from tonnage.workloads.pod.weights import check_keeper
 
 _PINS_MEMORY: Final = "IPC_LOCK"
 """The capability that RDMA needs. It lets a container lock memory, within the memory of its pod."""
@@ -65,14 +67,22 @@ def explain_templates(
     refused = explain_pool_template(pool, settings)
     if refused is not None:
         return refused
+    try:
+        check_keeper(spec, pool_patch(pool))
+    except RenderError as error:
+        return str(error)
     if spec.pod_template is None and (declared is None or declared.pod_template is None):
         return None  # check_template has checked all that there is.
-    of_user, of_pool = user_patch(spec), pool_patch(pool)
+    engine = spec.engine.name
+    of_user, of_pool = user_patch(spec), pool_patch(pool).without_other_engines(engine)
     try:
-        _check_names(of_user, of_pool)
+        _check_names(of_user, of_pool, engine)
         _check_mounts(of_user, of_pool)
-        resources = merge_container(of_pool.vllm, of_user.vllm).get("resources") or {}
-        check_resources(resources, f"{of_user.source}.spec.containers[vllm].resources")
+        if compile_claim(spec) is not None:
+            check_compile_cache(of_pool, engine)
+        merged = merge_container(of_pool.container(engine), of_user.container(engine))
+        path = f"{of_user.source}.spec.containers[{engine}].resources"
+        check_resources(merged.get("resources") or {}, path)
     except RenderError as error:
         return str(error)
     return None
@@ -85,6 +95,12 @@ def explain_pod_security(
     many nodes of a recognized pool, None where it does not."""
     if level is PodSecurityLevel.PRIVILEGED:
         return None
+    if spec.model.is_on_node_disk:
+        return (
+            f"the namespace enforces the Pod Security Standard {level}, which forbids hostPath"
+            " volumes, and spec.model.cache.nodeDisk mounts one; use another cache, or a namespace"
+            " without this standard"
+        )
     violation = find_violation(render_security(spec, pool, nodes), level)
     if violation is None:
         return None
@@ -96,11 +112,11 @@ def explain_pod_security(
     )
 
 
-def _check_names(of_user: PodPatch, of_pool: PodPatch) -> None:
+def _check_names(of_user: PodPatch, of_pool: PodPatch, engine: str) -> None:
     """A user must not change a container or a volume of the platform's, which may have rights that
     the user has not."""
-    taken = dict(_named_items(of_pool))
-    for (kind, name), path in _named_items(of_user):
+    taken = dict(_named_items(of_pool, engine))
+    for (kind, name), path in _named_items(of_user, engine):
         if (kind, name) in taken:
             raise PodTemplateError(
                 f"{of_user.source}.spec.{path}",
@@ -109,15 +125,15 @@ def _check_names(of_user: PodPatch, of_pool: PodPatch) -> None:
             )
 
 
-def _named_items(patch: PodPatch) -> Iterator[tuple[tuple[str, str], str]]:
+def _named_items(patch: PodPatch, engine: str) -> Iterator[tuple[tuple[str, str], str]]:
     """What a patch adds, by kind and name, and its path."""
     for kind in (*CONTAINER_LISTS, "volumes"):
         items = patch.spec.get(kind)
         for index, item in enumerate(items if isinstance(items, list) else []):
             name = str(item.get("name"))
-            if (kind, name) != ("containers", "vllm"):
+            if (kind, name) != ("containers", engine):
                 yield (kind, name), f"{kind}[{index}].name"
-    for index, mount in enumerate(patch.vllm.get("volumeMounts") or []):
+    for index, mount in enumerate(patch.container(engine).get("volumeMounts") or []):
         yield ("mountPath", normalize_path(mount)), f"volumeMounts[{index}].mountPath"
 
 

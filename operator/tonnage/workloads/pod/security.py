@@ -21,9 +21,11 @@ from tonnage.catalog.model import Vendor
 from tonnage.engines.defaults import load_defaults
 
 
-def render_pod_security_context(vendor: Vendor) -> dict[str, Any]:
-    """User and groups. A volume gets the group only where its root folder does not have it yet."""
-    run_as = load_defaults().security.run_as[vendor]
+def render_pod_security_context(vendor: Vendor, engine: str = "") -> dict[str, Any]:
+    """User and groups, which some engines have of their own. A volume gets the group only where its
+    root folder does not have it yet."""
+    usual = load_defaults().security.run_as
+    run_as = load_defaults().engine_security.engines.get(engine, usual)[vendor]
     context: dict[str, Any] = {
         "fsGroup": run_as.fs_group,
         "fsGroupChangePolicy": "OnRootMismatch",

@@ -8,30 +8,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import ANNOTATION_RESTARTED_AT, VLLM_CONTAINER
+from tonnage.api.names import ANNOTATION_RESTARTED_AT
+from tonnage.engines.compile_cache import compile_claim
 from tonnage.engines.defaults import load_defaults
+from tonnage.engines.environment import check_environment, render_environment
 from tonnage.engines.errors import PodTemplateError
-from tonnage.engines.quantity import format_canonical, read_quantity
-from tonnage.engines.replica import Replica
-from tonnage.engines.vllm.arguments import check_arguments, render_arguments
-from tonnage.engines.vllm.environment import check_environment, render_environment
-from tonnage.engines.vllm.image import Image, choose_image
-from tonnage.engines.vllm.lifetime import (
+from tonnage.engines.image import choose_image
+from tonnage.engines.interface import EngineKind, Image
+from tonnage.engines.lifetime import (
     least_grace_seconds,
-    render_lifecycle,
     render_probes,
     termination_grace_seconds,
 )
+from tonnage.engines.model_source import medium_of
+from tonnage.engines.quantity import format_canonical, read_quantity
+from tonnage.engines.registry import engine_for
+from tonnage.engines.replica import Replica
 from tonnage.fleet.model import Pool
-from tonnage.workloads.metadata import placement_labels, queue_labels
-from tonnage.workloads.pod.allowed import check_user_patch
+from tonnage.workloads.claim_template import CLAIM, claim_template_of
+from tonnage.workloads.compute_domain import CHANNEL, compute_domain_of
+from tonnage.workloads.metadata import adapter_labels, placement_labels, queue_labels
+from tonnage.workloads.pod.adapters import download_resources, render_adapter_downloads
+from tonnage.workloads.pod.allowed import check_compile_cache, check_user_patch
 from tonnage.workloads.pod.disk import NodeDisk, node_disk
+from tonnage.workloads.pod.mounts import mounts_cache
 from tonnage.workloads.pod.overrides import check_overrides
 from tonnage.workloads.pod.patches import (
     PodPatch,
     all_patches,
-    network_patches,
-    pool_patch,
+    patches_on,
     user_patch,
 )
 from tonnage.workloads.pod.pod_security import CONTAINER_LISTS
@@ -47,7 +52,18 @@ from tonnage.workloads.pod.security import (
     render_pod_security_context,
 )
 from tonnage.workloads.pod.strategic_merge import merge_container, merge_pod_spec
-from tonnage.workloads.pod.volumes import CACHE, render_volume_mounts, render_volumes
+from tonnage.workloads.pod.volumes import (
+    CACHE,
+    CACHE_MOUNT,
+    render_volume_mounts,
+    render_volumes,
+)
+from tonnage.workloads.pod.weights import (
+    check_keeper,
+    keeper_resources,
+    render_keeper,
+    with_certificates,
+)
 
 Json = dict[str, Any]
 
@@ -65,6 +81,7 @@ def render_pod_template(replica: Replica) -> Json:
         "labels": {
             **labels,
             **queue_labels(replica.owner, replica.spec.pod_metadata),
+            **adapter_labels(replica.spec),
             **placement_labels(replica.owner, replica.option),
         }
     }
@@ -81,54 +98,57 @@ def render_pod_template(replica: Replica) -> Json:
 
 def _own_spec(replica: Replica, patches: Sequence[PodPatch]) -> Json:
     """The pod as the operator renders it, before the patches."""
-    vendor, image = replica.vendor, choose_image(replica)
-    patched = _patched_container(patches)
+    engine, vendor = engine_for(replica.spec), replica.vendor
+    image = choose_image(engine, replica)
+    patched = _patched_container(patches, replica.spec.engine.name)
     disk = node_disk(replica, patched.get("volumeMounts") or [])
     return {
         "affinity": render_affinity(replica.option.pool, replica.catalog, image.oldest_driver),
         "tolerations": [],
         "containers": [
-            _container(replica, image, disk, patched),
-            *_confined(patches, "containers"),
+            _container(engine, replica, image, disk, patched),
+            *_confined(patches, "containers", engine.name),
         ],
-        **_own_init_containers(patches),
+        **_own_init_containers(
+            patches, [*_adapter_downloads(replica, image, patched), *render_keeper(replica, image)]
+        ),
         "volumes": render_volumes(replica, disk),
-        "securityContext": render_pod_security_context(vendor),
+        "securityContext": render_pod_security_context(vendor, engine.name),
         _GRACE: termination_grace_seconds(vendor, replica.spec.rollout),
         "restartPolicy": "Always",
-        # A Service named vllm would set VLLM_PORT=tcp://... in every pod of the namespace, and vLLM
-        # does not start with it.
+        # A Service with the name of an engine would set variables of the engine in every pod of the
+        # namespace: of one named vllm, VLLM_PORT=tcp://... would keep vLLM from starting.
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
     }
 
 
-def _patched_container(patches: Sequence[PodPatch]) -> Json:
-    """What the patches set on the vLLM container."""
+def _patched_container(patches: Sequence[PodPatch], name: str) -> Json:
+    """What the patches set on the engine's container."""
     patched: Json = {}
     for patch in patches:
-        patched = merge_container(patched, patch.vllm)
+        patched = merge_container(patched, patch.container(name))
     return patched
 
 
-def _container(replica: Replica, image: Image, disk: NodeDisk | None, patched: Json) -> Json:
+def _container(
+    engine: EngineKind, replica: Replica, image: Image, disk: NodeDisk | None, patched: Json
+) -> Json:
     return {
-        "name": VLLM_CONTAINER,
+        "name": engine.name,
         "image": image.name,
         **({"command": list(image.command)} if image.command else {}),
-        "args": render_arguments(replica),
-        "env": render_environment(replica),
+        "args": engine.render_arguments(replica),
+        "env": render_environment(engine, replica),
         "ports": [
             {"name": "http", "containerPort": load_defaults().server.port, "protocol": "TCP"}
         ],
         "resources": {"requests": compute_requests(replica, disk, patched.get("resources") or {})},
-        "volumeMounts": render_volume_mounts(
-            replica.spec.model.source, patched.get("volumeMounts") or []
-        ),
+        "volumeMounts": render_volume_mounts(replica, patched.get("volumeMounts") or []),
         "securityContext": render_container_security_context(),
-        "lifecycle": render_lifecycle(replica.vllm_version, replica.spec.rollout),
-        **render_probes(replica.model_gib),
-        # vLLM writes no termination message of its own.
+        "lifecycle": engine.render_lifecycle(replica),
+        **render_probes(engine.probe_paths, replica.model_gib, medium_of(replica.spec)),
+        # No engine writes no termination message of its own.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -136,17 +156,18 @@ def _container(replica: Replica, image: Image, disk: NodeDisk | None, patched: J
 def render_resources(replica: Replica) -> Json:
     """The part of the pod's spec that has the resources of its containers."""
     patches = all_patches(replica.spec, replica.option)
-    patched = _patched_container(patches)
+    patched = _patched_container(patches, replica.spec.engine.name)
     disk = node_disk(replica, patched.get("volumeMounts") or [])
     computed = compute_requests(replica, disk, patched.get("resources") or {})
-    pod: Json = {"containers": [{"name": VLLM_CONTAINER, "resources": {"requests": computed}}]}
+    name = replica.spec.engine.name
+    pod: Json = {"containers": [{"name": name, "resources": {"requests": computed}}]}
+    downloads = [*download_resources(replica.spec), *keeper_resources(replica.spec)]
+    pod |= {"initContainers": downloads} if downloads else {}
     for patch in patches:
         lists = {kind: patch.spec[kind] for kind in CONTAINER_LISTS if kind in patch.spec}
         pod = merge_pod_spec(pod, lists)
     containers = [
-        {**one, "resources": with_gpus(one["resources"], replica)}
-        if one["name"] == VLLM_CONTAINER
-        else one
+        {**one, "resources": with_gpus(one["resources"], replica)} if one["name"] == name else one
         for one in pod["containers"]
     ]
     return {**pod, "containers": containers}
@@ -157,29 +178,36 @@ def render_security(spec: InferenceDeploymentSpec, pool: Pool, nodes: int = 1) -
     of a recognized pool, without what the operator renders alike for all pods: its own volumes,
     ports and probes."""
     assert pool.accelerator is not None, f"pool {pool.name} has no accelerator"
-    patches = (*network_patches(pool, nodes), pool_patch(pool), user_patch(spec))
-    confined = {"name": VLLM_CONTAINER, "securityContext": render_container_security_context()}
+    patches = patches_on(spec, pool, nodes)
+    confined = {"name": spec.engine.name, "securityContext": render_container_security_context()}
     merged: Json = {
-        "containers": [confined, *_confined(patches, "containers")],
+        "containers": [confined, *_confined(patches, "containers", spec.engine.name)],
         **_own_init_containers(patches),
-        "securityContext": render_pod_security_context(pool.accelerator.vendor),
+        "securityContext": render_pod_security_context(pool.accelerator.vendor, spec.engine.name),
     }
     for patch in patches:
         merged = merge_pod_spec(merged, patch.spec)
     return merged
 
 
-def _confined(patches: Sequence[PodPatch], kind: str) -> list[Json]:
-    """The security context of each container that a patch adds, by default that of vLLM."""
+def _confined(patches: Sequence[PodPatch], kind: str, engine: str | None = None) -> list[Json]:
+    """The security context of each container that a patch adds, by default that of `engine`."""
     added = {one["name"] for patch in patches for one in patch.containers(kind)}
-    added -= {VLLM_CONTAINER} if kind == "containers" else set()
+    added -= {engine}
     context = render_container_security_context()
     return [{"name": name, "securityContext": context} for name in sorted(added)]
 
 
-def _own_init_containers(patches: Sequence[PodPatch]) -> Json:
-    confined = _confined(patches, "initContainers")
-    return {"initContainers": confined} if confined else {}
+def _own_init_containers(patches: Sequence[PodPatch], downloads: Sequence[Json] = ()) -> Json:
+    containers = [*downloads, *_confined(patches, "initContainers")]
+    return {"initContainers": containers} if containers else {}
+
+
+def _adapter_downloads(replica: Replica, image: Image, patched: Json) -> list[Json]:
+    """The containers that download adapters, to the volume that is mounted as the cache."""
+    mounts = patched.get("volumeMounts") or []
+    cache = next(filter(mounts_cache, mounts), CACHE_MOUNT)
+    return render_adapter_downloads(engine_for(replica.spec), replica, image, cache)
 
 
 def _complete(replica: Replica, merged: Json, own: Json, patches: Sequence[PodPatch]) -> Json:
@@ -188,11 +216,12 @@ def _complete(replica: Replica, merged: Json, own: Json, patches: Sequence[PodPa
     user_tolerations = [toleration for patch in patches for toleration in patch.tolerations]
     affinities = [patch.spec.get("affinity") or {} for patch in patches]
     own_container = own["containers"][0]
-    vllm = _named(merged["containers"], VLLM_CONTAINER)
-    vllm["resources"] = with_gpus(vllm.get("resources") or {}, replica)
-    vllm["volumeMounts"] = _own_first(vllm["volumeMounts"], own_container["volumeMounts"])
-    others = [one for one in merged["containers"] if one["name"] != VLLM_CONTAINER]
-    containers = {"containers": [vllm, *others]}
+    name = own_container["name"]
+    server = _named(merged["containers"], name)
+    server["resources"] = with_gpus(server.get("resources") or {}, replica)
+    server["volumeMounts"] = _own_first(server["volumeMounts"], own_container["volumeMounts"])
+    others = [one for one in merged["containers"] if one["name"] != name]
+    containers = {"containers": [server, *others]}
     if "initContainers" in merged:
         containers["initContainers"] = merged["initContainers"]
     pod = {
@@ -204,7 +233,17 @@ def _complete(replica: Replica, merged: Json, own: Json, patches: Sequence[PodPa
         _GRACE: max(merged[_GRACE], own[_GRACE]),
     }
     pod["volumes"] = _used_volumes(pod, own["volumes"])
-    return pod
+    pod = with_certificates(pod, server)
+    claims = {
+        CLAIM: claim_template_of(replica.owner, replica.option),
+        CHANNEL: compute_domain_of(replica.owner, replica.option),
+    }
+    claimed = [
+        {"name": name, "resourceClaimTemplateName": template}
+        for name, template in claims.items()
+        if template is not None
+    ]
+    return {**pod, "resourceClaims": claimed} if claimed else pod
 
 
 def _used_volumes(pod: Json, own: Sequence[Json]) -> list[Json]:
@@ -262,12 +301,16 @@ def check_template(spec: InferenceDeploymentSpec) -> None:
 
     Raises a RenderError that names the field and says what to do.
     """
-    check_arguments(spec)
+    engine = engine_for(spec)
+    engine.check(spec)
     check_environment(spec)
     if spec.pod_template is None:
         check_overrides(spec.template)
     patch = user_patch(spec)
-    check_user_patch(patch)
+    check_user_patch(patch, engine)
+    if compile_claim(spec) is not None:
+        check_compile_cache(patch, engine.name)
+    check_keeper(spec, patch)
     check_tolerations(patch.tolerations, f"{patch.source}.spec.tolerations")
     seconds, least = patch.spec.get(_GRACE), least_grace_seconds(spec.rollout)
     if seconds is not None and seconds < least:
