@@ -6,6 +6,7 @@ from typing import Any
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.parse import parse_model, parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
+from tonnage.catalog.dra_drivers import load_dra_drivers
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.rules import Settings
 from tonnage.checkpoint.model import (
@@ -18,6 +19,7 @@ from tonnage.checkpoint.model import (
 )
 from tonnage.engines.inputs import Owner, RenderSettings, SurgeMode
 from tonnage.fit.model import MemoryAccount, MemoryFit, Parallelism
+from tonnage.fleet.dra.requests import request_of
 from tonnage.fleet.model import Pool
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.pools.network import network_of
@@ -29,6 +31,9 @@ from tonnage.workloads.registry import render_workload
 GIB = 2**30
 OWNER = Owner("chat", "llama-70b", "8c0f3b9e-5a53-4f0e-9c5b-0d6d2f7f3a10")
 WEIGHTS_70B_BYTES = 141_107_412_992
+
+ALIGNED = {"gpu.amd.com/numaNode": 4, "resource.kubernetes.io/numaNode": 4}
+"""GPUs of one NUMA node."""
 
 LLAMA_70B = ModelShape(
     architecture="LlamaForCausalLM",
@@ -70,6 +75,7 @@ def make_option(
     *,
     tensor: int = 1,
     pipeline: int = 1,
+    data: int = 1,
     nodes: int = 1,
     pool: str | None = None,
     declared: dict[str, Any] | None = None,
@@ -77,18 +83,22 @@ def make_option(
     cost_per_hour: str = "1.99",
     rules: Settings | None = None,
     adjustments: EngineAdjustments = UNADJUSTED,
+    driver: str | None = None,
 ) -> Option:
-    """A pool with free nodes of that accelerator for a replica, and a split that fits."""
+    """A pool with free nodes of that accelerator for a replica, and a split that fits; with a
+    `driver`, its GPUs are in ResourceSlices."""
     device = load_catalog().accelerator(accelerator)
-    parallelism = Parallelism(tensor, pipeline, nodes=nodes)
+    parallelism = Parallelism(tensor, pipeline, data, nodes)
     free = device.gpus_per_node or 1
+    drivers = load_dra_drivers()
+    resource = drivers.resource_of(drivers.by_name[driver]) if driver else device.resource
     pool_spec = parse_model(AcceleratorPoolSpec, declared, "spec") if declared else None
     return Option(
         pool=Pool(
             name=pool or f"{device.vendor}-{accelerator}",
             accelerator=device,
             device_bytes=device.memory_bytes,
-            resource=device.resource,
+            resource=resource,
             nodes=PoolNodes.of(
                 PoolNode(f"node-{number}", free, free, free, None) for number in range(nodes)
             ),
@@ -96,6 +106,7 @@ def make_option(
             taints=(),
             declared=pool_spec,
             network=network_of(pool_spec, {}),
+            claim=request_of(resource, device, pool_spec, ALIGNED, virtual_function=False),
         ),
         parallelism=parallelism,
         fit=_make_fit(device.memory_bytes or 0, parallelism),
