@@ -1,1 +1,2 @@
-"""What a running vLLM reports: its start-up log, its metrics, and Prometheus' samples of them."""
+"""What a running engine reports: its start-up log, its metrics, Prometheus' samples of them,
+and its adapters."""

@@ -1,59 +1,25 @@
-"""The KV cache size that vLLM measured at its start, from its metrics or from a Prometheus that
-scrapes them."""
+"""The KV cache size that an engine measured at its start, from a Prometheus that scrapes its
+metrics."""
 
-import re
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from tonnage.telemetry.pods import select_pods
+from tonnage.engines.metrics import CacheMetric, MeasuredCache
+from tonnage.engines.registry import engine_named
+from tonnage.telemetry.pods import ServingPod, select_pods
 from tonnage.telemetry.series import Query, Series
 
-CACHE_METRIC: Final = "vllm:cache_config_info"
-"""Its value is 1, its labels have the facts (vLLM 0.32.0, v1/metrics/loggers.py, log_metrics_info).
-
-Label kv_cache_size_tokens is the tokens of one engine; for hybrid models num_gpu_blocks x
-block_size differs from it.
-"""
+_Labels = frozenset[tuple[str, str]]
 
 _OLDEST_SAMPLE_SECONDS: Final = 150.0
 """Somewhat more than twice the usual scrape interval of a minute: older samples are stale."""
-_POSITIVE_INT: Final = re.compile(r"[1-9][0-9]{0,14}")
-_NONE: Final = "None"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCache:
-    """The measured size of the KV cache of one replica, or of one of its engines, in tokens: a
-    server with data parallelism has several engines.
-
-    `blocks` of `block_tokens` each are how vLLM divides it, None if unknown. If the number of
-    blocks was `overridden`, it says nothing about the free GPU memory.
-    """
-
-    kv_cache_tokens: int
-    blocks: int | None = None
-    block_tokens: int | None = None
-    overridden: bool = False
-
-
-def read_engine(labels: Mapping[str, str]) -> MeasuredCache | None:
-    """Read the metric's labels; None if they are invalid, or while vLLM has not sized the cache."""
-    tokens = _read_count(labels, "kv_cache_size_tokens")
-    if tokens is None:
-        return None
-    return MeasuredCache(
-        tokens,
-        _read_count(labels, "num_gpu_blocks"),
-        _read_count(labels, "block_size"),
-        overridden=labels.get("num_gpu_blocks_override", _NONE) != _NONE,
-    )
-
-
-def add_engines(engines: Iterable[MeasuredCache]) -> MeasuredCache:
-    """Add the engines of one replica up."""
-    caches = tuple(engines)
+def add_ranks(ranks: Iterable[MeasuredCache]) -> MeasuredCache:
+    """Add the data-parallel ranks of one replica up."""
+    caches = tuple(ranks)
     blocks = [cache.blocks for cache in caches if cache.blocks is not None]
     return MeasuredCache(
         sum(cache.kv_cache_tokens for cache in caches),
@@ -77,44 +43,61 @@ def smallest_cache_by_placement(
 
 
 async def measure_caches(
-    ask: Query, namespace: str, pods: Iterable[str]
+    ask: Query, namespace: str, pods: Iterable[ServingPod]
 ) -> Mapping[str, MeasuredCache]:
     """Query the KV cache of these pods; by pod, without those that Prometheus does not know."""
-    selector = select_pods(namespace, pods)
-    if selector is None:
-        return {}
-    # timestamp() keeps the labels and gives the age of the sample, which a plain query hides.
-    return _read_caches(await ask(f"timestamp({CACHE_METRIC}{{{selector}}})") or ())
+    by_engine: dict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        by_engine[engine_named(pod.engine).name].append(pod.name)
+    measured: dict[str, MeasuredCache] = {}
+    for engine, names in by_engine.items():
+        metric, selector = engine_named(engine).cache_metric, select_pods(namespace, names)
+        if selector is not None:
+            series = f"{metric.name}{{{selector}}}"
+            values = await ask(series) if metric.has_value else None
+            # timestamp() keeps the labels and gives the age of the sample, which a plain query
+            # hides.
+            answer = await ask(f"timestamp({series})")
+            measured |= _read_caches(answer or (), values or (), metric)
+    return measured
 
 
-def _read_caches(answer: Iterable[Series]) -> Mapping[str, MeasuredCache]:
-    """The cache of each pod, the sum of its engines."""
+def _read_caches(
+    answer: Iterable[Series], values: Iterable[Series], metric: CacheMetric
+) -> Mapping[str, MeasuredCache]:
+    """The cache of each pod, the sum of its data-parallel ranks."""
     newest: dict[tuple[str, str], tuple[float, MeasuredCache]] = {}
-    for pod, engine, sampled, cache in _fresh_series(answer):
+    by_labels = {_labels_of(series): series.value for series in values}
+    for pod, rank, sampled, cache in _fresh_series(answer, by_labels, metric):
         # The old series of a restarted container stays for a while.
-        current = newest.get((pod, engine))
+        current = newest.get((pod, rank))
         if current is None or (current[0], _tokens(current[1])) < (sampled, _tokens(cache)):
-            newest[pod, engine] = sampled, cache
+            newest[pod, rank] = sampled, cache
     by_pod: dict[str, list[MeasuredCache]] = defaultdict(list)
     for (pod, _), (_, cache) in newest.items():
         by_pod[pod].append(cache)
-    return {pod: add_engines(engines) for pod, engines in by_pod.items()}
+    return {pod: add_ranks(ranks) for pod, ranks in by_pod.items()}
 
 
-def _fresh_series(answer: Iterable[Series]) -> Iterable[tuple[str, str, float, MeasuredCache]]:
-    """Pod, engine, sample time and cache of each valid series that is not stale."""
+def _fresh_series(
+    answer: Iterable[Series], values: Mapping[_Labels, float | None], metric: CacheMetric
+) -> Iterable[tuple[str, str, float, MeasuredCache]]:
+    """Pod, rank, sample time and cache of each valid series that is not stale."""
     for series in answer:
-        pod, cache, age = series.labels.get("pod"), read_engine(series.labels), series.age_seconds
+        value = values.get(_labels_of(series))
+        cache = metric.read(series.labels, math.nan if value is None else value)
+        pod, age = series.labels.get("pod"), series.age_seconds
         if pod is None or cache is None or age is None:
             continue
         if 0 <= age <= _OLDEST_SAMPLE_SECONDS:
-            yield pod, series.labels.get("engine", ""), series.evaluated - age, cache
+            rank = series.labels.get(metric.rank_label, "")
+            yield pod, rank, series.evaluated - age, cache
+
+
+def _labels_of(series: Series) -> _Labels:
+    """The labels without the name, which timestamp() drops."""
+    return frozenset(label for label in series.labels.items() if label[0] != "__name__")
 
 
 def _tokens(cache: MeasuredCache) -> int:
     return cache.kv_cache_tokens
-
-
-def _read_count(labels: Mapping[str, str], name: str) -> int | None:
-    text = labels.get(name, _NONE)
-    return int(text) if _POSITIVE_INT.fullmatch(text) else None

@@ -1,9 +1,9 @@
-"""The load on replicas, from a Prometheus that scrapes vLLM, in one query, so that all samples are
-of one moment.
+"""The load on replicas, from a Prometheus that scrapes engines, in one query, so that all samples
+are of one moment.
 
 The numbers of running and waiting requests dip between two batches, so the query averages them over
-some scrapes. A pod scraped by two jobs counts once; the engines of one replica (data parallelism
-has several) are summed.
+some scrapes. A pod scraped by two jobs counts once; the data-parallel ranks of one replica are
+summed.
 """
 
 import math
@@ -13,8 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tonnage.api.inference import DEFAULT_ENGINE
 from tonnage.api.scaling import QueuedRequests, ScalingTargets
 from tonnage.demand.signals import Mean, MeasuredLoad, PodLoad, QueueSample
+from tonnage.engines.metrics import LoadMetrics
+from tonnage.engines.registry import engine_named
 from tonnage.telemetry.series import Query, Series
 
 _MEAN_INTERVALS: Final = 4
@@ -24,17 +27,8 @@ _RATE_INTERVALS: Final = 8
 
 _DEPLOYMENT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
-_GAUGES: Final = {
-    "running": ("sum", "vllm:num_requests_running"),
-    "waiting": ("sum", "vllm:num_requests_waiting"),
-    "kv_usage": ("avg", "vllm:kv_cache_usage_perc"),
-}
-_FIRST_TOKEN: Final = {
-    "first_token": "vllm:time_to_first_token_seconds",
-    "prefill": "vllm:request_prefill_time_seconds",
-}
-_PER_TOKEN: Final = {"per_token": "vllm:inter_token_latency_seconds"}
-"""Names and types as vLLM 0.32.0 exports them (v1/metrics/loggers.py)."""
+_GAUGES: Final = ("running", "waiting", "kv_usage")
+"""Signals that every pod has."""
 
 _Values = Mapping[str, float]
 """Values by the name of their signal."""
@@ -42,19 +36,33 @@ _Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class LoadQuery:
-    """The Deployments whose replicas to measure, and the targets to measure them for."""
+    """The Deployments whose replicas to measure, and the targets to measure them for. `engines` are
+    the names of the replicas' engines."""
 
     namespace: str
     deployments: tuple[str, ...]
     targets: ScalingTargets
     queued: QueuedRequests | None
+    engines: tuple[str, ...] = (DEFAULT_ENGINE,)
 
     @property
-    def latencies(self) -> Mapping[str, str]:
-        """Histograms that the targets need, by signal."""
-        first = _FIRST_TOKEN if self.targets.time_to_first_token is not None else {}
-        per_token = _PER_TOKEN if self.targets.time_per_output_token is not None else {}
-        return {**first, **per_token}
+    def metrics(self) -> tuple[LoadMetrics, ...]:
+        """The metrics of each engine."""
+        return tuple(engine_named(name).load_metrics for name in self.engines)
+
+    def latencies(self, metrics: LoadMetrics) -> Mapping[str, str]:
+        """Histograms of an engine that the targets need, by signal."""
+        first = {"first_token": metrics.first_token}
+        if metrics.prefill is not None:
+            first["prefill"] = metrics.prefill
+        return {
+            **(first if self.targets.time_to_first_token is not None else {}),
+            **(
+                {"per_token": metrics.per_token}
+                if self.targets.time_per_output_token is not None
+                else {}
+            ),
+        }
 
 
 async def measure_load(
@@ -79,14 +87,8 @@ def _expressions(question: LoadQuery, interval_seconds: float) -> Iterator[str]:
     )
     selector = _select_deployments(question)
     if selector is not None:
-        for signal, (aggregation, metric) in _GAUGES.items():
-            yield _sum_engines(signal, f"avg_over_time({metric}{{{selector}}}{mean})", aggregation)
-        for signal, metric in question.latencies.items():
-            for end in ("sum", "count"):
-                series = f"{metric}_{end}{{{selector}}}"
-                yield _sum_engines(f"{signal}_{end}", f"rate({series}{rate})", "sum")
-        sampled = f"min by (pod) (timestamp({_GAUGES['running'][1]}{{{selector}}}))"
-        yield _label_signal("sampled", sampled)
+        for metrics in question.metrics:
+            yield from _of_engine(question, metrics, selector, mean, rate)
     if question.queued is not None:
         labels = ",".join(
             f'{name}="{_escape(value)}"' for name, value in question.queued.match_labels.items()
@@ -94,6 +96,27 @@ def _expressions(question: LoadQuery, interval_seconds: float) -> Iterator[str]:
         queue = f"{question.queued.metric}{{{labels}}}"
         yield _label_signal("queued", f"sum({queue})")
         yield _label_signal("queue_sampled", f"min(timestamp({queue}))")
+
+
+def _of_engine(
+    question: LoadQuery, metrics: LoadMetrics, selector: str, mean: str, rate: str
+) -> Iterator[str]:
+    """The expressions for the pods with one engine; pods with another one have no such series."""
+    rank = metrics.rank_label
+    for signal, metric in (
+        ("running", metrics.running),
+        ("waiting", metrics.waiting),
+        ("kv_usage", metrics.kv_usage),
+    ):
+        aggregation = "avg" if signal == "kv_usage" else "sum"
+        expression = f"avg_over_time({metric}{{{selector}}}{mean})"
+        yield _join_ranks(signal, expression, aggregation, rank)
+    for signal, metric in question.latencies(metrics).items():
+        for end in ("sum", "count"):
+            series = f"{metric}_{end}{{{selector}}}"
+            yield _join_ranks(f"{signal}_{end}", f"rate({series}{rate})", "sum", rank)
+    sampled = f"min by (pod) (timestamp({metrics.running}{{{selector}}}))"
+    yield _label_signal("sampled", sampled)
 
 
 def _select_deployments(question: LoadQuery) -> str | None:
@@ -112,8 +135,8 @@ def _select_deployments(question: LoadQuery) -> str | None:
     return f'namespace="{question.namespace}",pod=~"(?:{"|".join(names)})-.*"'
 
 
-def _sum_engines(name: str, expression: str, aggregation: str) -> str:
-    return _label_signal(name, f"{aggregation} by (pod) (max by (pod, engine) ({expression}))")
+def _join_ranks(name: str, expression: str, aggregation: str, rank: str) -> str:
+    return _label_signal(name, f"{aggregation} by (pod) (max by (pod, {rank}) ({expression}))")
 
 
 def _label_signal(name: str, expression: str) -> str:
@@ -143,10 +166,13 @@ def _read(answer: Iterable[Series], question: LoadQuery) -> MeasuredLoad:
 
 
 def _read_pod(values: _Values, question: LoadQuery) -> PodLoad | None:
-    """The load of a pod; None if a signal is missing, as after the first scrape of a pod."""
-    means = {signal: _read_mean(values, signal) for signal in question.latencies}
+    """The load of a pod; None if a signal is missing that every engine has, as after the first
+    scrape of a pod."""
+    latencies = [question.latencies(metrics).keys() for metrics in question.metrics]
+    needed = set[str].intersection(*map(set, latencies))
+    means = {signal: _read_mean(values, signal) for each in latencies for signal in each}
     missing = {*_GAUGES, "sampled"} - values.keys()
-    if missing or None in means.values():
+    if missing or any(means[signal] is None for signal in needed):
         return None
     return PodLoad(
         running=values["running"],

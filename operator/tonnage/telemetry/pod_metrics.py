@@ -1,7 +1,6 @@
-"""The KV cache size that vLLM measured, from the pods themselves if there is no Prometheus.
+"""The KV cache size that an engine measured, from the pods themselves if there is no Prometheus.
 
-A pod runs a user's image, so its answer is untrusted: it has a deadline and a size limit, redirects
-are not followed, and an invalid answer counts as no answer.
+A pod runs a user's image, so an invalid answer counts as no answer.
 """
 
 import asyncio
@@ -15,7 +14,10 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from tonnage import delays
-from tonnage.telemetry.cache import CACHE_METRIC, MeasuredCache, add_engines, read_engine
+from tonnage.engines.metrics import MeasuredCache
+from tonnage.engines.registry import engine_named
+from tonnage.telemetry.cache import add_ranks
+from tonnage.telemetry.pod_http import fetch_page, open_session
 from tonnage.telemetry.pods import ServingPod
 
 MAX_BYTES: Final = 1024 * 1024
@@ -32,7 +34,7 @@ TASK_NAME: Final = "tonnage-pod-metrics"
 _MAX_PODS: Final = 16
 """The pods queried per call; later calls query the others."""
 
-_MAX_ENGINES: Final = 64
+_MAX_RANKS: Final = 64
 _MAX_ANSWERS: Final = 4096
 """Container starts in the cache; the least recently queried one is evicted first."""
 
@@ -47,7 +49,7 @@ class _PodAnswer:
 
 
 class PodMetrics:
-    """Queries each container start once: vLLM sizes its cache only at the start.
+    """Queries each container start once: an engine sizes its cache only at the start.
 
     No caller waits for an answer; `wake` is called once there is one.
     """
@@ -86,8 +88,7 @@ class PodMetrics:
         task.add_done_callback(self._queries.discard)
 
     async def _query(self, pods: list[ServingPod], wake: Callable[[], None]) -> None:
-        options = aiohttp.ClientTimeout(total=delays.POD_METRICS)
-        async with aiohttp.ClientSession(timeout=options, auto_decompress=False) as session:
+        async with open_session() as session:
             caches = await asyncio.gather(*(self._read(session, pod) for pod in pods))
         sized = [(pod, cache) for pod, cache in zip(pods, caches, strict=True) if cache is not None]
         for pod, cache in sized:
@@ -97,7 +98,7 @@ class PodMetrics:
 
     async def _read(self, session: aiohttp.ClientSession, pod: ServingPod) -> MeasuredCache | None:
         async with self._pages:
-            return read_page(await _fetch(session, pod.address))
+            return read_page(await _fetch(session, pod.address), pod.engine)
 
     def _remember(self, pod: ServingPod, answer: _PodAnswer) -> None:
         self._answers[pod.start] = answer
@@ -108,30 +109,20 @@ class PodMetrics:
 
 async def _fetch(session: aiohttp.ClientSession, address: str | None) -> bytes:
     """Fetch the page; empty on any error, or if the page is too large."""
-    try:
-        async with session.get(
-            f"http://{address}/metrics",
-            allow_redirects=False,
-            headers={"Accept": "text/plain", "Accept-Encoding": "identity"},
-        ) as response:
-            if response.status != 200:
-                return b""
-            page = await response.content.read(MAX_BYTES + 1)
-            while len(page) <= MAX_BYTES and (more := await response.content.read(MAX_BYTES)):
-                page += more
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-        return b""
-    return page if len(page) <= MAX_BYTES else b""
+    url = f"http://{address}/metrics"
+    page = await fetch_page(session, url, "text/plain", delays.POD_METRICS, MAX_BYTES)
+    return page.body or b"" if page else b""
 
 
-def read_page(page: bytes) -> MeasuredCache | None:
-    """Read the cache size from a page of vLLM's metrics; None if the page has no valid one.
+def read_page(page: bytes, engine: str = "") -> MeasuredCache | None:
+    """Read the cache size from a page of an engine's metrics; None if the page has no valid one.
 
     Of a hundred metrics it parses only the lines of one.
     """
-    prefix = CACHE_METRIC.encode() + b"{"
+    metric = engine_named(engine).cache_metric
+    prefix = metric.name.encode() + b"{"
     lines = [line for line in page.splitlines() if line.startswith(prefix)]
-    if not 0 < len(lines) <= _MAX_ENGINES or max(map(len, lines)) > LONGEST_LINE_BYTES:
+    if not 0 < len(lines) <= _MAX_RANKS or max(map(len, lines)) > LONGEST_LINE_BYTES:
         return None
     text = b"\n".join(lines).decode(errors="replace") + "\n"
     try:
@@ -139,6 +130,8 @@ def read_page(page: bytes) -> MeasuredCache | None:
     except (ValueError, LookupError):  # the parser expects characters that may be missing
         return None
     samples = (sample for family in families for sample in family.samples)
-    engines = [read_engine(sample.labels) for sample in samples if sample.name == CACHE_METRIC]
-    known = [engine for engine in engines if engine is not None]
-    return add_engines(known) if known and len(known) == len(engines) else None
+    ranks = [
+        metric.read(sample.labels, sample.value) for sample in samples if sample.name == metric.name
+    ]
+    known = [rank for rank in ranks if rank is not None]
+    return add_ranks(known) if known and len(known) == len(ranks) else None

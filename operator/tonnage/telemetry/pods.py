@@ -11,11 +11,12 @@ _POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 @dataclass(frozen=True, slots=True)
 class ServingPod:
     """A serving pod. `start` identifies this start of its container; `address` (host:port) is where
-    it listens, None while it has no IP."""
+    it listens, None while it has no IP; `engine` is the name of its engine, "" if unknown."""
 
     name: str
     start: str
     address: str | None
+    engine: str = ""
 
 
 def select_pods(namespace: str, pods: Iterable[str]) -> str | None:
