@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tonnage.api.scaling import QueuedRequests, ScalingTargets
 from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import LoadQuery, measure_load
+from tonnage.telemetry.pods import ServingPod
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
 
 NOW = 1_800_000_000.0
@@ -66,7 +67,8 @@ def test_any_read_answer_can_be_measured(result):
         except NotUnderstoodError:
             return None
 
-    caches = asyncio.run(measure_caches(ask, "chat", ["a-0", "a-1"]))
+    pods = [ServingPod(name, name, None) for name in ("a-0", "a-1")]
+    caches = asyncio.run(measure_caches(ask, "chat", pods))
     assert all(cache.kv_cache_tokens > 0 for cache in caches.values())
     load = asyncio.run(measure_load(ask, 15.0, QUESTION))
     assert load is None or all(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tonnage.telemetry.cache import MeasuredCache, measure_caches, smallest_cache_by_placement
-from tonnage.telemetry.pods import select_pods
+from tonnage.engines.metrics import MeasuredCache
+from tonnage.telemetry.cache import measure_caches, smallest_cache_by_placement
+from tonnage.telemetry.pods import ServingPod, select_pods
 from tonnage.telemetry.series import Series
 
 NOW = 1_800_000_000.0
@@ -14,11 +15,15 @@ def series(pod="llama-0", tokens="524288", engine="0", sampled=NOW - 20):
     return Series(labels, sampled, NOW)
 
 
+def pod(name):
+    return ServingPod(name, f"{name}/0", None, "vllm")
+
+
 async def measure(*answer, pods=("llama-0", "a", "b")):
     async def ask(query):
         return answer
 
-    return await measure_caches(ask, "chat", pods)
+    return await measure_caches(ask, "chat", map(pod, pods))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ async def test_no_answer_gives_no_cache():
     async def ask(query):
         return None
 
-    assert await measure_caches(ask, "chat", ["llama-0"]) == {}
+    assert await measure_caches(ask, "chat", [pod("llama-0")]) == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,8 @@ async def test_the_query_selects_exactly_the_pods_of_the_deployment():
         queries.append(query)
         return ()
 
-    await measure_caches(ask, "chat", ["llama-0", "llama.b-1", 'x"} or vector(1) #'])
+    names = ["llama-0", "llama.b-1", 'x"} or vector(1) #']
+    await measure_caches(ask, "chat", map(pod, names))
     await measure_caches(ask, "chat", [])
     assert queries == [
         'timestamp(vllm:cache_config_info{namespace="chat",pod=~"llama-0|llama\\\\.b-1"})'
@@ -109,3 +115,35 @@ async def test_the_query_selects_exactly_the_pods_of_the_deployment():
 def test_without_pods_nothing_is_selected():
     assert select_pods("chat", ()) is None
     assert select_pods("chat", ("no name\n",)) is None
+
+
+async def test_the_value_of_sglangs_metric_is_read_with_the_age_of_its_sample():
+    queries = []
+
+    async def ask(query):
+        queries.append(query)
+        labels = {"pod": "llama-0", "tp_rank": "0", "dp_rank": "1"}
+        if query.startswith("timestamp("):
+            return [Series(labels, NOW - 20, NOW), Series({**labels, "pod": "b"}, NOW - 600, NOW)]
+        named = {"__name__": "sglang:max_total_num_tokens", **labels}
+        return [Series(named, 524288.0, NOW), Series({**named, "pod": "b"}, 9.0, NOW)]
+
+    pods = [ServingPod(name, name, None, "sglang") for name in ("llama-0", "b")]
+    assert await measure_caches(ask, "chat", pods) == {"llama-0": MeasuredCache(524288)}
+    selector = '{namespace="chat",pod=~"llama-0|b"}'
+    assert queries == [
+        f"sglang:max_total_num_tokens{selector}",
+        f"timestamp(sglang:max_total_num_tokens{selector})",
+    ]
+
+
+async def test_pods_of_two_engines_are_asked_for_their_own_metrics():
+    async def ask(query):
+        if "sglang" in query:
+            value = NOW - 20 if query.startswith("timestamp(") else 7.0
+            return [Series({"pod": "new"}, value, NOW)]
+        return [series(pod="old", tokens="9")]
+
+    pods = [ServingPod("old", "old", None, "vllm"), ServingPod("new", "new", None, "sglang")]
+    caches = await measure_caches(ask, "chat", pods)
+    assert caches == {"old": MeasuredCache(9), "new": MeasuredCache(7)}
