@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, LABEL_OWNER, LABEL_WORKER_OF
+from tonnage.api.names import GROUP, INFERENCE_DEPLOYMENT, owner_of
 from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LIMIT_RANGES,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     SERVICES,
 )
@@ -46,7 +49,7 @@ def _controller(metadata: Mapping[str, Any]) -> _Owners:
 def _label(metadata: Mapping[str, Any]) -> _Owners:
     """The owner label. A Pod has nothing else: its controller is a ReplicaSet or a StatefulSet."""
     labels = _mapping(metadata.get("labels"))
-    return _owner(metadata.get("namespace"), labels.get(LABEL_OWNER, labels.get(LABEL_WORKER_OF)))
+    return _owner(metadata.get("namespace"), owner_of(labels))
 
 
 def _budget(metadata: Mapping[str, Any]) -> _Owners:
@@ -74,6 +77,9 @@ _OWNERS_OF: Final[Mapping[Kind, Callable[[Mapping[str, Any]], _Owners]]] = {
     INFERENCE_DEPLOYMENTS: lambda metadata: _own_key(metadata) | _controller(metadata),
     **dict.fromkeys(WORKLOAD_KINDS, lambda metadata: _controller(metadata) | _label(metadata)),
     SERVICES: lambda metadata: _controller(metadata) | _label(metadata),
+    RESOURCE_CLAIM_TEMPLATES: lambda metadata: _controller(metadata) | _label(metadata),
+    COMPUTE_DOMAINS: lambda metadata: _controller(metadata) | _label(metadata),
+    JOBS: lambda metadata: _controller(metadata) | _label(metadata),
     PODS: _label,
     POD_DISRUPTION_BUDGETS: _budget,
     RESOURCE_QUOTAS: _every_owner,

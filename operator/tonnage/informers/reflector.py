@@ -7,12 +7,13 @@ that all replicas share, to end the process helps no replica.
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, Protocol
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from tonnage import delays
+from tonnage.informers.restarts import Restarts
 from tonnage.informers.store import Store
 from tonnage.kube.kinds import NODES
 from tonnage.kube.protocol import (
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 EVENTS_PER_STEP: Final = 32
 """Events stored before other tasks run: a few milliseconds."""
+
+BUILT_IN_GROUPS: Final = frozenset({"resource.k8s.io"})
+"""API groups that a release or a setting of the API server brings, not an installation."""
 
 NODES_TO_BATCH: Final = 1000
 """Each node reports at least every five minutes (nodeStatusReportFrequency of the kubelet). With
@@ -67,8 +71,11 @@ class Reflector:
         parts: ObjectParts,
         store: Store[Any],
         observer: ReflectorObserver,
+        restarts: Restarts | None = None,
     ) -> None:
         self.selection: Final = selection
+        self._restarts: Final = restarts or Restarts()
+        self._is_built_in: Final = selection.kind.group in BUILT_IN_GROUPS
         self.denied: Right | None = None
         self.is_missing = False
         self._api = api
@@ -79,7 +86,7 @@ class Reflector:
         self.is_listed = False
         self._retry = AsyncRetrying(
             wait=_wait,
-            retry=retry_if_exception_type(ApiError),
+            retry=retry_if_exception(self._is_retried),
             before_sleep=self._log_retry,
             reraise=True,
         )
@@ -106,7 +113,10 @@ class Reflector:
     async def run(self) -> None:
         """List and watch for ever."""
         while True:
-            await self._retry(self._list_and_watch)
+            if self.is_missing and self._is_built_in:
+                await self._restarts.wait()
+            with suppress(KindMissingError):
+                await self._retry(self._list_and_watch)
 
     async def verify(self) -> int:
         """Compare the store with a list of metadata, and repair it. Returns the number of objects
@@ -181,9 +191,17 @@ class Reflector:
             _log.info("the API server has %s now", self.selection)
         self._observer.on_availability(self.selection)
 
+    def _is_retried(self, error: BaseException) -> bool:
+        """Whether to try again after a delay. A built-in kind that is missing needs no attempt
+        until the API server restarts; a custom resource may come at any time."""
+        if isinstance(error, KindMissingError):
+            return not self._is_built_in
+        return isinstance(error, ApiError)
+
     def _log_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if not self.is_missing:
+            self._restarts.note()
             _log.warning("list or watch of %s failed, retrying: %s", self.selection, error)
 
 

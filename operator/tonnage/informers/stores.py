@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -10,28 +10,40 @@ from typing import Any, Final
 
 import msgspec
 
-from tonnage.api.names import LABEL_OWNER
+from tonnage.api.names import owner_of
+from tonnage.fleet.dra.read import read_claim, read_device_class, read_slice
 from tonnage.fleet.model import GpuPod, Node
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
+from tonnage.informers.ended_pods import EndedPods
 from tonnage.informers.expectations import Expectations
 from tonnage.informers.owners import owner_keys
 from tonnage.informers.store import Change, ObjectKey, Store
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
 from tonnage.workloads.registry import WORKLOAD_KINDS
 
 OnChange = Callable[[Kind, Change[Any]], None]
+
+
+_READ_AS_CHILDREN: Final = (RESOURCE_CLAIM_TEMPLATES, COMPUTE_DOMAINS, JOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +79,24 @@ class Stores:
         self.resource_quotas = new_packed_store(RESOURCE_QUOTAS)
         self.limit_ranges = new_packed_store(LIMIT_RANGES)
         self.namespaces = new_packed_store(NAMESPACES)
+        self.ended_pods = EndedPods()
         self.pods: Store[PodEntry] = Store(
             _read_pod,
             find_owners=partial(owner_keys, PODS),
-            on_change=partial(on_change, PODS),
+            on_change=partial(self._change_pod, on_change),
             expectations=Expectations(clock),
         )
         self.nodes: Store[Node] = Store(
             read_node, on_change=partial(on_change, NODES), expectations=Expectations(clock)
+        )
+        self.slices: Store[ResourceSlice | None] = Store(
+            read_slice, on_change=partial(on_change, RESOURCE_SLICES)
+        )
+        self.claims: Store[AllocatedClaim | None] = Store(
+            read_claim, on_change=partial(on_change, RESOURCE_CLAIMS)
+        )
+        self.device_classes: Store[DeviceClass | None] = Store(
+            read_device_class, on_change=partial(on_change, DEVICE_CLASSES)
         )
         self._packed: Final = {
             INFERENCE_DEPLOYMENTS: self.inference_deployments,
@@ -85,12 +107,22 @@ class Stores:
             RESOURCE_QUOTAS: self.resource_quotas,
             LIMIT_RANGES: self.limit_ranges,
             NAMESPACES: self.namespaces,
+            **{kind: new_packed_store(kind) for kind in _READ_AS_CHILDREN},
         }
         self._stores: Final[Mapping[Kind, Store[Any]]] = {
             **self._packed,
             PODS: self.pods,
             NODES: self.nodes,
+            RESOURCE_SLICES: self.slices,
+            RESOURCE_CLAIMS: self.claims,
+            DEVICE_CLASSES: self.device_classes,
         }
+
+    def _change_pod(self, on_change: OnChange, change: Change[PodEntry]) -> None:
+        before = change.before
+        if change.after is None and before is not None and before.packed is not None:
+            self.ended_pods.note(change.owners, unpack(before.packed))
+        on_change(PODS, change)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -112,9 +144,13 @@ class Stores:
         """Whether a Node of this name is stored."""
         return self.nodes.get(None, name) is not None
 
-    def workload_objects(self) -> list[Object]:
-        """All objects of the kinds that run replicas."""
-        return [body for kind in WORKLOAD_KINDS for body in self.objects(kind)]
+    def workloads_by_owner(self) -> Iterator[tuple[ObjectKey, list[Object]]]:
+        """The objects of the kinds that run replicas, those of one InferenceDeployment at a time:
+        all of them at once would take hundreds of megabytes."""
+        for owner in sorted(
+            {owner for store in self.workloads.values() for owner in store.owners()}
+        ):
+            yield owner, [body for kind in WORKLOAD_KINDS for body in self.owned(kind, owner)]
 
     def owned(self, kind: Kind, owner: ObjectKey) -> list[Object]:
         """The objects of a kind that belong to an InferenceDeployment (`owners.owner_keys`)."""
@@ -169,4 +205,4 @@ def unpack(packed: bytes) -> Object:
 
 def _read_pod(obj: Object) -> PodEntry:
     labels = obj["metadata"].get("labels") or {}
-    return PodEntry(read_gpu_pod(obj), pack(obj) if LABEL_OWNER in labels else None)
+    return PodEntry(read_gpu_pod(obj), pack(obj) if owner_of(labels) else None)

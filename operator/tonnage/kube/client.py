@@ -17,6 +17,7 @@ from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import (
+    LOG_LINES,
     ConflictError,
     ExpiredError,
     InvalidError,
@@ -57,7 +58,6 @@ PARTIAL_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.
 LIST_ATTEMPTS: Final = 3
 """Attempts at a list whose continue token expires."""
 
-LOG_LINES: Final = 1000
 LOG_READ_FACTOR: Final = 16
 """The server cuts a log's tail at its end. So the client reads LOG_LINES lines, at most
 LOG_READ_FACTOR times the wanted bytes, and keeps the last bytes."""
@@ -115,15 +115,21 @@ class AioKubeApi:
         parser = ObjectParser(selection.kind, parts)
         limit = FULL_PAGE_SIZE if parts is ObjectParts.FULL else PAGE_SIZE
         request = _list_request(selection, limit, _accept_for(parts))
-        while True:
-            page = parser.page(await _read(self._fetch_bytes, request))
-            for start in range(0, len(page.objects), OBJECTS_PER_STEP):
-                for item in page.objects[start : start + OBJECTS_PER_STEP]:
-                    take(item)
-                await asyncio.sleep(0)  # lets other tasks run
-            if not page.token:
-                return page.version
-            request = _next_page(request, page.token)
+        reading = asyncio.create_task(_read(self._fetch_bytes, request))
+        try:
+            while True:
+                page = parser.page(await reading)
+                if page.token:  # the API server makes the next page while the caller takes this one
+                    request = _next_page(request, page.token)
+                    reading = asyncio.create_task(_read(self._fetch_bytes, request))
+                for start in range(0, len(page.objects), OBJECTS_PER_STEP):
+                    for item in page.objects[start : start + OBJECTS_PER_STEP]:
+                        take(item)
+                    await asyncio.sleep(0)  # lets other tasks run
+                if not page.token:
+                    return page.version
+        finally:
+            reading.cancel()
 
     async def watch(
         self, selection: Selection, parts: ObjectParts, since: str, batch_seconds: float = 0.0
@@ -207,9 +213,17 @@ class AioKubeApi:
         await self._apply("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
 
     async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool,
+        limit_bytes: int,
+        timestamps: bool = False,
     ) -> str:
-        """The end of a container's log. Raises NotFoundError when there is none."""
+        """The end of a container's log: at most LOG_LINES lines, each with its time before it where
+        `timestamps` is set. Raises NotFoundError when there is none."""
         request = Request(
             "pod_log",
             "GET",
@@ -222,6 +236,7 @@ class AioKubeApi:
                 ("previous", previous),
                 ("tailLines", LOG_LINES),
                 ("limitBytes", LOG_READ_FACTOR * limit_bytes),
+                *((("timestamps", True),) if timestamps else ()),
             ),
         )
         try:

@@ -13,7 +13,9 @@ DEPLOYMENTS: Final = Kind("apps", "v1", "Deployment", "deployments")
 LEADER_WORKER_SETS: Final = Kind(
     "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
 )
+JOBS: Final = Kind("batch", "v1", "Job", "jobs")
 REPLICA_SETS: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
+CONTROLLER_REVISIONS: Final = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 SERVICES: Final = Kind("", "v1", "Service", "services")
 PODS: Final = Kind("", "v1", "Pod", "pods")
 NODES: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
@@ -27,6 +29,17 @@ NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 PERSISTENT_VOLUMES: Final = Kind(
     "", "v1", "PersistentVolume", "persistentvolumes", namespaced=False
+)
+RESOURCE_SLICES: Final = Kind(
+    "resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False
+)
+RESOURCE_CLAIM_TEMPLATES: Final = Kind(
+    "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"
+)
+RESOURCE_CLAIMS: Final = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
+COMPUTE_DOMAINS: Final = Kind("resource.nvidia.com", "v1beta1", "ComputeDomain", "computedomains")
+DEVICE_CLASSES: Final = Kind(
+    "resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False
 )
 RESOURCE_QUOTAS: Final = Kind("", "v1", "ResourceQuota", "resourcequotas")
 POD_DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")

@@ -16,7 +16,7 @@ import msgspec
 
 from tonnage.api.names import GROUP
 from tonnage.kube.json_depth import limit_depth
-from tonnage.kube.kinds import EVENTS, NODES, PODS
+from tonnage.kube.kinds import EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
 from tonnage.kube.responses import parse_object
 
@@ -84,11 +84,6 @@ class ObjectParser:
     def _with_type(self, item: object) -> Object:
         fields = cast("Object", item)
         return self._type_meta | fields if self._is_full else fields
-
-
-def read_full_list(text: str) -> Object:
-    """Parse a list of full objects, as it is. Raises ValueError, also for JSON that is no list."""
-    return cast("Object", _WHOLE_LISTS.decode(text))
 
 
 def _check_identity(what: str, item: Mapping[str, Any]) -> None:
@@ -161,12 +156,36 @@ class _Container(TypedDict, total=False):
     restartPolicy: Any
 
 
+class _Variable(TypedDict, total=False):
+    name: Any
+    value: Any
+
+
+class _Mount(TypedDict, total=False):
+    name: Any
+
+
+class _InitContainer(_Container, total=False):
+    """The one that keeps weights on the disk of the node says by its environment which."""
+
+    name: Any
+    env: list[_Variable] | None
+    volumeMounts: list[_Mount] | None
+
+
+class _Volume(TypedDict, total=False):
+    name: Any
+    hostPath: Any
+
+
 class _PodSpec(TypedDict, total=False):
     nodeName: Any
     containers: list[_Container] | None
-    initContainers: list[_Container] | None
+    initContainers: list[_InitContainer] | None
+    volumes: list[_Volume] | None
     resources: Any
     overhead: Any
+    resourceClaims: Any
 
 
 class _PodStatus(TypedDict, total=False):
@@ -176,6 +195,7 @@ class _PodStatus(TypedDict, total=False):
     message: Any
     conditions: Any
     containerStatuses: Any
+    initContainerStatuses: Any
 
 
 class _Pod(TypedDict, total=False):
@@ -184,6 +204,57 @@ class _Pod(TypedDict, total=False):
     metadata: _Metadata
     spec: _PodSpec
     status: _PodStatus
+
+
+class _Device(TypedDict, total=False):
+    name: Any
+    nodeName: Any
+    attributes: Any
+    capacity: Any
+    taints: Any
+    consumesCounters: Any
+
+
+class _SliceSpec(TypedDict, total=False):
+    driver: Any
+    pool: Any
+    nodeName: Any
+    perDeviceNodeSelection: Any
+    devices: list[_Device] | None
+
+
+class _ResourceSlice(TypedDict, total=False):
+    """What `fleet.dra.read` reads of a ResourceSlice."""
+
+    metadata: _Metadata
+    spec: _SliceSpec
+
+
+class _Result(TypedDict, total=False):
+    driver: Any
+    pool: Any
+    device: Any
+    adminAccess: Any
+
+
+class _DeviceAllocation(TypedDict, total=False):
+    results: list[_Result] | None
+
+
+class _Allocation(TypedDict, total=False):
+    devices: _DeviceAllocation | None
+
+
+class _ClaimStatus(TypedDict, total=False):
+    allocation: _Allocation | None
+    reservedFor: Any
+
+
+class _ResourceClaim(TypedDict, total=False):
+    """What `fleet.dra.read` reads of a ResourceClaim."""
+
+    metadata: _Metadata
+    status: _ClaimStatus
 
 
 class _Event(TypedDict, total=False):
@@ -231,13 +302,6 @@ class _Full(TypedDict, total=False):
     status: Any
 
 
-class _WholeList(TypedDict, total=False):
-    apiVersion: Any
-    kind: Any
-    metadata: dict[str, Any]
-    items: list[_Full] | None
-
-
 def _fields_of(kind: Kind, parts: ObjectParts) -> type:
     match parts:
         case ObjectParts.FULL:
@@ -248,8 +312,13 @@ def _fields_of(kind: Kind, parts: ObjectParts) -> type:
             return _MetadataOnly
 
 
-_PARTIAL_FIELDS: Final[Mapping[Kind, type]] = {EVENTS: _Event, NODES: _Node, PODS: _Pod}
-_WHOLE_LISTS: Final = msgspec.json.Decoder(_WholeList)
+_PARTIAL_FIELDS: Final[Mapping[Kind, type]] = {
+    EVENTS: _Event,
+    NODES: _Node,
+    PODS: _Pod,
+    RESOURCE_CLAIMS: _ResourceClaim,
+    RESOURCE_SLICES: _ResourceSlice,
+}
 
 _Fields = TypeVar("_Fields")
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tonnage.kube.rights import Right
 
@@ -11,9 +11,9 @@ Object = dict[str, Any]
 """A Kubernetes object as the API server writes it. Only this edge of Tonnage uses dicts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A resource of the API server: the group, version and plural of its URL, and its kind."""
+class Kind(NamedTuple):
+    """A resource of the API server: the group, version and plural of its URL, and its kind. A named
+    tuple, because each event is compared with several kinds."""
 
     group: str
     version: str
@@ -35,7 +35,8 @@ class ObjectParts(Enum):
     """Which parts of each object the client reads."""
 
     PARTIAL = auto()
-    """Of Nodes, Pods and Events the fields that `kube.objects` declares."""
+    """Of Nodes, Pods, Events, ResourceSlices and ResourceClaims the fields that `kube.objects`
+    declares."""
 
     METADATA = auto()
     """The identity and the version, of any kind."""
@@ -122,6 +123,10 @@ class ExpiredError(TransientError):
     """410: a resourceVersion or a continue token is too old; list again from the start."""
 
 
+LOG_LINES: Final = 1000
+"""Lines of a log that one read returns at most."""
+
+
 class ObjectReader(Protocol):
     """Reads one object by name, from an API server or from files."""
 
@@ -146,9 +151,17 @@ class ClusterReader(ObjectReader, Protocol):
         ...
 
     async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool,
+        limit_bytes: int,
+        timestamps: bool = False,
     ) -> str:
-        """The end of a container's log. Raises NotFoundError when there is none."""
+        """The end of a container's log: at most LOG_LINES lines, each with its time before it where
+        `timestamps` is set. Raises NotFoundError when there is none."""
         ...
 
 

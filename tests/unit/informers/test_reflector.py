@@ -11,8 +11,9 @@ from tenacity import RetryCallState
 from tests.support.fleet_objects import node
 from tonnage.informers import reflector as module
 from tonnage.informers.reflector import EVENTS_PER_STEP, NODES_TO_BATCH, Reflector
+from tonnage.informers.restarts import Restarts
 from tonnage.informers.store import Change, Store
-from tonnage.kube.kinds import NODES
+from tonnage.kube.kinds import NODES, RESOURCE_SLICES
 from tonnage.kube.protocol import (
     ApiError,
     ExpiredError,
@@ -126,6 +127,16 @@ class Running:
         self.missed.append(self.reflector.is_missing)
 
 
+class Silent:
+    """An observer that records nothing."""
+
+    def on_event(self, plural: str) -> None:
+        pass
+
+    def on_availability(self, selection: Selection) -> None:
+        pass
+
+
 @pytest.fixture
 def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The delays between attempts; the test waits for none."""
@@ -151,7 +162,7 @@ async def running_with(*answers: Answer) -> AsyncIterator[Running]:
     running = Running(*answers)
     task = asyncio.create_task(running.reflector.run())
     over = asyncio.create_task(running.api.is_over.wait())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         over.cancel()
@@ -346,6 +357,35 @@ async def test_a_kind_that_comes_later_is_reported_and_listed() -> None:
         assert running.missed == [True, False]
         assert running.reflector.is_listed
         assert running.changes == ["a None -> 3"]
+
+
+async def test_a_built_in_kind_that_is_missing_costs_no_request_until_the_api_server_restarts() -> (
+    None
+):
+    requests, restarts = [], Restarts()
+
+    class WithoutKind(Script):
+        async def list_pages(self, *args: Any) -> str:
+            requests.append("list")
+            raise KindMissingError("404")
+
+    running = Running()
+    reflector = Reflector(
+        WithoutKind(),
+        Selection(RESOURCE_SLICES),
+        ObjectParts.FULL,
+        running.store,
+        Silent(),
+        restarts,
+    )
+    task = asyncio.create_task(reflector.run())
+    for expected in (1, 2, 3):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(requests) == expected
+        assert not task.done()
+        restarts.note()
+    task.cancel()
 
 
 async def test_the_objects_go_with_their_kind() -> None:

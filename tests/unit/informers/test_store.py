@@ -14,16 +14,22 @@ from tonnage.informers.store import Change, ObjectKey, Store, parse_version
 from tonnage.informers.stores import Stores, pack, unpack
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object
@@ -486,6 +492,23 @@ def test_owners_lists_each_object_and_each_owner_of_one() -> None:
     assert stores.owners() == [("chat", "gone"), ("chat", "llama")]
 
 
+def test_workloads_come_by_owner_and_no_owner_twice() -> None:
+    stores = Stores()
+    for kind, version, name, owner in (
+        (LEADER_WORKER_SETS, 5, "two-nodes", "llama"),
+        (DEPLOYMENTS, 6, "one-node", "llama"),
+        (DEPLOYMENTS, 7, "other", "gemma"),
+    ):
+        body = obj(version, f"u{version}", name=name, **{LABEL_OWNER: owner})
+        stores.store_for(kind).observe("ADDED", body)
+    stores.services.observe("ADDED", obj(8, "u8", name="service", **{LABEL_OWNER: "bert"}))
+    names = {
+        owner: [body["metadata"]["name"] for body in bodies]
+        for owner, bodies in stores.workloads_by_owner()
+    }
+    assert names == {("chat", "gemma"): ["other"], ("chat", "llama"): ["one-node", "two-nodes"]}
+
+
 def test_objects_does_not_see_later_changes() -> None:
     stores = Stores()
     stores.inference_deployments.observe("ADDED", obj(5, name="a"))
@@ -526,6 +549,9 @@ def test_each_change_names_its_kind() -> None:
         LIMIT_RANGES,
         NAMESPACES,
         LEADER_WORKER_SETS,
+        *(RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES),
+        JOBS,
+        COMPUTE_DOMAINS,
     )
     assert set(stores.kinds) == set(expected)
     for kind in expected:

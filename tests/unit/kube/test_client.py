@@ -64,7 +64,7 @@ async def client_of(
     *answers: Answer,
     gate: WriteGate = open_gate,
     observe: Callable[[Request, str, float], None] = ignore,
-    timeout_seconds: float = 5.0,
+    timeout_seconds: float = 60.0,
 ) -> AsyncIterator[tuple[AioKubeApi, ScriptedServer]]:
     async with serving(*answers) as server, ApiClient(Configuration(host=server.url)) as client:
         api = AioKubeApi(
@@ -525,7 +525,7 @@ async def test_a_watch_that_is_silent_from_the_start_fails(monkeypatch: pytest.M
 
 
 async def test_a_watch_that_falls_silent_fails() -> None:
-    async with lines_of(event("ADDED", "a", "6"), silent_seconds=0.2) as stream:
+    async with lines_of(event("ADDED", "a", "6"), silent_seconds=2) as stream:
         assert b'"a"' in await anext(stream)
         with pytest.raises(TransientError, match="watch Node"):
             await anext(stream)
@@ -533,7 +533,7 @@ async def test_a_watch_that_falls_silent_fails() -> None:
 
 async def test_batched_reads_yield_whole_lines_without_waiting_for_further_ones() -> None:
     sent = [event("MODIFIED", "a", str(number)) for number in range(6)]
-    async with lines_of(*sent, silent_seconds=5, batch_seconds=0.1) as stream:
+    async with lines_of(*sent, silent_seconds=60, batch_seconds=0.1) as stream:
         assert [json.loads(await anext(stream)) for _ in sent] == sent
 
 
@@ -556,7 +556,7 @@ async def lines_of(
     async with (
         RawTestServer(send) as server,
         ApiClient(Configuration(host=str(server.make_url("")))) as client,
-        asyncio.timeout(10),
+        asyncio.timeout(120),
     ):
         request = Request("watch", "GET", NODES, None, None)
         async with aclosing(
@@ -635,6 +635,16 @@ async def test_end_of_a_log_is_kept() -> None:
         "tailLines": "1000",
         "limitBytes": "144",
     }
+
+
+async def test_times_of_a_log_are_requested() -> None:
+    async with client_of(Answer(body=b"2026-11-21T02:46:20Z line\n")) as (api, server):
+        text = await api.pod_log(
+            "chat", "llama-0", "vllm", previous=False, limit_bytes=99, timestamps=True
+        )
+    assert text == "2026-11-21T02:46:20Z line\n"
+    (request,) = server.asked
+    assert request.query["timestamps"] == "true"
 
 
 async def test_log_is_any_bytes() -> None:

@@ -3,20 +3,16 @@
 import json
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import V1ObjectMeta
 
 from tests.support import cluster_bytes
-from tests.support.scripted_server import Answer, serving
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.objects import ObjectParser, _FullMetadata
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
-from tonnage.manager.kopf_responses import DepthLimitedResponse
 
-LIST = "/apis/tonnage.dev/v1alpha1/inferencedeployments"
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # Go writes no single surrogate
 IDENTITY = {"name": "a", "uid": "u", "resourceVersion": "1"}
@@ -67,26 +63,6 @@ def test_a_deeply_nested_object_hides_no_other_object() -> None:
     body = f'{{"metadata": {{}}, "items": [{deep}, {other}]}}'.encode()
     objects = full_objects(INFERENCE_DEPLOYMENTS).page(body).objects
     assert [each["metadata"]["name"] for each in objects] == ["a", "other"]
-
-
-@pytest.mark.parametrize("status", [200, 403])
-async def test_kopf_reads_lists_without_managed_fields_and_refusals_as_they_are(
-    status: int,
-) -> None:
-    refusal = {"kind": "Status", "message": "no", "details": {"kind": "inferencedeployments"}}
-    managed = {"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}}
-    listed = {"kind": "InferenceDeploymentList", "metadata": {"continue": ""}, "items": [managed]}
-    answer = Answer(
-        status, listed if status == 200 else refusal, {"Content-Type": "application/json"}
-    )
-    async with (
-        serving(answer) as server,
-        aiohttp.ClientSession(response_class=DepthLimitedResponse) as session,
-        session.get(server.url + LIST) as response,
-    ):
-        body = await response.json()
-    want = {**listed, "items": [without_managed_fields(managed)]} if status == 200 else refusal
-    assert body == want
 
 
 def event_of(event_type: str, item: Object) -> bytes:

@@ -6,17 +6,29 @@ from typing import Any
 
 import pytest
 
-from tests.support import cluster_bytes, gpu_nodes
+from tests.support import cluster_bytes, dra_objects, gpu_nodes
+from tonnage.api.names import WEIGHTS_CONTAINER
+from tonnage.fleet.dra.read import read_claim, read_slice
+from tonnage.fleet.model import KeptWeights
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.informers.owners import owner_keys
-from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS, SERVICES
+from tonnage.kube.kinds import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SERVICES,
+)
 from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent
+from tonnage.reconcile.observation.child_pods import read_pods
+from tonnage.workloads.claim_template import claim_template_names
 
 
 def parser_of(kind: Kind) -> ObjectParser:
-    is_partial = kind in (NODES, PODS)
+    is_partial = kind in (NODES, PODS, RESOURCE_SLICES, RESOURCE_CLAIMS)
     return ObjectParser(kind, ObjectParts.PARTIAL if is_partial else ObjectParts.METADATA)
 
 
@@ -49,6 +61,50 @@ def uncommon_pod() -> Object:
     return pod
 
 
+def keeping_pod() -> Object:
+    """A pod that brings weights to the disk of its node."""
+    pod = cluster_bytes.pod(1, owner="llama")
+    pod["spec"]["initContainers"] = [
+        {
+            "name": WEIGHTS_CONTAINER,
+            "restartPolicy": "Always",
+            "command": ["python3"],
+            "env": [
+                {"name": "FOLDER", "value": "/models/acme--kept/1"},
+                {"name": "SIZE", "value": "7"},
+                {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            ],
+            "volumeMounts": [{"name": "model", "mountPath": "/models"}],
+        }
+    ]
+    pod["spec"]["volumes"] = [{"name": "model", "hostPath": {"path": "/weights/chat"}}]
+    ended = {"exitCode": 3, "reason": "Error", "message": "the disk is full"}
+    status = {"name": WEIGHTS_CONTAINER, "restartCount": 1, "lastState": {"terminated": ended}}
+    pod["status"]["initContainerStatuses"] = [status]
+    return pod
+
+
+def read_keeper(body: Object) -> object:
+    (pod,) = read_pods([body])
+    gpu_pod = read_gpu_pod(body)
+    assert gpu_pod is not None
+    assert gpu_pod.weights == KeptWeights("/weights/chat", "/models/acme--kept/1", 7)
+    assert pod.no_weights is not None
+    return gpu_pod, pod.no_weights, pod.times
+
+
+def uncommon_slice() -> Object:
+    """Devices of several nodes: a tainted one, and one that shares counters with others."""
+    body = dra_objects.gpu_slice("n", dra_objects.MI300X, gpus=3)
+    tainted, partition, _ = body["spec"]["devices"]
+    tainted["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
+    partition["consumesCounters"] = [{"counterSet": "gpu-1", "counters": {}}]
+    for number, device in enumerate(body["spec"]["devices"]):
+        device["nodeName"] = f"n-{number}"
+    del body["spec"]["nodeName"]
+    return with_identity({**body, "spec": body["spec"] | {"perDeviceNodeSelection": True}})
+
+
 def metadata_only(obj: Object) -> object:
     return obj["metadata"]["name"], obj["metadata"]["ownerReferences"]
 
@@ -60,6 +116,42 @@ OBJECTS: dict[str, tuple[Kind, Object, Callable[[Any], object]]] = {
     "a node without anything": (NODES, with_identity({"metadata": {"name": "n"}}), read_node),
     "a pod": (PODS, cluster_bytes.pod(1, owner="llama"), read_gpu_pod),
     "a pod with everything": (PODS, uncommon_pod(), read_gpu_pod),
+    "a pod that keeps weights": (PODS, keeping_pod(), read_keeper),
+    "a pod with claims": (
+        PODS,
+        with_identity(
+            {
+                "metadata": {"name": "p", "namespace": "chat"},
+                "spec": {
+                    "containers": [{"name": "vllm"}],
+                    "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "t"}],
+                },
+            }
+        ),
+        lambda body: (read_gpu_pod(body) is not None, claim_template_names(body)),
+    ),
+    "a ResourceSlice": (RESOURCE_SLICES, with_identity(dra_objects.gpu_slice("n")), read_slice),
+    "a ResourceSlice with everything": (RESOURCE_SLICES, uncommon_slice(), read_slice),
+    "a ResourceSlice without devices": (
+        RESOURCE_SLICES,
+        with_identity(dra_objects.raw_slice("n", [])),
+        read_slice,
+    ),
+    "an allocated claim": (
+        RESOURCE_CLAIMS,
+        with_identity(dra_objects.claim("c", "n", ["gpu-0", "gpu-1"], pods=["p"])),
+        read_claim,
+    ),
+    "a claim with admin access": (
+        RESOURCE_CLAIMS,
+        with_identity(dra_objects.claim("c", "n", ["gpu-0"], admin=True)),
+        read_claim,
+    ),
+    "a claim that waits": (
+        RESOURCE_CLAIMS,
+        with_identity({"metadata": {"name": "c", "namespace": "chat"}, "status": {}}),
+        read_claim,
+    ),
     "a pod that has failed": (
         PODS,
         with_identity(gpu_nodes.gpu_pod_body("p", phase="Failed", gpus={"amd": "1"})),

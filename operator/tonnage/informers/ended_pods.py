@@ -1,0 +1,51 @@
+"""Pods of groups that were deleted after a container of theirs had restarted, for a while.
+
+A controller that recreates a group for a restart deletes its pods within milliseconds: when the
+object is reconciled, the store has only their successors.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tonnage.informers.store import ObjectKey
+from tonnage.kube.protocol import Object
+from tonnage.workloads.registry import is_in_group
+
+_OBJECTS: Final = 256
+_PODS: Final = 20
+"""Pods of one object that are deleted between two reconciles, and some to spare."""
+
+
+class EndedPods:
+    """The latest of these pods, by InferenceDeployment (namespace, name)."""
+
+    def __init__(self) -> None:
+        self._by_owner: OrderedDict[ObjectKey, deque[Object]] = OrderedDict()
+
+    def note(self, owners: Iterable[ObjectKey], body: Object) -> None:
+        """Keep a deleted pod of a group, if a container of it has restarted. `body` is hostile."""
+        labels = body["metadata"].get("labels")
+        if not isinstance(labels, dict) or not is_in_group(labels) or not _has_restarted(body):
+            return
+        for owner in owners:
+            self._by_owner.setdefault(owner, deque(maxlen=_PODS)).append(body)
+            self._by_owner.move_to_end(owner)
+            if len(self._by_owner) > _OBJECTS:
+                self._by_owner.popitem(last=False)
+
+    def take(self, owner: ObjectKey) -> list[Object]:
+        """Return the pods of an object, the oldest first, and forget them."""
+        return list(self._by_owner.pop(owner, ()))
+
+
+def _has_restarted(body: Object) -> bool:
+    status: Any = body.get("status")
+    kinds = ("containerStatuses", "initContainerStatuses")
+    lists = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
+    return any(
+        isinstance(container, dict) and container.get("restartCount")
+        for containers in lists
+        if isinstance(containers, list)
+        for container in containers
+    )
