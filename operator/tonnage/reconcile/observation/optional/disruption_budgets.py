@@ -16,9 +16,9 @@ Owned = Callable[[Kind, tuple[str, str]], list[Object]]
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudgets:
-    """The budget that the InferenceDeployment controls, and those of users in its namespace."""
+    """The budgets that the InferenceDeployment controls, and those of users in its namespace."""
 
-    own: Child | None = None
+    own: tuple[Child, ...] = ()
     foreign: tuple[Object, ...] = ()
 
 
@@ -26,9 +26,9 @@ def read_budgets(owned: Owned, key: Key, uid: str) -> DisruptionBudgets:
     """Read the budgets in the object's namespace, except those of other InferenceDeployments."""
     labelled = owned(POD_DISRUPTION_BUDGETS, key)
     unlabelled = owned(POD_DISRUPTION_BUDGETS, (key.namespace, ANY_OWNER))
-    own = next((body for body in labelled if is_controlled_by(body, uid)), None)
+    own = (read_child(body) for body in labelled if is_controlled_by(body, uid))
     return DisruptionBudgets(
-        own=None if own is None else read_child(own),
+        own=tuple(sorted(own, key=lambda child: child.name)),
         foreign=(*(body for body in labelled if not is_controlled_by(body, uid)), *unlabelled),
     )
 

@@ -10,12 +10,14 @@ from tonnage.api.text import redact
 from tonnage.fit.messages import format_count
 from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.findings import shorten
 from tonnage.reconcile.observation.pods.reports import (
     NO_REPORTS,
     FailedPod,
     PodEvent,
     PodReports,
 )
+from tonnage.reconcile.observation.pods.scheduler_message import explain_unclaimed
 from tonnage.telemetry.startup_log import find_cause
 
 _IMAGE_REASONS: Final = frozenset(
@@ -37,7 +39,7 @@ _CONTAINER_ERRORS: Final = (
 @dataclass(frozen=True, slots=True)
 class PodFailure:
     """Why a pod does not serve, or cannot be created; `words` come from the API server, the
-    scheduler, the kubelet or vLLM."""
+    scheduler, the kubelet or the engine."""
 
     subject: str
     reason: Reason
@@ -80,6 +82,7 @@ _ORDER: Final = (
     Reason.OUT_OF_MEMORY,
     Reason.SERVER_EXITED,
     Reason.CRASH_LOOPING,
+    Reason.WEIGHTS_NOT_DOWNLOADED,
     Reason.IMAGE_PULL_FAILED,
     Reason.NODE_LOST,
     Reason.CONTAINER_NOT_CREATED,
@@ -109,8 +112,16 @@ def _describe_failed(failed: Sequence[FailedPod], secrets: Collection[str]) -> P
     """The latest failure. The number is rounded, since pods that are rejected fail every second."""
     latest, count = failed[-1], max(number for number in _COUNTS if number <= len(failed))
     subject = f"{'at least ' if count > 1 else ''}{format_count(count, 'pod')} failed"
-    words = redact(f"{latest.reason} on node {latest.node}: {latest.message}", secrets)
-    return PodFailure(subject, Reason.POD_FAILED, words)
+    if latest.end is None:
+        words = f"{latest.reason} on node {latest.node}: {latest.message}"
+        return PodFailure(subject, Reason.POD_FAILED, redact(words, secrets))
+    if latest.lacks_weights:
+        reason, words = Reason.WEIGHTS_NOT_DOWNLOADED, _explain_keeper(latest.end)
+    else:
+        reason, words = _explain_end(latest.end, "", latest.engine)
+    replaced = "and were replaced" if count > 1 else "and was replaced"
+    subject = f"{subject} on node {latest.node} {replaced}" if latest.node else subject
+    return PodFailure(subject, reason, redact(words, secrets))
 
 
 def _diagnose(
@@ -130,12 +141,15 @@ def _on_node(pod: ChildPod) -> str:
 def _explain_pod(pod: ChildPod, log: str, event: PodEvent | None) -> tuple[Reason, str] | None:
     if pod.lost:
         return Reason.NODE_LOST, f"its node {pod.node} does not exist"
+    if pod.no_weights is not None:
+        words = f"{_explain_keeper(pod.no_weights)} (node {pod.node})"
+        return Reason.WEIGHTS_NOT_DOWNLOADED, words
     waiting, message = pod.waiting or ("", "")
     if waiting in _IMAGE_REASONS:
         # The kubelet alternates between failing and backing off; both mean the same cause.
         return Reason.IMAGE_PULL_FAILED, _BACK_OFF.sub("", message) or waiting
     if pod.end is not None:
-        return _explain_end(pod.end, log)
+        return _explain_end(pod.end, log, pod.engine)
     if waiting == "CrashLoopBackOff":
         return Reason.CRASH_LOOPING, message or waiting
     if waiting in _CONTAINER_ERRORS:
@@ -147,18 +161,30 @@ def _explain_pod(pod: ChildPod, log: str, event: PodEvent | None) -> tuple[Reaso
             words,
         )
     if pod.unschedulable is not None:
-        return Reason.UNSCHEDULABLE, pod.unschedulable or "unschedulable"
+        words = pod.unschedulable or "unschedulable"
+        cause = explain_unclaimed(words)
+        return Reason.UNSCHEDULABLE, f"{words.rstrip('.')}; {cause}" if cause else words
     if pod.held_back is not None:
         return Reason.CONTAINERS_NOT_READY, pod.held_back or "held back by a scheduling gate"
     return None
 
 
-def _explain_end(end: ContainerEnd, log: str) -> tuple[Reason, str]:
+def _explain_keeper(end: ContainerEnd) -> str:
+    """The line that the program left, or the last one of its log, which may have any length."""
+    lines = end.message.split("\n")
+    words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    is_named = end.reason not in ("", "Error")
+    return shorten(words) or (
+        f"exit code {end.exit_code}" + (f" ({end.reason})" if is_named else "")
+    )
+
+
+def _explain_end(end: ContainerEnd, log: str, engine: str) -> tuple[Reason, str]:
     """A server that ended has failed, whatever its exit code.
 
     The message does not count restarts: each restart would cause a status write and an Event.
     """
-    cause = find_cause(log) or find_cause(end.message)
+    cause = find_cause(log, engine) or find_cause(end.message, engine)
     words = cause.message if cause else f"exit code {end.exit_code} ({end.reason or 'no reason'})"
     if end.reason == "OOMKilled":
         words = f"the kernel killed it: host memory limit exceeded; {words}"

@@ -1,6 +1,5 @@
 """Find pods whose node was deleted: they may say Ready until the pod garbage collector comes."""
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -8,7 +7,7 @@ from typing import Final
 
 from tonnage.kube.kinds import NODES
 from tonnage.kube.protocol import ApiError, ClusterReader, ObjectParts, Selection
-from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod, find_ready_replicas
 from tonnage.reconcile.observation.children import ChildDeployment
 
 _NODES_PER_RECONCILE: Final = 8
@@ -50,8 +49,12 @@ def without_lost(
 ) -> tuple[ChildDeployment, ...]:
     """The Deployments without the replicas on lost nodes, which their controller counts as ready as
     long as these `pods` say so."""
-    counts = Counter(pod.placement for pod in pods if pod.node in lost and pod.ready)
-    return tuple(
-        replace(deployment, ready=max(0, deployment.ready - counts[deployment.placement]))
-        for deployment in deployments
-    )
+    known = list(pods)
+    stopped = {pod.replica for pod in known if pod.node in lost}
+
+    def count(deployment: ChildDeployment) -> int:
+        nodes = deployment.parallelism.nodes
+        ready = find_ready_replicas(known, deployment.placement, nodes)
+        return max(0, deployment.ready - len(ready & stopped))
+
+    return tuple(replace(deployment, ready=count(deployment)) for deployment in deployments)

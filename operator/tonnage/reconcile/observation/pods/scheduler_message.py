@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from tonnage.catalog.dra_drivers import load_dra_drivers
+from tonnage.fleet.devices.resources import dra_driver_of
+
 _HEAD: Final = re.compile(r"[0-9]{1,9}/[0-9]{1,9} nodes are available: ")
 _END: Final = re.compile(r"\.(?: |$)")
 _REASON: Final = re.compile(r"([0-9]{1,9}) (.+)", re.DOTALL)
@@ -22,6 +25,9 @@ _OF_UNUSABLE_NODES: Final = (
 )
 """How the reasons begin of nodes that the operator does not count as usable nodes of the pool."""
 
+
+_NO_DEVICES: Final = "cannot allocate all claims"
+"""A node whose devices do not suffice for the claims of the pod (plugin dynamicresources)."""
 
 _EVERY_NODE: Final = 2**31
 
@@ -38,7 +44,9 @@ class SchedulerVerdict:
 def read_verdict(message: str, resource: str) -> SchedulerVerdict:
     """Read the message; `resource` is that of the GPUs. Of another scheduler's message only counts
     whether it names them."""
-    shortage, head = f"Insufficient {resource}", _HEAD.match(message)
+    is_claimed = dra_driver_of(resource) is not None
+    shortage = _NO_DEVICES if is_claimed else f"Insufficient {resource}"
+    head = _HEAD.match(message)
     if head is None and resource in message:
         return SchedulerVerdict(_EVERY_NODE, 0)
     rest = message[head.end() :] if head else message
@@ -57,6 +65,21 @@ def read_verdict(message: str, resource: str) -> SchedulerVerdict:
             default=0,
         ),
     )
+
+
+def explain_unclaimed(message: str) -> str | None:
+    """Why the scheduler finds an extended resource of a DeviceClass on no node; None where that is
+    not what it says. Once it turns the resource into claims, it says that it cannot allocate them.
+    """
+    for resource, driver in load_dra_drivers().by_resource.items():
+        if f"Insufficient {resource}" in message:
+            return (
+                f"the scheduler turns {resource} into claims only where DeviceClass "
+                f"{driver.device_class} exists and feature gate DRAExtendedResource is on; set it "
+                "on all components of the control plane, or set spec.allocation of the "
+                "AcceleratorPool to ResourceClaim"
+            )
+    return None
 
 
 def _read_reasons(text: str) -> list[tuple[int, str]]:

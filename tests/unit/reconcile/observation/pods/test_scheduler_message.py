@@ -55,3 +55,17 @@ def test_of_another_schedulers_message_it_counts_whether_gpus_are_named(
 ) -> None:
     verdict = read_verdict(message, GPU)
     assert (verdict.lacking_gpus > verdict.lacking_more) == waits_for_gpus
+
+
+def test_nodes_without_devices_for_a_claim_lack_gpus() -> None:
+    message = "0/3 nodes are available: 1 Insufficient cpu, 2 cannot allocate all claims."
+    verdict = read_verdict(message, "deviceclass.resource.kubernetes.io/gpu.nvidia.com")
+    assert (verdict.lacking_gpus, verdict.lacking_more) == (2, 1)
+    assert read_verdict(message, GPU).lacking_gpus == 0
+
+
+def test_a_missing_device_class_is_lacking_on_every_node() -> None:
+    message = "request gpus: device class gpu.nvidia.com does not exist"
+    verdict = read_verdict(message, "deviceclass.resource.kubernetes.io/gpu.nvidia.com")
+    assert verdict.lacking_gpus == 0
+    assert verdict.lacking_more > 0

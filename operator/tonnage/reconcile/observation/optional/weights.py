@@ -1,0 +1,361 @@
+"""The checkpoint that a Job downloads for an object: its commit, the Job, and the claim.
+
+All replicas load the commit that the Service's annotation names, whatever the branch names by now.
+It was written before the Job was made, so no crash and no push to the repository begins another
+download.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.names import ANNOTATION_MODEL_COMMIT, ANNOTATION_MODEL_FACTS
+from tonnage.checkpoint.kept_facts import decode_facts
+from tonnage.checkpoint.lookup import ModelAnswer
+from tonnage.checkpoint.model import Checkpoint
+from tonnage.engines.inputs import Owner
+from tonnage.engines.model_source import loaded_model
+from tonnage.engines.quantity import parse_quantity, read_quantity
+from tonnage.engines.registry import engine_container
+from tonnage.fleet.devices.resources import as_mapping, as_sequence
+from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
+from tonnage.kube.protocol import (
+    ApiError,
+    ClusterReader,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
+from tonnage.reconcile.observation.children import (
+    Child,
+    ChildDeployment,
+    is_controlled_by,
+    read_child,
+)
+from tonnage.reconcile.observation.findings import parse_time, shorten
+from tonnage.telemetry.download_progress import DownloadProgress
+from tonnage.workloads.pod.volumes import MODEL_VOLUME
+from tonnage.workloads.prefetch_job import prefetch_node_of
+from tonnage.workloads.weights_job import CONTAINER, wanted_weights_job
+
+JOB_OF_POD: Final = "batch.kubernetes.io/job-name"
+"""Label that the Job controller sets on pods."""
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+MOST_PREFETCH_JOBS: Final = 128
+"""Of an object with more of them, no pods are read."""
+
+_UNCHANGED_WAIT: Final = frozenset({"ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadJob:
+    """A Job that downloads a checkpoint.
+
+    `failed` is when it gave up. `cause` is why it did, or why its newest pod does not run, in the
+    words of the program, the scheduler or the kubelet; None where nothing is wrong. `progress` is
+    how much it has downloaded, None where that is not known.
+    """
+
+    child: Child
+    created: datetime
+    is_complete: bool = False
+    failed: datetime | None = None
+    cause: str | None = None
+    progress: DownloadProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchJob:
+    """A Job that downloads a checkpoint to the disk of a node."""
+
+    node: str
+    job: DownloadJob
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadPod:
+    """A pod of a Job whose program runs."""
+
+    namespace: str
+    name: str
+    created: datetime
+
+
+ReadDownload = Callable[[DownloadPod], Awaitable[DownloadProgress | None]]
+"""Reads how much a pod has downloaded; None where that is not known."""
+
+
+async def read_no_download(pod: DownloadPod) -> DownloadProgress | None:
+    """Read none, as in a dump of a cluster."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A PersistentVolumeClaim: `phase` as in its status, what it may be mounted as, and its size in
+    bytes, None where that is unknown."""
+
+    phase: str
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedWeights:
+    """What exists for spec.model.cache.
+
+    `jobs` are the Jobs of the object that download to a claim, `prefetch_jobs` those that download
+    to nodes. `newest_commit` is the commit that the revision names now,
+    None where the replicas load it. While no workload loads the checkpoint, `job` is the Job that
+    downloads it; and before there is one, `claim` is the claim of the cache, None where there is
+    none. `is_claim_known`: the operator may read it. `claim_error` is why it could not be read this
+    time.
+    """
+
+    jobs: tuple[Child, ...] = ()
+    newest_commit: str | None = None
+    job: DownloadJob | None = None
+    claim: Claim | None = None
+    is_claim_known: bool = True
+    claim_error: str | None = None
+    prefetch_jobs: tuple[PrefetchJob, ...] = ()
+
+
+NO_WEIGHTS: Final = ObservedWeights()
+
+
+def commit_annotation(spec: InferenceDeploymentSpec, commit: str) -> dict[str, str]:
+    """The annotation of the Service that keeps the commit for these fields of the spec."""
+    values = {**_pinned_for(spec), "commit": commit}
+    return {ANNOTATION_MODEL_COMMIT: json.dumps(values, separators=(",", ":"))}
+
+
+def kept_commit(spec: InferenceDeploymentSpec, service: Child | None) -> str | None:
+    """The commit that the replicas keep; None where the user asks for the newest one: with another
+    source, or another time of the upgrade."""
+    text = _annotations(service).get(ANNOTATION_MODEL_COMMIT, "")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict):
+        return None
+    commit = values.pop("commit", None)
+    is_commit = isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
+    return commit if is_commit and values == _pinned_for(spec) else None
+
+
+async def hold_commit(
+    spec: InferenceDeploymentSpec,
+    service: Child | None,
+    answer: ModelAnswer,
+    ask: Callable[[str], Awaitable[ModelAnswer]],
+) -> tuple[ModelAnswer, str | None]:
+    """The model at the commit that the replicas keep, and the commit that the revision names now
+    where that is another one; the answer as it is where no commit is kept. `ask` looks up the model
+    at a commit."""
+    commit = kept_commit(spec, service) if spec.model.keeps_commit else None
+    if commit is None:
+        return answer, None
+    newest = answer.revision if isinstance(answer, Checkpoint) else None
+    if newest == commit:
+        return answer, None
+    return _kept_at_commit(spec, service, commit) or await ask(commit), newest
+
+
+async def read_weights(
+    live: ClusterReader,
+    bodies: Iterable[Object],
+    spec: InferenceDeploymentSpec,
+    model: ModelAnswer | None,
+    owner: Owner,
+    deployments: Iterable[ChildDeployment],
+    read_download: ReadDownload = read_no_download,
+) -> ObservedWeights:
+    """Read what exists for the cache of a spec; `bodies` are the Jobs of its owner.
+
+    Pods and the claim are read live, and only explain. So an API server that does not answer leaves
+    their part unknown, and all else of the object goes on.
+    """
+    own = [body for body in bodies if is_controlled_by(body, owner.uid)]
+    prefetching = await _read_prefetch_jobs(live, own)
+    jobs = tuple(read_child(body) for body in own if prefetch_node_of(body) is None)
+    weights = await _read_downloads(live, jobs, spec, model, owner, deployments, read_download)
+    return replace(weights, prefetch_jobs=prefetching)
+
+
+async def _read_prefetch_jobs(
+    live: ClusterReader, bodies: Iterable[Object]
+) -> tuple[PrefetchJob, ...]:
+    """Read the Jobs that download to nodes, by node."""
+    named = [(node, body) for body in bodies if (node := prefetch_node_of(body)) is not None]
+    named.sort(key=lambda one: (one[0], one[1]["metadata"]["name"]))
+    # A user can make thousands of Jobs that the object controls, and each costs a request.
+    read_pods = live if len(named) <= MOST_PREFETCH_JOBS else None
+    return tuple(
+        [
+            PrefetchJob(node, await _read_job(read_pods, body, read_no_download))
+            for node, body in named
+        ]
+    )
+
+
+async def _read_downloads(
+    live: ClusterReader,
+    jobs: tuple[Child, ...],
+    spec: InferenceDeploymentSpec,
+    model: ModelAnswer | None,
+    owner: Owner,
+    deployments: Iterable[ChildDeployment],
+    read_download: ReadDownload,
+) -> ObservedWeights:
+    """Read what exists for a claim."""
+    commit = model.revision if isinstance(model, Checkpoint) else None
+    name, claim = wanted_weights_job(owner, spec, commit), spec.model.cache_claim
+    if name is None or claim is None or is_loaded(spec, commit, deployments):
+        return ObservedWeights(jobs)
+    body = next((job.body for job in jobs if job.name == name), None)
+    if body is not None:
+        return ObservedWeights(jobs, job=await _read_job(live, body, read_download))
+    try:
+        return ObservedWeights(jobs, claim=await _read_claim(live, owner.namespace, claim))
+    except ForbiddenError:
+        return ObservedWeights(jobs, is_claim_known=False)
+    except ApiError as error:
+        return ObservedWeights(jobs, claim_error=str(error))
+
+
+def _kept_at_commit(
+    spec: InferenceDeploymentSpec, service: Child | None, commit: str
+) -> Checkpoint | None:
+    """The facts that an earlier answer of the Hub left on the Service, if they are of this
+    commit."""
+    hub, text = spec.model.source.hugging_face, _annotations(service).get(ANNOTATION_MODEL_FACTS)
+    if hub is None or text is None:
+        return None
+    kept = (decode_facts(text, hub.repo, revision) for revision in (hub.revision, commit))
+    return next((each for each in kept if each is not None and each.revision == commit), None)
+
+
+def is_loaded(
+    spec: InferenceDeploymentSpec, commit: str | None, deployments: Iterable[ChildDeployment]
+) -> bool:
+    """Whether a workload of the object already loads the checkpoint from its cache: it was made
+    after the download."""
+    path, claim = loaded_model(spec, "", commit), spec.model.cache_claim
+    return any(_loads(one.pod_template, path, claim) for one in deployments)
+
+
+async def _read_job(
+    live: ClusterReader | None, body: Object, read_download: ReadDownload
+) -> DownloadJob:
+    """Read a Job, and from its newest pod, unless `live` is None, the cause of its failure or its
+    progress."""
+    metadata, status = body["metadata"], as_mapping(body.get("status"))
+    conditions = {
+        condition.get("type"): condition
+        for condition in map(as_mapping, as_sequence(status.get("conditions")))
+        if condition.get("status") == "True"
+    }
+    job = DownloadJob(read_child(body), parse_time(metadata["creationTimestamp"]))
+    if "Complete" in conditions:
+        return DownloadJob(job.child, job.created, is_complete=True)
+    pod = await _read_newest_pod(live, metadata["namespace"], metadata["name"]) if live else None
+    status = as_mapping(pod.get("status")) if pod else {}
+    cause = _explain_pod(status)
+    failed = conditions.get("Failed")
+    if failed is None:
+        progress = None
+        if pod is not None and _state_of(status).get("running") is not None:
+            progress = await read_download(_read_pod(pod))
+        return DownloadJob(job.child, job.created, cause=cause, progress=progress)
+    at = parse_time(str(failed.get("lastTransitionTime") or metadata["creationTimestamp"]))
+    words = shorten(failed.get("message")) or shorten(failed.get("reason")) or "the Job failed"
+    return DownloadJob(job.child, job.created, failed=at, cause=cause or words)
+
+
+async def _read_claim(live: ClusterReader, namespace: str, name: str) -> Claim | None:
+    """Read the claim; None where there is none. Raises ApiError."""
+    try:
+        body = await live.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
+    except NotFoundError:
+        return None
+    spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
+    requested = as_mapping(as_mapping(spec.get("resources")).get("requests"))
+    size = as_mapping(status.get("capacity")).get("storage") or requested.get("storage")
+    text = read_quantity(size)
+    return Claim(
+        phase=str(status.get("phase") or "Pending"),
+        access_modes=tuple(map(str, as_sequence(spec.get("accessModes")))),
+        volume_mode=str(spec.get("volumeMode") or "Filesystem"),
+        size_bytes=None if text is None else int(parse_quantity(text)),
+    )
+
+
+async def _read_newest_pod(live: ClusterReader, namespace: str, job: str) -> Object | None:
+    """The newest pod of the Job; None where there is none, or it could not be read."""
+    pods: list[Object] = []
+    with suppress(ApiError):
+        pods = await live.list(PODS, namespace, {JOB_OF_POD: job})
+    return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
+
+
+def _read_pod(body: Object) -> DownloadPod:
+    metadata = body["metadata"]
+    created = parse_time(metadata["creationTimestamp"])
+    return DownloadPod(metadata["namespace"], metadata["name"], created)
+
+
+def _state_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state of the container that downloads; a webhook may have added others."""
+    containers = map(as_mapping, as_sequence(status.get("containerStatuses")))
+    container = next((each for each in containers if each.get("name") == CONTAINER), {})
+    return as_mapping(container.get("state"))
+
+
+def _explain_pod(status: Mapping[str, Any]) -> str | None:
+    state = _state_of(status)
+    end, waiting = as_mapping(state.get("terminated")), as_mapping(state.get("waiting"))
+    if status.get("phase") == "Failed":
+        words = end.get("message") or status.get("message")
+        return shorten(words) or f"the container ended with exit code {end.get('exitCode')}"
+    if waiting and waiting.get("reason") not in _UNCHANGED_WAIT:
+        return shorten(f"{waiting.get('reason')}: {waiting.get('message') or 'no message'}")
+    for condition in map(as_mapping, as_sequence(status.get("conditions"))):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return shorten(condition.get("message"))
+    return None
+
+
+def _pinned_for(spec: InferenceDeploymentSpec) -> dict[str, str | None]:
+    """The fields by which a user asks for the newest commit."""
+    hub = spec.model.source.hugging_face
+    return {
+        "repo": hub.repo if hub else None,
+        "revision": hub.revision if hub else None,
+        "upgradedAt": spec.rollout.upgraded_at,
+    }
+
+
+def _annotations(service: Child | None) -> Mapping[str, str]:
+    return (service.body["metadata"].get("annotations") or {}) if service else {}
+
+
+def _loads(template: Object, path: str, claim: str | None) -> bool:
+    pod = as_mapping(template.get("spec"))
+    container = engine_container(pod) or {}
+    volumes = map(as_mapping, as_sequence(pod.get("volumes")))
+    claims = (
+        as_mapping(each.get("persistentVolumeClaim")).get("claimName")
+        for each in volumes
+        if each.get("name") == MODEL_VOLUME
+    )
+    return path in as_sequence(container.get("args"))[:1] and claim in claims
