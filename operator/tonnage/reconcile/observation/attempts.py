@@ -4,7 +4,7 @@ The operator does not retry a failed plan in the same circumstances: the same sp
 versions. A lost status costs one more attempt, nothing else.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
@@ -15,6 +15,7 @@ from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.api.text import digest, truncate
 from tonnage.catalog.catalog import Catalog
+from tonnage.engines.registry import engine_for
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
@@ -25,7 +26,12 @@ from tonnage.placement.adjustments import (
     MemoryShortfall,
 )
 from tonnage.placement.model import Option
-from tonnage.placement.report import adjustments_status, nodes_status, read_parallelism
+from tonnage.placement.report import (
+    adjustments_status,
+    chosen_engine,
+    optional_sizes,
+    read_parallelism,
+)
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.deadline import is_overdue
 from tonnage.reconcile.observation.findings import format_time
@@ -140,17 +146,30 @@ def circumstances_of(
             "queue": observation.queue,
             "pools": sorted(map(_traits, pools), key=lambda traits: str(traits["name"])),
             "operator": __version__,
-            "vllm": catalog.release(spec.engine.vllm.version).version,
+            **dict(_releases(spec, catalog)),
         }
     )
 
 
+def _releases(spec: InferenceDeploymentSpec, catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """The release of each engine that may run the spec."""
+    for name in spec.engine.choices:
+        of_engine = spec.with_engine(name)
+        version = of_engine.engine.settings.version
+        yield name, engine_for(of_engine).release(version, catalog)
+
+
 def starts_without_memory(attempts: Attempts, pools: Iterable[Pool]) -> tuple[FailedStart, ...]:
-    """Failed plans that vLLM reports a memory shortfall for, in the form that placement takes."""
-    by_name = {pool.name: pool for pool in pools}
+    """Failed plans that lacked GPU memory by their logs, in the form that placement takes."""
+    by_name = {pool.name: pool for pool in pools} if attempts.failed else {}
     return tuple(
         FailedStart(
-            plan.accelerator, device_bytes, read_parallelism(plan), _adjustments_of(plan), shortfall
+            plan.accelerator,
+            device_bytes,
+            read_parallelism(plan),
+            _adjustments_of(plan),
+            shortfall,
+            plan.engine,
         )
         for plan in attempts.failed
         if (shortfall := _shortfall_of(plan)) is not None
@@ -179,7 +198,8 @@ def find_fault(
     """Why the plan of this Deployment has failed; None while its replicas may still become ready.
 
     Out of memory is a fault at once. Any other failure has until the Deployment's deadline; where
-    one failed pod replaces another, only the operator knows when that has passed. `blocked` are
+    one failed pod replaces another, or the controller keeps no deadline, only the operator knows
+    when that has passed. `blocked` are
     the pods of a new object that no node takes for another reason than GPUs, None for an object
     that has served: it waits, since its pool was able to take them.
     """
@@ -192,7 +212,8 @@ def find_fault(
     if failure is not None and failure.reason is Reason.OUT_OF_MEMORY:
         return Fault(failure.reason, failure.words)
     keeps_failing = failure is not None and failure.reason is Reason.POD_FAILED
-    if not running.overdue and not (keeps_failing and is_overdue(observation, running, now)):
+    counts_here = keeps_failing or running.overdue is None
+    if not running.overdue and not (counts_here and is_overdue(observation, running, now)):
         return None
     if failure is not None and failure.reason in _FAULTS:
         return Fault(failure.reason, failure.words)
@@ -218,10 +239,11 @@ def failed_plan(
     return FailedPlan(
         hash=terms.hash,
         pool=terms.pool,
+        engine=chosen_engine(option),
         accelerator=terms.accelerator,
         tensor_parallel_size=terms.parallelism.tensor,
         pipeline_parallel_size=terms.parallelism.pipeline,
-        nodes_per_replica=nodes_status(terms.parallelism),
+        **optional_sizes(terms.parallelism),
         image=terms.image,
         adjustments=adjustments_status(option.adjustments),
         reason=fault.reason,
@@ -276,7 +298,6 @@ def _lacks_nodes(observation: Observation, running: ChildDeployment, fleet: Flee
 def _traits(pool: Pool) -> dict[str, object]:
     """The traits of a pool that decide whether a plan can start there."""
     declared = pool.declared
-    exclude = set() if declared is None or declared.images.mirrors else {"mirrors"}
     template = declared.pod_template if declared else None
     return {
         "name": pool.name,
@@ -286,7 +307,7 @@ def _traits(pool: Pool) -> dict[str, object]:
         # A field that is not set leaves the traits as an earlier release wrote them.
         "declared": {
             **declared.model_dump(mode="json", include={"env"}),
-            "images": declared.images.model_dump(mode="json", exclude=exclude),
+            "images": declared.images.for_digest(),
             **({"podTemplate": template.as_written()} if template else {}),
         }
         if declared

@@ -4,17 +4,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
 from typing import Any, Final
 
-from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT, VLLM_CONTAINER
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT, WEIGHTS_CONTAINER
 from tonnage.engines.defaults import load_defaults
-from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.engines.registry import engine_container
+from tonnage.fleet.nodes.pod import count_requested_gpus, read_kept_weights
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import parse_time
-from tonnage.workloads.registry import template_of_pod
+from tonnage.telemetry.pods import ServingPod
+from tonnage.workloads.claim_template import claim_template_names
+from tonnage.workloads.metadata import adapters_of_pod, takes_adapters
+from tonnage.workloads.registry import replica_of_pod, template_of_pod
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers never start again."""
+
+_NO_CAUSE: Final = (None, "PodInitializing", "CrashLoopBackOff")
+"""Why a container waits where that is not the cause: how it ended last is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +35,30 @@ class ContainerEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class StartTimes:
+    """When a pod passed the steps of its start, as its kubelet reports them; None before that, and
+    where the kubelet does not report it.
+
+    `sandboxed`: volumes and network are there, and the image is pulled next. `initialized`: its
+    init containers have ended, None while some run. `initializes`: it has init containers.
+    `downloads` is since when the container that brings weights to its node has run; `has_weights`:
+    the weights are there.
+    `runs`: its container runs, since `started`. `answers` is since when the pod is ready.
+    """
+
+    sandboxed: datetime | None = None
+    initialized: datetime | None = None
+    initializes: bool = False
+    downloads: datetime | None = None
+    has_weights: bool = False
+    runs: bool = False
+    started: datetime | None = None
+    answers: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChildPod:
-    """A pod of one placement, with the state of its vLLM container.
+    """A pod of one placement, with the state of the container of its engine.
 
     `gpus` counts those that the pod requests, of all kinds; `template` is the hash of its template.
     `address` is where its server listens, None while it has none. `waiting` is (reason, message) of
@@ -37,7 +67,15 @@ class ChildPod:
     is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
     since `waits_since`. `scheduled` is when it got its node. `lost`: its node was deleted, so that
     it serves nothing, whatever it says.
-    `serves`: it has the server of its replica, which the pods on further nodes have not.
+    `serves`: it has the server of its replica, which the pods on further nodes have not; `replica`
+    is the name of the pod that has it. `adapters` are the names of the LoRA adapters that it starts
+    with; `takes_adapters`: it loads and unloads them while it runs.
+    `engine` is the name of that container and of its engine, "" where the pod has none.
+    `unclaimed`: its ResourceClaims do not exist yet, so that the scheduler has not tried it;
+    `claim_templates` are the names of what they are made from.
+    `keeper_end` is how the container last ended that brings the weights to its node, None where it
+    has not.
+    `times` are those of its start.
     """
 
     name: str
@@ -60,34 +98,60 @@ class ChildPod:
     scheduled: datetime | None = None
     lost: bool = False
     serves: bool = True
+    replica: str = ""
+    adapters: frozenset[str] = frozenset()
+    takes_adapters: bool = False
+    unclaimed: bool = False
+    claim_templates: frozenset[str] = frozenset()
+    keeper_end: ContainerEnd | None = None
+    engine: str = ""
+    times: StartTimes = StartTimes()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it serves requests, and is to go on with that."""
+        return self.serves and self.ready and not self.deleting and not self.lost
+
+    @property
+    def no_weights(self) -> ContainerEnd | None:
+        """Why the weights are not on its node; None while they are downloaded, and afterwards."""
+        tries = self.times.downloads is not None or self.times.has_weights
+        return None if tries else self.keeper_end
+
+    @property
+    def server(self) -> ServingPod:
+        """This start of its server."""
+        start = f"{self.uid}/{self.restarts}/{self.address}"
+        return ServingPod(self.name, start, self.address, self.engine)
 
 
-def read_pods(bodies: Iterable[Object]) -> tuple[ChildPod, ...]:
-    """Read the pods among `bodies`, oldest first.
+def read_pods(
+    bodies: Iterable[Object], claimed: Mapping[str, int] = MappingProxyType({})
+) -> tuple[ChildPod, ...]:
+    """Read the pods among `bodies`, oldest first. `claimed` are the GPUs of one claim of each
+    ResourceClaimTemplate, by its name.
 
     Pods that have ended for good (evicted, rejected by the kubelet) are left out: they hold no
     GPUs, another pod replaces them, and they may remain for weeks.
     """
     alive = (body for body in bodies if body.get("status", {}).get("phase") not in _ENDED)
-    return tuple(sorted(map(_read_pod, alive), key=lambda pod: (pod.created, pod.name)))
+    pods = (_read_pod(body, claimed) for body in alive)
+    return tuple(sorted(pods, key=lambda pod: (pod.created, pod.name)))
 
 
-def _read_pod(body: Object) -> ChildPod:
-    metadata, status, requests = body["metadata"], body.get("status", {}), read_gpu_pod(body)
+def _read_pod(body: Object, claimed: Mapping[str, int]) -> ChildPod:
+    metadata, status = body["metadata"], body.get("status", {})
     labels = metadata.get("labels") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
-    container: Mapping[str, Any] = next(
-        (
-            candidate
-            for candidate in status.get("containerStatuses") or []
-            if candidate.get("name") == VLLM_CONTAINER
-        ),
-        {},
-    )
+    statuses: list[Mapping[str, Any]] = status.get("containerStatuses") or []
+    claim_templates = claim_template_names(body)
+    named = engine_container(body["spec"]) or engine_container({"containers": statuses}) or {}
+    engine = named.get("name", "")
+    container = next((one for one in statuses if one.get("name") == engine), {})
     state, last_state = container.get("state") or {}, container.get("lastState") or {}
-    waiting = state.get("waiting")
     end = state.get("terminated") or last_state.get("terminated")
-    scheduled = conditions.get("PodScheduled", {})
+    scheduled, keeper = conditions.get("PodScheduled", {}), _read_keeper(body["spec"], status)
+    waiting = _read_waiting(state, keeper)
     return ChildPod(
         name=metadata["name"],
         placement=labels.get(LABEL_PLACEMENT, ""),
@@ -96,28 +160,82 @@ def _read_pod(body: Object) -> ChildPod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting="deletionTimestamp" in metadata,
         restarts=container.get("restartCount", 0),
-        gpus=sum(requests.requests.values()) if requests else 0,
+        gpus=count_requested_gpus(body["spec"])
+        + sum(claimed.get(name, 0) for name in claim_templates),
         template=template_of_pod(labels),
         uid=metadata.get("uid", ""),
         address=_read_address(status.get("podIP")),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         end=_read_end(end) if end else None,
         ended_before="terminated" not in state,
-        unschedulable=scheduled.get("message", "")
-        if scheduled.get("reason") == "Unschedulable"
-        else None,
+        unschedulable=_read_unschedulable(scheduled),
         held_back=scheduled.get("message", "")
         if scheduled.get("reason") == "SchedulingGated"
         else None,
         waits_since=_read_wait(metadata, scheduled),
-        scheduled=_read_scheduled(scheduled),
+        scheduled=_read_true_since(scheduled),
         serves=LABEL_OWNER in labels,
+        replica=replica_of_pod(metadata["name"], labels),
+        adapters=adapters_of_pod(labels),
+        takes_adapters=takes_adapters(labels),
+        unclaimed=bool(claim_templates) and not scheduled,
+        claim_templates=claim_templates,
+        keeper_end=_read_last_end(keeper),
+        engine=engine,
+        times=StartTimes(
+            sandboxed=_read_true_since(conditions.get("PodReadyToStartContainers", {})),
+            initialized=_read_true_since(conditions.get("Initialized", {})),
+            initializes=bool(body["spec"].get("initContainers")),
+            downloads=_read_time(
+                ((keeper.get("state") or {}).get("running") or {}).get("startedAt")
+            ),
+            has_weights=bool(keeper.get("started")),
+            runs="running" in state,
+            started=_read_time((state.get("running") or {}).get("startedAt")),
+            answers=_read_true_since(conditions.get("Ready", {})),
+        ),
     )
 
 
-def _read_scheduled(scheduled: Mapping[str, Any]) -> datetime | None:
-    time = scheduled.get("lastTransitionTime")
-    return datetime.fromisoformat(time) if time and scheduled.get("status") == "True" else None
+def _read_keeper(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The status of the container that brings weights to the node; an empty one without it."""
+    if read_kept_weights(spec) is None:
+        return {}
+    statuses: list[Mapping[str, Any]] = status.get("initContainerStatuses") or []
+    return next((one for one in statuses if one.get("name") == WEIGHTS_CONTAINER), {})
+
+
+def _read_waiting(state: Mapping[str, Any], keeper: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Why the engine's container does not run. Where it waits for the one that brings the weights,
+    which has the same image, why that one does not, unless it has run before."""
+    waiting: Mapping[str, Any] | None = state.get("waiting")
+    first = (keeper.get("state") or {}).get("waiting") or {}
+    is_cause = waiting is not None and first.get("reason") not in _NO_CAUSE
+    return first if is_cause else waiting
+
+
+def _read_last_end(keeper: Mapping[str, Any]) -> ContainerEnd | None:
+    states = (keeper.get("state") or {}, keeper.get("lastState") or {})
+    end = next((state["terminated"] for state in states if state.get("terminated")), None)
+    return _read_end(end) if end else None
+
+
+def _read_unschedulable(scheduled: Mapping[str, Any]) -> str | None:
+    """Why no node fits, or why the scheduler gave up, for example at an expression of a claim."""
+    reason, message = scheduled.get("reason"), scheduled.get("message", "")
+    if reason == "SchedulerError":
+        return f"SchedulerError: {message}"
+    return message if reason == "Unschedulable" else None
+
+
+def _read_true_since(condition: Mapping[str, Any]) -> datetime | None:
+    """Since when a condition of the pod is True; None while it is not."""
+    is_true = condition.get("status") == "True"
+    return _read_time(condition.get("lastTransitionTime")) if is_true else None
+
+
+def _read_time(time: str | None) -> datetime | None:
+    return datetime.fromisoformat(time) if time else None
 
 
 def _read_wait(metadata: Mapping[str, Any], scheduled: Mapping[str, Any]) -> datetime | None:
@@ -157,3 +275,19 @@ def _read_end(terminated: Mapping[str, Any]) -> ContainerEnd:
 def find_scheduled_pods(pods: Iterable[ChildPod], placement: str) -> list[ChildPod]:
     """Pods of the placement that hold GPUs of a node and are not being deleted."""
     return [pod for pod in pods if pod.placement == placement and pod.node and not pod.deleting]
+
+
+def find_ready_replicas(
+    pods: Iterable[ChildPod], placement: str, nodes_per_replica: int
+) -> frozenset[str]:
+    """The replicas of the placement that serve requests, by the names of their serving pods: there
+    is a pod on each of their nodes, all are ready, and none is being deleted."""
+    by_replica: dict[str, list[ChildPod]] = {}
+    for pod in pods:
+        if pod.placement == placement and not pod.deleting:
+            by_replica.setdefault(pod.replica, []).append(pod)
+    return frozenset(
+        replica
+        for replica, its_pods in by_replica.items()
+        if len(its_pods) == nodes_per_replica and all(pod.ready for pod in its_pods)
+    )

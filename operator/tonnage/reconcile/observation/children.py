@@ -1,9 +1,10 @@
 """Read the children of an InferenceDeployment: its Deployments, its Service, its pods."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from tonnage.api.names import (
@@ -14,10 +15,11 @@ from tonnage.api.names import (
     LABEL_PLACEMENT,
 )
 from tonnage.api.text import is_secret_name
+from tonnage.engines.registry import engine_container, engine_named
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments, EngineSetting
-from tonnage.reconcile.observation.child_pods import ChildPod
+from tonnage.reconcile.observation.child_pods import ChildPod, find_ready_replicas
 from tonnage.reconcile.observation.findings import parse_time
 from tonnage.reconcile.observation.migration import Migration, read_migration
 from tonnage.reconcile.observation.template_record import (
@@ -27,13 +29,18 @@ from tonnage.reconcile.observation.template_record import (
     read_recorded_at,
 )
 from tonnage.workloads.interface import ServingPods
-from tonnage.workloads.metadata import CORRECTION_BYTES, NODES_PER_REPLICA, SECONDARY
+from tonnage.workloads.metadata import (
+    CORRECTION_BYTES,
+    DATA_PARALLEL_SIZE,
+    NODES_PER_REPLICA,
+    SECONDARY,
+)
 from tonnage.workloads.registry import workload_kind_of
 
 _MAX_DEVICE_BYTES: Final = 2**40
 """More than the memory of any device."""
 _MAX_COUNT: Final = 2**31
-"""More than vLLM accepts for any count."""
+"""More than any engine accepts for any count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,13 @@ class Child:
         """Its namespace."""
         return str(self.body["metadata"]["namespace"])
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is deleted already, and waits for its finalizers."""
+        return "deletionTimestamp" in self.body["metadata"]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class ChildDeployment:
     """An owned Deployment: the placement it was rendered for, and its progress.
 
@@ -62,8 +74,9 @@ class ChildDeployment:
     policy, a missing ServiceAccount), `last_migration` the migration from another pool, `completed`
     whether all replicas have once served from the current template. `updated` counts the pods of
     that template; `overdue` says that they have made no progress for longer than the progress
-    deadline.
+    deadline, None where its controller does not say that.
     `secondary`: a secondary placement, for replicas that the first one has no capacity for.
+    `ready_pods` are the names of the pods that serve for the ready replicas, of any template.
     """
 
     child: Child
@@ -82,19 +95,26 @@ class ChildDeployment:
     updated: int = 0
     adjustments: EngineAdjustments = UNADJUSTED
     correction_bytes: int = 0
-    overdue: bool = False
+    overdue: bool | None = False
     secondary: bool = False
     observed: bool = True
+    ready_pods: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> Kind:
         """Its kind."""
         return workload_kind_of(self.child.body).kind
 
-    @property
+    @cached_property
     def pod_template(self) -> Object:
         """The template of the pods that serve."""
         return workload_kind_of(self.child.body).template(self.child.body)
+
+    @cached_property
+    def engine(self) -> str:
+        """The name of the engine of its pods."""
+        container = engine_container(self.pod_template["spec"]) or {}
+        return engine_named(container.get("name", "")).name
 
     @property
     def since(self) -> datetime:
@@ -106,6 +126,12 @@ class ChildDeployment:
         """Name of the placement."""
         return str((self.child.body["metadata"].get("labels") or {}).get(LABEL_PLACEMENT, ""))
 
+    def replicas_for(self, count: int) -> int:
+        """The number of replicas to request for `count` ones, so that no more of the ready ones
+        stop than necessary."""
+        body = self.child.body
+        return workload_kind_of(body).replicas_to_keep(body, self.ready_pods, count)
+
     def serves(self, replicas: int) -> bool:
         """Whether at least so many replicas are ready, and none is still to be replaced."""
         return self.settled and self.ready >= replicas
@@ -116,7 +142,7 @@ class ChildDeployment:
         rendered it, or the record was edited."""
         return read_record(self.child.body["metadata"].get("annotations") or {})
 
-    @property
+    @cached_property
     def accelerator(self) -> str:
         """Id of its accelerator, which names the placement, except on further pools of it."""
         annotations = self.child.body["metadata"].get("annotations") or {}
@@ -134,6 +160,11 @@ def read_child(body: Object) -> Child:
     """Read the identity of a child, with the preconditions of its deletion."""
     metadata = body["metadata"]
     return Child(metadata["name"], metadata["uid"], metadata["resourceVersion"], body)
+
+
+def read_children(bodies: Iterable[Object], uid: str) -> tuple[Child, ...]:
+    """Read the children among `bodies` that the owner of this uid controls."""
+    return tuple(read_child(body) for body in bodies if is_controlled_by(body, uid))
 
 
 def read_deployments(
@@ -170,16 +201,19 @@ def _is_observed(metadata: Mapping[str, Any], observed: int | None) -> bool:
     )
 
 
-def read_deployment(body: Object, pods: Iterable[ChildPod] | None = None) -> ChildDeployment:
+def read_deployment(body: Object, pods: Collection[ChildPod] | None = None) -> ChildDeployment:
     """Read a Deployment that the operator rendered. `pods` are those of its owner, None where they
     are unknown."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     annotations = metadata.get("annotations") or {}
     placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
     wanted = spec.get("replicas", 1)
+    nodes_per_replica = _read_count_or_one(placement.get(NODES_PER_REPLICA))
+    name = (metadata.get("labels") or {}).get(LABEL_PLACEMENT, "")
+    ready_pods = find_ready_replicas(pods or (), name, nodes_per_replica)
     state = workload_kind_of(body).read_state(
         body,
-        None if pods is None else _count_serving(body, pods),
+        None if pods is None else _count_serving(body, pods, name, ready_pods),
         is_observed=_is_observed(metadata, status.get("observedGeneration")),
     )
     return ChildDeployment(
@@ -189,7 +223,8 @@ def read_deployment(body: Object, pods: Iterable[ChildPod] | None = None) -> Chi
         parallelism=Parallelism(
             tensor=_read_count_or_one(placement.get("tensorParallelSize")),
             pipeline=_read_count_or_one(placement.get("pipelineParallelSize")),
-            nodes=_read_count_or_one(placement.get(NODES_PER_REPLICA)),
+            data=_read_count_or_one(placement.get(DATA_PARALLEL_SIZE)),
+            nodes=nodes_per_replica,
         ),
         placement_digest=annotations.get(ANNOTATION_PLACED_FOR, ""),
         template=annotations.get(ANNOTATION_TEMPLATE, ""),
@@ -206,18 +241,21 @@ def read_deployment(body: Object, pods: Iterable[ChildPod] | None = None) -> Chi
         overdue=state.overdue,
         secondary=placement.get(SECONDARY) is True,
         observed=state.observed,
+        ready_pods=ready_pods,
     )
 
 
-def _count_serving(body: Object, pods: Iterable[ChildPod]) -> ServingPods:
-    """Count the pods of a workload that serve, by the template that it has now."""
-    placement = (body["metadata"].get("labels") or {}).get(LABEL_PLACEMENT)
+def _count_serving(
+    body: Object, pods: Iterable[ChildPod], placement: str, ready: Collection[str]
+) -> ServingPods:
+    """Count the pods of a workload that serve, by the template that it has now. One whose replica
+    lacks a pod on another node is not ready, whatever it says."""
     serving = [
         pod for pod in pods if pod.serves and not pod.deleting and pod.placement == placement
     ]
     template = workload_kind_of(body).template_name(body)
-    current = [pod for pod in serving if pod.template == template]
-    return ServingPods(len(serving), len(current), sum(pod.ready for pod in current))
+    current = {pod.replica for pod in serving if pod.template == template}
+    return ServingPods(len(serving), len(current), len(current.intersection(ready)))
 
 
 def _read_placement(text: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 when to reconcile them again for what no watch reports.
 
 The Deployment controller keeps that clock for a rollout. It restarts it at each pod that replaces a
-failed one, and has none for a Deployment that has served once. So the operator keeps it as well: it
+failed one, and has none for a Deployment that has served once; the controller of LeaderWorkerSets
+keeps none. So the operator keeps it as well: it
 starts when the object was ready last, or when the first of its pods that are not ready got a node.
 """
 
@@ -36,7 +37,7 @@ def is_overdue(observation: Observation, deployment: ChildDeployment, now: datet
     """Whether replicas that got a node have not come up for that long. One that waits for a node
     is not trying."""
     at = overdue_at(observation, deployment)
-    return at is not None and (deployment.overdue or now >= at)
+    return at is not None and (bool(deployment.overdue) or now >= at)
 
 
 def _starts(observation: Observation, placement: str) -> Iterator[datetime]:

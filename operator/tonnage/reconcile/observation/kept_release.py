@@ -1,4 +1,4 @@
-"""The vLLM release that the replicas of an object keep, where the spec names none.
+"""The release of the engine that the replicas of an object keep, where the spec names none.
 
 The release belongs to the placement. A later operator has another default, and takes it only where
 the user changes what is rendered into pods, or asks for it (`rollout.upgradedAt`).
@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.parse import InvalidSpecError
+from tonnage.catalog.catalog import Catalog
+from tonnage.engines.registry import engine_for
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.digests import pod_spec_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import is_running, read_last_ready
 from tonnage.reconcile.observation.serving import newest
 
 _RELEASE_TAG: Final = re.compile(r"[^@\s]{1,512}:v([0-9]{1,4}(?:\.[0-9]{1,4}){2})[^/@\s]{0,64}")
-"""An image that is tagged as vLLM tags its own."""
+"""An image that is tagged as engines tag their own."""
 
 
 _PLACED: Final = (Reason.POOL_CHOSEN, Reason.INSUFFICIENT_GPUS, Reason.SCALED_TO_ZERO)
@@ -34,15 +35,28 @@ def kept_release(observation: Observation) -> str | None:
     """The release that the replicas run with and keep; None where the spec or the catalogue
     decides."""
     spec, current = observation.spec, newest(observation.deployments)
-    if isinstance(spec, InvalidSpecError) or spec.engine.vllm.version or current is None:
+    if isinstance(spec, InvalidSpecError) or current is None:
+        return None
+    spec = spec.with_engine(current.engine)
+    if spec.engine.settings.version:
         return None
     recorded = current.record
     if recorded is not None:
-        is_same = recorded.source.spec == pod_spec_digest(spec)
+        is_same = recorded.source.spec == observation.pod_spec_digest(current.engine)
         return recorded.source.release if is_same else None
-    if spec.engine.vllm.image or not is_unchanged_since_report(observation, current):
+    if spec.engine.settings.image or not is_unchanged_since_report(observation, current):
         return None
     return _read_image_tag(current.pod_template)
+
+
+def keep_release(observation: Observation, catalog: Catalog) -> Catalog:
+    """The catalogue by which the replicas keep their release."""
+    spec, current = observation.spec, newest(observation.deployments)
+    if isinstance(spec, InvalidSpecError):
+        return catalog
+    if current is not None:
+        spec = spec.with_engine(current.engine)
+    return engine_for(spec).keep_release(kept_release(observation), catalog)
 
 
 def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -> bool:
@@ -51,7 +65,7 @@ def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -
     status = observation.previous_status
     if status.get("observedGeneration") != observation.generation or not _is_carried_out(status):
         return False
-    if live.placement_digest not in observation.choice_digests:
+    if not observation.is_choice(live.placement_digest):
         return False
     last = read_last_ready(status)
     return last is None or last.template != live.template or is_running(last, live)

@@ -1,27 +1,36 @@
 """Read the model's facts from the source in the spec: the Hub, a ConfigMap, or the object
-itself.
+itself. Read those of adapters from the Hub.
 
 The Hub's facts are kept on the object's Service. So a Hub that does not answer after a restart, or
 that does not accept the token any more, stops nothing that runs.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tonnage import delays
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import (
+from tonnage.api.model import (
+    AdapterVolumeSource,
     ConfigMapSource,
     HuggingFaceSource,
     InlineSource,
+    Lora,
     ModelFacts,
     ModelSource,
     SecretKeyRef,
 )
-from tonnage.api.names import ANNOTATION_MODEL_FACTS
-from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
-from tonnage.checkpoint.kept_facts import decode_facts
-from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
+from tonnage.api.names import ANNOTATION_ADAPTER_FACTS, ANNOTATION_MODEL_FACTS
+from tonnage.checkpoint.adapter import ADAPTER_CONFIG, AdapterFacts
+from tonnage.checkpoint.facts import (
+    CONFIG_KEY,
+    adapter_from_config_map,
+    checkpoint_from_config_map,
+    checkpoint_from_inline,
+)
+from tonnage.checkpoint.kept_facts import decode_adapters, decode_facts
+from tonnage.checkpoint.lookup import AdapterAnswer, ModelAnswer, ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import (
     Checkpoint,
     CheckpointError,
@@ -31,8 +40,22 @@ from tonnage.kube.kinds import CONFIG_MAPS, SECRETS
 from tonnage.kube.protocol import ForbiddenError, NotFoundError, ObjectReader
 from tonnage.reconcile.observation.children import Child
 
-HubLookup = Callable[[HuggingFaceSource, str | None], ModelAnswer]
-"""Looks up a source with a token on the Hub without waiting; returns what is known now."""
+AskModel = Callable[[HuggingFaceSource, str | None], ModelAnswer]
+AskAdapter = Callable[[HuggingFaceSource, str | None], AdapterAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAdapter:
+    """What the Hub, or a ConfigMap, says of an adapter; `answer` is None for one on a volume
+    without facts. `unconfirmed` is why the Hub does not confirm facts that it gave earlier."""
+
+    answer: AdapterAnswer | None
+    unconfirmed: ModelUnavailable | None = None
+
+    @property
+    def facts(self) -> AdapterFacts | None:
+        """The facts, None where they are unknown."""
+        return self.answer if isinstance(self.answer, AdapterFacts) else None
 
 
 class _Unreadable(Exception):  # noqa: N818 - carries an answer, it is not an error of the program
@@ -42,7 +65,7 @@ class _Unreadable(Exception):  # noqa: N818 - carries an answer, it is not an er
 
 
 async def read_model(
-    api: ObjectReader, ask_hub: HubLookup, namespace: str, source: ModelSource
+    api: ObjectReader, ask_hub: AskModel, namespace: str, source: ModelSource
 ) -> ModelAnswer:
     """The checkpoint's facts, that they are being read, or why they are unavailable."""
     try:
@@ -73,6 +96,83 @@ def with_kept_facts(
     return kept, answer if isinstance(answer, ModelUnavailable) else None
 
 
+async def read_adapters(
+    api: ObjectReader, ask_hub: AskAdapter, namespace: str, lora: Lora | None
+) -> tuple[ReadAdapter, ...]:
+    """What the Hub, or the ConfigMap of a volume, says of each adapter, in the order of the
+    spec."""
+    adapters = lora.adapters if lora else ()
+    # Adapters mostly share a Secret.
+    tokens: dict[SecretKeyRef | None, str | ModelUnavailable | None] = {}
+    read = []
+    for source in (adapter.source for adapter in adapters):
+        hub = source.hugging_face
+        if hub is None:
+            read.append(await _read_on_volume(api, namespace, source.persistent_volume_claim))
+            continue
+        ref = hub.token_secret_ref
+        if ref not in tokens:
+            tokens[ref] = await _read_token_or_why(api, namespace, ref)
+        token = tokens[ref]
+        answer = token if isinstance(token, ModelUnavailable) else ask_hub(hub, token)
+        read.append(ReadAdapter(answer))
+    return tuple(read)
+
+
+async def _read_on_volume(
+    api: ObjectReader, namespace: str, source: AdapterVolumeSource | None
+) -> ReadAdapter:
+    """What the ConfigMap with the facts of the adapter says; nothing without one."""
+    if source is None or source.facts is None:
+        return ReadAdapter(None)
+    name = source.facts.config_map.name
+    try:
+        data = await _read_data(api, namespace, name, ADAPTER_CONFIG)
+        return ReadAdapter(adapter_from_config_map(name, data))
+    except _Unreadable as unreadable:
+        return ReadAdapter(unreadable.answer)
+    except CheckpointError as error:
+        unavailable = ModelUnavailable(Reason.INVALID_MODEL, str(error), delays.REQUEUE_SOURCE)
+        return ReadAdapter(unavailable)
+
+
+def with_kept_adapters(
+    read: tuple[ReadAdapter, ...], lora: Lora | None, service: Child | None
+) -> tuple[ReadAdapter, ...]:
+    """The same, with the facts that earlier answers left on the object's Service in place of those
+    that the Hub does not give now."""
+    if lora is None or service is None or all(one.facts or one.answer is None for one in read):
+        return read
+    annotations = service.body["metadata"].get("annotations") or {}
+    kept = decode_adapters(annotations.get(ANNOTATION_ADAPTER_FACTS, ""))
+    hubs = (adapter.source.hugging_face for adapter in lora.adapters)
+    return tuple(
+        _with_kept(one, kept.get((hub.repo, hub.revision)) if hub else None)
+        for one, hub in zip(read, hubs, strict=True)
+    )
+
+
+def _with_kept(read: ReadAdapter, kept: AdapterFacts | None) -> ReadAdapter:
+    match read.answer:
+        case ModelPending() if kept is not None:
+            return ReadAdapter(kept)
+        case ModelUnavailable() if kept is not None and read.answer.reason is not (
+            Reason.INVALID_MODEL
+        ):
+            return ReadAdapter(kept, unconfirmed=read.answer)
+        case _:
+            return read
+
+
+async def _read_token_or_why(
+    api: ObjectReader, namespace: str, ref: SecretKeyRef | None
+) -> str | ModelUnavailable | None:
+    try:
+        return await _read_token(api, namespace, ref)
+    except _Unreadable as unreadable:
+        return unreadable.answer
+
+
 async def _read_facts(api: ObjectReader, namespace: str, source: ModelSource) -> Checkpoint:
     facts: ModelSource | ModelFacts = source
     if source.persistent_volume_claim is not None:
@@ -98,22 +198,29 @@ def _retry_after(source: ModelSource) -> float | None:
 async def _read_config_map(
     api: ObjectReader, namespace: str, source: ConfigMapSource
 ) -> Checkpoint:
+    return checkpoint_from_config_map(
+        source, await _read_data(api, namespace, source.name, CONFIG_KEY)
+    )
+
+
+async def _read_data(api: ObjectReader, namespace: str, name: str, key: str) -> Mapping[str, str]:
+    """The data of a ConfigMap that has to have the key. Raises _Unreadable."""
     try:
-        body = await api.get(CONFIG_MAPS, namespace, source.name)
+        body = await api.get(CONFIG_MAPS, namespace, name)
     except NotFoundError:
-        message = f"ConfigMap {namespace}/{source.name} not found; create it with key config.json"
+        message = f"ConfigMap {namespace}/{name} not found; create it with key {key}"
         raise _Unreadable(
             ModelUnavailable(Reason.MODEL_NOT_FOUND, message, delays.REQUEUE_SOURCE)
         ) from None
     except ForbiddenError as error:
         message = (
-            f"ConfigMap {namespace}/{source.name} may not be read by the operator; allow its role"
-            f" to get it ({error})"
+            f"ConfigMap {namespace}/{name} may not be read by the operator; allow its role to get"
+            f" it ({error})"
         )
         raise _Unreadable(
             ModelUnavailable(Reason.MODEL_ACCESS_DENIED, message, delays.REQUEUE_SOURCE)
         ) from None
-    return checkpoint_from_config_map(source, body.get("data") or {})
+    return body.get("data") or {}
 
 
 async def _read_token(api: ObjectReader, namespace: str, ref: SecretKeyRef | None) -> str | None:

@@ -5,17 +5,20 @@ further replica. The input may be hostile: what cannot be read does not limit.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.fleet.nodes.affinity import Expression, read_expression
 from tonnage.fleet.nodes.amounts import read_all_amounts
-from tonnage.kube.protocol import Object
+from tonnage.informers.owners import ANY_OWNER
+from tonnage.kube.kinds import LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
+from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.namespace import (
     PODS,
     LimitRangeItem,
     LimitType,
+    NamespaceLimits,
     PodSecurityLevel,
     Quota,
 )
@@ -29,6 +32,21 @@ _PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources that a quota may name without `requests.`."""
 
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+
+
+def read_limits(
+    owned: Callable[[Kind, tuple[str, str]], list[Object]],
+    lookup: Callable[[Kind, str | None, str], Object | None],
+    namespace: str,
+) -> NamespaceLimits:
+    """What the namespace allows, as far as the operator may read it. `owned` and `lookup` read the
+    cache, as ObjectCache describes them."""
+    every_owner = namespace, ANY_OWNER
+    return NamespaceLimits(
+        read_quotas(owned(RESOURCE_QUOTAS, every_owner)),
+        read_limit_ranges(owned(LIMIT_RANGES, every_owner)),
+        read_pod_security(lookup(NAMESPACES, None, namespace)),
+    )
 
 
 def read_quotas(bodies: Iterable[Object]) -> tuple[Quota, ...]:

@@ -5,22 +5,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api.names import ANNOTATION_TEMPLATE, VLLM_CONTAINER
+from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.api.status import LastReadyPlan
 from tonnage.api.text import digest
+from tonnage.engines.registry import engine_container
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment, is_controlled_by
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.observation.template_record import as_rendered, template_of
-from tonnage.workloads.metadata import nodes_entry
+from tonnage.workloads.metadata import optional_entries
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
+from tonnage.workloads.registry import workload_kind_of
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What defines a replica: its pool, its image, its command line, the volume of its model.
+
+    `claim` is the claim, the OCI image, or the directory of the nodes, that has the model.
 
     Not part of it: the number of replicas, the time of a restart, and pod fields that change
     neither what is served nor its cost (labels, environment, probes, CPU).
@@ -43,7 +47,7 @@ class Terms:
                 "accelerator": self.accelerator,
                 "tensorParallelSize": self.parallelism.tensor,
                 "pipelineParallelSize": self.parallelism.pipeline,
-                **nodes_entry(self.parallelism),
+                **optional_entries(self.parallelism),
                 "image": self.image,
                 "command": self.command,
                 "arguments": self.arguments,
@@ -55,8 +59,10 @@ class Terms:
 def read_terms(pool: str, accelerator: str, parallelism: Parallelism, template: Object) -> Terms:
     """The terms by which pods of this template run in that pool."""
     pod = template["spec"]
-    container = _find_named(pod.get("containers"), VLLM_CONTAINER)
-    claim = _find_named(pod.get("volumes"), MODEL_VOLUME).get("persistentVolumeClaim") or {}
+    container = engine_container(pod) or {}
+    volume = _find_named(pod.get("volumes"), MODEL_VOLUME)
+    claim, model_image = volume.get("persistentVolumeClaim") or {}, volume.get("image") or {}
+    directory = volume.get("hostPath") or {}
     return Terms(
         pool=pool,
         accelerator=accelerator,
@@ -64,7 +70,7 @@ def read_terms(pool: str, accelerator: str, parallelism: Parallelism, template: 
         image=container.get("image", ""),
         command=tuple(container.get("command") or ()),
         arguments=tuple(container.get("args") or ()),
-        claim=claim.get("claimName"),
+        claim=claim.get("claimName") or model_image.get("reference") or directory.get("path"),
     )
 
 
@@ -83,33 +89,41 @@ def is_running(last: LastReadyPlan, deployment: ChildDeployment) -> bool:
 
 
 def needs_revisions(status: Mapping[str, Any], deployments: Iterable[ChildDeployment]) -> bool:
-    """Whether the template that served last has to be searched for among old ReplicaSets: by this
-    status plans have failed since, and no Deployment has it."""
+    """Whether the template that served last has to be searched for among the earlier ones that
+    Kubernetes keeps: by this status plans have failed since, and no Deployment has it."""
     if not status.get("failedPlans"):
         return False
     last = read_last_ready(status)
     return last is not None and not any(is_running(last, deployment) for deployment in deployments)
 
 
+def find_carrier(
+    last: LastReadyPlan, deployments: Iterable[ChildDeployment]
+) -> ChildDeployment | None:
+    """The Deployment of the placement that served last; None where it is gone."""
+    return next((one for one in deployments if one.placement == last.placement.name), None)
+
+
 def find_revision(
     last: LastReadyPlan, live: ChildDeployment, revisions: Iterable[Object]
 ) -> Object | None:
-    """The ReplicaSet of the Deployment that has the template of the plan; None where none has it.
+    """The Deployment as it was with the template of the plan; None where no revision has that.
 
-    The Deployment controller copies the operator's annotations to it. A ReplicaSet that comes from
-    a user's edit of the Deployment has them too, so its terms are compared as well.
+    The name of the template alone proves nothing: a revision that comes from a user's edit has it,
+    too, so its terms are compared as well.
     """
-    return next(
-        (
-            revision
-            for revision in revisions
-            if (revision["metadata"].get("annotations") or {}).get(ANNOTATION_TEMPLATE)
-            == last.template
-            and is_controlled_by(revision, live.child.uid)
-            and _has_terms(last, revision)
-        ),
-        None,
-    )
+    kind = workload_kind_of(live.child.body)
+    owned = (one for one in revisions if is_controlled_by(one, live.child.uid))
+    for earlier in (kind.at_revision(live.child.body, one) for one in owned):
+        if earlier is None or _template_name(earlier) != last.template:
+            continue
+        if _has_terms(last, earlier):
+            return earlier
+    return None
+
+
+def _template_name(body: Object) -> str | None:
+    return (body["metadata"].get("annotations") or {}).get(ANNOTATION_TEMPLATE)
 
 
 def _has_terms(last: LastReadyPlan, body: Object) -> bool:

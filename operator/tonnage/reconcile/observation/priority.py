@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from tonnage import delays
-from tonnage.kube.protocol import ForbiddenError, Object
+from tonnage.kube.protocol import ForbiddenError, Object, TransientError
 from tonnage.reconcile.key import Key
 
 _NAMED: Final = 5
@@ -98,9 +98,15 @@ class Priorities:
         self._read_at: datetime | None = None
 
     async def find(self, name: str | None) -> int | UnknownPriorityClass:
-        """The priority that pods of the class get. Raises ApiError."""
-        if self._is_outdated() or isinstance(self._classes.find(name), UnknownPriorityClass):
-            await self.read()  # an unknown one may have been created since
+        """The priority that pods of the class get. Raises ApiError where that is not known from an
+        earlier read."""
+        is_unknown = isinstance(self._classes.find(name), UnknownPriorityClass)
+        if self._is_outdated() or is_unknown:  # an unknown one may have been created since
+            try:
+                await self.read()
+            except TransientError:
+                if self._read_at is None or is_unknown:
+                    raise
         return self._classes.find(name)
 
     def _is_outdated(self) -> bool:

@@ -42,7 +42,7 @@ def _deployments_for_spec(observation: Observation) -> Iterable[ChildDeployment]
     return (
         deployment
         for deployment in observation.deployments
-        if deployment.placement_digest in observation.choice_digests
+        if observation.is_choice(deployment.placement_digest)
         and observation.shard.has(deployment.child.body)
     )
 
@@ -57,7 +57,6 @@ def failure_to_serve(observation: Observation, placement: str | None) -> PodFail
     """The failure of the newest template, in one placement or (None) in all; older templates are on
     their way out."""
     deployments = [one for one in observation.deployments if placement in (None, one.placement)]
-    secrets = {value for one in observation.deployments for value in secret_values(one)}
     by_placement: dict[str, list[ChildPod]] = {}
     for pod in observation.pods:
         if placement in (None, pod.placement):
@@ -72,6 +71,9 @@ def failure_to_serve(observation: Observation, placement: str | None) -> PodFail
         if placement in (None, pod.placement)
         and (not templates or (pod.placement, pod.template) in templates)
     )
+    if not failed and all(pod.ready for pod in serving):
+        return find_refusal(deployments)
+    secrets = {value for one in observation.deployments for value in secret_values(one)}
     reports = replace(observation.reports, failed=failed)
     failure = find_failure(serving, observation.logs, secrets, reports)
     return failure or find_refusal(deployments)
@@ -107,10 +109,11 @@ def pool_now(
     of the same cards belong there already."""
     nodes = {pod.node for pod in find_scheduled_pods(pods, current.placement) if pod.node}
     by_pool = Counter(fleet.pool_of(node) for node in nodes)
+    accelerator = current.accelerator
     runs_on = {
         pool.name: by_pool[pool.name]
         for pool in pools
-        if pool.accelerator is not None and pool.accelerator.id == current.accelerator
+        if pool.accelerator is not None and pool.accelerator.id == accelerator
     }
     on_its_way = current.pool in runs_on and not current.settled
     if on_its_way or not any(runs_on.values()) or runs_on.get(current.pool):

@@ -18,8 +18,8 @@ from tonnage.api.names import (
     ANNOTATION_RENDERED_FROM,
     ANNOTATION_TEMPLATE,
 )
-from tonnage.api.packed import pack, unpack
-from tonnage.api.text import digest
+from tonnage.api.packed import pack_json, unpack_json
+from tonnage.api.text import canonical_json, digest, digest_json
 from tonnage.kube.protocol import Object
 from tonnage.workloads.registry import workload_kind_of
 
@@ -40,7 +40,7 @@ class TemplateSource:
 
     `spec`, `given` and `chosen` are digests: of the rendered part of the spec, of what else users
     and platform teams set (labels of the object, fields of the pool), and of what the operator
-    chose (parallelism, adjustments, the name of the device). `release` is the vLLM release, None
+    chose (parallelism, adjustments, the name of the device). `release` is that of the engine, None
     where the spec names it. `deadline_seconds` is the operator's default for the progress deadline
     of a rollout, None where the spec sets it. `pool_template` is the digest of the podTemplate of
     the pool, None where it has none; a change of it alone replaces no pod.
@@ -80,7 +80,8 @@ class TemplateRecord:
 
     def annotations(self) -> dict[str, str]:
         """The record as annotations; none for a template that is too long for one."""
-        packed = pack(self.template)
+        template = canonical_json(self.template)
+        packed = pack_json(template)
         if packed is None:
             return {}
         source, demand = self.source, self.demand
@@ -94,7 +95,7 @@ class TemplateRecord:
             "demand": demand.digest,
             "tokens": demand.tokens,
             "replicas": demand.replicas,
-            "template": digest(self.template),
+            "template": digest_json(template),
             "recordedAt": self.recorded_at,
         }
         stated = {key: value for key, value in values.items() if value is not None}
@@ -118,10 +119,11 @@ def read_record(annotations: Mapping[str, str]) -> TemplateRecord | None:
 def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
     """Parse a record once for all reconciles of its object, each of which reads it several
     times."""
-    template, values = unpack(packed), _parse_values(source)
-    if values is None or not isinstance(template, dict):
+    text, values = unpack_json(packed), _parse_object(source)
+    if text is None or values is None or digest_json(text) != values.get("template"):
         return None
-    if not isinstance(template.get("spec"), dict) or digest(template) != values.get("template"):
+    template = _parse_object(text)
+    if template is None or not isinstance(template.get("spec"), dict):
         return None
     return TemplateRecord(
         TemplateSource(
@@ -146,7 +148,7 @@ def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
 def read_recorded_at(annotations: Mapping[str, str]) -> int | None:
     """The generation of a Deployment that got its record later than its template; the API server
     counts that write as a new generation. None where its record says nothing of it."""
-    values = _parse_values(annotations.get(ANNOTATION_RENDERED_FROM, ""))
+    values = _parse_object(annotations.get(ANNOTATION_RENDERED_FROM, ""))
     return (_count(values, "recordedAt") or None) if values else None
 
 
@@ -188,12 +190,13 @@ def as_rendered(body: Object) -> Object:
     return body if record is None else workload_kind_of(body).with_template(body, record.template)
 
 
-def _parse_values(text: str) -> Mapping[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object; None for any other text."""
     try:
-        values = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _read_digest(values: Mapping[str, Any], key: str) -> str:

@@ -13,11 +13,20 @@ from typing import Any, Final
 
 from tonnage import delays
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.engines.adapters import adapter_claims
+from tonnage.engines.compile_cache import compile_claim
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.fleet.nodes.affinity import NodeRequirement, read_node_selector
 from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from tonnage.kube.protocol import ForbiddenError, NotFoundError, Object, ObjectReader
+from tonnage.kube.protocol import (
+    ForbiddenError,
+    NotFoundError,
+    Object,
+    ObjectReader,
+    TransientError,
+)
 from tonnage.workloads.pod.patches import user_patch
+from tonnage.workloads.pod.volumes import model_claim
 
 ReadVolumes = Callable[[str, InferenceDeploymentSpec], Awaitable[tuple[NodeRequirement, ...]]]
 """Reads what the volumes of a spec in a namespace require of nodes."""
@@ -37,8 +46,8 @@ async def require_nothing(
 
 
 class VolumeReader:
-    """Reads claims and volumes, and keeps what bound volumes require for ten minutes: a bound
-    volume seldom changes. For one event loop."""
+    """Reads claims and volumes, and keeps what bound volumes require for ten minutes, or until the
+    API server answers: a bound volume seldom changes. For one event loop."""
 
     def __init__(self, live: ObjectReader, now: Callable[[], datetime]) -> None:
         self._live: Final = live
@@ -48,7 +57,8 @@ class VolumeReader:
     async def read(
         self, namespace: str, spec: InferenceDeploymentSpec
     ) -> tuple[NodeRequirement, ...]:
-        """What the volumes of a spec require of nodes. Raises ApiError."""
+        """What the volumes of a spec require of nodes. Raises ApiError where that is not known
+        from an earlier read: a replica would go where its volume is not."""
         requirements = [await self._read((namespace, name)) for name in sorted(claims_of(spec))]
         return tuple(each for each in requirements if each is not None)
 
@@ -63,6 +73,10 @@ class VolumeReader:
             return None
         except ForbiddenError:
             volume = {}
+        except TransientError:
+            if kept is None:
+                raise
+            return kept[1]
         if volume is None:
             return None
         if len(self._kept) >= _MAX_KEPT:
@@ -85,8 +99,8 @@ class VolumeReader:
 
 def claims_of(spec: InferenceDeploymentSpec) -> set[str]:
     """The names of the claims that the pods of a spec mount."""
-    model = spec.model.source.persistent_volume_claim
-    return {*_names_in(user_patch(spec).spec), *([model.claim_name] if model else [])}
+    own = (model_claim(spec.model), compile_claim(spec), *adapter_claims(spec))
+    return {*_names_in(user_patch(spec).spec), *(claim for claim in own if claim)}
 
 
 def _names_in(pod: Any) -> Iterator[str]:

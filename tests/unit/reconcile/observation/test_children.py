@@ -13,6 +13,7 @@ from tonnage.api.names import (
     LABEL_OWNER,
     LABEL_PLACEMENT,
 )
+from tonnage.engines.registry import ENGINE_KINDS
 from tonnage.fit.model import Footprint, Parallelism
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.reconcile.observation.child_pods import read_pods
@@ -23,7 +24,6 @@ from tonnage.reconcile.observation.children import (
 )
 from tonnage.reconcile.observation.pods.failures import _ORDER, find_failure, needs_log
 from tonnage.reconcile.scheduling.reservations import read_reservations
-from tonnage.telemetry.startup_log import _rules
 
 
 def owner(uid: str = "u0", **more: Any) -> dict[str, Any]:
@@ -103,6 +103,11 @@ def test_only_the_controller_with_this_uid_controls(owners: Any, want: bool) -> 
             '{"pool":"amd","tensorParallelSize":4,"pipelineParallelSize":2}',
             "amd",
             Parallelism(4, 2),
+        ),
+        (
+            '{"pool":"amd","tensorParallelSize":1,"dataParallelSize":16,"nodesPerReplica":2}',
+            "amd",
+            Parallelism(data=16, nodes=2),
         ),
         ("", "", Parallelism(1, 1)),
         ("null", "", Parallelism(1, 1)),
@@ -343,7 +348,9 @@ def test_the_log_is_that_of_the_container_that_ended(state: Any, want_previous: 
 
 
 def test_every_reason_that_a_rule_can_give_has_its_rank() -> None:
-    assert {rule.reason for rule, _ in _rules()} <= set(_ORDER)
+    rules = [rule for engine in ENGINE_KINDS.values() for rule, _ in engine.startup_log.rules]
+    assert rules
+    assert {rule.reason for rule in rules} <= set(_ORDER)
 
 
 def test_reservations_are_read_from_owned_deployments() -> None:

@@ -102,5 +102,21 @@ async def test_an_outage_is_no_answer() -> None:
         await bench.read()
 
 
+async def test_an_outage_changes_nothing_about_a_volume_that_was_read() -> None:
+    bench = Bench()
+    bench.bind()
+    assert await bench.read() == [IN_A]
+    bench.clock.advance(601)
+    bench.api.fail_next("get", TransientError("down"), kind=PERSISTENT_VOLUME_CLAIMS)
+    assert await bench.read() == [IN_A]
+    assert await bench.count_requests() == 2
+
+
 def test_claims_of_the_model_and_of_the_template_count() -> None:
     assert claims_of(SPEC) == {"weights"}
+
+
+def test_claims_with_adapters_count() -> None:
+    source = {"persistentVolumeClaim": {"claimName": "adapters"}}
+    lora = {"adapters": [{"name": "legal", "source": source, "rank": 8}]}
+    assert claims_of(parse_spec(spec_of(lora=lora))) == {"adapters"}
