@@ -1,7 +1,10 @@
 """What the operator would run the replicas with now: reported, and taken on the user's word."""
 
+from collections.abc import Iterable
+
 from tonnage.api.status import AvailableUpdate
 from tonnage.catalog.catalog import Catalog
+from tonnage.engines.registry import engine_for
 from tonnage.kube.protocol import Object
 from tonnage.placement.judge import PoolJudge
 from tonnage.placement.model import Option, Rejection, Request
@@ -25,17 +28,19 @@ def find_update(
         verdict = _judge(context, placed, catalog)
         option, misfit = (option, verdict) if isinstance(verdict, Rejection) else (verdict, None)
         template = template_of(render_for(context, placed, option, catalog))
-    elif template == retained:
+    elif template == retained and context.observation.weights.newest_commit is None:
         return None
     if option.pool.refused is not None:
         return None
-    version = context.spec.engine.vllm.version
-    before, after = (one.release(version).version for one in (context.catalog, catalog))
+    spec = context.spec_on(option.engine)
+    engine, version = engine_for(spec), spec.engine.settings.version
+    before, after = (engine.release(version, one) for one in (context.catalog, catalog))
     changes = [
-        *compare({"vLLM": before}, {"vLLM": after}),
+        *compare({engine.title: before}, {engine.title: after}),
         *list_differences(_read_terms(placed.option, retained), _read_terms(option, template)),
         *list_settings(retained, template),
     ]
+    changes += _list_commits(context)
     if running.pool_template_now != running.record.source.pool_template:
         changes.append(f"podTemplate of AcceleratorPool {option.pool.name}")
     if not changes:
@@ -47,12 +52,21 @@ def find_update(
     return AvailableUpdate(release=after, image=image, message=message)
 
 
+def _list_commits(context: ReconcileContext) -> Iterable[str]:
+    """The commit that the revision names now, where the replicas load another one."""
+    newest, hub = context.observation.weights.newest_commit, context.spec.model.source.hugging_face
+    loaded = context.accepted.checkpoint.revision
+    if newest is None or hub is None:
+        return []
+    return compare({f"commit of {hub.revision}": loaded}, {f"commit of {hub.revision}": newest})
+
+
 def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Option | Rejection:
     """The option on the same pool by this catalogue, with the same parallelism if it fits."""
     option, corrections = placed.option, context.corrections
     request = Request(
         owner=context.observation.key,
-        spec=context.spec,
+        spec=context.spec_on(option.engine),
         checkpoint=context.accepted.checkpoint,
         keep=(option.pool.name, option.parallelism),
         kept_adjustments=option.adjustments,
@@ -61,6 +75,8 @@ def _judge(context: ReconcileContext, placed: Scheduled, catalog: Catalog) -> Op
         demanded=context.accepted.demanded,
         pods=context.replica_pods(),
         has_leader_worker_set=context.observation.has_leader_worker_set,
+        has_compute_domains=context.observation.has_compute_domains,
+        channel_pools=frozenset({option.pool.name}),
     )
     cache = context.dependencies.placement_cache
     options = PoolJudge(request, catalog, cache).options(option.pool)

@@ -7,7 +7,7 @@ people read a status than a spec.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tonnage.api.names import VLLM_CONTAINER
+from tonnage.engines.registry import engine_container
 from tonnage.fit.messages import format_parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.plan_terms import Terms
@@ -69,7 +69,7 @@ def _by_flag(arguments: Iterable[str]) -> dict[str, list[str]]:
 def list_settings(before: Object, after: Object) -> Iterator[str]:
     """What a pod template changes of another but for its terms: variables, then fields. `before`
     may have the API server's defaults as well; where the pods may run is left out."""
-    old, new = _vllm_container(before), _vllm_container(after)
+    old, new = (engine_container(each["spec"]) or {} for each in (before, after))
     variables = list(_list_changed_variables(old.get("env") or [], new.get("env") or []))
     if variables:
         yield f"environment ({', '.join(variables)})"
@@ -98,11 +98,6 @@ def _list_changed_variables(
     for name in dict.fromkeys([*new, *old]):
         if not _covers(old.get(name), new.get(name)):
             yield name
-
-
-def _vllm_container(template: Object) -> Mapping[str, Any]:
-    containers: Iterable[Mapping[str, Any]] = template["spec"].get("containers") or []
-    return next((one for one in containers if one.get("name") == VLLM_CONTAINER), {})
 
 
 def _covers(before: object, after: object) -> bool:

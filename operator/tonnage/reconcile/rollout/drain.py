@@ -39,8 +39,8 @@ def shift_replicas(
         kept = _count_kept(deployment, ready, wanted)
         if kept == 0:
             actions.append(Delete(deployment.kind, deployment.child))
-        elif kept < deployment.wanted:
-            actions.append(Scale(deployment.kind, deployment.child, kept))
+        elif (replicas := deployment.replicas_for(kept)) < deployment.wanted:
+            actions.append(Scale(deployment.kind, deployment.child, replicas))
         reservation = reserve_for(key, deployment)
         reservations.append(replace(reservation, replicas=kept or deployment.wanted))
     return Drain(tuple(actions), tuple(reservations))

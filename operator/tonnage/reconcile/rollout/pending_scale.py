@@ -6,7 +6,10 @@ More of them need an accepted spec and capacity.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from tonnage.api.names import LABEL_PLACEMENT
+from tonnage.fleet.model import Reservation
 from tonnage.reconcile.actions import Scale
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.observation import Observation
@@ -38,6 +41,18 @@ def scales_down(observation: Observation) -> tuple[Scale, ...]:
     """Scale the Deployments of a spec that is not accepted to fewer replicas, where it requests
     that. Whatever else it says, the number is what a user or an autoscaler wrote."""
     return _scale_to(observation, observation.requested_replicas, lambda deployment: 0)
+
+
+def scale_reserved(
+    reservations: Iterable[Reservation], scales: Iterable[Scale]
+) -> tuple[Reservation, ...]:
+    """The reservations with the numbers of replicas that the actions set."""
+    replicas = {
+        scale.child.body["metadata"]["labels"][LABEL_PLACEMENT]: scale.replicas for scale in scales
+    }
+    return tuple(
+        replace(held, replicas=replicas.get(held.placement, held.replicas)) for held in reservations
+    )
 
 
 def subtract_secondary(

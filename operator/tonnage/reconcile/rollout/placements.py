@@ -16,6 +16,11 @@ from tonnage.reconcile.actions import Action, Scale, apply_if_changed
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import ApprovalState
+from tonnage.reconcile.rollout.claim_templates import (
+    apply_claim_templates,
+    delete_claim_templates,
+    render_claim_templates,
+)
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment
 from tonnage.reconcile.rollout.services import (
@@ -83,15 +88,19 @@ def roll_out(
     drain = shift_replicas(observation.key, others, target, placed.wanted, targets)
     service = make_service(observation)
     services = render_services(observation, placed)
+    workloads = (stamped_deployment, *(each.child for each in secondary))
+    claim_templates = render_claim_templates(observation, placed, workloads)
     return PlacementChildren(
         target=target,
         secondary=secondary,
         actions=(
+            *apply_claim_templates(observation, claim_templates),
             # First, since nodes, images and weights take longest.
             *_order_actions(apply_actions, secondary),
             *apply_if_changed(SERVICES, service, observation.service),
             *sync_services(observation, services),
             *drain.actions,
+            *delete_claim_templates(observation, workloads),
         ),
         reservations=(
             *(_reserve(observation.key, each) for each in (placed, *placed.alone)),
@@ -100,8 +109,8 @@ def roll_out(
         children=(
             service,
             *services,
-            stamped_deployment,
-            *(each.child for each in secondary),
+            *claim_templates,
+            *workloads,
         ),
     )
 
@@ -114,7 +123,7 @@ def inspect_secondary(
 
 
 def image_of(deployment: Object) -> str:
-    """Image of the vLLM container."""
+    """Image of the engine's container."""
     return str(template_of(deployment)["spec"]["containers"][0]["image"])
 
 
@@ -180,8 +189,8 @@ def _inspect(context: ReconcileContext, placed: Scheduled) -> SecondaryPlacement
 def _keep_template(
     context: ReconcileContext, placed: Scheduled, live: ChildDeployment
 ) -> SecondaryPlacement:
-    scale = Scale(live.kind, live.child, placed.granted)
-    actions = (scale,) if live.wanted != placed.granted else ()
+    replicas = live.replicas_for(placed.granted)
+    actions = (Scale(live.kind, live.child, replicas),) if live.wanted != replicas else ()
     return SecondaryPlacement(placed, actions, live.child.body, live, None)
 
 

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from tonnage.api.names import ANNOTATION_RESTARTED_AT, ANNOTATION_TEMPLATE
 from tonnage.api.text import digest
+from tonnage.engines.registry import engine_for
+from tonnage.fleet.devices.resources import dra_driver_of
 from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.model import Option
 from tonnage.reconcile.actions import Stamped, apply_if_changed, stamped, with_annotations
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.digests import demand_digest, pod_spec_digest
 from tonnage.reconcile.observation.kept_release import is_unchanged_since_report
 from tonnage.reconcile.observation.template_record import (
     RecordedDemand,
@@ -25,15 +26,16 @@ from tonnage.reconcile.observation.template_record import (
 )
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.outcome import Scheduled
-from tonnage.workloads.metadata import nodes_entry
+from tonnage.workloads.metadata import optional_entries
 from tonnage.workloads.pod.scheduling import follow_nodes
 from tonnage.workloads.registry import workload_kind_of
 
 _NO_RESTART: Final = {
     "node_selector", "accelerator", "cost_per_gpu_hour", "max_nodes", "weight", "pod_template",
+    "allocation", "device_alignment", "weights",
 }  # fmt: skip
 """Fields of an AcceleratorPool whose change replaces no pod: they are not rendered into pods, or,
-as podTemplate, into new ones only."""
+as podTemplate and weights, into new ones only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def _find_kept(
     """The template that runs, where nothing has changed that it was rendered from; None where it is
     rendered anew. Of an older operator's template only what the API server made of it is known,
     unless this operator renders the same one."""
-    recorded, demand = live.record, _make_demand(context, placed)
+    recorded = live.record
     if recorded is not None:
         was, now = recorded.source, source
         same = (was.spec, was.given, was.chosen) == (now.spec, now.given, now.chosen)
@@ -138,11 +140,12 @@ def _find_kept(
         source = replace(source, deadline_seconds=deadline)
     is_same = digest(rendered) == live.template
     template = rendered if is_same else template_of(live.child.body)
-    return TemplateRecord(source, demand, template, live.template)
+    return TemplateRecord(source, _make_demand(context, placed), template, live.template)
 
 
 def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object) -> TemplateSource:
-    spec, owner, option = context.spec, owner_of(context.observation), placed.option
+    owner, option = owner_of(context.observation), placed.option
+    spec = context.spec_on(option.engine)
     declared = option.pool.declared
     given = {
         "queue": owner.queue,
@@ -157,22 +160,31 @@ def _make_source(context: ReconcileContext, placed: Scheduled, rendered: Object)
     chosen = {
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
-        **nodes_entry(option.parallelism),
+        **optional_entries(option.parallelism),
         "adjustments": {str(key): value for key, value in option.adjustments.values.items()},
-        "resource": option.pool.resource,
+        "resource": _resource_of(option),
     }
     has_deadline = spec.rollout.progress_deadline is not None
     pool_template = declared.pod_template if declared and not option.pool.refused else None
     return TemplateSource(
-        spec=pod_spec_digest(spec),
+        spec=context.observation.pod_spec_digest(option.engine),
         given=digest(given),
         chosen=digest(chosen),
-        release=None if spec.engine.vllm.version else context.catalog.default_release,
+        release=None
+        if spec.engine.settings.version
+        else engine_for(spec).release(None, context.catalog),
         deadline_seconds=None
         if has_deadline
         else workload_kind_of(rendered).deadline_seconds(rendered),
         pool_template=digest(pool_template.as_written()) if pool_template else None,
     )
+
+
+def _resource_of(option: Option) -> str:
+    """The resource of the GPUs. Nodes that move from a device plugin to ResourceSlices, or back,
+    replace no pod."""
+    resource = option.pool.resource
+    return option.accelerator.resource if dra_driver_of(resource) else resource
 
 
 def _not_rendered(option: Option) -> set[str]:
@@ -182,7 +194,7 @@ def _not_rendered(option: Option) -> set[str]:
 
 def _make_demand(context: ReconcileContext, placed: Scheduled) -> RecordedDemand:
     option = placed.option
-    return RecordedDemand(demand_digest(context.spec), option.fit.required_tokens, option.replicas)
+    return RecordedDemand(context.demand_digest, option.fit.required_tokens, option.replicas)
 
 
 def _with_restart(context: ReconcileContext, template: Object) -> Object:

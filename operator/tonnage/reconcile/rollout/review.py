@@ -1,5 +1,5 @@
-"""Review the replicas of all placements: which plans failed, what vLLM measured, and which memory
-corrections follow. Each placement is reviewed on its own."""
+"""Review the replicas of all placements: which plans failed, what engines measured, and which
+memory corrections follow. Each placement is reviewed on its own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,32 +39,39 @@ class Review:
 
 
 def review(
-    context: ReconcileContext, placed: Scheduled, deployment: Object, children: PlacementChildren
+    context: ReconcileContext,
+    placed: Scheduled,
+    terms: Terms,
+    deployment: Object,
+    children: PlacementChildren,
 ) -> Review:
-    """Review all placements, the first one first."""
+    """Review all placements, the first one first; `terms` are those of the first one."""
     readings: list[Reading] = []
     failures: list[MemoryCorrection] = []
-    for placement, child, running in _iter_placements(placed, deployment, children):
-        attempts = _record_failure(context, placement, terms_of(placement, child), running)
+    for placement, of_plan, child, running in _iter_placements(placed, terms, deployment, children):
+        attempts = _record_failure(context, placement, of_plan, running)
         reading = take_reading(context, placement.option, running, image_of(child))
         if reading is not None:
             readings.append(reading)
         else:
             failures.extend(_make_corrections_from_failure(context, placement, attempts))
         context = replace(context, attempts=attempts)
-    # A user's own image yields no corrections: it may be another vLLM.
-    has_user_image = context.spec.engine.vllm.image is not None
+    # A user's own image yields no corrections: it may be another engine.
+    settings = context.spec_on(placed.option.engine).engine.settings
+    has_user_image = settings.image is not None
     corrections = () if has_user_image else (*make_corrections(context, readings), *failures)
     return Review(context.attempts, tuple(readings), corrections)
 
 
 def _iter_placements(
-    placed: Scheduled, deployment: Object, children: PlacementChildren
-) -> Iterator[tuple[Scheduled, Object, ChildDeployment | None]]:
-    """Each placement with its rendered Deployment, and the live one that already matches it."""
-    yield placed, deployment, children.target
+    placed: Scheduled, terms: Terms, deployment: Object, children: PlacementChildren
+) -> Iterator[tuple[Scheduled, Terms, Object, ChildDeployment | None]]:
+    """Each placement with its terms, its rendered Deployment, and the live one that already matches
+    it."""
+    yield placed, terms, deployment, children.target
     for secondary in children.secondary:
-        yield secondary.placed, secondary.child, secondary.target
+        alone, child = secondary.placed, secondary.child
+        yield alone, terms_of(alone, child), child, secondary.target
 
 
 def _record_failure(

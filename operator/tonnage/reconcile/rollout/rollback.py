@@ -1,31 +1,41 @@
 """Rollback: decide which plan runs again where the wanted one has failed.
 
 The last plan that served is found on its own Deployment: it still runs there (another pool failed),
-or Kubernetes keeps its template in an old ReplicaSet. The operator renders nothing of it anew,
-since the spec that it came from is not stored.
+or Kubernetes keeps its template in an old ReplicaSet, or in a ControllerRevision for several nodes.
+The operator renders nothing of it anew, since the spec that it came from is not stored.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api.names import ANNOTATION_RENDERED, ANNOTATION_TEMPLATE, GROUP
-from tonnage.api.status import FailedPlan, LastReadyPlan
+from tonnage.api.names import (
+    ANNOTATION_PLACED_FOR,
+    ANNOTATION_PLACEMENT,
+    ANNOTATION_RENDERED,
+    ANNOTATION_TEMPLATE,
+    GROUP,
+)
+from tonnage.api.status import FailedPlan, LastReadyPlan, PlacementStatus
 from tonnage.engines.inputs import SurgeMode
 from tonnage.fleet.model import Reservation
 from tonnage.kube.protocol import Object
-from tonnage.placement.report import read_parallelism
-from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped
-from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.plan_terms import Terms, find_revision, is_running
+from tonnage.placement.report import read_adjustments, read_parallelism
+from tonnage.reconcile.actions import Action, Apply, Scale, pin_to_uid, stamped, with_annotations
+from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
+from tonnage.reconcile.observation.plan_terms import (
+    Terms,
+    find_carrier,
+    find_revision,
+    is_running,
+)
 from tonnage.reconcile.observation.serving import newest
-from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import terms_in_force
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
 from tonnage.reconcile.rollout.strategy import find_deployment
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.outcome import Scheduled
-from tonnage.workloads.metadata import own_labels
+from tonnage.workloads.metadata import own_labels, placement_annotation
 from tonnage.workloads.registry import workload_kind_of
 
 
@@ -33,9 +43,9 @@ from tonnage.workloads.registry import workload_kind_of
 class Rollback:
     """The replicas run by `last`, since `failed` did not come up.
 
-    `live` is the Deployment that carries them. `revision` is the ReplicaSet whose template the
-    Deployment needs for that; None where it has it. `replicas` have capacity, of the `requested`
-    ones (None: as many as served then).
+    `live` is the Deployment that carries them. `revision` is the Deployment as it was by that plan;
+    None where it has its template. `replicas` have capacity, of the `requested` ones (None: as many
+    as served then).
     """
 
     last: LastReadyPlan
@@ -61,7 +71,8 @@ class Rollback:
         """The Deployment to apply."""
         if not self._needs_apply:
             return self.live.child.body
-        return stamped(render_from_live(self.live, self.replicas, self.revision))
+        source = self.revision and _with_placement(self.revision, self.last.placement)
+        return stamped(render_from_live(self.live, self.replicas, source))
 
     @property
     def settled(self) -> ChildDeployment | None:
@@ -142,7 +153,7 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     if failed is None or last is None or context.spec.replicas == 0:
         return None
     deployments, revisions = context.observation.deployments, context.observation.revisions
-    live = next((one for one in deployments if one.placement == last.placement.name), None)
+    live = find_carrier(last, deployments)
     if live is None:
         return None
     revision = None if is_running(last, live) else find_revision(last, live, revisions)
@@ -170,12 +181,12 @@ def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:
 
 
 def render_from_live(
-    live: ChildDeployment, replicas: int, revision: Object | None = None, *, paused: bool = False
+    live: ChildDeployment, replicas: int, earlier: Object | None = None, *, paused: bool = False
 ) -> Object:
     """The manifest that the operator would have rendered for the live Deployment, with another
-    number of replicas, the template of another revision, or a pause."""
+    number of replicas, the templates that it had earlier, or a pause."""
     body = live.child.body
-    kind, metadata, source = workload_kind_of(body), body["metadata"], revision or body
+    kind, metadata, source = workload_kind_of(body), body["metadata"], earlier or body
     rendered: Object = {
         "apiVersion": live.kind.api_version,
         "kind": live.kind.kind,
@@ -194,8 +205,20 @@ def render_from_live(
         },
         "spec": {**kind.rendered_spec(body), "replicas": replicas},
     }
-    rendered = kind.with_template(rendered, template_of(source))
+    rendered = kind.with_templates_of(rendered, source)
     return kind.with_pause(rendered) if paused else rendered
+
+
+def _with_placement(body: Object, placement: PlacementStatus) -> Object:
+    """The Deployment as it was, with the placement that it had then. A ReplicaSet keeps the
+    annotation with it; a ControllerRevision does not, and what the pool was chosen for is then
+    unknown."""
+    recorded = read_deployment(body)
+    parallelism, adjustments = read_parallelism(placement), read_adjustments(placement.adjustments)
+    if (recorded.parallelism, recorded.adjustments) == (parallelism, adjustments):
+        return body
+    own = placement_annotation(placement.pool, placement.accelerator, parallelism, adjustments)
+    return with_annotations(body, {ANNOTATION_PLACED_FOR: "", ANNOTATION_PLACEMENT: own})
 
 
 def _annotations(body: Object) -> Mapping[str, Any]:

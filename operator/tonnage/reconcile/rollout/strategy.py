@@ -18,7 +18,6 @@ from tonnage.kube.protocol import Object
 from tonnage.placement.model import Option
 from tonnage.reconcile.observation.child_pods import find_scheduled_pods
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.digests import pod_spec_digest
 from tonnage.reconcile.observation.migration import with_migration
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment, retain_template
@@ -52,7 +51,7 @@ def render_for(
         option,
         replicas=placed.granted,
         surge=SurgeMode.SURGE,
-        placement_digest=context.observation.choice_digests[0],
+        placement_digest=context.observation.placement_digests[option.engine],
         catalog=catalog,
         settings=context.dependencies.settings,
     )
@@ -91,8 +90,11 @@ def _with_strategy(
     if live is not None and live.template == retained.template:
         mode = _read_mode(live, rollout)
     if mode is None or _surge_is_stuck(live, observation, rollout):
-        mode = _choose_mode(context, placed, live)
+        mode = _choose_mode(context, placed, live, retained.body)
     body = workload_kind_of(retained.body).with_surge_mode(retained.body, mode, rollout)
+    if live is not None:
+        spec = {**body["spec"], "replicas": live.replicas_for(placed.granted)}
+        body = {**body, "spec": spec}
     return replace(retained, body=body)
 
 
@@ -126,7 +128,7 @@ def _user_may_change(context: ReconcileContext, live: ChildDeployment) -> bool:
     """Whether the affinity may differ because the user has changed it."""
     if live.record is None:
         return context.spec.pod_template is not None
-    return live.record.source.spec != pod_spec_digest(context.spec)
+    return live.record.source.spec != context.observation.pod_spec_digest(live.engine)
 
 
 def _waits_for_a_node(live: ChildDeployment, observation: Observation) -> bool:
@@ -153,14 +155,17 @@ def _surge_is_stuck(
 
 
 def _choose_mode(
-    context: ReconcileContext, placed: Scheduled, live: ChildDeployment | None
+    context: ReconcileContext, placed: Scheduled, live: ChildDeployment | None, rendered: Object
 ) -> SurgeMode:
     observation, rollout = context.observation, context.spec.rollout
-    if live is None or rollout.strategy is RolloutStrategy.SURGE:
+    can_surge = workload_kind_of(rendered).can_surge(live.child.body if live else rendered)
+    if can_surge and (live is None or rollout.strategy is RolloutStrategy.SURGE):
         return SurgeMode.SURGE
+    if live is None:
+        return SurgeMode.ONE_BY_ONE
     gpus = placed.option.parallelism.footprint.gpus_per_node
     stuck = _surge_is_stuck(live, observation, rollout)
-    if rollout.strategy is RolloutStrategy.AUTO and not stuck:
+    if can_surge and rollout.strategy is RolloutStrategy.AUTO and not stuck:
         spare = _spare_replicas(context.shared_pools(), placed.option)
         if spare > 0:
             return SurgeMode.SURGE

@@ -21,7 +21,7 @@ from tests.support.long_context import (
     two_cards,
 )
 from tests.support.serving import SETTLED
-from tonnage.api.inference import InlineSource
+from tonnage.api.model import InlineSource
 from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE, LABEL_OWNER
 from tonnage.checkpoint.facts import checkpoint_from_inline
 from tonnage.checkpoint.lookup import ModelPending

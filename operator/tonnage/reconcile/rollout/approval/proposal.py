@@ -13,7 +13,7 @@ from tonnage.api.text import truncate
 from tonnage.catalog.prices import format_money
 from tonnage.fit.messages import format_count, format_parallelism
 from tonnage.placement.pricing import NO_PRICE
-from tonnage.placement.report import nodes_status, read_parallelism
+from tonnage.placement.report import optional_sizes, read_parallelism
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms
@@ -79,7 +79,7 @@ def proposed_plan(proposal: Proposal) -> ProposedPlan:
         accelerator=terms.accelerator,
         tensor_parallel_size=terms.parallelism.tensor,
         pipeline_parallel_size=terms.parallelism.pipeline,
-        nodes_per_replica=nodes_status(terms.parallelism),
+        **optional_sizes(terms.parallelism),
         replicas=option.replicas,
         image=terms.image,
         cost_per_hour=None if cost is None else format_money(cost),
