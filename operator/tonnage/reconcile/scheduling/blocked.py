@@ -9,6 +9,7 @@ once the cause is gone; the next reconcile then reserves their GPUs again.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 
 from tonnage import delays
 from tonnage.api.conditions import ConditionType
@@ -71,7 +72,7 @@ def _find_new_templates(actions: Iterable[Action], observation: Observation) -> 
 
 def find_blocked(observation: Observation, fleet: Fleet, now: datetime) -> frozenset[str]:
     """The names of pods that cannot come, or whose node is gone, for long enough."""
-    pools = _pools_of_placements(observation, fleet)
+    pools = cache(lambda: _pools_of_placements(observation, fleet))  # few objects have such pods
     placed_since = read_since(observation.previous_status, ConditionType.PLACED, "True")
     unready_since = read_since(observation.previous_status, ConditionType.READY, "False")
 
@@ -82,10 +83,8 @@ def find_blocked(observation: Observation, fleet: Fleet, now: datetime) -> froze
             return False
         if pod.unschedulable is None:
             return pod.held_back is not None
-        pool, was_placed = (
-            pools.get(pod.placement),
-            _is_over(placed_since, delays.UNSCHEDULABLE, now),
-        )
+        pool = pools().get(pod.placement)
+        was_placed = _is_over(placed_since, delays.UNSCHEDULABLE, now)
         return pool is not None and _has_other_cause(pod.unschedulable, pool, was_placed=was_placed)
 
     return frozenset(pod.name for pod in observation.pods if not pod.deleting and is_blocked(pod))
@@ -127,9 +126,11 @@ def _reduce(
 ) -> Reservation:
     """The reservation of the replicas that can come. Where the API server refuses pods, these are
     the ones that exist."""
-    staying = [pod for pod in pods if pod.placement == deployment.placement and not pod.deleting]
+    pods = [pod for pod in pods if pod.placement == deployment.placement and not pod.deleting]
+    staying = {pod.replica for pod in pods}
     to_come = 0 if deployment.refused is not None else reservation.replicas - len(staying)
-    can_come = len(staying) + max(0, to_come) - sum(pod.name in blocked for pod in staying)
+    can_come = len(staying - {pod.replica for pod in pods if pod.name in blocked})
+    can_come += max(0, to_come)
     return replace(reservation, replicas=max(0, min(reservation.replicas, can_come)))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Self
 
 from tonnage.api.inference import InferenceDeploymentSpec
@@ -16,6 +17,7 @@ from tonnage.placement.model import ReplicaPods
 from tonnage.placement.namespace import Quota
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
+from tonnage.reconcile.observation.digests import demand_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
 from tonnage.reconcile.scheduling.replica_pods import limit_pools, replica_pods, sum_requests
@@ -35,7 +37,7 @@ class Dependencies:
     scaling_interval_seconds: float = 15.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReconcileContext:
     """One object as observed, and the fleet at this moment.
 
@@ -55,8 +57,17 @@ class ReconcileContext:
 
     @property
     def spec(self) -> InferenceDeploymentSpec:
-        """The accepted spec."""
+        """The accepted spec, with the rank of the adapters' buffers."""
         return self.accepted.spec
+
+    def spec_on(self, engine: str) -> InferenceDeploymentSpec:
+        """The accepted spec of replicas with this engine."""
+        return self.spec.with_engine(engine)
+
+    @cached_property
+    def demand_digest(self) -> str:
+        """Digest of what determines the number of replicas and their load."""
+        return demand_digest(self.spec)
 
     @property
     def corrections(self) -> Corrections:
@@ -75,7 +86,12 @@ class ReconcileContext:
         if self.admission.claims:
             own = set_aside(own, self.shared_pools(), self.admission.claims)
         return limit_pools(
-            own, self.spec, self.observation.volumes, self.fleet, self.dependencies.settings
+            own,
+            owner_of(self.observation),
+            self.accepted,
+            self.observation.volumes,
+            self.fleet,
+            self.dependencies.settings,
         )
 
     def own_quotas(self) -> tuple[Quota, ...]:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tonnage.fleet.model import Pool, Reservation
-from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.children import ChildDeployment, read_deployment
+from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.priority import Precedence
-from tonnage.reconcile.scheduling.reservations import owner_name
 from tonnage.reconcile.scheduling.retain import PlannedMigration
 
 
@@ -56,18 +54,12 @@ class MigrationLock:
 
     def rebuild_state(
         self,
-        deployments: Iterable[Object],
+        migrating: Iterable[Key],
         candidates: Iterable[tuple[Precedence, MigrationCandidate]],
     ) -> None:
-        """Read the running migrations from the Deployments of all namespaces, and take over the
-        candidates; for a new leader."""
-        owned: dict[Key, list[ChildDeployment]] = {}
-        for body in deployments:
-            owner = owner_name(body)
-            if owner is not None:
-                key = Key(body["metadata"]["namespace"], owner)
-                owned.setdefault(key, []).append(read_deployment(body))
-        self._migrating = {key for key, children in owned.items() if is_under_way(children)}
+        """Take over the objects whose migration is under way, and the candidates; for a new
+        leader."""
+        self._migrating = set(migrating)
         self._candidates = {
             precedence.key: (precedence, candidate) for precedence, candidate in candidates
         }

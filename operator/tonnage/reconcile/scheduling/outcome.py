@@ -51,6 +51,11 @@ class Scheduled:
         return ceil(missing_work(self.shares) / work_of(self.option))
 
     @property
+    def moves_at(self) -> datetime | None:
+        """When the replicas go to another pool by choice; None where they stay."""
+        return self.migration.moves_at if self.migration else None
+
+    @property
     def wanted(self) -> int:
         """Replicas that are to run, on whatever pool."""
         if not self.secondary:

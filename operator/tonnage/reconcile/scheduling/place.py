@@ -91,6 +91,7 @@ def place(context: ReconcileContext, *, bound: bool = False) -> Scheduled | Pend
             current.adjustments,
             known_to_running(search, current),
             find_placed_for(context, current),
+            current.engine,
         )
     )
     if decision.chosen is not None and decision.chosen.pool.name == current.pool:
@@ -155,7 +156,9 @@ def _promote_secondary(
     """
     secondary = tuple(deployment for deployment in running if deployment.pool != first.pool.name)
     request = make_request(
-        replace(search, secondary=secondary), (first.pool.name, first.parallelism)
+        replace(search, secondary=secondary),
+        (first.pool.name, first.parallelism),
+        engine=first.engine,
     )
     if request.demanded is not None:
         request = replace(request, demanded=replace(request.demanded, replicas=first.replicas))
@@ -175,7 +178,9 @@ def _migrate(
 ) -> Scheduled | Unschedulable:
     """Leave the pool for the option."""
     pool_and_parallelism, adjustments = (option.pool.name, option.parallelism), option.adjustments
-    request = make_request(search, pool_and_parallelism, adjustments=adjustments)
+    request = make_request(
+        search, pool_and_parallelism, adjustments=adjustments, engine=option.engine
+    )
     if request.demanded is not None:  # as many as carry the same load there
         demanded = replace(request.demanded, replicas=option.replicas)
         request = replace(request, demanded=demanded)
@@ -304,9 +309,12 @@ def _is_provisional(search: Search, current: ChildDeployment) -> bool:
 
 def _ran_out_of_memory(search: Search, current: ChildDeployment) -> bool:
     """Whether replicas with these very settings ran out of memory."""
-    settings = current.accelerator, current.parallelism, current.adjustments
+    settings, here = (
+        (current.parallelism, current.adjustments),
+        (current.engine, current.accelerator),
+    )
     tried = starts_without_memory(search.context.attempts, search.pools)
-    return settings in [(one.accelerator_id, one.parallelism, one.adjustments) for one in tried]
+    return settings in [(one.parallelism, one.adjustments) for one in tried if one.is_of(*here)]
 
 
 def _fall_back(

@@ -7,7 +7,6 @@ from typing import Final
 
 from tonnage.placement.model import PlacedFor
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.digests import demand_digest, pod_spec_digest
 from tonnage.reconcile.observation.kept_release import is_unchanged_since_report, was_placed
 from tonnage.reconcile.scheduling.context import ReconcileContext
 
@@ -18,12 +17,12 @@ _ANY_TOKENS: Final = 2**62
 def find_placed_for(context: ReconcileContext, running: ChildDeployment) -> PlacedFor | None:
     """What the replicas were placed for; None where the rendered part of the spec has changed
     since, or where nothing tells that they were placed for it."""
-    recorded, spec, observation = running.record, context.spec, context.observation
+    recorded, observation = running.record, context.observation
     if recorded is not None:
-        if recorded.source.spec != pod_spec_digest(spec):
+        if recorded.source.spec != observation.pod_spec_digest(running.engine):
             return None
         demand = recorded.demand
-        same_demand = demand.digest == demand_digest(spec)
+        same_demand = demand.digest == context.demand_digest
         return PlacedFor(demand.tokens, same_demand, demand.replicas or None)
     if is_unchanged_since_report(observation, running) and was_placed(observation):
         return PlacedFor(_ANY_TOKENS, same_demand=True)

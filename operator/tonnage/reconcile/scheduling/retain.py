@@ -60,18 +60,23 @@ def plan_migration(
     current: ChildDeployment,
     now: datetime,
 ) -> PlannedMigration | None:
-    """Where the replicas would go by choice, and since when that has been so."""
+    """Where the replicas would go by choice, and since when that has been so. They keep their
+    engine."""
     chosen = decision.chosen
     if chosen is None or chosen.replicas == 0:
         return None
     others = [
         option
         for option in _options_with_capacity(decision, chosen)
-        if option.pool.name != current.pool
+        if option.pool.name != current.pool and option.engine == chosen.engine
     ]
     target = _find_return(placement, others, current.last_migration)
     if target is None:
-        growing = _growing_options(placement, decision, current)
+        growing = (
+            option
+            for option in _growing_options(placement, decision, current)
+            if option.engine == chosen.engine
+        )
         target = _find_cheaper(placement, (*others, *growing), chosen)
     if target is None:
         return None

@@ -8,16 +8,17 @@ same.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tonnage.api.inference import DEFAULT_ENGINE
 from tonnage.catalog.catalog import Catalog
 from tonnage.fit.calibration.corrections import (
     CorrectionKey,
     Corrections,
     MemoryCorrection,
     Origin,
-    served_model,
 )
+from tonnage.fit.engines.registry import memory_for, options_for
 from tonnage.fit.model import Parallelism
-from tonnage.fit.options import engine_options
+from tonnage.fit.questions.measured import served_by
 from tonnage.fleet.model import Pool
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 from tonnage.placement.decide import decide
@@ -30,6 +31,7 @@ from tonnage.reconcile.observation.serving import pool_now
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.placed_for import find_placed_for
 from tonnage.reconcile.scheduling.spread import make_running_shares
+from tonnage.workloads.compute_domain import has_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,10 @@ def make_request(
     adjustments: EngineAdjustments = UNADJUSTED,
     known: Corrections | None = None,
     placed_for: PlacedFor | None = None,
+    engine: str = DEFAULT_ENGINE,
 ) -> Request:
-    """The request for a placement; `keep` is the pool and the parallelism of what runs."""
+    """The request for a placement; `keep` is the pool and the parallelism of what runs, `engine`
+    what it runs with."""
     context, corrections = search.context, search.context.corrections
     return Request(
         owner=context.observation.key,
@@ -113,13 +117,26 @@ def make_request(
         quotas=context.own_quotas(),
         pods=context.replica_pods(),
         has_leader_worker_set=context.observation.has_leader_worker_set,
+        has_compute_domains=context.observation.has_compute_domains,
+        channel_pools=_find_channel_pools(search),
+        kept_engine=engine,
+        refused_engines=context.accepted.refused_engines,
+    )
+
+
+def _find_channel_pools(search: Search) -> frozenset[str]:
+    """The pools, by the name they have now, whose replicas claim channels of a ComputeDomain."""
+    return frozenset(
+        with_current_pool(search, deployment).pool
+        for deployment in search.context.observation.deployments
+        if has_channel(deployment.pod_template)
     )
 
 
 def with_current_pool(search: Search, deployment: ChildDeployment) -> ChildDeployment:
     """The Deployment with the name that the pool of its nodes has now."""
-    pods = search.pods
-    return replace(deployment, pool=pool_now(deployment, pods, search.pools, search.context.fleet))
+    pool = pool_now(deployment, search.pods, search.pools, search.context.fleet)
+    return deployment if pool == deployment.pool else replace(deployment, pool=pool)
 
 
 def known_to_running(search: Search, current: ChildDeployment) -> Corrections:
@@ -137,11 +154,17 @@ def _known_when_placed(
     """The `known` corrections, but for the replicas' own plan the one known when it was chosen."""
     if not known.entries and not current.correction_bytes:
         return known
-    options = engine_options(accepted.spec, catalog)
-    release = catalog.release(options.vllm_version)
-    served = served_model(accepted.checkpoint.shape, options, release)
+    spec = accepted.spec.with_engine(current.engine)
+    options = options_for(spec, catalog)
+    served = served_by(memory_for(spec), accepted.checkpoint.shape, options, catalog)
     parallelism = current.parallelism
-    key = CorrectionKey(served, current.accelerator, parallelism.tensor, parallelism.pipeline)
+    key = CorrectionKey(
+        served,
+        current.accelerator,
+        parallelism.tensor,
+        parallelism.pipeline,
+        parallelism.data,
+    )
     others, latest = known.without(key), known.find(key)
     if not current.correction_bytes:
         return others

@@ -57,7 +57,12 @@ def make_running_shares(
     """The running secondary placements in the terms of package placement."""
     return tuple(
         RunningSecondary(
-            one.pool, one.parallelism, count_held(one), one.adjustments, find_demand(one)
+            one.pool,
+            one.parallelism,
+            count_held(one),
+            one.adjustments,
+            find_demand(one),
+            one.engine,
         )
         for one in running
     )

@@ -23,6 +23,7 @@ from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import Pending, Scheduled, Unschedulable
 from tonnage.reconcile.status.placed import describe_fallback, find_placed
 from tonnage.reconcile.status.scaling import find_scaling
+from tonnage.reconcile.status.starting import describe_starts
 from tonnage.reconcile.status.status_input import StatusInput
 
 _ABNORMAL_TRUE: Final = frozenset(
@@ -35,6 +36,7 @@ _PERSISTENT: Final = frozenset(
         Reason.SERVER_EXITED,
         Reason.CRASH_LOOPING,
         Reason.IMAGE_PULL_FAILED,
+        Reason.WEIGHTS_NOT_DOWNLOADED,
         Reason.CHILD_REFUSED,
     }
 )
@@ -134,10 +136,13 @@ def _find_accepted(accepted: Accepted | Refused | Remembered) -> Finding:
         f"{shape.architecture}, {size / GIB:.1f} GiB of weights,"
         f" {shape.max_position_embeddings} tokens of context"
     )
-    if accepted.unconfirmed is None:
+    if accepted.unconfirmed is None and accepted.unconfirmed_adapter is None:
         return Finding(kind, True, Reason.VALID, message)
-    message += f", as of commit {accepted.checkpoint.revision}, which is not confirmed now"
-    message += f": {accepted.unconfirmed.message}"
+    if accepted.unconfirmed is not None:
+        message += f", as of commit {accepted.checkpoint.revision}, which is not confirmed now"
+        message += f": {accepted.unconfirmed.message}"
+    if accepted.unconfirmed_adapter is not None:
+        message += f"; not confirmed now: {accepted.unconfirmed_adapter}"
     return Finding(kind, True, Reason.MODEL_NOT_CONFIRMED, message)
 
 
@@ -183,6 +188,16 @@ def _find_ready(
     if failure is not None:
         message = f"{failure}; {fallback}" if fallback else str(failure)
         return Finding(kind, False, failure.reason, message)
+    if inputs.weights is not None:
+        return Finding(kind, False, inputs.weights.reason, inputs.weights.message)
+    return _find_ready_replicas(observation, inputs, earlier[1], fallback)
+
+
+def _find_ready_replicas(
+    observation: Observation, inputs: StatusInput, placed: Finding, fallback: str | None
+) -> Finding:
+    """Whether all replicas of a placement whose pods do not fail are ready."""
+    kind = ConditionType.READY
     ready, wanted, targets = inputs.ready, inputs.wanted, inputs.targets
     if isinstance(inputs.outcome, Unschedulable | Pending):  # placed, so no replica is wanted
         targets = observation.deployments
@@ -190,18 +205,20 @@ def _find_ready(
     in_place = settled and len(observation.deployments) == len(targets)
     if inputs.paused and not in_place:
         return Finding(kind, False, Reason.ROLLOUT_PAUSED, f"{_PAUSED}; a change waits")
+    starts = describe_starts(observation)
     if not in_place:
-        updated = f"{ready} of {wanted} replicas"
-        return Finding(kind, False, Reason.ROLLING_OUT, f"rolling out: {updated} are ready")
+        updated = f"rolling out: {ready} of {wanted} replicas are ready"
+        message = f"{updated}; {starts}" if starts else updated
+        return Finding(kind, False, Reason.ROLLING_OUT, message)
     if ready < wanted:
         reason, message = Reason.CONTAINERS_NOT_READY, f"{ready} of {wanted} replicas are ready"
-        if _is_overdue(inputs, failure):
+        if _is_overdue(inputs, None):
             reason, meanwhile = Reason.PROGRESS_DEADLINE_EXCEEDED, _describe_overdue(inputs)
         else:
-            meanwhile = "loading a model takes minutes"
+            meanwhile = starts or "loading a model takes minutes"
         return Finding(kind, False, reason, f"{message}; {fallback or meanwhile}")
     if wanted == 0:
-        return Finding(kind, True, Reason.SCALED_TO_ZERO, earlier[1].message)
+        return Finding(kind, True, Reason.SCALED_TO_ZERO, placed.message)
     return Finding(kind, True, Reason.REPLICAS_READY, f"{wanted} of {wanted} replicas are ready")
 
 
@@ -245,6 +262,8 @@ def _is_lasting(inputs: StatusInput, failure: PodFailure | None) -> bool:
     one, and not if the template of the pods was replaced."""
     if inputs.plan_failed:
         return False
+    if inputs.weights is not None and failure is None:
+        return inputs.weights.is_lasting
     if failure is None or failure.reason not in _PERSISTENT:
         return _is_overdue(inputs, failure)
     if not isinstance(inputs.outcome, Scheduled) or failure.reason is Reason.CHILD_REFUSED:

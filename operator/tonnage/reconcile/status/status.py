@@ -14,6 +14,7 @@ from tonnage.api.status import (
     ProposedPlan,
     RebalanceStatus,
 )
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.messages import GIB, format_count
 from tonnage.fit.weights.total import stored_bytes
 from tonnage.kube.rights import Right
@@ -34,12 +35,14 @@ from tonnage.reconcile.observation.previous import (
 )
 from tonnage.reconcile.rollout.approval.proposal import proposed_plan
 from tonnage.reconcile.rollout.placements import image_of
+from tonnage.reconcile.rollout.prefetch import report_waiting
 from tonnage.reconcile.rollout.rollback import Rollback
 from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.reconcile.scheduling.retain import format_return
+from tonnage.reconcile.status.adapters import adapter_statuses
 from tonnage.reconcile.status.conditions import all_findings, make_conditions
+from tonnage.reconcile.status.starting import count_starts
 from tonnage.reconcile.status.status_input import StatusInput
-from tonnage.telemetry.cache import MeasuredCache
 
 SPREAD: Final = "Spread"
 """Reason of a placement in addition to the first."""
@@ -89,12 +92,15 @@ def _fields(
         "replicas": sum(deployment.existing for deployment in observation.deployments),
         "desired_replicas": status_input.wanted,
         "ready_replicas": sum(deployment.ready for deployment in observation.deployments),
+        "starting": count_starts(observation) or None,
         "selector": f"{LABEL_OWNER}={observation.key.name}",
         "placements": placements,
         "scaling": status_input.scaling,
         "last_ready_plan": attempts.last_ready,
         "failed_plans": list(attempts.failed) or None,
         "endpoints": listed or None,
+        "adapters": adapter_statuses(observation) or None,
+        "prefetch": status_input.prefetch.status or report_waiting(observation),
         **_decision_fields(status_input),
     }
 
@@ -269,7 +275,7 @@ def _measurement(
     status_input: StatusInput,
     reported: Mapping[str, PlacementStatus],
 ) -> dict[str, Any]:
-    """What vLLM measured of the placement: of exactly its plan, and of any plan."""
+    """What the engine measured of the placement: of exactly its plan, and of any plan."""
     name = entry.name
     reading = next((one for one in status_input.readings if one.placement == name), None)
     measured, before = observation.measured.get(name), reported.get(name)
@@ -282,8 +288,8 @@ def _measurement(
 def _measured_tokens(
     entry: PlacementStatus, measured: MeasuredCache | None, reported: PlacementStatus | None
 ) -> int | None:
-    """The tokens that vLLM measured, in any plan; where they are unknown now, the earlier number of
-    the same tensor parallel size."""
+    """The tokens that the engine measured, in any plan; where they are unknown now, the earlier
+    number of the same tensor parallel size."""
     if measured is not None:
         return measured.kv_cache_tokens
     if reported is None or reported.tensor_parallel_size != entry.tensor_parallel_size:

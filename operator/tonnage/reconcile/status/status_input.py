@@ -14,7 +14,9 @@ from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.observation.previous import Remembered, Unobserved
 from tonnage.reconcile.rollout.approval.state import NOT_ASKED, ApprovalState
 from tonnage.reconcile.rollout.placements import SecondaryPlacement
+from tonnage.reconcile.rollout.prefetch import NO_PREFETCH, PlannedPrefetch, end_prefetch
 from tonnage.reconcile.rollout.rollback import Rollback
+from tonnage.reconcile.rollout.weights import MissingWeights
 from tonnage.reconcile.scheduling.context import ReconcileContext
 from tonnage.reconcile.scheduling.holders import Holder, find_holders
 from tonnage.reconcile.scheduling.outcome import PendingApproval, PlacementOutcome, Scheduled
@@ -36,7 +38,7 @@ class StatusInput:
     find?
 
     `target` is the Deployment that already matches what was rendered, from this `image`; None while
-    it has to be applied. `readings` are what vLLM measured, of each placement with a measurement.
+    it has to be applied. `readings` are what engines measured, of placements with a measurement.
     `attempts` are the known outcomes of plans, None where they were not read; `plan` is the hash of
     the plan that is carried out, `rollback` the plan that runs in its stead. `secondary` are the
     placements in addition to the first. `plan_failed`: the failure of a plan was just found, which
@@ -45,6 +47,8 @@ class StatusInput:
     to carry the plan out, or to observe the object. `holders` reserve the GPUs that it waits for.
     `overdue` are the Deployments whose replicas have not come up for longer than their deadline.
     `update` is what the operator would run the replicas with now, in place of what it retains.
+    `weights` is why no workload is made for the placement yet, `prefetch` what is done to bring
+    them to further nodes.
     """
 
     accepted: Accepted | Refused | Remembered | Unobserved
@@ -65,6 +69,8 @@ class StatusInput:
     holders: tuple[Holder, ...] = ()
     overdue: frozenset[str] = frozenset()
     update: AvailableUpdate | None = None
+    weights: MissingWeights | None = None
+    prefetch: PlannedPrefetch = NO_PREFETCH
 
     @property
     def paused(self) -> bool:
@@ -123,4 +129,5 @@ def make_status_input(
             for deployment in context.observation.deployments
             if is_overdue(context.observation, deployment, context.now)
         ),
+        prefetch=end_prefetch(context),
     )

@@ -92,3 +92,18 @@ async def test_what_a_replica_requests_is_free_for_the_next_plan_of_its_object()
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert len(cluster.pods()) == 2
+
+
+async def test_the_buffers_of_a_loader_count_for_the_object_that_has_them() -> None:
+    """Two objects that differ in nothing else share what was planned."""
+    streamer = ["--load-format=runai_streamer"]
+    one_tensor = [*streamer, '--model-loader-extra-config={"memory_limit": 0}']
+    cluster = Cluster({**SMALL, "count": 2, "gpusPerNode": 1})
+    cluster.apply("small", spec_of(replicas=1, engine={"vllm": {"extraArgs": one_tensor}}))
+    await cluster.settle()
+    (pod,) = cluster.pods("small")
+    requested = pod["spec"]["containers"][0]["resources"]["requests"]["memory"]
+    resize(cluster, memory=requested)
+    cluster.apply("large", spec_of(replicas=1, engine={"vllm": {"extraArgs": streamer}}))
+    await cluster.settle()
+    assert cluster.conditions("large")["Placed"] == ("False", "InsufficientResources")

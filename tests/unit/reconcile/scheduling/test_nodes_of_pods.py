@@ -8,6 +8,7 @@ from tests.support.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.pricing import price
 from tests.support.production.claims import volume_claim, volume_in_zone
 from tests.support.serving import SETTLED
+from tonnage.kube.kinds import ACCELERATOR_POOLS
 
 ZONE = "topology.kubernetes.io/zone"
 CACHE = {"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}}
@@ -136,3 +137,15 @@ async def test_a_volume_of_another_claim_limits_nothing() -> None:
     cluster.apply("llama", spec_of(**MOUNTING["volume of podTemplate"]))
     await cluster.settle()
     assert cluster.deployments() == ["llama-mi300x"]
+
+
+async def test_an_interconnect_that_the_operator_refuses_rejects_its_pool() -> None:
+    cluster = Cluster(MI300X)
+    interconnect = {"resource": "rdma/ib", "capabilities": ["NET_ADMIN"]}
+    spec = {"nodeSelector": {"amd.com/gpu.device-id": "74a1"}, "interconnect": interconnect}
+    cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "a", "uid": "a"}, "spec": spec})
+    cluster.apply("llama", spec_of())
+    await cluster.settle()
+    verdict, reason, message = cluster.candidate("a")
+    assert (verdict, reason) == ("Rejected", "InvalidPodTemplate")
+    assert "spec.interconnect.capabilities[0]" in message
