@@ -6,7 +6,8 @@ created, it says so in the status, and the next one deletes the Deployment: in t
 creates it again. Replicas that serve, or once served, stay: their users may still reach them.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tonnage import delays
@@ -18,9 +19,11 @@ from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRul
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.engines.errors import RenderError
-from tonnage.fit.context import override_context, tell_too_long
+from tonnage.fit.context import override_context
+from tonnage.fit.engines.registry import memory_for, options_for
+from tonnage.fit.lora.files import check_base_model, with_buffer_rank, with_target_modules
 from tonnage.fit.model import EngineOptions
-from tonnage.fit.options import InvalidOptionError, engine_options
+from tonnage.fit.options import InvalidOptionError
 from tonnage.kube.protocol import ApiError, Object
 from tonnage.placement.filters.screening import check_accelerators, check_allowed_rules
 from tonnage.placement.load import Demanded
@@ -35,17 +38,26 @@ from tonnage.workloads.pod.template import check_template
 _UNREACHABLE: Final = (Reason.NAME_CONFLICT, Reason.CHILD_REFUSED)
 """Refusals of a Service, among others."""
 
+_UNKNOWN_FOR_NOW: Final = (Reason.MODEL_SOURCE_UNREACHABLE, Reason.MODEL_ACCESS_DENIED)
+"""Answers that leave open what an adapter is. Pods may reach another Hub than the operator, and may
+use Secrets that it may not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The spec is valid and the model's facts are known; `by_load` is what the measured load asks
     for, None if the spec does not scale by load. `unconfirmed` is why the source does not confirm
-    facts that it gave earlier."""
+    facts that it gave earlier, `unconfirmed_adapter` the first adapter that the Hub does not
+    confirm, and why. `spec` has what follows from the files of the adapters. Of a spec that leaves
+    the engine to the operator, `refused_engines` are those that cannot serve it, with the reason.
+    """
 
     spec: InferenceDeploymentSpec
     checkpoint: Checkpoint
     by_load: ByLoad | None = None
     unconfirmed: ModelUnavailable | None = None
+    unconfirmed_adapter: str | None = None
+    refused_engines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def demanded(self) -> Demanded | None:
@@ -129,16 +141,10 @@ def refuse_child(error: ApiError, *, retry_after_seconds: float | None) -> Refus
 
 def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
     """Accept what the observation has, or give the first reason to refuse it."""
-    spec, model = observation.spec, observation.model
-    if isinstance(spec, InvalidSpecError):
-        return Refused(Reason.INVALID_SPEC, str(spec))
-    try:
-        check_template(spec)
-        check_accelerators(spec, catalog)
-        check_allowed_rules(spec, catalog)
-        options = engine_options(spec, catalog)
-    except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
-        return Refused(Reason.INVALID_SPEC, str(error))
+    checked = _check_spec(observation, catalog)
+    if isinstance(checked, Refused):
+        return checked
+    (spec, engines), model = checked, observation.model
     if isinstance(observation.priority, UnknownPriorityClass):
         message = f"{spec.template_field}.spec.{observation.priority}"
         return Refused(Reason.INVALID_SPEC, message, retry_after_seconds=delays.REQUEUE_UNWATCHED)
@@ -148,9 +154,15 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
     match model:
         case Checkpoint():
             if observation.declared is not None:
-                options = engine_options(observation.declared, catalog)
-            accepted = Accepted(spec, model, unconfirmed=observation.unconfirmed)
-            return _with_overrides(accepted, options, catalog)
+                declared = observation.declared.model_copy(update={"lora": spec.lora})
+                engines = _read_engines(declared, catalog)
+            accepted = Accepted(
+                spec,
+                model,
+                unconfirmed=observation.unconfirmed,
+                unconfirmed_adapter=_find_unconfirmed(observation, spec),
+            )
+            return _with_overrides(accepted, engines, catalog)
         case ModelUnavailable():
             return Refused(
                 model.reason, model.message, retry_after_seconds=model.retry_after_seconds
@@ -161,20 +173,127 @@ def accept(observation: Observation, catalog: Catalog) -> Accepted | Refused:
             raise AssertionError("a valid spec was observed without its model")
 
 
-def _with_overrides(
-    accepted: Accepted, options: EngineOptions, catalog: Catalog
-) -> Accepted | Refused:
-    """The same with the user's overrides of config.json.
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """The engines of a spec: the options of those that can serve it, by their names, and why the
+    others cannot."""
 
-    vLLM rejects a longer context than it supports (config/model.py).
-    """
-    checkpoint = accepted.checkpoint
+    options: Mapping[str, EngineOptions]
+    refused: Mapping[str, str]
+
+
+def _read_engines(spec: InferenceDeploymentSpec, catalog: Catalog) -> _Engines:
+    """The engines that may run the spec. Raises InvalidOptionError where none can serve it, or
+    where the settings of one are invalid."""
+    options: dict[str, EngineOptions] = {}
+    refused: dict[str, str] = {}
+    for name in spec.engine.choices:
+        try:
+            options[name] = options_for(spec.with_engine(name), catalog)
+        except InvalidOptionError as error:
+            refused[name] = str(error)
+            if not spec.engine.is_open or refused[name].startswith(f"spec.engine.{name}."):
+                raise
+    if not options:
+        raise InvalidOptionError("; ".join(refused.values()))
+    return _Engines(options, refused)
+
+
+def _check_spec(
+    observation: Observation, catalog: Catalog
+) -> tuple[InferenceDeploymentSpec, _Engines] | Refused:
+    """The spec with what follows from the files of its adapters, and its engines; or the first
+    reason to refuse it."""
+    spec = observation.spec
+    if isinstance(spec, InvalidSpecError):
+        return Refused(Reason.INVALID_SPEC, str(spec))
     try:
-        shape = override_context(checkpoint.shape, options.context_overrides)
+        for name in spec.engine.choices:
+            check_template(spec.with_engine(name))
+        check_accelerators(spec, catalog)
+        check_allowed_rules(spec, catalog)
+        if (refused := _refuse_adapters(observation, spec)) is not None:
+            return refused
+        spec = _follow_adapters(observation, spec, catalog)
+        return spec, _read_engines(spec, catalog)
+    except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
+        return Refused(Reason.INVALID_SPEC, str(error))
+
+
+def _refuse_adapters(observation: Observation, spec: InferenceDeploymentSpec) -> Refused | None:
+    """The refusal of an adapter that cannot be served, or that has to be read first.
+
+    An adapter whose rank the spec gives needs no Hub, unless the Hub says that it is none.
+    """
+    lora, pending = spec.lora, None
+    for index, read in enumerate(observation.adapters if lora else ()):
+        assert lora is not None
+        adapter = lora.adapters[index]
+        kind = "huggingFace" if adapter.source.hugging_face else "persistentVolumeClaim.facts"
+        where = f"spec.lora.adapters[{index}].source.{kind}: adapter {adapter.name}"
+        match read.answer:
+            case ModelPending(message=message):
+                pending = Refused(Reason.RESOLVING_MODEL, f"{where}: {message}", pending=True)
+            case ModelUnavailable(reason=reason, message=message, retry_after_seconds=seconds):
+                has_rank = adapter.rank is not None or lora.max_rank is not None
+                if not has_rank or reason not in _UNKNOWN_FOR_NOW:
+                    # The reader of the Hub names the fields of a model.
+                    message = message.replace("spec.model.", f"spec.lora.adapters[{index}].")
+                    return Refused(reason, f"{where}: {message}", retry_after_seconds=seconds)
+    return pending
+
+
+def _find_unconfirmed(observation: Observation, spec: InferenceDeploymentSpec) -> str | None:
+    """The first adapter that the Hub does not confirm, and why."""
+    for index, read in enumerate(observation.adapters if spec.lora else ()):
+        why = read.unconfirmed or read.answer
+        if isinstance(why, ModelUnavailable):
+            return f"spec.lora.adapters[{index}]: {why.message}"
+    return None
+
+
+def _follow_adapters(
+    observation: Observation, spec: InferenceDeploymentSpec, catalog: Catalog
+) -> InferenceDeploymentSpec:
+    """The spec with the rank and the layers that the files of its adapters need. Raises
+    InvalidOptionError where they contradict the spec, or the model that is known."""
+    if spec.lora is None or not observation.adapters:
+        return spec
+    files = [read.facts for read in observation.adapters]
+    lora, model = with_buffer_rank(spec.lora, files), observation.model
+    if isinstance(model, Checkpoint):
+        hub = spec.model.source.hugging_face
+        name = hub.repo if hub else f"model {spec.model.name or observation.key.name}"
+        check_base_model(lora, files, model.shape.hidden_size, name)
+        engines = _read_engines(spec.model_copy(update={"lora": lora}), catalog)
+        options = next(iter(engines.options.values()))
+        lora = with_target_modules(lora, files, model.shape, options)
+    return spec.model_copy(update={"lora": lora})
+
+
+def _with_overrides(accepted: Accepted, engines: _Engines, catalog: Catalog) -> Accepted | Refused:
+    """The same with the user's overrides of config.json, which are those of one engine.
+
+    An engine rejects a longer context than the model supports.
+    """
+    checkpoint, refused = accepted.checkpoint, dict(engines.refused)
+    overriding = (name for name, one in engines.options.items() if one.context_overrides)
+    name = next(overriding, next(iter(engines.options)))
+    extra_arguments = f"spec.engine.{name}.extraArgs"
+    overrides = engines.options[name].context_overrides
+    try:
+        shape = override_context(checkpoint.shape, overrides)
     except CheckpointError as error:
-        message = f"spec.engine.vllm.extraArgs: with the overrides of config.json: {error}"
+        message = f"{extra_arguments}: with the overrides of config.json: {error}"
         return Refused(Reason.INVALID_SPEC, message)
-    too_long = tell_too_long(shape, options, catalog.release(options.vllm_version))
-    if too_long is not None:
-        return Refused(Reason.INVALID_SPEC, f"spec.workload.maxModelLen: {too_long}")
-    return replace(accepted, checkpoint=replace(checkpoint, shape=shape))
+    for each, options in engines.options.items():
+        memory = memory_for(accepted.spec.with_engine(each))
+        too_long = memory.explain_too_long(shape, options, catalog)
+        if overrides and each != name:
+            refused[each] = f"{extra_arguments} overrides config.json for {name} alone"
+        elif too_long is not None:
+            refused[each] = f"spec.workload.maxModelLen: {too_long}"
+    if refused.keys() >= engines.options.keys():
+        return Refused(Reason.INVALID_SPEC, "; ".join(dict.fromkeys(refused.values())))
+    checkpoint = replace(checkpoint, shape=shape)
+    return replace(accepted, checkpoint=checkpoint, refused_engines=refused)

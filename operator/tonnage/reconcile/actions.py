@@ -54,6 +54,12 @@ class Scale:
 
 Action = Apply | Delete | Scale
 
+
+def creates(action: Action) -> bool:
+    """Whether the action creates a child."""
+    return isinstance(action, Apply) and not action.exists
+
+
 Stamped = NewType("Stamped", Object)
 """A child as it is applied: rendered, with the digest that later reveals a change."""
 

@@ -101,7 +101,7 @@ def _read_serving(
     observation: Observation, spec: InferenceDeploymentSpec, previous: ScalingStatus | None
 ) -> Serving:
     """The replicas that take load; terminating pods only end their requests."""
-    pods = [pod for pod in observation.pods if not pod.deleting]
+    pods = [pod for pod in observation.pods if pod.serves and not pod.deleting]
     current = newest(observation.deployments)
     next_placement = current.placement if current else ""
     return Serving(

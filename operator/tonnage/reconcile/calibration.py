@@ -1,4 +1,4 @@
-"""Compare what vLLM measured of running plans with what was predicted of them.
+"""Compare what engines measured of running plans with what was predicted of them.
 
 Only a server that runs by the very plan of the prediction can be compared with it: while replicas
 of another template serve in a placement, there is no comparison. A known measurement is kept while
@@ -13,11 +13,13 @@ from math import inf
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.status import MeasuredStatus, PlacementStatus
 from tonnage.catalog.catalog import Catalog
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.corrections import CorrectionKey, Corrections, MemoryCorrection, Origin
+from tonnage.fit.engines.registry import memory_for, options_for
 from tonnage.fit.messages import format_gib
 from tonnage.fit.model import IllegalParallelism, MemoryAccount
-from tonnage.fit.options import engine_options
-from tonnage.fit.questions.measured import key_of, measured_kv_bytes, missed_bytes
+from tonnage.fit.options import for_parallelism
+from tonnage.fit.questions.measured import key_of, missed_bytes
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
 from tonnage.placement.model import Option
@@ -26,16 +28,15 @@ from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.findings import Finding
 from tonnage.reconcile.scheduling.context import ReconcileContext
-from tonnage.telemetry.cache import MeasuredCache
 
 GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A KV cache of a placement as vLLM sized it, in the terms of the prediction: `measured_bytes`
-    are those of one GPU, `question` is the input of the prediction. `is_news`: it was measured just
-    now."""
+    """A KV cache of a placement as the engine sized it, in the terms of the prediction:
+    `measured_bytes` are those of one GPU, `question` is the input of the prediction. `is_news`: it
+    was measured just now."""
 
     placement: str
     pool: str
@@ -73,7 +74,8 @@ def take_reading(
     if cache is None or cache.overridden:
         return None
     question = _question(context, option)
-    measured = measured_kv_bytes(cache.kv_cache_tokens, question, context.catalog)
+    of_rank = cache.kv_cache_tokens // option.parallelism.data
+    measured = question.memory.measured_kv_bytes(of_rank, question, context.catalog)
     return Reading(
         placement,
         option.pool.name,
@@ -104,7 +106,7 @@ def find_accuracy(readings: Sequence[Reading], *, spread: bool) -> Finding:
     message = (
         f"{where}a replica holds {reading.cache.kv_cache_tokens:,} tokens"
         f" ({format_gib(measured)} GiB of KV cache a GPU);"
-        f" the prediction was {account.kv_cache_tokens:,}"
+        f" the prediction was {account.kv_cache_tokens * reading.question.parallelism.data:,}"
         f" ({format_gib(account.kv_cache_bytes)} ± {format_gib(account.band_bytes)} GiB)"
     )
     if reading.is_accurate:
@@ -123,7 +125,10 @@ def make_corrections(
     catalog = context.catalog
     by_key: dict[CorrectionKey, tuple[int, Reading]] = {}
     for reading in readings:
-        key = key_of(reading.question, catalog)
+        question = reading.question
+        if not question.memory.is_corrected_by(question.options, Origin.MEASUREMENT):
+            continue
+        key = key_of(question, catalog)
         extra_bytes = missed_bytes(reading.account, reading.measured_bytes)
         if extra_bytes is not None and (key not in by_key or extra_bytes > by_key[key][0]):
             by_key[key] = extra_bytes, reading
@@ -149,11 +154,14 @@ def make_correction_from_failure(
     the device's memory is ignored: such a log line is a user's own text."""
     if shortfall is None or shortfall.kind is not ShortfallKind.KV_CACHE:
         return None
+    question = _question(context, option)
+    if not question.memory.is_corrected_by(question.options, Origin.FAILURE):
+        return None
     account = option.fit.account
     extra_bytes = account.correction_bytes + missed_kv_bytes(account, shortfall)
     if abs(extra_bytes) > account.device_bytes:
         return None
-    key = key_of(_question(context, option), context.catalog)
+    key = key_of(question, context.catalog)
     return _correction(context, key, extra_bytes, Origin.FAILURE)
 
 
@@ -165,12 +173,17 @@ def _correction(
 
 
 def _question(context: ReconcileContext, option: Option) -> FitQuestion:
+    spec = context.spec_on(option.engine)
     return FitQuestion(
         context.accepted.checkpoint,
         option.accelerator,
         option.fit.account.device_bytes,
         option.parallelism,
-        option.adjustments.applied_to(engine_options(context.spec, context.catalog)),
+        for_parallelism(
+            option.adjustments.applied_to(options_for(spec, context.catalog)),
+            option.parallelism,
+        ),
+        memory=memory_for(spec),
     )
 
 
@@ -179,14 +192,13 @@ def _known_before(
 ) -> MeasuredCache | None:
     """The measurement that the status has of this very plan: the same parallelism and image, and
     the same prediction."""
-    account = option.fit.account
     for placement in reported:
         is_same = (
             placement.pool,
             placement.accelerator,
             placement.image,
             placement.kv_cache_tokens,
-        ) == (option.pool.name, option.accelerator.id, image, account.kv_cache_tokens)
+        ) == (option.pool.name, option.accelerator.id, image, option.kv_cache_tokens)
         if is_same and read_parallelism(placement) == option.parallelism:
             measured = placement.measured
             if measured is not None:

@@ -57,17 +57,28 @@ class Writer:
         self._stores = stores
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        """Read one object live. Raises NotFoundError."""
-        if kind != INFERENCE_DEPLOYMENTS:
-            return await self._api.get(kind, namespace, name)
-        # The operator's role only lets it list this kind: no other code reads one by name.
+        """Read one child live. Raises NotFoundError."""
+        return await self._api.get(kind, namespace, name)
+
+    async def still_exists(self, observation: Observation) -> bool:
+        """Read live whether the InferenceDeployment is the one that was observed and is not being
+        deleted; if not, store what is there."""
+        namespace, name = observation.key
         bodies: list[Object] = []
-        selection = Selection(kind, namespace, fields=f"metadata.name={name}")
+        # A list, which the role allows. Its errors, NotFoundError as well, do not concern the
+        # object.
+        selection = Selection(INFERENCE_DEPLOYMENTS, namespace, fields=f"metadata.name={name}")
         await self._api.list_pages(selection, ObjectParts.FULL, bodies.append)
-        for body in bodies:
-            if body["metadata"]["name"] == name:
-                return body
-        raise NotFoundError(f"{kind.kind} {namespace}/{name} does not exist")
+        live = next((body for body in bodies if body["metadata"]["name"] == name), None)
+        if live is None:
+            uid = observation.uid
+            self._stores.remove_deleted(INFERENCE_DEPLOYMENTS, namespace, name, uid)
+            return False
+        metadata = live["metadata"]
+        if metadata["uid"] == observation.uid and "deletionTimestamp" not in metadata:
+            return True
+        self._stores.put_written(INFERENCE_DEPLOYMENTS, live)
+        return False
 
     async def apply(self, kind: Kind, body: Object) -> None:
         """Server-side apply as field manager `tonnage`, forced."""
@@ -205,7 +216,8 @@ async def _get_if_exists(reader: ObjectReader, action: Apply) -> Object | None:
 
 
 async def execute_optional(writer: Writer, actions: Iterable[Action]) -> OptionalChildError | None:
-    """Carry out actions that may fail without harm; return the error of the first that fails.
+    """Carry out actions that may fail without harm, in their order; return the error of the first
+    that fails, and leave out the rest.
 
     Raises ConflictError, NotFoundError and NotLeadingError: the next reconcile resolves them, or
     the next leader does.
@@ -216,6 +228,24 @@ async def execute_optional(writer: Writer, actions: Iterable[Action]) -> Optiona
         except TOLERATED as error:
             return describe_error(error, action.kind)
     return None
+
+
+async def execute_each(writer: Writer, actions: Iterable[Action]) -> list[tuple[Action, str]]:
+    """Carry out actions that may fail without harm and do not depend on each other; return those
+    that fail, with the causes.
+
+    A conflict is such a cause, for another object may have the name for ever. Raises
+    NotLeadingError: the next leader carries the rest out.
+    """
+    failed: list[tuple[Action, str]] = []
+    for action in actions:
+        try:
+            await _execute(writer, action)
+        except TOLERATED as error:
+            failed.append((action, describe_error(error, action.kind).message))
+        except (ConflictError, NotFoundError) as error:
+            failed.append((action, str(error)))
+    return failed
 
 
 async def _execute(writer: Writer, action: Action) -> None:

@@ -12,6 +12,7 @@ from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import DeclaredPool, GpuPod, Node, Reservation
 from tonnage.fleet.pools.declared import read_declared_pool
+from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceSlice
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Precedence
@@ -39,6 +40,7 @@ class FleetState:
         self._on_capacity_freed = on_capacity_freed
         self._on_loss = on_loss
         self._declared: dict[str, DeclaredPool] = {}
+        self._device_classes: dict[str, DeviceClass] = {}
         self._waiting = WaitingQueue()
         self._changes = 0
 
@@ -70,6 +72,40 @@ class FleetState:
             self._fleet.remove_pod(before.uid)
         if after is not None:
             self._fleet.put_pod(after)
+        self._record_change()
+
+    def change_slice(self, before: ResourceSlice | None, after: ResourceSlice | None) -> None:
+        """Record a ResourceSlice; None is one of another driver, or deleted."""
+        if before == after:
+            return
+        losers = self._fleet.remove_slice(before.name) if before is not None else set()
+        if after is not None:
+            losers = losers | self._fleet.put_slice(after)
+        for owner in sorted(losers):
+            self._on_loss(Key(*owner))
+        self._record_change()
+
+    def change_claim(self, before: AllocatedClaim | None, after: AllocatedClaim | None) -> None:
+        """Record a ResourceClaim; None is one that holds no GPU, or deleted."""
+        if before == after:
+            return
+        if before is not None and (after is None or after.uid != before.uid):
+            self._fleet.remove_claim(before.uid)
+        if after is not None:
+            self._fleet.put_claim(after)
+        self._record_change(frees_capacity=before is not None)
+
+    def change_device_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
+        """Record a DeviceClass; None is one that is deleted. Without any, whether they are missing
+        or may not be listed is unknown."""
+        if before == after:
+            return
+        if before is not None:
+            del self._device_classes[before.name]
+        if after is not None:
+            self._device_classes[after.name] = after
+        for owner in sorted(self._fleet.set_device_classes(self._device_classes.values() or None)):
+            self._on_loss(Key(*owner))
         self._record_change()
 
     def change_pool(self, name: str, obj: Object | None) -> bool:

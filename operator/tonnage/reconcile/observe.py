@@ -1,62 +1,71 @@
 """Read what is true now: the object, its children and its model.
 
 Watched kinds are read from the stores, in memory. The rest is read live: logs, Secrets and
-ConfigMaps, the Hub, Prometheus, and old ReplicaSets where a rollback needs one.
+ConfigMaps, the Hub, Prometheus, and earlier pod templates where a rollback needs one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from functools import partial
+from typing import Protocol
 
 from tonnage.api.inference import InferenceDeploymentSpec
-from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE, LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.shard import Shard, shard_of
 from tonnage.api.status import reported_status
 from tonnage.api.workload import Context
-from tonnage.checkpoint.lookup import ModelAnswer, ModelUnavailable
+from tonnage.checkpoint.lookup import HubLookup, ModelUnavailable
+from tonnage.checkpoint.model import Checkpoint
 from tonnage.demand.signals import LoadSample, MeasuredLoad
-from tonnage.informers.owners import ANY_OWNER
+from tonnage.engines.inputs import Owner
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
-    LIMIT_RANGES,
-    NAMESPACES,
+    JOBS,
     PODS,
-    REPLICA_SETS,
-    RESOURCE_QUOTAS,
+    RESOURCE_CLAIM_TEMPLATES,
     SERVICES,
 )
-from tonnage.kube.protocol import (
-    ApiError,
-    ClusterReader,
-    ForbiddenError,
-    Kind,
-    Object,
-)
+from tonnage.kube.protocol import ClusterReader, ForbiddenError, Kind, Object, ObjectReader
 from tonnage.kube.rights import Right
-from tonnage.placement.namespace import NamespaceLimits
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.child_pods import ChildPod, read_pods
 from tonnage.reconcile.observation.children import (
     Child,
     ChildDeployment,
-    is_controlled_by,
     read_child,
+    read_children,
     read_deployments,
 )
 from tonnage.reconcile.observation.findings import parse_time
-from tonnage.reconcile.observation.model_source import HubLookup, read_model, with_kept_facts
-from tonnage.reconcile.observation.namespace_limits import (
-    read_limit_ranges,
-    read_pod_security,
-    read_quotas,
+from tonnage.reconcile.observation.model_source import (
+    read_adapters,
+    read_model,
+    with_kept_adapters,
+    with_kept_facts,
 )
+from tonnage.reconcile.observation.namespace_limits import read_limits
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
 from tonnage.reconcile.observation.optional.inference_pool import find_pool
-from tonnage.reconcile.observation.plan_terms import needs_revisions
-from tonnage.reconcile.observation.pods.failures import needs_log
+from tonnage.reconcile.observation.optional.weights import (
+    NO_WEIGHTS,
+    ObservedWeights,
+    ReadDownload,
+    hold_commit,
+    read_no_download,
+    read_weights,
+)
+from tonnage.reconcile.observation.plan_terms import (
+    find_carrier,
+    needs_revisions,
+    read_last_ready,
+)
+from tonnage.reconcile.observation.pods.adapters import ReadServed, ask_no_pod, read_served
+from tonnage.reconcile.observation.pods.failed_logs import read_failed_logs
 from tonnage.reconcile.observation.pods.lost_nodes import (
     HasNode,
     find_lost_nodes,
@@ -65,10 +74,15 @@ from tonnage.reconcile.observation.pods.lost_nodes import (
     without_lost,
 )
 from tonnage.reconcile.observation.pods.reports import (
-    NO_REPORTS,
     ReadPodReports,
     read_no_reports,
     unready_since,
+)
+from tonnage.reconcile.observation.pods.starts import (
+    NO_STARTS,
+    ReadStarts,
+    read_no_starts,
+    replicas_of,
 )
 from tonnage.reconcile.observation.previous import is_listed
 from tonnage.reconcile.observation.priority import (
@@ -76,21 +90,15 @@ from tonnage.reconcile.observation.priority import (
     same_for_all,
 )
 from tonnage.reconcile.observation.volumes import ReadVolumes, require_nothing
-from tonnage.telemetry.cache import MeasuredCache, smallest_cache_by_placement
+from tonnage.telemetry.cache import smallest_cache_by_placement
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
-from tonnage.telemetry.startup_log import find_cause
+from tonnage.workloads.claim_template import claimed_devices
 from tonnage.workloads.names import long_endpoint_name, service_name
-from tonnage.workloads.registry import WORKLOAD_KINDS
-
-LOG_TAIL_BYTES: Final = 64 * 1024
-"""Bytes read from the end of a failed container's log: vLLM logs its cause up to 10 KB before."""
-
-_LOGS_PER_RECONCILE: Final = 3
-
+from tonnage.workloads.registry import WORKLOAD_KINDS, workload_kind_of
 
 Measure = Callable[[Key, list[ServingPod]], Awaitable[Mapping[str, MeasuredCache]]]
-"""Reads what vLLM measured in these pods of an object, by pod; a missing pod reported nothing."""
+"""Reads what engines measured in these pods of an object, by pod; other pods reported nothing."""
 
 
 async def measure_nothing(key: Key, pods: list[ServingPod]) -> Mapping[str, MeasuredCache]:
@@ -120,12 +128,14 @@ class ObjectCache(Protocol):
 class Sources:
     """What `observe` reads from.
 
-    `cache` has the watched kinds, `live` reads the rest. `missing_right` returns the right
-    that the operator lacks to keep the cache up to date for an object, None while it lacks none.
-    Only objects of `shard` are observed; None means all. `has_node` says whether a node is watched;
-    without a watch of nodes, every node counts as existing. `read_reports` is asked only about
-    objects that are not ready. `has_budgets` says whether the cache has the PodDisruptionBudgets,
-    and `has_leader_worker_set` whether the cluster has that kind.
+    `cache` has the watched kinds, `live` reads the rest; `facts_at`, if any, in its stead what a
+    generation of an object, by its uid, needs to know of adapters. `missing_right` returns the
+    right that the operator lacks to keep the cache up to date for an object, None while it lacks
+    none. Only objects of `shard` are observed; None means all. `has_node` says whether a node is
+    watched; without a watch of nodes, every node counts as existing. `read_reports` is asked only
+    about objects that are not ready. `has_budgets` says whether the cache has the
+    PodDisruptionBudgets, `has_leader_worker_set` and `has_compute_domains` whether the cluster has
+    that kind.
     """
 
     cache: ObjectCache
@@ -133,14 +143,19 @@ class Sources:
     ask_hub: Callable[[Key], HubLookup]
     measure: Measure = measure_nothing
     measure_load: MeasureLoad | None = None
+    facts_at: Callable[[str, int], ObjectReader] | None = None
+    read_served: ReadServed = ask_no_pod
     find_priority: FindPriority = same_for_all
     missing_right: Callable[[Key], Right | None] = lambda key: None
     shard: Shard | None = None
     has_node: HasNode = has_every_node
     read_reports: ReadPodReports = read_no_reports
+    read_starts: ReadStarts = read_no_starts
+    read_download: ReadDownload = read_no_download
     read_volumes: ReadVolumes = require_nothing
     has_budgets: Callable[[], bool] = lambda: True
     has_leader_worker_set: Callable[[], bool] = lambda: False
+    has_compute_domains: Callable[[], bool] = lambda: False
 
 
 async def observe(sources: Sources, key: Key) -> Observation | None:
@@ -160,10 +175,11 @@ async def observe(sources: Sources, key: Key) -> Observation | None:
 async def _observe_children(sources: Sources, observation: Observation) -> Observation:
     key, spec, uid = observation.key, observation.spec, observation.uid
     cache, live = sources.cache, sources.live
-    service_bodies = cache.owned(SERVICES, key)
-    services = [read_child(body) for body in service_bodies if is_controlled_by(body, uid)]
+    services = read_children(cache.owned(SERVICES, key), uid)
     service = next((child for child in services if child.name == service_name(key.name)), None)
-    pods = read_pods(cache.owned(PODS, key))
+    claim_templates = read_children(cache.owned(RESOURCE_CLAIM_TEMPLATES, key), uid)
+    claimed = {child.name: claimed_devices(child.body) for child in claim_templates}
+    pods = read_pods(cache.owned(PODS, key), claimed)
     bodies = [body for kind in WORKLOAD_KINDS for body in cache.owned(kind, key)]
     deployments = read_deployments(bodies, uid, pods)
     lost = await find_lost_nodes(live, sources.has_node, pods)
@@ -171,11 +187,9 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         deployments = without_lost(deployments, pods, lost)
         pods = mark_lost(pods, lost)
     unready = unready_since(observation.previous_status, deployments)
-    model, unconfirmed = await _read_model(sources, key, spec, service)
+    observation, newest_commit = await _read_sources(sources, observation, service)
     return replace(
         observation,
-        model=model,
-        unconfirmed=unconfirmed,
         deployments=deployments,
         service=service,
         placement_services=tuple(child for child in services if child is not service),
@@ -183,12 +197,16 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         budgets=read_budgets(cache.owned, key, uid) if sources.has_budgets() else None,
         pods=pods,
         revisions=await _read_revisions(live, observation, deployments),
-        logs=await _read_logs(live, key.namespace, pods),
-        reports=NO_REPORTS if unready is None else await sources.read_reports(key, unready, pods),
+        logs=await read_failed_logs(live, key.namespace, pods),
+        reports=await sources.read_reports(key, unready, pods),
+        starts=NO_STARTS
+        if isinstance(spec, InvalidSpecError)
+        else await sources.read_starts(replicas_of(key, spec, deployments, pods)),
         measured=await _measure(sources.measure, key, pods),
         load=await _read_load(sources.measure_load, key, spec, deployments),
+        served_adapters=read_served(sources.read_served, key, spec, pods),
         long_endpoint=_find_long_endpoint(cache, observation),
-        limits=_read_limits(cache, key.namespace),
+        limits=read_limits(cache.owned, cache.lookup, key.namespace),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.priority_class_name),
@@ -196,31 +214,55 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         if isinstance(spec, InvalidSpecError)
         else await sources.read_volumes(key.namespace, spec),
         has_leader_worker_set=sources.has_leader_worker_set(),
+        has_compute_domains=sources.has_compute_domains(),
+        claim_templates=claim_templates,
+        compute_domains=read_children(cache.owned(COMPUTE_DOMAINS, key), uid),
+        weights=await _read_weights(sources, observation, newest_commit, deployments),
     )
 
 
-async def _read_model(
+async def _read_weights(
     sources: Sources,
-    key: Key,
-    spec: InferenceDeploymentSpec | InvalidSpecError,
-    service: Child | None,
-) -> tuple[ModelAnswer | None, ModelUnavailable | None]:
-    """The model, and why its source does not confirm it, where it does not."""
+    observation: Observation,
+    newest_commit: str | None,
+    deployments: tuple[ChildDeployment, ...],
+) -> ObservedWeights:
+    key, spec = observation.key, observation.spec
+    jobs = sources.cache.owned(JOBS, key)
     if isinstance(spec, InvalidSpecError):
-        return None, None
-    source = spec.model.source
-    answer = await read_model(sources.live, sources.ask_hub(key), key.namespace, source)
-    return with_kept_facts(answer, source, service)
-
-
-def _read_limits(cache: ObjectCache, namespace: str) -> NamespaceLimits:
-    """What the namespace allows, as far as the operator may read it."""
-    every_owner = namespace, ANY_OWNER
-    return NamespaceLimits(
-        read_quotas(cache.owned(RESOURCE_QUOTAS, every_owner)),
-        read_limit_ranges(cache.owned(LIMIT_RANGES, every_owner)),
-        read_pod_security(cache.lookup(NAMESPACES, None, namespace)),
+        return NO_WEIGHTS
+    owner = Owner(key.namespace, key.name, observation.uid)
+    weights = await read_weights(
+        sources.live, jobs, spec, observation.model, owner, deployments, sources.read_download
     )
+    return replace(weights, newest_commit=newest_commit)
+
+
+async def _read_sources(
+    sources: Sources, observation: Observation, service: Child | None
+) -> tuple[Observation, str | None]:
+    """The observation with the model and the adapters, as their sources give them now or gave them
+    earlier; and a newer commit than that which the replicas load from a cache."""
+    key, spec = observation.key, observation.spec
+    if isinstance(spec, InvalidSpecError):
+        return observation, None
+    hub, source = sources.ask_hub(key), spec.model.source
+    ask = partial(read_model, sources.live, hub.model, key.namespace)
+    known, unconfirmed = with_kept_facts(await ask(source), source, service)
+    model, newest_commit = await hold_commit(
+        spec, service, known, lambda commit: ask(source.at(commit))
+    )
+    if isinstance(known, ModelUnavailable) and isinstance(model, Checkpoint):
+        unconfirmed = known
+    api = (
+        sources.facts_at(observation.uid, observation.generation)
+        if sources.facts_at
+        else sources.live
+    )
+    read = await read_adapters(api, hub.adapter, key.namespace, spec.lora)
+    adapters = with_kept_adapters(read, spec.lora, service)
+    read_observation = replace(observation, model=model, unconfirmed=unconfirmed, adapters=adapters)
+    return read_observation, newest_commit
 
 
 def _find_long_endpoint(cache: ObjectCache, observation: Observation) -> Child | None:
@@ -271,15 +313,9 @@ def _read_context(body: Object) -> Context | None:
 async def _measure(
     measure: Measure, key: Key, pods: Iterable[ChildPod]
 ) -> Mapping[str, MeasuredCache]:
-    """What vLLM measured in pods that are ready and not being deleted, by placement."""
+    """What engines measured in pods that are ready and not being deleted, by placement."""
     serving = [pod for pod in pods if pod.serves and pod.ready and not pod.deleting]
-    caches = await measure(
-        key,
-        [
-            ServingPod(pod.name, f"{pod.uid}/{pod.restarts}/{pod.address}", pod.address)
-            for pod in serving
-        ],
-    )
+    caches = await measure(key, [pod.server for pod in serving])
     return smallest_cache_by_placement(caches, {pod.name: pod.placement for pod in serving})
 
 
@@ -322,12 +358,14 @@ async def _read_load(
     """The load on the replicas, where the spec follows it and the operator can measure it."""
     if isinstance(spec, InvalidSpecError) or spec.scaling.targets is None or measure_load is None:
         return None
-    scale_to_zero = spec.scaling.scale_to_zero
+    scale_to_zero, deployments = spec.scaling.scale_to_zero, tuple(deployments)
+    engines = {*spec.engine.choices, *(deployment.engine for deployment in deployments)}
     question = LoadQuery(
         namespace=key.namespace,
         deployments=tuple(deployment.child.name for deployment in deployments),
         targets=spec.scaling.targets,
         queued=scale_to_zero.queued_requests if scale_to_zero else None,
+        engines=tuple(sorted(engines)),
     )
     return LoadSample(await measure_load(question))
 
@@ -335,49 +373,13 @@ async def _read_load(
 async def _read_revisions(
     api: ClusterReader, observation: Observation, deployments: Iterable[ChildDeployment]
 ) -> tuple[Object, ...]:
-    """Old ReplicaSets, where a rollback needs them. Without the right to list them no template is
+    """Earlier templates, where a rollback needs them. Without the right to list them no template is
     rolled back to, and all else goes on."""
-    if not needs_revisions(observation.previous_status, deployments):
+    status = observation.previous_status
+    last = read_last_ready(status) if needs_revisions(status, deployments) else None
+    if last is None or (live := find_carrier(last, deployments)) is None:
         return ()
-    labels = {LABEL_OWNER: observation.key.name}
+    kind, labels = workload_kind_of(live.child.body).revisions(live.child.body)
     with suppress(ForbiddenError):
-        return tuple(await api.list(REPLICA_SETS, observation.key.namespace, labels))
+        return tuple(await api.list(kind, observation.key.namespace, labels))
     return ()
-
-
-async def _read_logs(
-    api: ClusterReader, namespace: str, pods: tuple[ChildPod, ...]
-) -> dict[str, str]:
-    """The logs of the newest failed pods; a log that cannot be read is left out."""
-    failed = [pod for pod in reversed(pods) if needs_log(pod)]
-    logs = {}
-    for pod in failed[:_LOGS_PER_RECONCILE]:
-        log = await _read_log_of_failed_run(api, namespace, pod)
-        if log is not None:
-            logs[pod.name] = log
-    return logs
-
-
-async def _read_log_of_failed_run(api: ClusterReader, namespace: str, pod: ChildPod) -> str | None:
-    """The end of the log of the container's last run that ended; None if it cannot be read.
-
-    The kubelet restarts a container at once after its first failure. Where the pod in the store is
-    older than that, the current log is the one of the new run, and names no cause.
-    """
-    current = None
-    if not pod.ended_before:
-        current = await _read_log(api, namespace, pod, previous=False)
-        if current is not None and find_cause(current) is not None:
-            return current
-    previous = await _read_log(api, namespace, pod, previous=True)
-    return current if previous is None else previous
-
-
-async def _read_log(
-    api: ClusterReader, namespace: str, pod: ChildPod, *, previous: bool
-) -> str | None:
-    with suppress(ApiError):
-        return await api.pod_log(
-            namespace, pod.name, VLLM_CONTAINER, previous=previous, limit_bytes=LOG_TAIL_BYTES
-        )
-    return None

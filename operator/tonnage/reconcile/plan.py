@@ -11,8 +11,7 @@ from functools import cached_property
 
 from tonnage import delays
 from tonnage.api.conditions import Reason
-from tonnage.api.names import LABEL_PLACEMENT
-from tonnage.api.status import AvailableUpdate, InferenceDeploymentStatus
+from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
@@ -27,7 +26,7 @@ from tonnage.reconcile.integrations.endpoints import plan_endpoints
 from tonnage.reconcile.integrations.gateway import GatewayPlan, plan_gateway, plan_without_pool
 from tonnage.reconcile.key import Requeue
 from tonnage.reconcile.observation.attempts import attempts_now
-from tonnage.reconcile.observation.kept_release import kept_release
+from tonnage.reconcile.observation.kept_release import keep_release
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.optional_child import OptionalChildError
 from tonnage.reconcile.observation.previous import read_remembered
@@ -35,8 +34,10 @@ from tonnage.reconcile.observation.serving import newest, serving_deployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of
 from tonnage.reconcile.rollout.available_update import find_update
 from tonnage.reconcile.rollout.drain import shift_replicas
-from tonnage.reconcile.rollout.pending_scale import scales_down, scales_in_force
+from tonnage.reconcile.rollout.live_adapters import plan_adapter_calls
+from tonnage.reconcile.rollout.pending_scale import scale_reserved, scales_down, scales_in_force
 from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
+from tonnage.reconcile.rollout.prefetch import plan_prefetch
 from tonnage.reconcile.rollout.review import review
 from tonnage.reconcile.rollout.rollback import (
     Rollback,
@@ -46,6 +47,7 @@ from tonnage.reconcile.rollout.rollback import (
 )
 from tonnage.reconcile.rollout.services import make_service
 from tonnage.reconcile.rollout.strategy import is_carried_out, render
+from tonnage.reconcile.rollout.weights import delete_unwanted_jobs, find_missing_weights
 from tonnage.reconcile.scheduling.admission import UNCONTESTED, Admission
 from tonnage.reconcile.scheduling.context import Dependencies, ReconcileContext, owner_of
 from tonnage.reconcile.scheduling.migration_lock import (
@@ -66,6 +68,7 @@ from tonnage.reconcile.scheduling.retain import waits_to_return
 from tonnage.reconcile.status.scaling import scaling_before
 from tonnage.reconcile.status.status import make_status
 from tonnage.reconcile.status.status_input import StatusInput, make_status_input
+from tonnage.telemetry.served_adapters import PodCalls
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Plan:
     now. `waits_for_capacity`: the key is woken when GPUs become free, of which the object would
     take `claims`. `is_migrating`: it has left a pool and not all replicas serve from the new one
     yet. `migration_candidate` is set where it is to leave its pool by choice. `corrections` are
-    what its replicas show about memory, for later plans.
+    what its replicas show about memory, for later plans; `adapter_calls` go to running pods.
     """
 
     observation: Observation
@@ -95,6 +98,7 @@ class Plan:
     is_migrating: bool = False
     migration_candidate: MigrationCandidate | None = None
     corrections: tuple[MemoryCorrection, ...] = ()
+    adapter_calls: tuple[PodCalls, ...] = ()
 
     @cached_property
     def status(self) -> InferenceDeploymentStatus:
@@ -104,7 +108,7 @@ class Plan:
     @property
     def all_actions(self) -> tuple[Action, ...]:
         """All actions, the optional ones included."""
-        return (*self.actions, *self.optional, *self.budget)
+        return (*self.actions, *self.optional, *self.budget, *self.status_input.prefetch.actions)
 
 
 def make_plan(
@@ -116,14 +120,25 @@ def make_plan(
 ) -> Plan:
     """Plan the next step that brings the object closer to its spec; `admission` is what other
     objects leave to it."""
-    plan = _plan_replicas(observation, fleet, dependencies, now, admission)
-    if plan.status_input.scaling is not None:  # a change of the load sends no event
-        interval = dependencies.scaling_interval_seconds
-        plan = replace(plan, requeue=plan.requeue.or_after(interval))
-    if observation.unconfirmed is not None:  # the Hub sends no event either
-        retry = observation.unconfirmed.retry_after_seconds
-        plan = replace(plan, requeue=plan.requeue.or_after(retry))
-    return _with_endpoints(_with_budget(_with_gateway(plan)))
+    plan = _with_gateway(_plan_replicas(observation, fleet, dependencies, now, admission))
+    status_input = plan.status_input
+    wanted = status_input.wanted if isinstance(status_input.accepted, Accepted) else None
+    budget = plan_budget(observation, wanted, plan.children)
+    endpoints = plan_endpoints(observation, status_input)
+    # A change of the load sends no event, and the Hub sends none either.
+    sample = dependencies.scaling_interval_seconds if status_input.scaling else None
+    calls, again = plan_adapter_calls(observation, status_input.accepted)
+    due = plan.requeue.or_after(sample).or_after(observation.asks_hub_after_seconds)
+    due = due.or_after(delays.REQUEUE_NOW if endpoints.listing else None)
+    return replace(
+        plan,
+        actions=(*plan.actions, *delete_unwanted_jobs(observation), *endpoints.actions),
+        budget=budget.actions,
+        children=(*plan.children, *budget.children, *endpoints.children),
+        status_input=replace(status_input, endpoints=endpoints.findings),
+        adapter_calls=calls,
+        requeue=due.or_after(again),
+    )
 
 
 def plan_refusal(observation: Observation, refused: Refused, now: datetime) -> Plan:
@@ -155,7 +170,7 @@ def _plan_replicas(
     admission: Admission,
 ) -> Plan:
     """Plan the replicas and their Service, independent of all optional children."""
-    catalog = dependencies.catalog.with_default_release(kept_release(observation))
+    catalog = keep_release(observation, dependencies.catalog)
     accepted = accept(observation, catalog)
     if isinstance(accepted, Refused):
         return _keep_serving(observation, accepted, now)
@@ -169,7 +184,7 @@ def _plan_replicas(
     if accepted.spec.rollout.paused:
         return _pause(context, outcome, approval)
     if isinstance(outcome, Scheduled):
-        return _carry_out(context, outcome, approval)
+        return _await_weights(context, outcome, _carry_out(context, outcome, approval))
     return _wait(context, outcome, approval)
 
 
@@ -187,26 +202,6 @@ def _with_pool_finding(plan: Plan, gateway: GatewayPlan) -> Plan:
     return replace(plan, status_input=status_input, requeue=requeue)
 
 
-def _with_budget(plan: Plan) -> Plan:
-    """The plan with the actions on the PodDisruptionBudget of the replicas."""
-    status_input = plan.status_input
-    wanted = status_input.wanted if isinstance(status_input.accepted, Accepted) else None
-    budget = plan_budget(plan.observation, wanted, plan.children)
-    return replace(plan, budget=budget.actions, children=(*plan.children, *budget.children))
-
-
-def _with_endpoints(plan: Plan) -> Plan:
-    """The plan with the actions on the endpoint for long requests."""
-    endpoints = plan_endpoints(plan.observation, plan.status_input)
-    return replace(
-        plan,
-        actions=(*plan.actions, *endpoints.actions),
-        children=(*plan.children, *endpoints.children),
-        status_input=replace(plan.status_input, endpoints=endpoints.findings),
-        requeue=plan.requeue.or_after(delays.REQUEUE_NOW if endpoints.listing else None),
-    )
-
-
 def _keep_all(observation: Observation, now: datetime, status_input: StatusInput) -> Plan:
     """A plan without actions: what exists goes on as it is."""
     return Plan(
@@ -221,16 +216,12 @@ def _keep_all(observation: Observation, now: datetime, status_input: StatusInput
 def _keep_serving(observation: Observation, refused: Refused, now: datetime) -> Plan:
     """Change nothing that may serve, except for the number of replicas, where fewer are requested.
     Where the refusal only means that the model is unknown for now, the previous status stays."""
-    idle_actions = give_back(observation, refused)
-    scaling = scaling_before(observation)
+    idle_actions, scaling = give_back(observation, refused), scaling_before(observation)
     remembered = None
     if refused.pending or refused.reason is Reason.MODEL_SOURCE_UNREACHABLE:
         remembered = read_remembered(observation.previous_status, observation.generation)
-    if remembered is None:
-        status_input = StatusInput(refused, scaling=scaling)
-    else:
-        target = serving_deployment(observation)
-        status_input = StatusInput(remembered, target=target, scaling=scaling)
+    target = serving_deployment(observation) if remembered else None
+    status_input = StatusInput(remembered or refused, target=target, scaling=scaling)
     plan = replace(
         _keep_all(observation, now, status_input),
         requeue=Requeue(delays.REQUEUE_NOW if idle_actions else refused.retry_after_seconds),
@@ -266,13 +257,7 @@ def _wait(
 def _with_scales(plan: Plan, scales: Iterable[Scale]) -> Plan:
     """The plan that also scales what runs, with the reservations that follow."""
     actions = tuple(scales)
-    replicas = {
-        scale.child.body["metadata"]["labels"][LABEL_PLACEMENT]: scale.replicas for scale in actions
-    }
-    reservations = tuple(
-        replace(held, replicas=replicas.get(held.placement, held.replicas))
-        for held in plan.reservations
-    )
+    reservations = scale_reserved(plan.reservations, actions)
     return replace(plan, actions=(*plan.actions, *actions), reservations=reservations)
 
 
@@ -286,7 +271,7 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     if rollback is not None:
         return _roll_back(context, placed, rollback, approval)
     rollout = roll_out(context, placed, deployment, approval)
-    reviewed = review(context, placed, deployment.body, rollout)
+    reviewed = review(context, placed, terms, deployment.body, rollout)
     plan_failed = reviewed.attempts.failed != context.attempts.failed
     status_input = replace(
         make_status_input(context, placed, approval),
@@ -298,8 +283,8 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         secondary=rollout.secondary,
         plan_failed=plan_failed,
         update=find_update(context, placed, deployment),
+        prefetch=plan_prefetch(context, placed, rollout.target),
     )
-    moves_at = placed.migration.moves_at if placed.migration else None
     starts_migration = placed.last_migration is not None and placed.last_migration.at == now
     return Plan(
         observation,
@@ -307,10 +292,10 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
         status_input,
         actions=rollout.actions,
         reservations=rollout.reservations,
-        requeue=Requeue.at_first(now, placed.leaves_at, moves_at).or_after(
-            delays.REQUEUE_NOW if plan_failed else None
+        requeue=Requeue.at_first(now, placed.leaves_at, placed.moves_at).or_after(
+            delays.REQUEUE_NOW if plan_failed else status_input.prefetch.again_seconds
         ),
-        children=rollout.children,
+        children=(*rollout.children, *status_input.prefetch.children),
         waits_for_capacity=placed.is_short or waits_to_return(context.spec, placed.last_migration),
         claims=find_claims(placed, observation, proposed=approval.is_proposed),
         is_migrating=starts_migration or is_under_way(observation.deployments),
@@ -321,6 +306,21 @@ def _carry_out(context: ReconcileContext, placed: Scheduled, approval: ApprovalS
     )
 
 
+def _await_weights(context: ReconcileContext, placed: Scheduled, plan: Plan) -> Plan:
+    """The plan; while its weights are downloaded, what runs goes on and no GPU is reserved."""
+    missing = find_missing_weights(context, placed)
+    if missing is None or plan.status_input.rollback is not None:
+        return plan
+    status_input = replace(plan.status_input, weights=missing)
+    held = replace(
+        _keep_all(context.observation, context.now, status_input),
+        actions=missing.actions,
+        children=(*missing.children, *plan.children),
+        requeue=Requeue(missing.again_seconds),
+    )
+    return _with_scales(held, scales_in_force(context))
+
+
 def _roll_back(
     context: ReconcileContext,
     outcome: Scheduled | Unschedulable | PendingApproval,
@@ -328,8 +328,7 @@ def _roll_back(
     approval: ApprovalState,
 ) -> Plan:
     """Run the last plan that served; newer placements drain as its replicas become ready."""
-    observation = context.observation
-    service = make_service(observation)
+    observation, service = context.observation, make_service(context.observation)
     others = [child for child in observation.deployments if child is not rollback.live]
     secondary = [child for child in others if child.secondary]
     old = [child for child in others if not child.secondary]
@@ -367,7 +366,9 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
         target=target,
         image=image_of(target.child.body) if target else "",
         secondary=inspect_secondary(context, outcome) if isinstance(outcome, Scheduled) else (),
-        update=_find_update(context, outcome) if target else None,
+        update=find_update(context, outcome, render(context, outcome))
+        if target and isinstance(outcome, Scheduled)
+        else None,
     )
     plan = replace(
         _keep_all(observation, context.now, status_input),
@@ -377,12 +378,6 @@ def _pause(context: ReconcileContext, outcome: PlacementOutcome, approval: Appro
         children=tuple(deployment.child.body for deployment in observation.deployments),
     )
     return _with_service(plan if plan.actions else _with_scales(plan, scales_in_force(context)))
-
-
-def _find_update(context: ReconcileContext, outcome: PlacementOutcome) -> AvailableUpdate | None:
-    if not isinstance(outcome, Scheduled):
-        return None
-    return find_update(context, outcome, render(context, outcome))
 
 
 def _with_service(plan: Plan) -> Plan:

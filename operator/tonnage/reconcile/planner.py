@@ -65,7 +65,10 @@ class Planner:
             precedence, migrates=plan.is_migrating, candidate=plan.migration_candidate, now=now
         )
         unwatched = Requeue.at_first(
-            now, next_blocked_at(observation, now), next_report_at(observation, now)
+            now,
+            next_blocked_at(observation, now),
+            next_report_at(observation, now),
+            observation.starts.again_at,
         )
         return replace(plan, requeue=plan.requeue.or_after(unwatched.seconds))
 

@@ -1,6 +1,6 @@
 """Rebuild the state of a new leader from what exists."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tonnage.api.parse import InvalidSpecError, parse_model
@@ -8,40 +8,61 @@ from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.children import read_deployment
 from tonnage.reconcile.observation.findings import parse_time
 from tonnage.reconcile.observation.previous import read_time
 from tonnage.reconcile.observation.priority import Precedence, PriorityClasses
 from tonnage.reconcile.scheduling.admission import read_claims
-from tonnage.reconcile.scheduling.migration_lock import MigrationCandidate, MigrationLock
-from tonnage.reconcile.scheduling.reservations import read_reservations
+from tonnage.reconcile.scheduling.migration_lock import (
+    MigrationCandidate,
+    MigrationLock,
+    is_under_way,
+)
+from tonnage.reconcile.scheduling.reservations import owner_name, reserve_for
 
 
 def rebuild_state(
     fleet: FleetState,
     migration_lock: MigrationLock,
-    deployments: Sequence[Object],
+    workloads: Iterable[tuple[Key, Sequence[Object]]],
     objects: Iterable[Object],
     classes: PriorityClasses,
-) -> list[tuple[Key, InferenceDeploymentStatus]]:
-    """Rebuild reservations, waiting objects and migrations from the operator's Deployments and all
-    InferenceDeployments; return the statuses that were read.
+    record: Callable[[Key, InferenceDeploymentStatus], None] = lambda _, __: None,
+) -> None:
+    """Rebuild reservations, waiting objects and migrations from the operator's workloads, those of
+    one InferenceDeployment at a time, and all InferenceDeployments. `record` gets the statuses.
 
     So no object that waited under the previous leader loses its place to one that comes first by
-    chance.
+    chance. Objects are dropped one after the other, because thousands would take hundreds of
+    megabytes.
     """
-    fleet.rebuild_reservations(read_reservations(deployments))
-    statuses = list(_read_statuses(objects, classes))
-    for precedence, status in statuses:
+    reservations, migrating = [], []
+    for key, bodies in workloads:
+        children = [read_deployment(body) for body in bodies if owner_name(body) == key.name]
+        reservations += [reserve_for(key, child) for child in children]
+        if is_under_way(children):
+            migrating.append(key)
+    fleet.rebuild_reservations(reservations)
+    candidates = []
+    for precedence, status in _read_statuses(objects, classes):
         claims = read_claims(precedence.key, status)
         if claims:
             fleet.wait_for_capacity(precedence, claims)
-    candidates = (
-        (precedence, candidate)
-        for precedence, status in statuses
-        if (candidate := _read_candidate(status)) is not None
-    )
-    migration_lock.rebuild_state(deployments, candidates)
-    return [(precedence.key, status) for precedence, status in statuses]
+        candidate = _read_candidate(status)
+        if candidate is not None:
+            candidates.append((precedence, candidate))
+        record(precedence.key, status)
+    migration_lock.rebuild_state(migrating, candidates)
+
+
+def group_by_owner(workloads: Iterable[Object]) -> Iterable[tuple[Key, Sequence[Object]]]:
+    """The workloads of each InferenceDeployment; without those that none controls."""
+    owned: dict[Key, list[Object]] = {}
+    for body in workloads:
+        owner = owner_name(body)
+        if owner is not None:
+            owned.setdefault(Key(body["metadata"]["namespace"], owner), []).append(body)
+    return owned.items()
 
 
 def _read_statuses(

@@ -12,7 +12,8 @@ from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.events import RecordEvent
 from tonnage.kube.protocol import ApiError, ForbiddenError
 from tonnage.kube.rights import Right
-from tonnage.reconcile.execute import Writer, execute, execute_optional
+from tonnage.reconcile.actions import creates
+from tonnage.reconcile.execute import Writer, execute, execute_each, execute_optional
 from tonnage.reconcile.key import Key, Requeue
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observe import Sources, observe, observe_object
@@ -25,6 +26,7 @@ from tonnage.reconcile.plan import (
 from tonnage.reconcile.planner import Planner
 from tonnage.reconcile.report import report
 from tonnage.reconcile.status.status import make_unobserved_status
+from tonnage.telemetry.served_adapters import PodCalls
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Reconciler:
     """Brings InferenceDeployments closer to their specs, one step a call.
 
     `add_correction` stores a memory correction that a start gave; it never raises.
+    `update_adapters` starts calls that change the adapters of pods, and waits for none of them.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Reconciler:
         status_metrics: StatusMetrics,
         now: Callable[[], datetime],
         add_correction: Callable[[MemoryCorrection], Awaitable[None]],
+        update_adapters: Callable[[Key, tuple[PodCalls, ...]], None],
     ) -> None:
         self._sources = sources
         self._writer = writer
@@ -64,6 +68,7 @@ class Reconciler:
         self._status_metrics = status_metrics
         self._now = now
         self._add_correction = add_correction
+        self._update_adapters = update_adapters
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring one InferenceDeployment one step closer to its spec and report the result."""
@@ -72,7 +77,10 @@ class Reconciler:
             self._forget(key)
             return Requeue.never()
         plan = self._planner.plan(observation, self._now())
+        if not await self._may_create(observation, plan):
+            return Requeue.after(delays.BATCH)
         executed = await self._execute(observation, plan)
+        self._update_adapters(key, executed.adapter_calls)
         await self._report(observation, executed.status)
         for correction in executed.corrections:
             await self._add_correction(correction)
@@ -88,12 +96,24 @@ class Reconciler:
                 await self._report_unknown(key, error.right)
             raise
 
+    async def _may_create(self, observation: Observation, plan: Plan) -> bool:
+        """Whether no child would be created for an object that is gone.
+
+        The garbage collector deletes the children of a deleted object. Where their events come
+        before that of the object, the operator would create them anew, again and again.
+        """
+        is_new = not observation.previous_status
+        if is_new or not any(map(creates, plan.all_actions)):
+            return True
+        return await self._writer.still_exists(observation)
+
     async def _execute(self, observation: Observation, plan: Plan) -> Plan:
         """Execute the plan; return it as far as the API server accepted it."""
         remainder = await self._execute_children(observation, plan)
         if remainder is not None:
             return self._planner.adopt(observation, remainder, self._now())
         plan = await self._execute_budget(observation.key, plan)
+        plan = await self._execute_prefetch(plan)
         error = await execute_optional(self._writer, plan.optional)
         if error is not None:
             return with_optional_child_error(plan, error)
@@ -109,6 +129,17 @@ class Reconciler:
         _log.warning("PodDisruptionBudget of %s/%s not written: %s", *key, error.message)
         retry = delays.REQUEUE_UNWATCHED if error.passing else None
         return replace(plan, budget=(), requeue=plan.requeue.or_after(retry))
+
+    async def _execute_prefetch(self, plan: Plan) -> Plan:
+        """Execute the actions on Jobs that prefetch; return the plan with the causes where some
+        fail."""
+        prefetch = plan.status_input.prefetch
+        failed = await execute_each(self._writer, prefetch.actions)
+        if not failed:
+            return plan
+        status_input = replace(plan.status_input, prefetch=prefetch.failed(failed))
+        requeue = plan.requeue.or_after(delays.REQUEUE_UNWATCHED)
+        return replace(plan, status_input=status_input, requeue=requeue)
 
     async def _execute_children(self, observation: Observation, plan: Plan) -> Plan | None:
         """Execute what the replicas need; return what remains of the plan where that is refused."""

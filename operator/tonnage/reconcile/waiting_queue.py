@@ -42,16 +42,17 @@ class WaitingQueue:
 
     def keys(self) -> list[Key]:
         """The keys of the waiting objects, highest precedence first."""
-        return [waiting.precedence.key for waiting in self._in_order()]
+        return [waiting.precedence.key for waiting in _in_order(self._waiting.values())]
 
     def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
         """What the objects of higher precedence would reserve."""
-        return tuple(
-            claim
-            for waiting in self._in_order()
-            if waiting.precedence < precedence
-            for claim in waiting.claims
+        before = (
+            waiting
+            for waiting in self._waiting.values()
+            if waiting.claims and waiting.precedence < precedence
         )
+        return tuple(claim for waiting in _in_order(before) for claim in waiting.claims)
 
-    def _in_order(self) -> list[_WaitingObject]:
-        return sorted(self._waiting.values(), key=lambda waiting: waiting.precedence)
+
+def _in_order(waiting: Iterable[_WaitingObject]) -> list[_WaitingObject]:
+    return sorted(waiting, key=lambda one: one.precedence)

@@ -433,9 +433,9 @@ async def test_while_spread_status_reports_the_worth_of_a_replica_of_each_placem
     (secondary,) = scaling["beside"]
     assert secondary["placement"] == "h100-sxm-80gb"
     worth = secondary["replica"]["tokensPerSecond"] / scaling["replica"]["tokensPerSecond"]
-    assert worth == pytest.approx(1.05, abs=0.01)
+    assert worth == pytest.approx(1.11, abs=0.01)
     weights = {one["pool"]: one["weight"] for one in cluster.status()["placements"]}
-    assert weights == {"amd-mi300x": 49, "nvidia-h100-sxm-80gb": 51}, "two of each"
+    assert weights == {"amd-mi300x": 47, "nvidia-h100-sxm-80gb": 53}, "two of each"
     load.work = 0.4
     await sample(cluster, 1200, every=200)
     assert pools(cluster) == {"amd-mi300x": 1}

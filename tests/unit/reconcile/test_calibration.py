@@ -14,11 +14,12 @@ from tests.support.in_memory_corrections import InMemoryCorrections
 from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.corrections import KnownCorrections, Origin
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion, answer
 from tonnage.kube.kinds import DEPLOYMENTS
-from tonnage.telemetry.cache import MeasuredCache
 from tonnage.telemetry.pod_metrics import read_page
 
 CATALOG = load_catalog()
@@ -287,5 +288,7 @@ def predict_kv_bytes(accelerator):
     card = CATALOG.accelerator(accelerator)
     checkpoint = Checkpoint(load_shape("llama-3.1-8b"))
     options = EngineOptions(f"v{CATALOG.default_release}", 8192)
-    question = FitQuestion(checkpoint, card, card.memory_bytes, Parallelism(), options)
+    question = FitQuestion(
+        checkpoint, card, card.memory_bytes, Parallelism(), options, memory=VLLM_MEMORY
+    )
     return answer(question, CATALOG).account.kv_cache_bytes

@@ -19,9 +19,9 @@ from tests.support.spreading import (
     spread,
     two_pools,
 )
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS
 from tonnage.kube.protocol import Object
-from tonnage.telemetry.cache import MeasuredCache
 
 KIND = "PredictionAccurate"
 SHORT_OF_CACHE = (

@@ -8,9 +8,18 @@ import pytest
 
 from e2e.recordings.recording import Recording, part_of
 from e2e.recordings.restore import CHILD_MANAGER, rendered_digest
+from tests.support.cluster import WORLD, Cluster
+from tests.support.observed import observed
 from tests.support.recordings import RECORDINGS, load_recording
-from tonnage.api.names import ANNOTATION_PLACED_FOR, ANNOTATION_RENDERED, LABEL_OWNER
+from tonnage.api.names import (
+    ANNOTATION_PLACED_FOR,
+    ANNOTATION_RENDERED,
+    LABEL_KUEUE_QUEUE,
+    LABEL_OWNER,
+)
 from tonnage.api.parse import parse_spec
+from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
+from tonnage.reconcile.observation.attempts import circumstances_of
 from tonnage.reconcile.observation.digests import placement_digest
 
 PLACED_FOR = {
@@ -148,3 +157,24 @@ def test_a_part_has_the_fields_of_one_manager_and_what_identifies_them():
         "status": {"phase": "Running"},
     }
     assert part_of(body, "none") == {**identity, "metadata": metadata}
+
+
+@pytest.mark.parametrize("name", ["adjusted", "rolled-back"])
+def test_a_plan_that_failed_under_the_previous_release_still_counts_as_failed(name):
+    """Else the operator would try it again, in place of what serves."""
+    recording = load_recording("795187e")
+    cluster = Cluster()
+    for kind in (NODES, ACCELERATOR_POOLS):
+        for body in recording.of_kind(kind.kind):
+            cluster.api.put(kind, body)
+    cluster.watch()
+    (body,) = (
+        body
+        for body in recording.of_kind("InferenceDeployment")
+        if body["metadata"]["name"] == name
+    )
+    spec = parse_spec(body["spec"])
+    queue = (body["metadata"].get("labels") or {}).get(LABEL_KUEUE_QUEUE)
+    observation = observed(spec, queue=queue)
+    now = circumstances_of(observation, spec, cluster.fleet.view(), WORLD.catalog)
+    assert {plan["circumstances"] for plan in body["status"]["failedPlans"]} == {now}
