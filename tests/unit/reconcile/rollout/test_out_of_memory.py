@@ -10,7 +10,6 @@ from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, wri
 from tests.support.controllers import Behaviour, crashing, ended, ready
 from tests.support.pricing import place_of, price
 from tests.support.serving import SETTLED
-from tonnage.api.names import VLLM_CONTAINER
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
 
@@ -37,7 +36,7 @@ class FakeServer:
 
     def __call__(self, pod: Object) -> Object:
         container = pod["spec"]["containers"][0]
-        assert container["name"] == VLLM_CONTAINER
+        assert container["name"] == "vllm"
         start = [
             argument for argument in container["args"] if argument.startswith((TENSOR, *SETTINGS))
         ]
@@ -94,7 +93,7 @@ async def test_a_failed_start_is_reported_with_the_log_of_vllm_until_the_next_on
     cluster.apply("llama", spec_of())
     await cluster.settle()
     pod = cluster.pods()[0]["metadata"]["name"]
-    cluster.api.set_log(NAMESPACE, pod, VLLM_CONTAINER, DEVICE_FULL, previous=True)
+    cluster.api.set_log(NAMESPACE, pod, "vllm", DEVICE_FULL, previous=True)
     await cluster.reconcile("llama")
     assert cluster.conditions()["Ready"] == ("False", "OutOfMemory")
     assert "Tried to allocate 256.00 MiB" in cluster.message("Ready")
@@ -122,7 +121,7 @@ async def test_the_cause_is_read_from_the_run_that_failed(
     pod = cluster.pods()[0]["metadata"]["name"]
     for text, of_previous_run in ((current, False), (previous, True)):
         if text is not None:
-            cluster.api.set_log(NAMESPACE, pod, VLLM_CONTAINER, text, previous=of_previous_run)
+            cluster.api.set_log(NAMESPACE, pod, "vllm", text, previous=of_previous_run)
     await cluster.reconcile("llama")
     assert cluster.conditions()["Ready"] == ("False", "OutOfMemory")
 

@@ -19,7 +19,7 @@ from tests.support.pricing import price
 from tests.support.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
 from tonnage.engines.inputs import RenderSettings
-from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
+from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.template_record import TemplateRecord, read_record
 from tonnage.reconcile.scheduling.context import Dependencies
@@ -134,6 +134,25 @@ async def test_what_is_not_rendered_into_pods_replaces_none(
     await cluster.settle()
     assert before <= pods(cluster)
     assert len(cluster.pods()) == change["replicas"]
+    assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+
+
+async def test_an_interconnect_that_a_pool_gets_replaces_no_replica_on_one_node(
+    take_over: TakeOver,
+) -> None:
+    cluster = Cluster(MI300X)
+    pool = {"nodeSelector": {"amd.com/gpu.device-id": "74a1"}}
+    declared = {"metadata": {"name": "chat", "uid": "p", "generation": 1}, "spec": pool}
+    cluster.api.put(ACCELERATOR_POOLS, declared)
+    cluster.apply("llama", spec_of())
+    await cluster.settle()
+    before = pods(cluster)
+    take_over(cluster)
+    await cluster.settle()
+    interconnect = {"resource": "rdma/ib", "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}]}
+    cluster.api.put(ACCELERATOR_POOLS, {**declared, "spec": {**pool, "interconnect": interconnect}})
+    await cluster.settle()
+    assert pods(cluster) == before
     assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
 
 

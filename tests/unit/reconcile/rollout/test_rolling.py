@@ -17,7 +17,6 @@ from tests.support.controllers import (
     without_image,
 )
 from tests.support.serving import SETTLED, served
-from tonnage.api.names import VLLM_CONTAINER
 from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     PODS,
@@ -151,7 +150,7 @@ async def test_a_failing_pod_is_reported_with_its_cause_and_recovers(
     cluster.apply("llama", spec_of())
     await cluster.settle()
     pod = cluster.pods()[0]["metadata"]["name"]
-    cluster.api.set_log(NAMESPACE, pod, VLLM_CONTAINER, log, previous=True)
+    cluster.api.set_log(NAMESPACE, pod, "vllm", log, previous=True)
     await cluster.reconcile("llama")
     conditions = cluster.conditions()
     assert conditions["Ready"] == ("False", want_reason)
@@ -171,7 +170,7 @@ async def test_an_evicted_pod_that_was_replaced_is_no_failure() -> None:
     pod["status"] = {
         "phase": "Failed",
         "reason": "Evicted",
-        "containerStatuses": [{"name": VLLM_CONTAINER, "restartCount": 0, "state": end}],
+        "containerStatuses": [{"name": "vllm", "restartCount": 0, "state": end}],
     }
     cluster.behaviours["llama"] = lambda each: (
         each["status"] if each["status"]["phase"] == "Failed" else ready(each)

@@ -1,0 +1,204 @@
+"""Adapters of running pods follow the spec, pod by pod, and no pod is replaced for them."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import MI300X, Cluster, spec_of
+from tests.support.production.claims import volume_claim
+from tests.support.serving import SETTLED
+from tonnage.checkpoint.adapter import AdapterFacts
+from tonnage.telemetry.served_adapters import AdapterCall, ServedAdapters
+
+PAIR = {**MI300X, "gpusPerNode": 2}
+
+
+def adapter(name: str, path: str = "v1", claim: str = "adapters") -> dict[str, Any]:
+    source = {"claimName": claim, "path": f"{name}/{path}"}
+    return {"name": name, "source": {"persistentVolumeClaim": source}}
+
+
+def live(*adapters: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    sizes = {"maxRank": 16, "maxCpuLoras": 8, **fields}
+    return {"updates": "Live", "adapters": list(adapters), **sizes}
+
+
+def with_claims() -> Cluster:
+    cluster = Cluster(PAIR)
+    for claim in ("adapters", "others"):
+        cluster.administer(volume_claim(claim, bound=True))
+    return cluster
+
+
+async def serving(*adapters: dict[str, Any], replicas: int = 2) -> Cluster:
+    cluster = with_claims()
+    cluster.pod_adapters.answers = True
+    cluster.apply("llama", spec_of(lora=live(*adapters), replicas=replicas))
+    await cluster.settle()
+    return cluster
+
+
+async def change(cluster: Cluster, *adapters: dict[str, Any], **spec: Any) -> None:
+    cluster.apply("llama", spec_of(lora=live(*adapters), **{"replicas": 2, **spec}))
+    await cluster.settle()
+
+
+def listed(cluster: Cluster) -> dict[str, int]:
+    return {one["name"]: one["readyReplicas"] for one in cluster.status()["adapters"]}
+
+
+def loaded(cluster: Cluster) -> list[dict[str, str]]:
+    """What each pod lists."""
+    uids = {pod["metadata"]["uid"] for pod in cluster.pods()}
+    answers = cluster.pod_adapters.served.items()
+    return [dict(answer.adapters or {}) for start, answer in answers if start.split("/")[0] in uids]
+
+
+def uids(cluster: Cluster) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in cluster.pods()}
+
+
+async def test_every_replica_serves_an_adapter_before_the_status_says_so() -> None:
+    cluster = await serving(adapter("sql"))
+    assert cluster.conditions() == SETTLED
+    assert loaded(cluster) == [{"sql": "/adapters/adapters/sql/v1"}] * 2
+    assert listed(cluster) == {"sql": 2}
+
+
+async def test_adapters_are_added_changed_and_removed_without_another_pod() -> None:
+    cluster = await serving(adapter("sql"), adapter("legal"))
+    before, template = uids(cluster), cluster.deployment("llama-mi300x")["spec"]["template"]
+    await change(cluster, adapter("sql", "v2"), adapter("code"))
+    assert (
+        loaded(cluster)
+        == [{"sql": "/adapters/adapters/sql/v2", "code": "/adapters/adapters/code/v1"}] * 2
+    )
+    assert listed(cluster) == {"sql": 2, "code": 2}
+    assert cluster.deployment("llama-mi300x")["spec"]["template"] == template
+    assert uids(cluster) == before
+    await change(cluster, adapter("code"))
+    assert loaded(cluster) == [{"code": "/adapters/adapters/code/v1"}] * 2
+    assert uids(cluster) == before
+
+
+async def test_a_changed_adapter_is_unloaded_first_and_adapters_are_never_too_many() -> None:
+    cluster = await serving(adapter("sql"), adapter("legal"))
+    cluster.pod_adapters.calls.clear()
+    await change(cluster, adapter("legal"), adapter("sql", "v2"), adapter("code"))
+    assert cluster.pod_adapters.calls[0].calls == (
+        AdapterCall("sql"),
+        AdapterCall("sql", "/adapters/adapters/sql/v2"),
+        AdapterCall("code", "/adapters/adapters/code/v1"),
+    )
+
+
+async def test_a_new_replica_and_a_restarted_server_get_what_they_lack() -> None:
+    cluster = await serving(adapter("sql"), replicas=1)
+    await change(cluster, adapter("sql"), replicas=2)
+    assert listed(cluster) == {"sql": 2}
+    start = next(iter(cluster.pod_adapters.served))
+    cluster.pod_adapters.served[start] = ServedAdapters({})
+    await cluster.reconcile("llama")
+    assert listed(cluster) == {"sql": 1}
+    await cluster.settle()
+    assert listed(cluster) == {"sql": 2}
+
+
+async def test_what_another_client_loaded_is_unloaded() -> None:
+    cluster = await serving(adapter("sql"), replicas=1)
+    start = next(iter(cluster.pod_adapters.served))
+    served = {"sql": "/adapters/adapters/sql/v1", "mine": "/tmp/mine"}
+    cluster.pod_adapters.served[start] = ServedAdapters(served)
+    await cluster.resync()
+    await cluster.settle()
+    assert loaded(cluster) == [{"sql": "/adapters/adapters/sql/v1"}]
+
+
+async def test_an_adapter_that_pods_refuse_is_not_ready_and_says_why() -> None:
+    cluster = with_claims()
+    cluster.pod_adapters.answers = True
+    cluster.pod_adapters.refuses["/adapters/adapters/bad/v1"] = "answers 500"
+    cluster.apply("llama", spec_of(lora=live(adapter("bad"), adapter("sql")), replicas=1))
+    await cluster.settle()
+    bad, sql = cluster.status()["adapters"]
+    (pod,) = (pod["metadata"]["name"] for pod in cluster.pods())
+    assert bad == {"name": "bad", "readyReplicas": 0, "message": f"pod {pod} answers 500"}
+    assert sql == {"name": "sql", "readyReplicas": 1}
+
+
+async def test_pods_that_do_not_answer_count_as_serving_nothing() -> None:
+    cluster = with_claims()
+    cluster.apply("llama", spec_of(lora=live(adapter("sql")), replicas=1))
+    await cluster.settle()
+    assert listed(cluster) == {"sql": 0}
+    assert cluster.pod_adapters.calls == []
+    assert "was not asked" in cluster.status()["adapters"][0]["message"]
+
+
+async def test_a_refused_spec_changes_no_running_pod() -> None:
+    cluster = await serving(adapter("sql"))
+    cluster.hub.adapter = AdapterFacts(rank=64)
+    hub = {"name": "big", "source": {"huggingFace": {"repo": "acme/big"}}}
+    before = uids(cluster)
+    await change(cluster, hub)
+    assert cluster.conditions()["Accepted"][0] == "False"
+    assert "spec.lora.maxRank: 16 is below rank 64" in cluster.message("Accepted")
+    assert loaded(cluster) == [{"sql": "/adapters/adapters/sql/v1"}] * 2
+    assert uids(cluster) == before
+
+
+async def test_what_the_files_of_adapters_say_changes_no_running_pod() -> None:
+    hub = {"name": "sql", "source": {"huggingFace": {"repo": "acme/sql"}}}
+    cluster = with_claims()
+    cluster.pod_adapters.answers = True
+    cluster.hub.adapter = AdapterFacts(rank=8, target_modules=("q_proj",))
+    cluster.apply("llama", spec_of(lora=live(hub), replicas=2))
+    await cluster.settle()
+    (container,) = cluster.deployment("llama-mi300x")["spec"]["template"]["spec"]["containers"]
+    assert "--lora-target-modules" not in container["args"]
+    before = uids(cluster)
+    cluster.hub.adapter = AdapterFacts(rank=16, target_modules=("o_proj",))
+    await change(cluster, hub | {"name": "chat"})
+    assert loaded(cluster) == [{"chat": "acme/sql"}] * 2
+    assert uids(cluster) == before
+
+
+async def test_a_new_claim_is_another_volume_and_replaces_the_pods() -> None:
+    cluster = await serving(adapter("sql"))
+    before = uids(cluster)
+    await change(cluster, adapter("sql"), adapter("legal", claim="others"))
+    assert uids(cluster).isdisjoint(before)
+    assert listed(cluster) == {"sql": 2, "legal": 2}
+
+
+@pytest.mark.parametrize("updates", ["Live", "Rolling"])
+async def test_a_change_between_rolling_and_live_replaces_the_pods(updates: str) -> None:
+    cluster = with_claims()
+    cluster.pod_adapters.answers = True
+    other = {"Live": "Rolling", "Rolling": "Live"}[updates]
+    cluster.apply("llama", spec_of(lora=live(adapter("sql")) | {"updates": other}, replicas=1))
+    await cluster.settle()
+    before = uids(cluster)
+    cluster.apply("llama", spec_of(lora=live(adapter("sql")) | {"updates": updates}, replicas=1))
+    await cluster.settle()
+    assert uids(cluster).isdisjoint(before)
+    template = cluster.deployment("llama-mi300x")["spec"]["template"]
+    assert ("--lora-modules" in template["spec"]["containers"][0]["args"]) == (updates == "Rolling")
+
+
+@pytest.mark.parametrize(("listing", "want"), [({"sql": "/x"}, 1), ({}, 0)])
+async def test_with_rolling_the_list_of_a_pod_counts_too(
+    listing: dict[str, str], want: int
+) -> None:
+    cluster = with_claims()
+    lora = live(adapter("sql")) | {"updates": "Rolling"}
+    cluster.apply("llama", spec_of(lora=lora, replicas=1))
+    await cluster.settle()
+    assert listed(cluster) == {"sql": 1}, "a pod without an answer is ready with its adapters"
+    cluster.pod_adapters.answers = True
+    for pod in cluster.pods():
+        start = f"{pod['metadata']['uid']}/0/{pod['status'].get('podIP')}"
+        cluster.pod_adapters.served[start] = ServedAdapters(listing)
+    await cluster.reconcile("llama")
+    assert listed(cluster) == {"sql": want}
+    assert cluster.pod_adapters.calls == []

@@ -1,0 +1,161 @@
+"""Replicas on several nodes in the rollouts that Deployments have: approval, spread, and another
+plan after the GPU memory was too small."""
+
+from typing import Any
+
+from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.controllers import crashing, ready
+from tests.support.leader_worker_sets import GROUP, WORKER
+from tests.support.serving import SETTLED
+from tonnage.kube import kinds
+from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS
+from tonnage.kube.protocol import Object
+
+NODES = {**H100, "count": 8, "resources": {"rdma/ib": "1k"}}
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total"
+    " capacity of 79.19 GiB of which 12.50 MiB is free."
+)
+
+
+def cluster_of(*groups: dict[str, Any]) -> Cluster:
+    cluster = Cluster(*groups)
+    cluster.has_leader_worker_set = True
+    return cluster
+
+
+def sets(cluster: Cluster) -> list[Object]:
+    return list(cluster.api.objects(LEADER_WORKER_SETS))
+
+
+def argument(pod: Object, flag: str) -> str | None:
+    arguments = pod["spec"]["containers"][0]["args"]
+    return next((one.partition("=")[2] for one in arguments if one.startswith(f"{flag}=")), None)
+
+
+async def test_a_plan_on_two_nodes_waits_for_its_approval() -> None:
+    cluster = cluster_of(NODES)
+    cluster.apply("llama", spec_of(model="deepseek-v3", approval="Manual"))
+    await cluster.settle()
+    assert sets(cluster) == []
+    proposed = cluster.status()["proposedPlan"]
+    assert (proposed["pipelineParallelSize"], proposed["nodesPerReplica"]) == (2, 2)
+    approved = {"approval": "Manual", "approvedPlan": proposed["hash"]}
+    cluster.apply("llama", spec_of(model="deepseek-v3", **approved))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert len(sets(cluster)) == 1
+
+
+async def test_replicas_are_spread_over_pools_of_one_node_and_of_two() -> None:
+    cluster = cluster_of({**MI300X, "count": 1, "gpusPerNode": 8}, {**NODES, "count": 4})
+    spread = {"spread": {"policy": "WhenShort"}}
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=4, placement=spread))
+    await cluster.settle()
+    placements = cluster.status()["placements"]
+    shares = {one["accelerator"]: one["replicas"] for one in placements}
+    nodes = {one["accelerator"]: one.get("nodesPerReplica", 1) for one in placements}
+    assert nodes == {"mi300x": 1, "h100-sxm-80gb": 2}
+    assert sum(shares.values()) == 4
+    assert shares["h100-sxm-80gb"] == sets(cluster)[0]["spec"]["replicas"] >= 1
+    assert cluster.status()["readyReplicas"] == 4
+
+
+async def test_a_replica_that_runs_out_of_memory_on_two_nodes_gets_more_of_them() -> None:
+    cluster = cluster_of(NODES)
+
+    def fits_on_three(pod: Object) -> Object:
+        nodes = int(argument(pod, "--nnodes") or "1")
+        return ready(pod) if nodes >= 3 else crashing(message=FULL)(pod)
+
+    cluster.behaviours["llama"] = fits_on_three
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    for _ in range(30):
+        await cluster.settle()
+        await cluster.wait(20)
+    assert cluster.conditions() == SETTLED
+    (placement,) = cluster.status()["placements"]
+    assert placement["nodesPerReplica"] == 3
+    assert {plan["reason"] for plan in cluster.status()["failedPlans"]} == {"OutOfMemory"}
+
+
+async def test_a_replica_without_its_second_pod_is_not_ready_until_it_is_replaced() -> None:
+    """The controller of LeaderWorkerSets is down, and its last status says Ready."""
+    cluster = cluster_of(NODES)
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=2))
+    await cluster.settle()
+    assert cluster.status()["readyReplicas"] == 2
+    workers = [
+        pod["metadata"]["name"]
+        for pod in cluster.api.objects(PODS)
+        if pod["metadata"]["labels"][WORKER] == "1"
+    ]
+    cluster.api.remove(PODS, NAMESPACE, workers[0])
+    cluster.watch()
+    await cluster.reconcile("llama")
+    assert cluster.api.objects(LEADER_WORKER_SETS)[0]["status"]["readyReplicas"] == 2
+    assert cluster.status()["readyReplicas"] == 1
+    assert cluster.conditions()["Ready"][0] == "False"
+
+
+async def test_a_lost_node_takes_its_own_replica_alone() -> None:
+    """Of the other pod of the replica, the kubelet says that it is not ready, too."""
+    cluster = cluster_of(NODES)
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=2))
+    await cluster.settle()
+    leader, worker = (
+        pod
+        for pod in cluster.api.objects(PODS)
+        if pod["metadata"]["name"].rpartition("-2nodes-")[2] in ("0", "0-1")
+    )
+    conditions = [{"type": "Ready", "status": "False"}]
+    status = {**leader["status"], "conditions": conditions}
+    cluster.api.set_status(PODS, NAMESPACE, leader["metadata"]["name"], status)
+    cluster.api.remove(kinds.NODES, None, worker["spec"]["nodeName"])
+    cluster.watch()
+    await cluster.reconcile("llama")
+    assert cluster.status()["readyReplicas"] == 1
+
+
+async def test_a_group_that_lost_its_node_takes_no_other_group_with_it() -> None:
+    """On a full pool there is capacity for one of two groups, and the controller would stop the
+    second one, which serves."""
+    cluster = cluster_of({**NODES, "count": 4})
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=2))
+    await cluster.settle()
+    before = {pod["metadata"]["uid"] for pod in of_group(cluster, "1")}
+    (lost,) = (pod for pod in of_group(cluster, "0") if pod["metadata"]["labels"][WORKER] == "1")
+    node = cluster.api.object(kinds.NODES, None, lost["spec"]["nodeName"])
+    cluster.api.remove(kinds.NODES, None, lost["spec"]["nodeName"])
+    await cluster.settle()
+    assert cluster.conditions()["Placed"] == ("False", "InsufficientGPUs")
+    assert cluster.status()["readyReplicas"] == 1
+    assert {pod["metadata"]["uid"] for pod in of_group(cluster, "1")} == before
+    writes = cluster.api.write_count
+    await cluster.resync()
+    assert cluster.api.write_count == writes
+    cluster.api.put(kinds.NODES, {**node, "metadata": {**node["metadata"], "name": "new"}})
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert {pod["metadata"]["uid"] for pod in of_group(cluster, "1")} == before
+    assert cluster.status()["readyReplicas"] == 2
+
+
+async def test_a_group_that_runs_in_two_nvlink_domains_stays() -> None:
+    """The labels come later than the group, for example with a newer feature discovery."""
+    cluster = cluster_of({**NODES, "count": 2})
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    await cluster.settle()
+    before = {pod["metadata"]["uid"] for pod in cluster.api.objects(PODS)}
+    for number, node in enumerate(cluster.api.objects(kinds.NODES)):
+        labels = {**node["metadata"]["labels"], "nvidia.com/gpu.clique": f"rack.{number}"}
+        cluster.api.put(kinds.NODES, {**node, "metadata": {**node["metadata"], "labels": labels}})
+    await cluster.settle()
+    await cluster.resync()
+    assert cluster.conditions() == SETTLED
+    assert {pod["metadata"]["uid"] for pod in cluster.api.objects(PODS)} == before
+
+
+def of_group(cluster: Cluster, index: str) -> list[Object]:
+    pods = cluster.api.objects(PODS)
+    return [pod for pod in pods if pod["metadata"]["labels"][GROUP] == index]
