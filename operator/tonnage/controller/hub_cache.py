@@ -1,4 +1,4 @@
-"""Cache of Hub models, read in the background so that no reconcile waits for a Hub.
+"""Cache of models and adapters of a Hub, read in the background so that no reconcile waits for it.
 
 `lookup` returns the cached model at once, or ModelPending while it is read. A few threads read, one
 at a time per model, and requeue the objects that asked meanwhile. Namespaces take turns, and no
@@ -24,8 +24,10 @@ from typing import Final
 
 from tonnage import delays
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.lookup import (
+    AdapterAnswer,
     ModelAnswer,
     ModelLookupError,
     ModelPending,
@@ -34,14 +36,14 @@ from tonnage.checkpoint.lookup import (
 from tonnage.checkpoint.model import Checkpoint
 
 WORKERS: Final = 4
-"""Models that are read at once. Each read takes up to 128 MiB; together, they may take half of the
-operator's memory limit."""
+"""Models and adapters that are read at once. Each read takes up to 128 MiB; together, they may take
+half of the operator's memory limit."""
 
 MOST_OF_ONE_NAMESPACE: Final = 2
-"""Models of one namespace that are read at once."""
+"""Models and adapters of one namespace that are read at once."""
 
 CAPACITY: Final = 1024
-"""Most models in the cache; the least recently used one is evicted first."""
+"""Most models and adapters in the cache; the least recently used one is evicted first."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _log: Final = logging.getLogger(__name__)
@@ -49,19 +51,26 @@ _log: Final = logging.getLogger(__name__)
 Fetch = Callable[[HuggingFaceSource, str | None], Checkpoint]
 """Reads a model and blocks. Raises ModelLookupError."""
 
+FetchAdapter = Callable[[HuggingFaceSource, str | None], AdapterFacts]
+"""Reads an adapter and blocks. Raises ModelLookupError."""
+
+_Facts = Checkpoint | AdapterFacts
+
 
 @dataclass(frozen=True, slots=True)
 class _ModelKey:
-    """A model as one token may read it. The cache keeps only a digest of the token."""
+    """A model, or an adapter, as one token may read it. The cache keeps only a digest of the
+    token."""
 
     repo: str
     revision: str
     token_digest: str
+    is_adapter: bool
 
     @classmethod
-    def of(cls, source: HuggingFaceSource, token: str | None) -> "_ModelKey":
+    def of(cls, source: HuggingFaceSource, token: str | None, is_adapter: bool) -> "_ModelKey":
         digest = hashlib.sha256((token or "").encode()).hexdigest()
-        return cls(source.repo, source.revision, digest)
+        return cls(source.repo, source.revision, digest, is_adapter)
 
     def __str__(self) -> str:
         return f"repository {self.repo} at revision {self.revision}"
@@ -71,7 +80,7 @@ class _ModelKey:
 class _CachedModel:
     """The last answer, when the next read is due (by the clock), and consecutive failures."""
 
-    answer: Checkpoint | ModelUnavailable
+    answer: _Facts | ModelUnavailable
     due: float
     failures: int = 0
 
@@ -125,11 +134,17 @@ class _FairQueue:
 class HubModelCache:
     """Caches models for one event loop; call every method in the loop's thread.
 
-    `fetch` reads one model in a thread and may block. `clock` is a monotonic clock.
+    `fetch` reads one model in a thread and may block, `fetch_adapter` one adapter; they share the
+    threads. `clock` is a monotonic clock.
     """
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fetch = fetch
+    def __init__(
+        self,
+        fetch: Fetch,
+        fetch_adapter: FetchAdapter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch, self._fetch_adapter = fetch, fetch_adapter
         self._clock = clock
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="tonnage-hub")
         self._entries: OrderedDict[_ModelKey, _CachedModel] = OrderedDict()
@@ -150,7 +165,30 @@ class HubModelCache:
 
         If a read is due or running, `wake` is called when it has ended.
         """
-        key = _ModelKey.of(source, token)
+        answer = self._lookup(_ModelKey.of(source, token, False), source, token, wake, namespace)
+        assert not isinstance(answer, AdapterFacts), "the key is of a model"
+        return answer
+
+    def lookup_adapter(
+        self,
+        source: HuggingFaceSource,
+        token: str | None,
+        wake: Callable[[], None],
+        namespace: str = "",
+    ) -> AdapterAnswer:
+        """Return the cached answer about an adapter, as `lookup` does about a model."""
+        answer = self._lookup(_ModelKey.of(source, token, True), source, token, wake, namespace)
+        assert not isinstance(answer, Checkpoint), "the key is of an adapter"
+        return answer
+
+    def _lookup(
+        self,
+        key: _ModelKey,
+        source: HuggingFaceSource,
+        token: str | None,
+        wake: Callable[[], None],
+        namespace: str,
+    ) -> _Facts | ModelPending | ModelUnavailable:
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
@@ -170,10 +208,12 @@ class HubModelCache:
         self._queue.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, key: _ModelKey, entry: _CachedModel | None) -> ModelAnswer:
+    def _answer(
+        self, key: _ModelKey, entry: _CachedModel | None
+    ) -> _Facts | ModelPending | ModelUnavailable:
         if entry is None:
             return ModelPending(f"reading {key} from the Hub")
-        if isinstance(entry.answer, Checkpoint):
+        if not isinstance(entry.answer, ModelUnavailable):
             return entry.answer
         remaining = entry.due - self._clock()
         # While a retry runs, the last failure stays: a condition must not flap with retries.
@@ -197,14 +237,20 @@ class HubModelCache:
         self._reading.add(read.key)
         loop = asyncio.get_running_loop()
 
-        def finish(result: Future[Checkpoint]) -> None:
+        def finish(result: Future[_Facts]) -> None:
             # In a closed loop no task waits for the answer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._finish_read, namespace, read.key, result)
 
-        self._threads.submit(self._fetch, read.source, read.token).add_done_callback(finish)
+        self._threads.submit(self._read, read).add_done_callback(finish)
 
-    def _finish_read(self, namespace: str, key: _ModelKey, read: Future[Checkpoint]) -> None:
+    def _read(self, read: _Read) -> _Facts:
+        """Read in a thread. Blocks."""
+        if read.key.is_adapter:
+            return self._fetch_adapter(read.source, read.token)
+        return self._fetch(read.source, read.token)
+
+    def _finish_read(self, namespace: str, key: _ModelKey, read: Future[_Facts]) -> None:
         if self._closed or read.cancelled():
             return
         self._reading.discard(key)
@@ -217,7 +263,7 @@ class HubModelCache:
         for wake in self._waiting.pop(key):
             wake()
 
-    def _record_read(self, key: _ModelKey, read: Future[Checkpoint]) -> _CachedModel:
+    def _record_read(self, key: _ModelKey, read: Future[_Facts]) -> _CachedModel:
         error = read.exception()
         if error is not None:
             return self._record_failure(key, _as_lookup_error(key, error))
@@ -234,7 +280,7 @@ class HubModelCache:
         delay = max(delay, error.retry_after_seconds or 0.0)
         _log.warning("%s; retrying in %.0f s", error.message, delay)
         due = self._clock() + delay
-        if previous is not None and isinstance(previous.answer, Checkpoint):
+        if previous is not None and not isinstance(previous.answer, ModelUnavailable):
             return replace(previous, due=due, failures=failures)
         return _CachedModel(ModelUnavailable(error.reason, error.message, delay), due, failures)
 

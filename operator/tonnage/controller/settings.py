@@ -61,6 +61,7 @@ class Settings:
     hf_cache_directory: str | None = None
     registry_mirrors: Mirrors | None = None
     pool_pod_security: str = BASELINE
+    compute_domains: bool = False
     prometheus_url: str | None = None
     prometheus_bearer_token_file: str | None = None
     prometheus_ca_file: str | None = None
@@ -122,6 +123,8 @@ _HELP: Final[Mapping[str, str]] = {
     "hf_endpoint": "URL of the Hugging Face Hub or of its mirror; default: the public one",
     "pool_pod_security": "Pod Security Standard that podTemplates of AcceleratorPools must meet:"
     " baseline or privileged",
+    "compute_domains": "whether to make ComputeDomains of NVIDIA's DRA driver, for pools whose"
+    " interconnect has them: true or false",
     "hf_cache_directory": "directory to cache Hub metadata in; default: none",
     "registry_mirrors": "comma-separated PREFIX=MIRROR: where pods take images from instead, for"
     " example vllm=registry.example.com/vllm; a change applies to new pods; default: none",
@@ -156,6 +159,8 @@ def add_arguments(
 
 
 def _format_default(default: object) -> str:
+    if default is False:
+        return ", default false"
     return "" if default in (None, ()) else f", default {default}"
 
 
@@ -274,6 +279,12 @@ def _parse_pod_security(text: str) -> str:
     return text
 
 
+def _parse_switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text} is not true or false")
+    return text == "true"
+
+
 def _parse_level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
@@ -323,6 +334,7 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "prometheus_deadline_seconds": _parse_positive_float,
     "scaling_interval_seconds": _parse_positive_float,
     "pool_pod_security": _parse_pod_security,
+    "compute_domains": _parse_switch,
     "namespaces": _parse_namespaces,
     "shard": _parse_shard,
     "listen": _parse_address,

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.tiny_model import CONFIG, source
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.shape import parse_config_text
@@ -31,21 +32,27 @@ MISSING = ModelLookupError(Reason.MODEL_NOT_FOUND, "no such repository")
 
 @dataclass
 class Hub:
-    """Gives the outcomes in turn, the last one for ever; no read ends before `released` is set."""
+    """Gives the outcomes in turn, the last one for ever; no read ends before `released` is set, or
+    what `gates` has for its revision."""
 
     outcomes: list[Checkpoint | BaseException]
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
+    gates: dict[str, threading.Event] = field(default_factory=dict)
     started: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def fetch(self, wanted: HuggingFaceSource, token: str | None) -> Checkpoint:
         self.requests.append((wanted.repo, wanted.revision, token))
         self.started.release()
-        assert self.released.wait(10)
+        assert self.gates.get(wanted.revision, self.released).wait(60)
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
+
+    def fetch_adapter(self, wanted: HuggingFaceSource, token: str | None) -> AdapterFacts:
+        self.requests.append((wanted.repo, wanted.revision, token))
+        return AdapterFacts(rank=8)
 
 
 @dataclass
@@ -70,7 +77,7 @@ class Bench:
         self.hub.released.set()
         woken = asyncio.Event()
         self.ask(revision, token, woken.set)
-        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(woken.wait(), 60)
         return self.ask(revision, token)
 
 
@@ -83,7 +90,7 @@ def make_bench() -> Iterator[MakeBench]:
 
     def make(*outcomes: Checkpoint | BaseException) -> Bench:
         hub, now = Hub(list(outcomes)), [1000.0]
-        benches.append(Bench(hub, HubModelCache(hub.fetch, lambda: now[0]), now))
+        benches.append(Bench(hub, HubModelCache(hub.fetch, hub.fetch_adapter, lambda: now[0]), now))
         return benches[-1]
 
     yield make
@@ -205,7 +212,7 @@ async def test_a_bug_is_an_answer_too(make_bench: MakeBench) -> None:
 
 async def await_reads(bench: Bench, number: int) -> None:
     for _ in range(number):
-        assert await asyncio.to_thread(bench.hub.started.acquire, timeout=10)
+        assert await asyncio.to_thread(bench.hub.started.acquire, timeout=60)
 
 
 async def test_some_models_are_read_at_once(make_bench: MakeBench) -> None:
@@ -234,17 +241,25 @@ async def test_namespaces_take_turns(make_bench: MakeBench) -> None:
     bench = make_bench(MODEL)
     for namespace in ("greedy", "others"):
         for number in range(MOST_OF_ONE_NAMESPACE):
-            bench.ask(revision=f"{namespace}-{number}", namespace=namespace)
+            revision = f"{namespace}-{number}"
+            bench.hub.gates[revision] = threading.Event()
+            bench.ask(revision=revision, namespace=namespace)
     await await_reads(bench, WORKERS)
     for number in range(WORKERS):
         bench.ask(revision=f"later-{number}", namespace="greedy")
     last = f"later-{WORKERS - 1}"
     bench.ask(revision="theirs", namespace="chat")
     bench.ask(revision=last, namespace="search")
-    await bench.settle(last)
-    await await_reads(bench, WORKERS + 1)
+    gates = list(bench.hub.gates.values())
+    for gate in gates[:3]:  # one after the other: the threads begin what is started in any order
+        gate.set()
+        await await_reads(bench, 1)
     queued = [revision for _, revision, _ in bench.hub.requests][WORKERS:]
-    assert set(queued[:3]) == {"later-0", "theirs", last}
+    assert queued == ["later-0", "theirs", last]
+    gates[3].set()
+    await bench.settle(last)
+    await await_reads(bench, WORKERS - 2)
+    queued = [revision for _, revision, _ in bench.hub.requests][WORKERS:]
     assert len(queued) == WORKERS + 1, "a model that two namespaces ask for is read once"
 
 
@@ -272,14 +287,14 @@ async def test_after_close_no_wake_is_called_and_nothing_is_read(
 ) -> None:
     bench, woken = make_bench(MODEL), []
     bench.ask(wake=lambda: woken.append(1))
-    assert await asyncio.to_thread(bench.hub.started.acquire, timeout=10)
+    assert await asyncio.to_thread(bench.hub.started.acquire, timeout=60)
     bench.ask(revision="queued", wake=lambda: woken.append(2))
     bench.lookup.close()
     bench.hub.released.set()
     assert isinstance(bench.ask(revision="later"), ModelPending)
     for thread in threading.enumerate():
         if thread.name.startswith("tonnage-hub"):
-            await asyncio.to_thread(thread.join, 10)
+            await asyncio.to_thread(thread.join, 60)
     await asyncio.sleep(0)
     assert woken == []
     assert "later" not in str(bench.hub.requests)
@@ -293,12 +308,12 @@ def test_a_read_that_outlives_the_loop_logs_nothing(
 
     async def ask_and_leave() -> None:
         bench.ask()
-        await asyncio.to_thread(bench.hub.started.acquire, timeout=10)
+        await asyncio.to_thread(bench.hub.started.acquire, timeout=60)
 
     asyncio.run(ask_and_leave())
     bench.hub.released.set()
     for thread in threading.enumerate():
         if thread.name.startswith("tonnage-hub"):
             bench.lookup.close()
-            thread.join(10)
+            thread.join(60)
     assert caplog.records == []

@@ -142,7 +142,8 @@ async def test_verdicts_on_ever_new_tokens_take_bounded_memory(
 
 
 async def test_only_the_metrics_ask_for_a_token(access: MetricsAccess) -> None:
-    health = Health(oldest_in_flight=lambda: 0.0, max_in_flight_seconds=240)
+    clock = FakeClock().monotonic
+    health = Health(oldest_in_flight=lambda: 0.0, max_in_flight_seconds=240, clock=clock)
     app = build_app(health, CollectorRegistry(), access)
     answers = {}
     async with serve(app, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:

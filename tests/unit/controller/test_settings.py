@@ -48,6 +48,14 @@ def test_flag_precedes_variable_and_tonnages_variable_others() -> None:
     assert parse("--namespace", "flag", environment=variables).namespace == "flag"
 
 
+def test_compute_domains_are_a_switch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(environment={"TONNAGE_COMPUTE_DOMAINS": "true"}).compute_domains is True
+    assert parse("--compute-domains=false").compute_domains is False
+    with pytest.raises(SystemExit):
+        parse("--compute-domains=yes")
+    assert "yes is not true or false" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("address", "want"),
     [("0.0.0.0:8080", ("0.0.0.0", 8080)), ("[::]:9", ("::", 9)), ("localhost:0", ("localhost", 0))],

@@ -1,14 +1,20 @@
-"""Metrics of single components: memory, fleet file, Prometheus queries, permissions,
+"""Metrics of single components: memory, fleet file, Prometheus queries, starts, permissions,
 corrections."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tonnage.controller.correction_store import CorrectionStore
+from tonnage.reconcile.observation.pods.starts import FinishedStart
 from tonnage.telemetry.prometheus import QueryOutcome
+
+_START_BUCKETS: Final = (15, 60, 300, 900, 3600)
+"""Seconds: from the import of vLLM to the download of a large model. Each bucket is a series for
+each phase, pool and medium."""
 
 
 class MemoryMetrics:
@@ -36,7 +42,7 @@ def register_fleet_file_metric(registry: CollectorRegistry, is_valid: Callable[[
     """Export whether the fleet file is valid; `is_valid` is called at each scrape."""
     Gauge(
         "tonnage_fleet_file_valid",
-        "1 while the fleet file is valid, 0 while the operator uses the last valid one instead.",
+        "1 while the fleet file is valid, else 0.",
         registry=registry,
     ).set_function(is_valid)
 
@@ -47,7 +53,7 @@ class PrometheusMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = Counter(
             "tonnage_prometheus_questions",
-            "Queries to Prometheus, by outcome; held_back were not sent after others had failed.",
+            "Queries to Prometheus, by outcome.",
             ["outcome"],
             registry=registry,
         )
@@ -55,6 +61,24 @@ class PrometheusMetrics:
     def asked(self, outcome: QueryOutcome) -> None:
         """Record the outcome of a query."""
         self._queries.labels(outcome).inc()
+
+
+class StartMetrics:
+    """Measures the phases of the starts that have ended."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "tonnage_startup_seconds",
+            "Duration of a phase of a start, in seconds.",
+            ["phase", "pool", "medium"],
+            buckets=_START_BUCKETS,
+            registry=registry,
+        )
+
+    def record(self, start: FinishedStart) -> None:
+        """Record the phases of one start."""
+        for phase, seconds in start.seconds.items():
+            self._seconds.labels(phase, start.pool, start.medium).observe(seconds)
 
 
 class RightsCollector(Collector):
@@ -67,7 +91,7 @@ class RightsCollector(Collector):
         """Implement Collector."""
         family = GaugeMetricFamily(
             "tonnage_permission_missing",
-            "1 from the denial of a verb on a resource until it is allowed again.",
+            "1 while a verb on a resource is denied.",
             labels=["verb", "resource"],
         )
         for (verb, resource), is_missing in self._missing().items():
@@ -83,12 +107,10 @@ class CorrectionsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Implement Collector."""
-        known = GaugeMetricFamily(
-            "tonnage_corrections", "Corrections of the memory calculation that are in force."
-        )
+        known = GaugeMetricFamily("tonnage_corrections", "Memory corrections in force.")
         invalid = GaugeMetricFamily(
             "tonnage_corrections_invalid",
-            "Entries of ConfigMap tonnage-corrections that cannot be used.",
+            "Invalid entries of ConfigMap tonnage-corrections.",
         )
         if self._corrections.has_read:
             known.add_metric((), len(self._corrections.known().entries))

@@ -29,7 +29,7 @@ class QueueMetrics:
         ).labels(CONTROLLER, CONTROLLER)
         self._queued = Histogram(
             "workqueue_queue_duration_seconds",
-            "Time a ready key waits for a worker, in seconds.",
+            "Time a ready key waits for a worker.",
             _QUEUE,
             buckets=_SECONDS,
             registry=registry,
@@ -71,14 +71,14 @@ class ReconcileMetrics:
             self._reconciles.labels(CONTROLLER, result)
         self._time = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "Duration of reconciles, in seconds.",
+            "Duration of reconciles.",
             ["controller"],
             buckets=_SECONDS,
             registry=registry,
         ).labels(CONTROLLER)
         self._worked = Histogram(
             "workqueue_work_duration_seconds",
-            "Time a worker processes a key, in seconds.",
+            "Time a worker processes a key.",
             _QUEUE,
             buckets=_SECONDS,
             registry=registry,
@@ -88,7 +88,7 @@ class ReconcileMetrics:
         )
         self._given_up = counter(
             "controller_runtime_terminal_reconcile_errors",
-            "Reconciles that ended in an error that no retry can resolve.",
+            "Reconciles that ended in an error that is not retried.",
         )
         self._bugs = counter(
             "controller_runtime_reconcile_panics",
@@ -130,7 +130,7 @@ class WorkerMetrics:
         )
         self._unfinished = gauge(
             "workqueue_unfinished_work_seconds",
-            "Sum of the seconds that workers have spent on the keys they process now.",
+            "Seconds that all workers have spent on their keys.",
             _QUEUE,
         )
         self._longest = gauge(
@@ -175,7 +175,7 @@ class ApiMetrics:
         )
         self._last_event = Gauge(
             "tonnage_watch_last_event_timestamp_seconds",
-            "When the last watch event of a kind arrived, Unix time.",
+            "Last watch event of a kind, Unix time.",
             ["kind"],
             registry=registry,
         )
@@ -185,7 +185,7 @@ class ApiMetrics:
         )
         self._missed = Counter(
             "tonnage_watch_missed_changes",
-            "Changes that a list shows and the watch has not delivered: the watch is silent.",
+            "Changes that the watch has not delivered.",
             ["kind"],
             registry=registry,
         )

@@ -14,6 +14,7 @@ from tonnage.controller.metrics.components import (
     MemoryMetrics,
     PrometheusMetrics,
     RightsCollector,
+    StartMetrics,
 )
 from tonnage.controller.metrics.queue_and_api import (
     ApiMetrics,
@@ -47,6 +48,7 @@ class Metrics:
         self.memory = MemoryMetrics(registry)
         self.syncs = SyncMetrics(registry)
         self.prometheus = PrometheusMetrics(registry)
+        self.starts = StartMetrics(registry)
         registry.register(PoolCollector(view, lambda: status_metrics.kept))
         registry.register(StatusCollector(status_metrics))
         registry.register(RightsCollector(rights.missing))

@@ -19,24 +19,24 @@ from tonnage.fleet.model import Pool
 _POOL: Final = ("pool", "accelerator")
 _POOL_FIGURES: Final[dict[str, tuple[str, Callable[[Fleet, Pool], int]]]] = {
     "tonnage_pool_nodes": (
-        "Nodes of the pool, usable or not.",
+        "Nodes, usable or not.",
         lambda _, pool: pool.nodes.counts.nodes,
     ),
-    "tonnage_pool_gpus": ("GPUs on all nodes of the pool.", lambda _, pool: pool.total),
+    "tonnage_pool_gpus": ("GPUs on all nodes.", lambda _, pool: pool.total),
     "tonnage_pool_allocatable_gpus": (
-        "GPUs on the nodes of the pool that can take pods now.",
+        "GPUs on nodes that can take pods now.",
         lambda _, pool: pool.allocatable,
     ),
     "tonnage_pool_free_gpus": (
-        "GPUs that no pod holds and no replica reserves, on nodes that can take pods now.",
+        "Allocatable GPUs that no pod holds and no replica reserves.",
         lambda _, pool: pool.free,
     ),
     "tonnage_pool_reserved_gpus": (
-        "GPUs reserved for replicas that have no pod on a node yet and replace no other pod.",
+        "GPUs reserved for replicas that have no pod on a node yet.",
         lambda fleet, pool: fleet.assumed_gpus(pool.name),
     ),
     "tonnage_pool_largest_free_block_gpus": (
-        "Most free GPUs on one node: the largest replica that can start now.",
+        "Most free GPUs on one node.",
         lambda _, pool: pool.largest_free_block,
     ),
 }
@@ -80,12 +80,12 @@ _STATUS_FIGURES: Final[
         _sums("ready_replicas"),
     ),
     "tonnage_not_ready_objects": (
-        "InferenceDeployments whose condition Ready is not True, by reason.",
+        "InferenceDeployments that are not Ready, by reason.",
         ("reason",),
         _sums("not_ready_objects"),
     ),
     "tonnage_rejected_candidates": (
-        "Pools rejected for an InferenceDeployment, summed over all objects, by reason.",
+        "Pools rejected for InferenceDeployments, by reason.",
         ("reason",),
         _sums("rejected_candidates"),
     ),
@@ -95,7 +95,7 @@ _STATUS_FIGURES: Final[
         _sums("unplaced_objects"),
     ),
     "tonnage_kv_cache_tokens": (
-        "Tokens of the KV cache of one replica, summed over the measured placements.",
+        "KV cache tokens of a replica, summed over measured placements.",
         ("accelerator", "source"),
         _sums("kv_cache_tokens"),
     ),
@@ -105,7 +105,7 @@ _STATUS_FIGURES: Final[
         _unplaced_since,
     ),
     "tonnage_kv_cache_prediction_worst_ratio": (
-        "Measured/predicted KV cache tokens, of the placement whose ratio is farthest from 1.",
+        "Measured/predicted KV cache tokens of the placement that is farthest from 1.",
         ("accelerator",),
         lambda statuses: (
             ((accelerator,), worst)
@@ -113,8 +113,7 @@ _STATUS_FIGURES: Final[
         ),
     ),
     "tonnage_wanted_replicas": (
-        "Replicas that the measured load of an InferenceDeployment needs (spec.scaling.targets);"
-        " at most 1000 objects, the first by namespace and name.",
+        "Replicas that the load of an InferenceDeployment needs; at most 1000 objects.",
         ("namespace", "name"),
         StatusMetrics.wanted_replicas,
     ),
@@ -190,11 +189,11 @@ class SyncMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.fleet_listed = LastRunTimestamp(
             "tonnage_fleet_last_list_timestamp_seconds",
-            "When the operator last listed all nodes, pods and pools, Unix time.",
+            "Last list of all nodes, pods and pools, Unix time.",
         )
         self.resynced = LastRunTimestamp(
             "tonnage_last_resync_timestamp_seconds",
-            "When the leader last requeued every InferenceDeployment, Unix time.",
+            "Last requeue of every InferenceDeployment, Unix time.",
         )
         registry.register(self.fleet_listed)
         registry.register(self.resynced)

@@ -7,7 +7,7 @@ word counts as `Other`, which bounds the number of series.
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Literal
@@ -86,10 +86,8 @@ class StatusMetrics:
     _ratios: dict[Key, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     _wanted: dict[Key, int] = field(default_factory=dict)
 
-    def rebuild_state(self, statuses: Iterable[tuple[Key, InferenceDeploymentStatus]]) -> None:
-        """Add the statuses of all objects, which a new leader has read."""
-        for key, status in statuses:
-            self.record(key, status)
+    def complete(self) -> None:
+        """A new leader has recorded the statuses of all objects."""
         self.kept = True
 
     def record(self, key: Key, status: InferenceDeploymentStatus) -> None:

@@ -46,7 +46,7 @@ def test_a_standby_exports_no_pools_and_statuses() -> None:
 
 def test_gpus_of_a_pool_are_total_allocatable_free_and_reserved() -> None:
     measured = Measured()
-    measured.book.rebuild_state([])
+    measured.book.complete()
     amd, nvidia = (
         {"pool": pool.name, "accelerator": pool.accelerator.id}
         for pool in sorted(measured.fleet.pools(), key=lambda pool: pool.resource)

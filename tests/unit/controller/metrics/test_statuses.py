@@ -143,6 +143,7 @@ def test_an_object_with_an_invalid_time_is_not_named() -> None:
 def test_statuses_are_kept_once_the_existing_objects_are_read() -> None:
     statuses = book()
     assert not statuses.kept
-    statuses.rebuild_state([(KEY, status(conditions=conditions(Ready="True")))])
+    statuses.record(KEY, status(conditions=conditions(Ready="True")))
+    statuses.complete()
     assert statuses.kept
     assert dict(statuses.sums("inferencedeployments"))["Ready", "True"] == 1

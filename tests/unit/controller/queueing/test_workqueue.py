@@ -107,7 +107,7 @@ async def test_waiting_worker_gets_a_new_key() -> None:
     worker = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add("k")
-    assert await asyncio.wait_for(worker, 1) == "k"
+    assert await asyncio.wait_for(worker, 60) == "k"
 
 
 async def test_two_keys_wake_two_workers() -> None:
@@ -128,7 +128,7 @@ async def test_key_is_not_lost_when_the_worker_woken_for_it_is_cancelled() -> No
     await asyncio.sleep(0)
     queue.add("k")
     first.cancel()
-    assert await asyncio.wait_for(second, 1) == "k"
+    assert await asyncio.wait_for(second, 60) == "k"
 
 
 async def test_key_dirtied_in_work_goes_to_a_waiting_worker_when_done() -> None:
@@ -141,16 +141,16 @@ async def test_key_dirtied_in_work_goes_to_a_waiting_worker_when_done() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     queue.done("k")
-    assert await asyncio.wait_for(waiting, 1) == "k"
+    assert await asyncio.wait_for(waiting, 60) == "k"
 
 
 async def test_delayed_key_wakes_a_waiting_worker() -> None:
     queue: WorkQueue[str] = WorkQueue(Recorder(), retries=TokenBucket(1, 9))
     worker = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
-    queue.add_after("late", 60)
+    queue.add_after("late", 3600)
     queue.add_after("soon", 0.01)
-    assert await asyncio.wait_for(worker, 1) == "soon"
+    assert await asyncio.wait_for(worker, 60) == "soon"
 
 
 async def test_closed_queue_ends_the_workers() -> None:
@@ -158,7 +158,7 @@ async def test_closed_queue_ends_the_workers() -> None:
     workers = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.close()
-    assert await asyncio.wait_for(asyncio.gather(*workers), 1) == [None, None]
+    assert await asyncio.wait_for(asyncio.gather(*workers), 60) == [None, None]
     queue.add("k")
     assert await queue.get() is None
 
@@ -190,7 +190,7 @@ async def test_a_key_that_failed_keeps_its_priority(priority: Priority) -> None:
     queue = DelayRecorder(Recorder(), retries=TokenBucket(1, 9), clock=clock.monotonic)
     queue.add("k", priority)
     for _ in range(3):
-        assert await asyncio.wait_for(queue.get(), 1) == "k"
+        assert await asyncio.wait_for(queue.get(), 60) == "k"
         clock.advance(queue.retry("k"))
         assert queue.delayed_at is priority
         queue.done("k")
@@ -205,7 +205,7 @@ async def test_a_worker_is_free_for_an_event_while_new_generations_are_never_don
     assert (len(done), len(waiting)) == (5, 3)
     for priority in (Priority.EVENT, Priority.EVENT, Priority.RESYNC):
         queue.add(f"p{len(waiting)}", priority)
-        done, waiting = await asyncio.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
+        done, waiting = await asyncio.wait(waiting, timeout=60, return_when="FIRST_COMPLETED")
         assert len(done) == 1
     assert not waiting
 
@@ -219,4 +219,4 @@ async def test_a_waiting_worker_gets_a_key_when_a_kept_worker_is_done() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     queue.done(str(keys[0]))
-    assert await asyncio.wait_for(waiting, 1) == "n5"
+    assert await asyncio.wait_for(waiting, 60) == "n5"
