@@ -7,7 +7,6 @@ import kopf
 
 from tonnage import delays
 from tonnage.api.shard import Shard
-from tonnage.kube.client import FULL_PAGE_SIZE
 from tonnage.kube.protocol import Kind, Object, select_labels
 from tonnage.manager.scope import WATCHED_BY_KOPF, select_labels_of
 
@@ -62,7 +61,7 @@ def build_settings(shard: Shard) -> kopf.OperatorSettings:
     watching.connect_timeout = delays.CONNECT_TIMEOUT
     watching.inactivity_timeout = delays.WATCH_SILENT
     watching.reconnect_backoff = 1
-    watching.chunk_size = FULL_PAGE_SIZE
+    watching.chunk_size = 1  # of a list, kopf takes only the version (`KopfResponse`)
     for kind in WATCHED_BY_KOPF:
         selector = select_labels(select_labels_of(kind, shard))
         watching.label_selectors[kind.group, kind.version, kind.plural] = selector

@@ -24,6 +24,7 @@ from tonnage.controller.settings import Settings, process_identity
 from tonnage.controller.workers import Controller
 from tonnage.fleet.fleet import Fleet
 from tonnage.informers.reflector import Reflector
+from tonnage.informers.restarts import Restarts
 from tonnage.informers.resync import Resync
 from tonnage.informers.stores import Stores
 from tonnage.kube.access_review import AioAccessReviewer
@@ -31,6 +32,7 @@ from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import Connection
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
     LEADER_WORKER_SETS,
     POD_DISRUPTION_BUDGETS,
@@ -48,6 +50,7 @@ from tonnage.manager.triggers import Triggers
 from tonnage.manager.work import BuildWork, LoopDependencies, Work
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key, Requeue
+from tonnage.workloads.registry import is_in_group
 
 LEASE_NAME: Final = "tonnage"
 
@@ -101,20 +104,29 @@ class Informers:
 
     def missing_right(self, key: Key) -> Right | None:
         """The permission that the operator lacks to know the state of an object's replicas; None if
-        none. LeaderWorkerSets matter to an object that has one."""
+        none. LeaderWorkerSets matter to an object that has one, or pods of one."""
         for reflector in self.reflectors:
             kind = reflector.selection.kind
             if reflector.denied is not None and (
-                kind in _CHILDREN or (kind == LEADER_WORKER_SETS and self.stores.owned(kind, key))
+                kind in _CHILDREN or (kind == LEADER_WORKER_SETS and self._has_groups(key))
             ):
                 return reflector.denied
         return None
 
-    def permissions(self) -> tuple[tuple[Right | None, ...], bool, bool]:
+    def _has_groups(self, key: Key) -> bool:
+        """Whether the object has a LeaderWorkerSet. Where the operator never listed them, pods of a
+        group show that there is one."""
+        if self.stores.owned(LEADER_WORKER_SETS, key):
+            return True
+        pods = self.stores.owned(PODS, key)
+        return any(is_in_group(pod["metadata"].get("labels") or {}) for pod in pods)
+
+    def permissions(self) -> tuple[tuple[Right | None, ...], tuple[bool, ...]]:
         """What a plan may rest on, of the kinds that the operator may be denied or that the cluster
         may lack."""
         denied = tuple(reflector.denied for reflector in self.reflectors)
-        return denied, self.has_budgets(), self.has_leader_worker_set()
+        has = self.has_budgets(), self.has_leader_worker_set(), self.has_compute_domains()
+        return denied, has
 
     def has_budgets(self) -> bool:
         """Whether the store has the PodDisruptionBudgets of all namespaces that are served."""
@@ -124,10 +136,13 @@ class Informers:
         """Whether the cluster has the kind LeaderWorkerSet, and the operator may list it."""
         return self._has_listed(LEADER_WORKER_SETS)
 
+    def has_compute_domains(self) -> bool:
+        """Whether the operator may make ComputeDomains, and the cluster has the kind."""
+        return self._has_listed(COMPUTE_DOMAINS)
+
     def _has_listed(self, kind: Kind) -> bool:
-        return all(
-            reflector.is_listed for reflector in self.by_watch if reflector.selection.kind == kind
-        )
+        of_kind = [one for one in self.by_watch if one.selection.kind == kind]
+        return bool(of_kind) and all(reflector.is_listed for reflector in of_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +189,13 @@ def assemble(
     transport = Transport(connection.client, metrics.api.requested, rights)
     elector = _build_elector(transport, settings, scope, identity)
     queue = _build_queue(settings, metrics)
-    bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
-    api = AioKubeApi(transport, before_write=elector.check, bucket=bucket)
+    api = _build_api(transport, settings, elector)
     events = _build_event_recorder(api, identity)
     corrections = _build_correction_store(transport, settings, elector, events, catalog, metrics)
-    triggers = Triggers(queue, fleet)
     informers = _build_informers(
         api,
         scope,
-        triggers,
+        Triggers(queue, fleet),
         Observer(metrics, signals.resync),
         Resync(lambda: (fleet.changes, corrections.known(), informers.permissions())),
     )
@@ -195,12 +208,14 @@ def assemble(
             missing_right=informers.missing_right,
             has_budgets=informers.has_budgets,
             has_leader_worker_set=informers.has_leader_worker_set,
+            has_compute_domains=informers.has_compute_domains,
             fleet=fleet,
             events=events,
             metrics=metrics,
             status_metrics=status_metrics,
             wake=queue.add,
             corrections=corrections,
+            is_leading=elector.is_leading,
         )
     )
     controller = _build_controller(settings, work, queue, metrics, elector, informers.resync)
@@ -254,7 +269,7 @@ def _build_queue(settings: Settings, metrics: Metrics) -> WorkQueue[Key]:
 def _build_informers(
     api: ListWatch, scope: Scope, triggers: Triggers, observer: Observer, resync: Resync
 ) -> Informers:
-    stores = Stores(triggers.on_change, _clock)
+    stores, restarts = Stores(triggers.on_change, _clock), Restarts()
     reflectors = [
         Reflector(
             api,
@@ -262,6 +277,7 @@ def _build_informers(
             PARTS.get(selection.kind, ObjectParts.FULL),
             stores.store_for(selection.kind),
             observer,
+            restarts,
         )
         for selection in scope.selections()
     ]
@@ -281,6 +297,11 @@ def _build_elector(
     return LeaderElector(
         AioLeaseApi(transport), namespace=settings.namespace, name=name, identity=identity
     )
+
+
+def _build_api(transport: Transport, settings: Settings, elector: LeaderElector) -> AioKubeApi:
+    bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
+    return AioKubeApi(transport, before_write=elector.check, bucket=bucket)
 
 
 def _build_controller(

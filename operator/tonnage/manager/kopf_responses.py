@@ -1,24 +1,24 @@
-"""HTTP responses for kopf, whose JSON is cut at the depth that Python can parse.
+"""HTTP responses for kopf: lists without objects, and JSON cut at a depth that Python can parse.
 
+Reflectors list all kinds. kopf needs of a list only the version that it watches from.
 kopf parses lists and watches itself, and a parse error ends the process: after a restart, the same
 object would end it again.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
 
 from tonnage.kube.json_depth import limit_depth
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
-from tonnage.kube.objects import read_full_list
 
 _COLLECTION: Final = f"/{INFERENCE_DEPLOYMENTS.plural}"
 """The only kind whose schema allows any depth of nesting."""
 
 
-class DepthLimitedResponse(aiohttp.ClientResponse):
+class KopfResponse(aiohttp.ClientResponse):
     """The response class of kopf's session."""
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
@@ -35,15 +35,13 @@ class DepthLimitedResponse(aiohttp.ClientResponse):
         loads: Callable[[str], Any] = json.loads,
         content_type: str | None = "application/json",
     ) -> Any:
-        """Parse the response; in a list, skip the managed fields, which take long to parse."""
-        if self.url.path.endswith(_COLLECTION):
-            read = read_full_list if self.ok else loads  # an error is a Status
-            return await super().json(
-                encoding=encoding,
-                loads=lambda text: read(limit_depth(text)),
-                content_type=content_type,
-            )
-        return await super().json(encoding=encoding, loads=loads, content_type=content_type)
+        """Parse the response; a list as if it had no objects."""
+        answer = await super().json(
+            encoding=encoding,
+            loads=lambda text: loads(limit_depth(text)),
+            content_type=content_type,
+        )
+        return _without_objects(answer) if "items" in answer else answer
 
 
 class _ShallowLines:
@@ -68,3 +66,7 @@ class _ShallowLines:
 
 def _cut(lines: bytes) -> bytes:
     return limit_depth(lines.decode(errors="replace")).encode()
+
+
+def _without_objects(listed: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**listed, "items": [], "metadata": {**listed["metadata"], "continue": ""}}

@@ -1,7 +1,6 @@
 """The HTTP session of kopf; it records the permissions that kopf's lists and watches need.
 
-It also reports each list: kopf lists when it restarts a watch, and reports neither the objects
-deleted meanwhile nor that it has listed.
+It also reports each list: kopf lists when it restarts a watch, and does not report that it has.
 """
 
 import re
@@ -15,7 +14,7 @@ import kopf
 from tonnage.kube.connection import Credentials
 from tonnage.kube.rights import PermissionTracker, Right
 from tonnage.kube.transport import IDENTITY_ENCODING
-from tonnage.manager.kopf_responses import DepthLimitedResponse
+from tonnage.manager.kopf_responses import KopfResponse
 
 _COLLECTION: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/v[^/]+(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)$"
@@ -41,7 +40,7 @@ def open_session(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers={**info.as_http_headers(), "Accept-Encoding": IDENTITY_ENCODING},
         trace_configs=[tracing],
-        response_class=DepthLimitedResponse,
+        response_class=KopfResponse,
     )
     return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 

@@ -6,10 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
+from tonnage.checkpoint.hub.reader import HubSettings, fetch_adapter, fetch_checkpoint
+from tonnage.checkpoint.lookup import HubLookup
+from tonnage.controller.download_reader import DownloadReader
+from tonnage.controller.fact_reader import FactReader
 from tonnage.controller.hub_cache import HubModelCache
 from tonnage.controller.pod_report_cache import PodReportCache
 from tonnage.controller.settings import Settings
+from tonnage.controller.start_reader import StartReader
 from tonnage.engines.inputs import PRIVILEGED, RenderSettings
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.kube.protocol import KubeApi, Object
@@ -18,7 +22,6 @@ from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.reconcile.observation.pods.lost_nodes import has_every_node
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observation.volumes import VolumeReader, require_nothing
@@ -31,10 +34,10 @@ from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.cache import measure_caches
 from tonnage.telemetry.load import measure_load
+from tonnage.telemetry.pod_adapters import PodAdapters
 from tonnage.telemetry.pod_metrics import PodMetrics
 from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 from tonnage.telemetry.series import Query, no_prometheus
-from tonnage.workloads.registry import workload_kind_of
 
 
 def build_loop(dependencies: LoopDependencies) -> Work:
@@ -51,27 +54,26 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     planner_dependencies = Dependencies(catalog, rendering, scaling_interval_seconds=interval)
     planner = Planner(fleet, migration_lock, planner_dependencies, dependencies.corrections.known)
     priorities = Priorities(_priority_class_reader(dependencies.api, scope), _now)
+    adapters = PodAdapters(dependencies.is_leading)
     reconciler = Reconciler(
-        sources=_sources(scope, dependencies, priorities),
+        sources=_sources(scope, dependencies, priorities, adapters),
         writer=Writer(dependencies.api, stores),
         planner=planner,
         record_event=dependencies.events.record,
         status_metrics=dependencies.status_metrics,
         now=_now,
         add_correction=dependencies.corrections.add,
+        update_adapters=lambda key, calls: adapters.update(calls, partial(dependencies.wake, key)),
     )
     pools = PoolReporter(dependencies.api, fleet.view, catalog, _now, rendering)
 
     async def rebuild_state() -> None:
         # Nothing is awaited between the reads of the stores, so both show the same moment.
         classes = await priorities.read()
-        workloads = [
-            workload_kind_of(body).without_template(body) for body in stores.workload_objects()
-        ]
-        objects = stores.objects(INFERENCE_DEPLOYMENTS)
-        dependencies.status_metrics.rebuild_state(
-            rebuild_planning(fleet, migration_lock, workloads, objects, classes)
-        )
+        workloads = ((Key(*owner), bodies) for owner, bodies in stores.workloads_by_owner())
+        objects, metrics = stores.objects(INFERENCE_DEPLOYMENTS), dependencies.status_metrics
+        rebuild_planning(fleet, migration_lock, workloads, objects, classes, metrics.record)
+        metrics.complete()
 
     async def on_fleet_change() -> None:
         for key in migration_lock.lapsed(fleet.view().pools()):
@@ -82,24 +84,29 @@ def build_loop(dependencies: LoopDependencies) -> Work:
     return Work(reconciler.reconcile, rebuild_state, on_fleet_change)
 
 
-def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Priorities) -> Sources:
+def _sources(
+    scope: Scope,
+    dependencies: LoopDependencies,
+    priorities: Priorities,
+    adapters: PodAdapters,
+) -> Sources:
     settings = dependencies.settings
+    hub_settings = HubSettings(
+        endpoint=settings.hf_endpoint,
+        cache_dir=Path(settings.hf_cache_directory) if settings.hf_cache_directory else None,
+    )
     hub = HubModelCache(
-        partial(
-            fetch_checkpoint,
-            settings=HubSettings(
-                endpoint=settings.hf_endpoint,
-                cache_dir=Path(settings.hf_cache_directory)
-                if settings.hf_cache_directory
-                else None,
-            ),
-        )
+        partial(fetch_checkpoint, settings=hub_settings),
+        partial(fetch_adapter, settings=hub_settings),
     )
     ask = _build_query(settings, dependencies.metrics.prometheus.asked)
 
     def ask_hub(key: Key) -> HubLookup:
         wake = partial(dependencies.wake, key)
-        return partial(hub.lookup, wake=wake, namespace=key.namespace)
+        return HubLookup(
+            partial(hub.lookup, wake=wake, namespace=key.namespace),
+            partial(hub.lookup_adapter, wake=wake, namespace=key.namespace),
+        )
 
     return Sources(
         cache=dependencies.stores,
@@ -107,6 +114,10 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         ask_hub=ask_hub,
         measure=_build_measure(ask if settings.prometheus_url else None, dependencies.wake),
         measure_load=partial(measure_load, ask, settings.scaling_interval_seconds),
+        facts_at=FactReader(dependencies.api, _now).at,
+        read_served=lambda key, pods, model, refresh: adapters.read(
+            pods, model, refresh, partial(dependencies.wake, key)
+        ),
         find_priority=priorities.find,
         # With a fleet file nothing cluster-scoped is read.
         read_volumes=VolumeReader(dependencies.api, _now).read
@@ -115,10 +126,15 @@ def _sources(scope: Scope, dependencies: LoopDependencies, priorities: Prioritie
         missing_right=dependencies.missing_right,
         has_budgets=dependencies.has_budgets,
         has_leader_worker_set=dependencies.has_leader_worker_set,
+        has_compute_domains=dependencies.has_compute_domains,
         shard=dependencies.fleet.view().shard,
         # A fleet file may be older than the nodes.
         has_node=dependencies.stores.has_node if scope.fleet_file is None else has_every_node,
-        read_reports=PodReportCache(dependencies.api, _now).read,
+        read_reports=PodReportCache(
+            dependencies.api, _now, dependencies.stores.ended_pods.take
+        ).read,
+        read_starts=StartReader(dependencies.api, _now, dependencies.metrics.starts.record).read,
+        read_download=DownloadReader(dependencies.api, _now).read,
     )
 
 
@@ -155,7 +171,7 @@ def _build_measure(ask: Query | None, wake: Callable[[Key], None]) -> Measure:
     if ask is None:
         source = PodMetrics()
         return lambda key, pods: source.measure_caches(pods, partial(wake, key))
-    return lambda key, pods: measure_caches(ask, key.namespace, (pod.name for pod in pods))
+    return lambda key, pods: measure_caches(ask, key.namespace, pods)
 
 
 def _now() -> datetime:

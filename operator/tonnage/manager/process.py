@@ -26,7 +26,7 @@ from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import verify_all
 from tonnage.kube.connection import ConnectionConfigError, connect
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
-from tonnage.kube.protocol import ForbiddenError, Kind, KindMissingError, Object
+from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, KindMissingError, Object
 from tonnage.manager.application import build_registry, build_settings
 from tonnage.manager.components import Components, assemble
 from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 _KINDS: Final = "the kinds of tonnage.dev"
 _FLEET: Final = "nodes, pods and pools"
+
+_LISTS_AT_ONCE: Final = 2
+"""While the operator reads a page of one list, the API server makes one of the other."""
 
 
 class LeaseLostError(Exception):
@@ -129,8 +132,8 @@ class Operator:
         self._components.informers.stores.store_for(kind).observe(event_type, obj)
 
     def listed(self, plural: str) -> None:
-        """Record that kopf listed a kind, because its watch started or restarted. kopf reports no
-        object that was deleted meanwhile, so the stores are then compared with a list."""
+        """Record that kopf listed a kind, because its watch started or restarted. The watch
+        delivers nothing older, so the stores need a list."""
         self._listed_by_kopf.add(plural)
         self._components.signals.listed.set()
 
@@ -224,13 +227,10 @@ class Operator:
             components.metrics.api.changes_missed(reflector.selection.kind.plural, 0)
         self._synced.set()
         self._repeat("check watches", self._check_watches, delays.CHECK_WATCHES)
-        await repeat(
-            "verify stores",
-            self._verify_stores,
-            delays.VERIFY,
-            wake=components.signals.listed,
-            batch_seconds=delays.VERIFY_BATCH,
+        self._repeat(
+            "list after kopf", self._list_after_kopf, delays.VERIFY, wake=components.signals.listed
         )
+        await repeat("verify stores", self._verify_stores, delays.VERIFY)
 
     async def _wait_for_kopf(self) -> None:
         """Wait until kopf has listed its kinds. A later list has all changes that kopf missed."""
@@ -240,14 +240,35 @@ class Operator:
         } - self._listed_by_kopf:
             await listed.wait()
             listed.clear()
+        self._listed_by_kopf.clear()
+
+    async def _list_after_kopf(self) -> None:
+        """List the kinds of which kopf has restarted a watch."""
+        while self._listed_by_kopf:
+            plural = self._listed_by_kopf.pop()
+            try:
+                for reflector in self._components.informers.by_kopf:
+                    if reflector.selection.kind.plural == plural:
+                        await reflector.list()
+            except ApiError:
+                self._listed_by_kopf.add(plural)
+                raise
 
     async def _fill_stores(self) -> None:
         if (file := self._components.scope.fleet_file) is not None:
             await file.refresh()
             self._fill_from_file(file)
-        for reflector in self._components.informers.reflectors:
-            if not reflector.is_listed:
+        due = (one for one in self._components.informers.reflectors if not one.is_listed)
+
+        async def fill() -> None:
+            for reflector in due:
                 await self._fill_store(reflector)
+
+        # An error ends one of them; the other lists the rest.
+        fills = (fill() for _ in range(_LISTS_AT_ONCE))
+        for error in await asyncio.gather(*fills, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def _fill_store(self, reflector: Reflector) -> None:
         """List once. Where an optional kind is denied or missing, the watch goes on to try."""

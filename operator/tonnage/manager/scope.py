@@ -9,15 +9,21 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.controller.settings import Settings
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Labels, ObjectParts, Selection
@@ -26,22 +32,43 @@ from tonnage.manager.fleet_file import FleetFile, ReadFleetFile
 WATCHED_BY_KOPF: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)
 """The kinds of Tonnage; reflectors watch all others."""
 
+DYNAMIC_RESOURCES: Final = (
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+)
+"""Kinds of Dynamic Resource Allocation. ResourceSlices and DeviceClasses are cluster-scoped, so
+with a fleet file none of the kinds is read."""
+
 OPTIONAL: Final = (
     POD_DISRUPTION_BUDGETS,
     RESOURCE_QUOTAS,
     LIMIT_RANGES,
     NAMESPACES,
     LEADER_WORKER_SETS,
+    JOBS,
+    COMPUTE_DOMAINS,
+    *DYNAMIC_RESOURCES,
 )
 """Watched kinds that the operator runs without, where it may not list them or the cluster lacks
 them."""
 
-WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, NODES, *OPTIONAL)
+WATCHED: Final = (*WATCHED_BY_KOPF, DEPLOYMENTS, SERVICES, PODS, *OPTIONAL, NODES)
+"""In the order of their lists: ResourceSlices and Nodes come after what holds GPUs, so that each of
+thousands of nodes changes once or twice."""
 
-PARTS: Final = {NODES: ObjectParts.PARTIAL, PODS: ObjectParts.PARTIAL}
+PARTS: Final = dict.fromkeys((NODES, PODS, RESOURCE_SLICES, RESOURCE_CLAIMS), ObjectParts.PARTIAL)
 """How much of each object is read; full objects for all other kinds."""
 
-_CHILDREN: Final = (DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES)
+_CHILDREN: Final = (
+    DEPLOYMENTS,
+    LEADER_WORKER_SETS,
+    SERVICES,
+    RESOURCE_CLAIM_TEMPLATES,
+    COMPUTE_DOMAINS,
+    JOBS,
+)
 
 _SHARDED: Final = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, NODES, *_CHILDREN)
 """Kinds selected by shard. Pods are not: those of every shard take GPUs. Nor is
@@ -53,11 +80,13 @@ _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """No namespaces means all. With a fleet file nothing cluster-scoped is read or written."""
+    """No namespaces means all. With a fleet file nothing cluster-scoped is read or written.
+    `compute_domains`: the role of the operator has a rule for them, which is not in the base."""
 
     namespaces: tuple[str, ...] = ()
     fleet_file: FleetFile | None = None
     shard: Shard = UNNAMED_SHARD
+    compute_domains: bool = False
 
     @property
     def watched_by_kopf(self) -> tuple[Kind, ...]:
@@ -75,11 +104,20 @@ class Scope:
             )
             for kind in kinds
             if self._includes(kind)
-            for namespace in (self.namespaces if kind.namespaced else ()) or (None,)
+            for namespace in self._namespaces_of(kind)
         )
 
+    def _namespaces_of(self, kind: Kind) -> tuple[str | None, ...]:
+        """Claims of every namespace hold GPUs, as pods do."""
+        if not kind.namespaced or kind == RESOURCE_CLAIMS:
+            return (None,)
+        return self.namespaces or (None,)
+
     def _includes(self, kind: Kind) -> bool:
-        return kind.namespaced or self.fleet_file is None
+        if kind == COMPUTE_DOMAINS:
+            return self.compute_domains
+        is_cluster_wide = not kind.namespaced or kind in DYNAMIC_RESOURCES
+        return not is_cluster_wide or self.fleet_file is None
 
 
 def select_labels_of(kind: Kind, shard: Shard) -> Labels:
@@ -92,4 +130,5 @@ def build_scope(settings: Settings, read: ReadFleetFile) -> Scope:
     """Build the scope from the settings."""
     path = settings.fleet_file
     file = FleetFile(path, read) if path is not None else None
-    return Scope(settings.namespaces, file, Shard(settings.shard))
+    shard = Shard(settings.shard)
+    return Scope(settings.namespaces, file, shard, settings.compute_domains)

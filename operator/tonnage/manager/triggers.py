@@ -13,13 +13,16 @@ from tonnage.informers.store import Change
 from tonnage.informers.stores import unpack
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
 )
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.fleet_state import FleetState
@@ -53,6 +56,12 @@ class Triggers:
             self._change_pool(change)
         elif kind == PODS:
             self._change_pod(change)
+        elif kind == RESOURCE_SLICES:
+            self._fleet.change_slice(change.before, change.after)
+        elif kind == RESOURCE_CLAIMS:
+            self._fleet.change_claim(change.before, change.after)
+        elif kind == DEVICE_CLASSES:
+            self._fleet.change_device_class(change.before, change.after)
         elif kind == POD_DISRUPTION_BUDGETS:
             self._change_budget(change)
         elif kind in (RESOURCE_QUOTAS, LIMIT_RANGES, NAMESPACES):

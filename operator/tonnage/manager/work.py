@@ -21,9 +21,10 @@ class LoopDependencies:
     """What the loop uses.
 
     `missing_right` returns the permission that the operator lacks to keep `stores` current for an
-    object, `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set`
-    whether the cluster has that kind. `wake` enqueues a key; call it in the event loop's thread.
-    `corrections` are the memory corrections.
+    object, `has_budgets` whether they have the PodDisruptionBudgets, `has_leader_worker_set` and
+    `has_compute_domains` whether the cluster has that kind. `wake` enqueues a key; call it in the
+    event loop's thread. `corrections` are the memory corrections. `is_leading`: whether this
+    process may write now.
     """
 
     settings: Settings
@@ -33,12 +34,14 @@ class LoopDependencies:
     missing_right: Callable[[Key], Right | None]
     has_budgets: Callable[[], bool]
     has_leader_worker_set: Callable[[], bool]
+    has_compute_domains: Callable[[], bool]
     fleet: FleetState
     events: EventRecorder
     metrics: Metrics
     status_metrics: StatusMetrics
     wake: Callable[[Key], None]
     corrections: CorrectionStore
+    is_leading: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from tonnage import delays
 from tonnage.manager.exit_watchdog import run_with_exit_watchdog
 
 STUBBORN = dedent(
@@ -39,20 +40,22 @@ STUBBORN = dedent(
 def test_exit_is_forced_while_a_task_outlives_its_cancellation(end, code):
     program = STUBBORN.format(end=end)
     completed = subprocess.run(
-        [sys.executable, "-c", program], timeout=30, capture_output=True, check=False, text=True
+        [sys.executable, "-c", program], timeout=300, capture_output=True, check=False, text=True
     )
     assert completed.returncode == code
     assert "forcing exit: tasks are still running" in completed.stderr
 
 
-def test_exit_is_not_forced_when_all_tasks_end():
+def test_exit_is_not_forced_when_all_tasks_end(monkeypatch):
+    monkeypatch.setattr(delays, "END_TASKS", 3600.0)
+
     async def main():
         return 3
 
     assert run_with_exit_watchdog(main()) == 3
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
-            thread.join(timeout=1.0)
+            thread.join(timeout=60.0)
             assert not thread.is_alive(), "the timer would end the process later"
 
 

@@ -14,15 +14,21 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
 )
 from tonnage.kube.protocol import (
@@ -52,16 +58,27 @@ EVERYTHING = (
     LIMIT_RANGES,
     NAMESPACES,
     LEADER_WORKER_SETS,
+    JOBS,
 )
+DRA = (DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, RESOURCE_CLAIM_TEMPLATES)
 SCOPES = {
     "the whole cluster": (
         Settings(),
-        {kind: [None] for kind in EVERYTHING},
+        {kind: [None] for kind in (*EVERYTHING, *DRA)},
+        (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS),
+    ),
+    "with ComputeDomains": (
+        Settings(compute_domains=True),
+        {kind: [None] for kind in (*EVERYTHING, COMPUTE_DOMAINS, *DRA)},
         (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS),
     ),
     "namespaces": (
         Settings(namespaces=("chat", "search")),
-        {kind: ["chat", "search"] if kind.namespaced else [None] for kind in EVERYTHING},
+        {
+            **{kind: ["chat", "search"] if kind.namespaced else [None] for kind in EVERYTHING},
+            **{kind: [None] for kind in DRA[:3]},  # claims of every namespace hold GPUs
+            RESOURCE_CLAIM_TEMPLATES: ["chat", "search"],
+        },
         (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS),
     ),
     "Roles only": (
@@ -99,7 +116,7 @@ def test_selections_have_labels_and_fields() -> None:
 
 def test_every_selected_kind_has_a_store() -> None:
     stores = Stores()
-    for selection in build_scope(Settings(), nothing).selections():
+    for selection in build_scope(Settings(compute_domains=True), nothing).selections():
         assert len(stores.store_for(selection.kind)) == 0
 
 

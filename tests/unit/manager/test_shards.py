@@ -11,11 +11,14 @@ from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import Pool
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LEADER_WORKER_SETS,
     NODES,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
     SERVICES,
 )
 from tonnage.kube.protocol import Kind, Object, ObjectParts, select_labels
@@ -25,7 +28,14 @@ from tonnage.manager.scope import OPTIONAL, Scope
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
 from tonnage.workloads.pod.scheduling import render_affinity
 
-CHILDREN = (DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES)
+CHILDREN = (
+    DEPLOYMENTS,
+    LEADER_WORKER_SETS,
+    SERVICES,
+    RESOURCE_CLAIM_TEMPLATES,
+    JOBS,
+    COMPUTE_DOMAINS,
+)
 SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, NODES, *CHILDREN)
 EAST, WEST = Shard("east"), Shard("west")
 
@@ -63,7 +73,7 @@ def test_a_selector_is_written_as_the_server_takes_it() -> None:
 async def listed(api: FakeApi, kind: Kind, shard: Shard) -> list[str]:
     """Names of the objects that the operator of a shard lists."""
     names: list[str] = []
-    for selection in Scope(shard=shard).selections([kind]):
+    for selection in Scope(shard=shard, compute_domains=True).selections([kind]):
         await api.list_pages(
             selection, ObjectParts.METADATA, lambda body: names.append(body["metadata"]["name"])
         )
@@ -91,7 +101,7 @@ async def test_pods_of_every_shard_are_selected_by_all_operators() -> None:
 
 
 def test_kopf_and_reflectors_select_alike() -> None:
-    scope = Scope(shard=EAST)
+    scope = Scope(shard=EAST, compute_domains=True)
     by_kopf = build_settings(EAST).watching.label_selectors
     selectors = {each.kind: select_labels(each.labels or {}) for each in scope.selections()}
     for kind in scope.watched_by_kopf:
