@@ -3,6 +3,8 @@
 import argparse
 
 from tonnage.catalog.model import Vendor
+from tonnage.cli.fit.engine import AUTO, Engine
+from tonnage.cli.fit.sglang.flags import add_sglang_arguments
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
 from tonnage.cli.output import LINES, TABLE
 from tonnage.cli.sources.corrections import add_corrections_argument
@@ -20,6 +22,10 @@ examples:
   an FP8 model on a card that the catalogue does not have, in another release:
     tonnage fit --config config.json --vendor nvidia --device-memory 44.4GiB --quantization fp8 \\
         --vllm-version 0.19.0 --kv-cache-dtype fp8
+  the same for SGLang, by its own flags:
+    tonnage fit --engine sglang --config config.json --accelerator mi300x --context-length 32k
+  both engines, and which one an InferenceDeployment with spec.engine.type Auto takes:
+    tonnage fit --engine auto --config config.json --accelerator mi300x,h100 --max-model-len 32k
   many cases, one JSON object a line:
     tonnage fit --batch cases.jsonl -o jsonl > predictions.jsonl
 
@@ -54,10 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(TABLE, "json", "yaml", LINES),
         help=f"form of the answer (default: {TABLE}; {LINES} for a batch)",
     )
+    parser.add_argument(
+        "--engine",
+        choices=(*Engine, AUTO),
+        default=Engine.VLLM,
+        help="server whose memory is calculated; auto judges both and takes one, as "
+        "spec.engine.type: Auto does (default: vllm)",
+    )
     _add_model_arguments(parser)
     _add_device_arguments(parser)
     _add_workload_arguments(parser)
     add_engine_arguments(parser)
+    add_sglang_arguments(parser)
     add_corrections_argument(parser)
     parser.add_argument(
         "--extra-args",

@@ -4,7 +4,7 @@ Bars use block characters on a terminal, and ASCII in files, on terminals withou
 and with NO_COLOR.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from tonnage.fit.model import MemoryAccount, MemoryTerm
 
 _COLOURS: Final = {
     MemoryTerm.WEIGHTS: "blue",
+    MemoryTerm.LORA: "bright_blue",
     MemoryTerm.ACTIVATION: "magenta",
     MemoryTerm.NON_TORCH: "yellow",
     MemoryTerm.GRAPHS: "cyan",
@@ -32,11 +33,13 @@ _OTHER_COLUMNS: Final = 28
 _BAR_COLUMNS: Final = (10, 60)
 
 
-def tabulate_memory(console: Console, account: MemoryAccount) -> Table:
-    """A table with a bar for each term; terms beyond the device extend beyond its bar."""
+def tabulate_memory(
+    console: Console, account: MemoryAccount, terms: Collection[MemoryTerm] = tuple(MemoryTerm)
+) -> Table:
+    """A table with a bar for each of `terms`; those beyond the device extend beyond its bar."""
     least, most = _BAR_COLUMNS
     width = min(max(console.width - _OTHER_COLUMNS, least), most)
-    spans = tuple(_spans(account))
+    spans = tuple(_spans(account, terms))
     longest = max(span.end for span in spans)
     bars = _PlainBars(longest, width) if _is_plain(console) else _BlockBars(longest, width)
     table = make_table("ONE GPU", "GiB", "", right=("GiB",))
@@ -58,17 +61,20 @@ class _Span:
         return self.begin + max(0, self.size_bytes)
 
 
-def _spans(account: MemoryAccount) -> Iterator[_Span]:
-    terms = (
+def _spans(account: MemoryAccount, terms: Collection[MemoryTerm]) -> Iterator[_Span]:
+    sizes = (
         (MemoryTerm.WEIGHTS, account.weights_bytes),
+        *_if_any(MemoryTerm.LORA, account.lora_bytes),
         (MemoryTerm.ACTIVATION, account.activation_bytes),
         (MemoryTerm.NON_TORCH, account.non_torch_bytes),
         (MemoryTerm.GRAPHS, account.graph_bytes),
-        *_correction(account),
+        *_if_any(MemoryTerm.CORRECTION, account.correction_bytes),
         (MemoryTerm.KV_CACHE, account.kv_cache_bytes),
     )
     begin = 0
-    for term, size_bytes in terms:
+    for term, size_bytes in sizes:
+        if term not in terms:
+            continue
         span = _Span(term, size_bytes, begin)
         yield span
         begin += size_bytes  # a correction may be negative
@@ -76,9 +82,9 @@ def _spans(account: MemoryAccount) -> Iterator[_Span]:
     yield _Span(_DEVICE, account.device_bytes, 0)
 
 
-def _correction(account: MemoryAccount) -> Iterator[tuple[MemoryTerm, int]]:
-    if account.correction_bytes:
-        yield MemoryTerm.CORRECTION, account.correction_bytes
+def _if_any(term: MemoryTerm, size_bytes: int) -> Iterator[tuple[MemoryTerm, int]]:
+    if size_bytes:
+        yield term, size_bytes
 
 
 def _is_plain(console: Console) -> bool:

@@ -92,7 +92,7 @@ def predict_fit(
 def predict_legality(case: FitCase, catalog: Catalog) -> dict[str, Any]:
     """Predict whether vLLM accepts the layout, whatever the memory. Raises InputError."""
     question = make_question(case, catalog).question
-    release = catalog.release(question.options.vllm_version)
+    release = catalog.release(question.options.release)
     illegal = check_parallelism(
         question.checkpoint.shape, question.parallelism, question.options, release
     )

@@ -8,9 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tonnage.catalog.prices import format_money
+from tonnage.cli.fit.engine import WORDS, engine_of, engine_version
 from tonnage.cli.fit.judgement import Outcome
 from tonnage.cli.fit.report import FitReport
-from tonnage.cli.fit.view import format_next_steps, format_settings, format_verdict
+from tonnage.cli.fit.view import format_choice, format_next_steps, format_settings, format_verdict
 from tonnage.cli.output import make_table, print_line
 from tonnage.fit.messages import format_gib
 from tonnage.fit.model import MemoryFit
@@ -27,10 +28,10 @@ _TEXTS: Final = {
 def show_comparison(console: Console, reports: Sequence[FitReport]) -> None:
     """Print a line for each accelerator, and below the table why the others do not fit."""
     question = reports[0].judged.question
+    engine = f"{WORDS[engine_of(question)].name} {escape(engine_version(question))}, "
     console.print(
         f"[bold]{escape(question.checkpoint.shape.architecture)}[/bold], "
-        f"vLLM {escape(question.options.vllm_version)}, "
-        f"{question.options.max_model_len:,} tokens"
+        f"{engine if reports[0].choice is None else ''}{question.options.max_model_len:,} tokens"
     )
     console.print(_tabulate(reports))
     for report in reports:
@@ -44,16 +45,26 @@ def show_comparison(console: Console, reports: Sequence[FitReport]) -> None:
 
 def _tabulate(reports: Sequence[FitReport]) -> Table:
     memory, *numbers = _NUMBERS
-    table = make_table("ACCELERATOR", memory, "VERDICT", *numbers, right=_NUMBERS)
+    names = ("VERDICT",) if reports[0].choice is None else ("ENGINE", "VERDICT")
+    table = make_table("ACCELERATOR", memory, *names, *numbers, right=_NUMBERS)
     for report in reports:
         question = report.judged.question
         table.add_row(
             escape(question.accelerator.id),
             format_gib(question.device_bytes),
+            *_format_engine(report),
             _format_outcome(report),
             *_format_figures(report),
         )
     return table
+
+
+def _format_engine(report: FitReport) -> tuple[str, ...]:
+    """The engine that is taken; nothing where one engine was judged."""
+    if report.choice is None:
+        return ()
+    taken = report.choice.taken
+    return (_UNKNOWN if taken is None else WORDS[taken].name,)
 
 
 def _format_outcome(report: FitReport) -> str:
@@ -92,6 +103,8 @@ def _show_details(console: Console, report: FitReport) -> None:
     if report.outcome is not Outcome.FITS:
         for line in (*format_verdict(report.judged), *list(format_next_steps(report))[:1]):
             print_line(console, f"  {accelerator}: {line.strip()}")
+    for line in format_choice(report):
+        print_line(console, f"  {accelerator}: {line}")
     for setting in format_settings(report.judged.settings):
         print_line(console, f"  {accelerator}: start with: {escape(setting)}")
     for note in report.judged.notes:

@@ -7,6 +7,7 @@ from typing import Any
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.model import Price
 from tonnage.catalog.prices import cost_per_million_tokens, format_money
+from tonnage.cli.fit.engine import Engine, engine_of
 from tonnage.cli.fit.flags import Workload
 from tonnage.cli.fit.judgement import Judgement, Outcome
 from tonnage.throughput.estimate import estimate_throughput
@@ -41,12 +42,12 @@ class ReplicaCost:
 def compute_cost(
     judged: Judgement, workload: Workload, max_num_seqs: int, nodes: int, catalog: Catalog
 ) -> ReplicaCost | None:
-    """The cost of the judged layout, over several nodes without a speed; None if it does not
-    start."""
+    """The cost of the judged layout, of SGLang and over several nodes without a speed; None if it
+    does not fit."""
     question, account = judged.question, judged.account
     if judged.outcome is not Outcome.FITS or account is None:
         return None
-    if nodes > 1:
+    if nodes > 1 or engine_of(question) is Engine.SGLANG:
         return ReplicaCost(question.parallelism.gpus, question.accelerator.price, None)
     concurrency = workload.concurrency or max_num_seqs
     estimate = estimate_throughput(

@@ -2,20 +2,19 @@
 
 import argparse
 import shlex
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from tonnage.api.typical_request import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
+from tonnage.api.workload import TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRuleError
 from tonnage.catalog.model import Accelerator
-from tonnage.checkpoint.model import Checkpoint, CheckpointError, ModelShape
-from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
-from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
+from tonnage.catalog.sglang import load_sglang_memory
+from tonnage.checkpoint.model import ModelShape
 from tonnage.cli.errors import InputError
-from tonnage.cli.fit.model import apply_file_quantization, list_assumptions, make_checkpoint
+from tonnage.cli.fit.engine import WORDS, Engine
+from tonnage.cli.fit.files import Files
+from tonnage.cli.fit.model import list_assumptions
 from tonnage.cli.fit.settings import (
     list_layout_notes,
     make_unlisted_accelerator,
@@ -23,16 +22,20 @@ from tonnage.cli.fit.settings import (
     read_extra_arguments,
     read_parallelism,
 )
+from tonnage.cli.fit.sglang.flags import (
+    options_for_sglang,
+    options_for_vllm,
+    refuse_in_extra_arguments,
+    refuse_sglang_flags,
+    sglang_settings,
+)
 from tonnage.cli.fit.vllm.extra_arguments import ExtraArguments
 from tonnage.cli.fit.vllm.release import resolve_release
-from tonnage.cli.sources.corrections import read_corrections
-from tonnage.fit.context import default_context, override_context
+from tonnage.fit.context import default_context
 from tonnage.fit.questions.advice import Setting
 from tonnage.fit.questions.question import FitQuestion
+from tonnage.fit.sglang.context import sglang_context_limit
 
-Parsed = TypeVar("Parsed")
-
-STDIN: Final = "-"
 _DEFAULT_GPUS_PER_NODE: Final = 8
 """For a device without this figure in the catalogue: every current platform with more than four
 data-centre GPUs in a server has eight."""
@@ -43,12 +46,19 @@ _SETTINGS: Final = {
     "max_num_batched_tokens": Setting.BATCH,
     "kv_cache_dtype": Setting.CACHE_DTYPE,
     "enforce_eager": Setting.GRAPHS,
+    "fully_sharded_loras": Setting.ADAPTER_SHARDING,
+    "lora_target_modules": Setting.ADAPTER_TARGETS,
     "tensor_parallel_size": Setting.SPLIT,
     "quantization": Setting.QUANTIZATION,
     "max_model_len": Setting.CONTEXT,
 }
 """Arguments that fix a setting for the advice. A given utilization does not: the advice lowers it
 only if the utilization itself is too high."""
+
+
+_ADAPTER_FLAGS: Final = frozenset(
+    {"enable_lora", "max_loras", "max_lora_rank", "lora_target_modules", "fully_sharded_loras"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +100,64 @@ class Flags:
 
 
 def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ...]:
-    """Read the flags: a question for each accelerator that they name.
+    """Read the flags about one engine: a question for each accelerator that they name.
 
     Raises InputError naming the flag or file and the expected form.
     """
-    extra = _read_extra_arguments(options.extra_args)
-    settings = {**extra.settings, **vars(options)}
+    extra, settings = _read_settings(options)
     devices, notes = _select_devices(options, catalog)
-    checkpoint = _read_checkpoint(options, settings)
+    if options.engine == Engine.SGLANG:
+        devices, notes = _keep_calculated(devices, notes)
+    given = _Given(options, extra, settings, Files(options, catalog))
+    return _make_flags(given, devices, notes, catalog)
+
+
+def read_flags_of_engines(
+    options: argparse.Namespace, catalog: Catalog
+) -> Mapping[Engine, tuple[Flags, ...] | str]:
+    """Read the flags about every engine, each with its own flags: the same accelerators for all, or
+    why the engine does not serve what the flags ask for.
+
+    Raises InputError naming the flag or file and the expected form.
+    """
+    files = Files(options, catalog)
+    devices, notes = _select_devices(options, catalog)
+    answers: dict[Engine, tuple[Flags, ...] | str] = {}
+    extra = _read_extra_arguments(options.extra_args)
+    own = options_for_vllm(options, extra.settings)
+    given = _Given(own, *_read_settings(own), files)
+    answers[Engine.VLLM] = _make_flags(given, devices, notes, catalog)
+    try:
+        own = options_for_sglang(options, extra.settings)
+        given = _Given(own, *_read_settings(own), files)
+    except InputError as error:
+        answers[Engine.SGLANG] = str(error)
+    else:
+        answers[Engine.SGLANG] = _make_flags(given, devices, notes, catalog)
+    return answers
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The flags of one engine, and the settings in them by the names of EngineOptions."""
+
+    options: argparse.Namespace
+    extra: ExtraArguments
+    settings: Mapping[str, Any]
+    files: Files
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.options.engine)
+
+
+def _make_flags(
+    given: _Given, devices: Sequence["_Device"], notes: Sequence[str], catalog: Catalog
+) -> tuple[Flags, ...]:
+    options, settings, engine = given.options, given.settings, given.engine
+    checkpoint = given.files.checkpoint(settings)
     version, version_notes = _resolve_version(options.vllm_version, catalog)
-    notes += [*version_notes, *list_assumptions(checkpoint), *extra.notes]
+    notes = [*notes, *version_notes, *list_assumptions(checkpoint), *given.extra.notes]
     notes += list_layout_notes(settings)
     if options.nodes > 1:
         notes.append(
@@ -107,12 +165,14 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
         )
     if vars(options).get("context_overrides") == "":
         notes.append("--hf-overrides was ignored: another config.json cannot be calculated")
-    length = default_context(checkpoint.shape, catalog.release(version))
+    length = _default_length(checkpoint.shape, engine, version, catalog)
     if "max_model_len" not in settings:
-        notes.append(f"without --max-model-len the model's own length counts: {length:,} tokens")
+        flag = WORDS[engine].context_flag
+        notes.append(f"without {flag} the model's own length counts: {length:,} tokens")
+    if engine is Engine.SGLANG:
+        notes += _list_sglang_notes(version)
     workload = _read_workload(options)
-    engine_options = read_engine_options(settings, version, length, extra.stated)
-    corrections = read_corrections(options.corrections, catalog).most_careful()
+    engine_options = read_engine_options(settings, version, length, given.extra.stated)
     return tuple(
         Flags(
             FitQuestion(
@@ -122,7 +182,8 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
                 read_parallelism(settings, options.nodes),
                 engine_options,
                 workload.tokens,
-                corrections,
+                given.files.corrections,
+                memory=WORDS[engine].memory,
             ),
             frozenset(setting for name, setting in _SETTINGS.items() if name in settings),
             _check_rules(options.allow, catalog),
@@ -135,6 +196,34 @@ def read_flags(options: argparse.Namespace, catalog: Catalog) -> tuple[Flags, ..
     )
 
 
+def _read_settings(options: argparse.Namespace) -> tuple[ExtraArguments, dict[str, Any]]:
+    """The extra arguments, and all settings by the names of EngineOptions."""
+    if options.engine == Engine.SGLANG:
+        return ExtraArguments({}), sglang_settings(options)
+    refuse_sglang_flags(options)
+    extra = _read_extra_arguments(options.extra_args)
+    return extra, _with_adapters({**extra.settings, **vars(options)}, vars(options))
+
+
+def _default_length(shape: ModelShape, engine: Engine, version: str, catalog: Catalog) -> int:
+    if engine is Engine.SGLANG:
+        return sglang_context_limit(shape)
+    return default_context(shape, catalog.release(version))
+
+
+def _list_sglang_notes(version: str) -> Iterator[str]:
+    yield f"weights and valid TP sizes are those of vLLM {version}; SGLang's were not measured"
+    yield "no speed is estimated for SGLang"
+
+
+def _with_adapters(settings: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with adapters on if a flag of this command describes them.
+
+    Among extra arguments --enable-lora decides, as in vLLM.
+    """
+    return {**settings, "enable_lora": True} if flags.keys() & _ADAPTER_FLAGS else settings
+
+
 def _gpus_per_node(options: argparse.Namespace, accelerator: Accelerator) -> int:
     return options.gpus_per_node or accelerator.gpus_per_node or _DEFAULT_GPUS_PER_NODE
 
@@ -145,71 +234,8 @@ def _read_extra_arguments(text: str) -> ExtraArguments:
         arguments = shlex.split(text)
     except ValueError as error:
         raise InputError(f"--extra-args: {error}") from None
+    refuse_in_extra_arguments(arguments)
     return read_extra_arguments("--extra-args", arguments)
-
-
-def _read_checkpoint(options: argparse.Namespace, settings: Mapping[str, Any]) -> Checkpoint:
-    if options.model is not None:
-        checkpoint = _fetch_checkpoint(options)
-        return replace(checkpoint, shape=_apply_settings(checkpoint.shape, settings))
-    shape = _parse(parse_config_text, options.config, MAX_CONFIG_BYTES)
-    shape = _apply_settings(shape, settings)
-    if options.safetensors_index is None:
-        return make_checkpoint(shape, options.weights_bytes)
-    index = _parse(parse_index, options.safetensors_index, MAX_INDEX_BYTES)
-    return make_checkpoint(shape, index=index)
-
-
-def _apply_settings(shape: ModelShape, settings: Mapping[str, Any]) -> ModelShape:
-    """The shape with the given quantization and overrides of config.json."""
-    shape = apply_file_quantization(shape, settings.get("quantization"))
-    try:
-        return override_context(shape, settings.get("context_overrides", ""))
-    except CheckpointError as error:
-        raise InputError(f"--hf-overrides or --rope-scaling: {error}") from None
-
-
-def _fetch_checkpoint(options: argparse.Namespace) -> Checkpoint:
-    """The model of a repository on the Hub, whose files state their sizes."""
-    for flag, value in (
-        ("--weights-bytes", options.weights_bytes),
-        ("--safetensors-index", options.safetensors_index),
-    ):
-        if value is not None:
-            raise InputError(f"{flag} describes the files of --config; leave it out with MODEL")
-    if Path(options.model).exists():
-        raise InputError(
-            f"MODEL {options.model!r} is a file or folder, expected a repository as "
-            "meta-llama/Llama-3.1-8B; give a config.json by --config"
-        )
-    # The client of the Hub takes longer to import than the answer from a file takes.
-    from tonnage.cli.sources.repository import read_repository  # noqa: PLC0415 - see above
-
-    return read_repository(options.model, options.revision, "MODEL")
-
-
-def _parse(parse: Callable[[bytes], Parsed], path: str, limit_bytes: int) -> Parsed:
-    name = "standard input" if path == STDIN else path
-    content = _read(path, name, limit_bytes)
-    try:
-        return parse(content)
-    except CheckpointError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def _read(path: str, name: str, limit_bytes: int) -> bytes:
-    """Read the file up to one byte beyond the limit, which the parser then refuses."""
-    if not path:
-        raise InputError("'' is not the name of a file")
-    try:
-        if path == STDIN:
-            return sys.stdin.buffer.read(limit_bytes + 1)
-        with Path(path).open("rb") as file:
-            return file.read(limit_bytes + 1)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise InputError(f"{name!r} is not the name of a file") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +263,22 @@ def _select_devices(
         raise InputError(f"--device-memory is missing: that of {names} is not known")
     notes = [f"{', '.join(left_out)}: left out, their memory is not known"] if left_out else []
     return known, notes
+
+
+def _keep_calculated(
+    devices: Sequence[_Device], notes: list[str]
+) -> tuple[Sequence[_Device], list[str]]:
+    """The devices on which SGLang's memory is calculated, and a note on the others."""
+    known = load_sglang_memory().architectures
+    calculated = [device for device in devices if device.accelerator.arch in known]
+    names = ", ".join(one.accelerator.id for one in devices if one not in calculated)
+    if not calculated:
+        raise InputError(
+            f"--engine sglang: the memory of {names} is not calculated yet: expected an "
+            f"accelerator of architecture {', '.join(sorted(known))}"
+        )
+    left_out = f"{names}: left out, their memory is not calculated for SGLang yet"
+    return calculated, [*notes, *([left_out] if names else [])]
 
 
 def _select_accelerators(options: argparse.Namespace, catalog: Catalog) -> Sequence[Accelerator]:

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
+from tonnage.cli.fit.engine import WORDS, engine_of
 from tonnage.cli.fit.judgement import Judgement
 from tonnage.fit.messages import format_gib, format_parallelism, format_shortage
-from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryFit, StageMemory
+from tonnage.fit.model import DoesNotFit, MemoryAccount, MemoryFit, MemoryTerm, StageMemory
 from tonnage.fit.questions.question import FitQuestion
 
 GIB: Final = 2**30
@@ -62,23 +63,27 @@ def data_without_device(judged: Judgement) -> dict[str, Any]:
         data = {"verdict": judged.outcome.value, "reason": judged.refusal}
     if judged.account is not None:
         figures = _figures(judged.question, judged.account)
-        data["perGPU"] = {"weightsGiB": figures["perGPU"]["weightsGiB"]}
+        per_gpu = figures["perGPU"]
+        names = ("weightsGiB", "loraGiB")
+        data["perGPU"] = {name: per_gpu[name] for name in names if name in per_gpu}
         data["kvBytesPerTokenPerGPU"] = figures["kvBytesPerTokenPerGPU"]
     return data
 
 
 def _figures(question: FitQuestion, account: MemoryAccount) -> dict[str, Any]:
-    terms = {
+    counted = WORDS[engine_of(question)].terms
+    sizes = {
         "weightsGiB": account.weights_bytes,
+        **({"loraGiB": account.lora_bytes} if account.lora_bytes else {}),
         "kvCacheGiB": account.kv_cache_bytes,
-        "activationGiB": account.activation_bytes,
+        **({"activationGiB": account.activation_bytes} if MemoryTerm.ACTIVATION in counted else {}),
         "nonTorchGiB": account.non_torch_bytes,
-        "cudaGraphGiB": account.graph_bytes,
+        **({"cudaGraphGiB": account.graph_bytes} if MemoryTerm.GRAPHS in counted else {}),
         "budgetGiB": account.budget_bytes,
         **({"correctionGiB": account.correction_bytes} if account.correction_bytes else {}),
     }
     return {
-        "perGPU": {name: size / GIB for name, size in terms.items()},
+        "perGPU": {name: size / GIB for name, size in sizes.items()},
         "kvCacheTokens": account.kv_cache_tokens,
         "marginGiB": account.margin_bytes / GIB,
         "uncertaintyGiB": account.band_bytes / GIB,
@@ -91,6 +96,7 @@ def _stage_data(stage: StageMemory) -> dict[str, Any]:
     return {
         "layers": stage.layers,
         "weightsGiB": stage.weights_bytes / GIB,
+        **({"loraGiB": stage.lora_bytes / GIB} if stage.lora_bytes else {}),
         "kvCacheGiB": stage.kv_cache_bytes / GIB,
         "kvCacheTokens": stage.kv_cache_tokens,
     }

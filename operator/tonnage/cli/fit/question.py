@@ -24,6 +24,7 @@ from tonnage.cli.fit.settings import (
 )
 from tonnage.cli.fit.vllm.release import ResolvedRelease, resolve_release
 from tonnage.fit.context import default_context, override_context
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.questions.question import FitQuestion
 
 _NO_DEVICE_BYTES: Final = 1
@@ -66,6 +67,7 @@ def make_question(case: FitCase, catalog: Catalog) -> CaseQuestion:
         device_bytes or _NO_DEVICE_BYTES,
         read_parallelism(settings),
         read_engine_options(settings, release.version, longest, extra.stated),
+        memory=VLLM_MEMORY,
     )
     notes = (
         *([release.note] if release.note else []),

@@ -6,20 +6,27 @@ from typing import Any
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.rules import Settings
 from tonnage.cli.fit.cost import ReplicaCost, compute_cost, cost_data
+from tonnage.cli.fit.engine import (
+    Engine,
+    EngineChoice,
+    engine_of,
+    engine_version,
+    fraction_of,
+)
 from tonnage.cli.fit.flags import Flags, Workload
 from tonnage.cli.fit.judgement import Judgement, Outcome, judge_for_user
 from tonnage.cli.fit.prediction import as_data
-from tonnage.fit.context import context_limit
 from tonnage.fit.model import DoesNotFit, FitVerdict, MemoryFit, Parallelism
+from tonnage.fit.questions.adapters import smaller_with_targets
 from tonnage.fit.questions.advice import Change, Setting, advise
 from tonnage.fit.questions.limits import (
-    batch_of,
     concurrent_requests,
+    context_limit_of,
     judge_degrees,
     longest_context,
+    most_requests,
     smallest_fit,
 )
-from tonnage.fit.questions.question import FitQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +34,9 @@ class LayoutLimits:
     """What the memory of a layout can hold.
 
     `margin_bytes` is the memory of one GPU beyond the question, negative for a shortage, and
-    `band_bytes` its uncertainty; `context_limit` is the longest context that vLLM accepts (None:
-    any). The KV cache holds `requests` of `max_model_len` or `typical` ones of the workload, of
-    which vLLM serves `max_num_seqs` at a time.
+    `band_bytes` its uncertainty; `context_limit` is the longest context that the engine accepts
+    (None: any). The KV cache holds `requests` of `max_model_len` or `typical` ones of the workload,
+    of which the engine serves `max_num_seqs` at a time.
     """
 
     margin_bytes: int
@@ -46,7 +53,8 @@ class FitReport:
     """The answer; `degrees` (by tensor-parallel size) is empty if the user chose one.
 
     `judged` is the question at the size that the user chose, else at the smallest one that fits,
-    else at the largest. `cost` is None if the model does not start.
+    else at the largest. `cost` is None if the model does not start. `choice` is set where several
+    engines were judged.
     """
 
     flags: Flags
@@ -56,6 +64,7 @@ class FitReport:
     limits: LayoutLimits | None
     changes: tuple[Change, ...]
     cost: ReplicaCost | None
+    choice: EngineChoice | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -79,12 +88,20 @@ def make_report(flags: Flags, catalog: Catalog) -> FitReport:
         largest = degrees[-1][0] if degrees else question.parallelism
         question = replace(question, parallelism=smallest or largest)
     judged = judge_for_user(question, flags.allow, catalog)
+    if Setting.ADAPTER_TARGETS not in flags.chosen:
+        judged = _with_note(judged, smaller_with_targets(flags.question, degrees, catalog))
     fits = judged.outcome is Outcome.FITS
-    changes = () if fits else advise(question, flags.chosen, flags.allow, flags.max_gpus, catalog)
+    changes: tuple[Change, ...] = ()
+    if not fits and engine_of(question) is Engine.VLLM:  # the advice is about vLLM's settings
+        changes = advise(question, flags.chosen, flags.allow, flags.max_gpus, catalog)
     limits = _compute_limits(judged, flags.workload, catalog)
     max_num_seqs = limits.max_num_seqs if limits is not None else 1
     cost = compute_cost(judged, flags.workload, max_num_seqs, flags.nodes, catalog)
     return FitReport(flags, judged, degrees, smallest, limits, changes, cost)
+
+
+def _with_note(judged: Judgement, note: str | None) -> Judgement:
+    return judged if note is None else replace(judged, notes=(*judged.notes, note))
 
 
 def report_data(report: FitReport) -> dict[str, Any]:
@@ -92,9 +109,12 @@ def report_data(report: FitReport) -> dict[str, Any]:
     question, limits = report.judged.question, report.limits
     data = as_data(report.judged)
     data["accelerator"] = question.accelerator.id
-    data["vllmVersion"] = question.options.vllm_version
+    data |= _engine_data(report.judged)
+    if report.choice is not None:
+        data |= _choice_data(report.choice)
     data["tensorParallelSize"] = question.parallelism.tensor
     data["pipelineParallelSize"] = question.parallelism.pipeline
+    data["dataParallelSize"] = question.parallelism.data
     data["nodesPerReplica"] = report.flags.nodes
     data["maxModelLen"] = question.options.max_model_len
     if limits is not None:
@@ -115,6 +135,33 @@ def report_data(report: FitReport) -> dict[str, Any]:
     return data
 
 
+def _engine_data(judged: Judgement) -> dict[str, Any]:
+    """The engine with its version; of SGLang also the share of the memory that it takes."""
+    question = judged.question
+    if engine_of(question) is Engine.VLLM:
+        return {"vllmVersion": engine_version(question)}
+    data: dict[str, Any] = {
+        "engine": engine_of(question),
+        "sglangVersion": engine_version(question),
+    }
+    static = None if judged.account is None else fraction_of(question)
+    if static is not None:
+        data["memFractionStatic"] = round(static.fraction, 6)
+    return data
+
+
+def _choice_data(choice: EngineChoice) -> dict[str, Any]:
+    """The engine that is taken, null where none is, with the reason and the answer of each."""
+    return {
+        "engine": choice.taken,
+        "engineReason": choice.reason,
+        "engines": [
+            {"engine": answer.engine, "fits": answer.fits, "reason": answer.message}
+            for answer in choice.answers
+        ],
+    }
+
+
 def _settings_data(settings: Settings) -> dict[str, Any]:
     """The settings that the server needs."""
     image = {"image": settings.image} if settings.image else {}
@@ -122,7 +169,7 @@ def _settings_data(settings: Settings) -> dict[str, Any]:
 
 
 def _compute_limits(judged: Judgement, workload: Workload, catalog: Catalog) -> LayoutLimits | None:
-    """The limits of the layout; None if vLLM refuses it."""
+    """The limits of the layout; None if it is refused."""
     question, account = judged.question, judged.account
     if account is None:
         return None
@@ -136,16 +183,11 @@ def _compute_limits(judged: Judgement, workload: Workload, catalog: Catalog) -> 
         margin_bytes=account.margin_bytes,
         band_bytes=account.band_bytes,
         longest_context=longest_context(question, catalog),
-        context_limit=_context_limit(question, catalog),
-        max_num_seqs=batch_of(question, catalog).max_num_seqs,
+        context_limit=context_limit_of(question, catalog),
+        max_num_seqs=most_requests(question, account, catalog),
         requests=concurrent_requests(question, account, longest_request, catalog),
         typical=typical,
     )
-
-
-def _context_limit(question: FitQuestion, catalog: Catalog) -> int | None:
-    shape, options = question.checkpoint.shape, question.options
-    return context_limit(shape, options, catalog.release(options.vllm_version))
 
 
 def _verdict_data(verdict: FitVerdict) -> dict[str, Any]:

@@ -26,22 +26,19 @@ def read_extra_arguments(where: str, arguments: Sequence[str]) -> ExtraArguments
 
 
 def read_parallelism(settings: Mapping[str, Any], nodes: int = 1) -> Parallelism:
-    """The parallelism in the settings, by default one pipeline stage on each node.
+    """The parallelism in the settings, by default one pipeline stage on each node, or one for all
+    data-parallel ranks.
 
-    Raises InputError where the stages cannot be divided among the nodes.
+    Raises InputError where the GPUs cannot be divided among the nodes.
     """
-    stages = settings.get("pipeline_parallel_size") or nodes
-    if stages % nodes:
-        raise InputError(
-            f"--pipeline-parallel-size {stages}: with --nodes {nodes}, expected a multiple of"
-            f" {nodes}"
-        )
-    return Parallelism(
-        tensor=settings.get("tensor_parallel_size") or 1,
-        pipeline=stages,
-        data=settings.get("data_parallel_size") or 1,
-        nodes=nodes,
-    )
+    tensor = settings.get("tensor_parallel_size") or 1
+    data = settings.get("data_parallel_size") or 1
+    stages = settings.get("pipeline_parallel_size") or (nodes if data == 1 else 1)
+    if tensor * stages * data % nodes:
+        field = "--data-parallel-size" if data > 1 else "--pipeline-parallel-size"
+        value = data if data > 1 else stages
+        raise InputError(f"{field} {value}: with --nodes {nodes}, expected a multiple of {nodes}")
+    return Parallelism(tensor=tensor, pipeline=stages, data=data, nodes=nodes)
 
 
 def list_layout_notes(settings: Mapping[str, Any]) -> Iterator[str]:

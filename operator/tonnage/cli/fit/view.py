@@ -11,6 +11,7 @@ from tonnage.catalog.prices import format_money
 from tonnage.catalog.rules import Settings
 from tonnage.cli.fit.bars import tabulate_memory
 from tonnage.cli.fit.cost import ReplicaCost
+from tonnage.cli.fit.engine import WORDS, Engine, engine_of, engine_version, fraction_of
 from tonnage.cli.fit.judgement import Judgement, Outcome
 from tonnage.cli.fit.prediction import format_reason
 from tonnage.cli.fit.report import FitReport, LayoutLimits
@@ -25,32 +26,31 @@ _MAX_ALTERNATIVES: Final = 4
 def show_report(console: Console, report: FitReport) -> None:
     """Print the whole report."""
     question = report.judged.question
+    words = WORDS[engine_of(question)]
     console.print(
         f"[bold]{escape(question.checkpoint.shape.architecture)}[/bold] on "
         f"{escape(question.accelerator.name)} ({format_gib(question.device_bytes)} GiB), "
-        f"{format_parallelism(question.parallelism)}{_format_nodes(report)}, "
-        f"vLLM {escape(question.options.vllm_version)}, "
+        f"{format_parallelism(question.parallelism)}, "
+        f"{words.name} {escape(engine_version(question))}, "
         f"{question.options.max_model_len:,} tokens"
     )
     if report.degrees:
         console.print(_tabulate_degrees(report))
     account = report.judged.account
     if account is not None:
-        console.print(tabulate_memory(console, account))
+        console.print(tabulate_memory(console, account, words.terms))
         if account.stages:
             console.print(_tabulate_stages(account))
     verdict = format_verdict(report.judged)
     limits, cost = _format_limits(report), _format_cost(report)
-    for line in (*verdict, *limits, *cost, *format_next_steps(report)):
+    share = _format_share(report)
+    choice = (f"  {line}" for line in format_choice(report))
+    for line in (*verdict, *choice, *share, *limits, *cost, *format_next_steps(report)):
         print_line(console, line)
     for setting in format_settings(report.judged.settings):
         print_line(console, f"  start with: {escape(setting)}")
     for note in report.notes:
         print_line(console, f"  note: {escape(note)}")
-
-
-def _format_nodes(report: FitReport) -> str:
-    return f" on {report.flags.nodes} nodes" if report.flags.nodes > 1 else ""
 
 
 def format_settings(settings: Settings) -> Iterator[str]:
@@ -63,22 +63,47 @@ def format_settings(settings: Settings) -> Iterator[str]:
 
 def format_verdict(judged: Judgement) -> Iterator[str]:
     """The verdict with its reason."""
+    words = WORDS[engine_of(judged.question)]
     match judged.outcome:
         case Outcome.REFUSED:
-            refused = "Refused by vLLM" if judged.by_vllm else "Refused"
+            refused = f"Refused by {words.name}" if judged.by_engine else "Refused"
             reason = f"{escape(format_reason(judged))} (rule {judged.rule})"
             yield f"[bold red]{refused}[/bold red]: {reason}"
         case Outcome.DOES_NOT_FIT:
             yield f"[bold red]Does not fit[/bold red]: {escape(format_reason(judged))}"
             if isinstance(judged.verdict, DoesNotFit) and judged.verdict.narrowly:
-                yield "  the shortage is within the uncertainty: vLLM may still start"
+                yield f"  the shortage is within the uncertainty: {words.if_narrow}"
         case Outcome.FITS if isinstance(judged.verdict, MemoryFit) and judged.verdict.tight:
             yield (
                 "[bold yellow]Fits, tight[/bold yellow]: the margin is within the uncertainty; "
-                "vLLM may fail to start"
+                f"{words.if_tight}"
             )
         case Outcome.FITS:
             yield "[bold green]Fits[/bold green]"
+
+
+def format_choice(report: FitReport) -> Iterator[str]:
+    """The engine that is taken, with the reason; nothing where one engine was judged."""
+    choice = report.choice
+    if choice is None:
+        return
+    name = "none" if choice.taken is None else WORDS[choice.taken].name
+    yield f"engine: {name}; {escape(choice.reason)}"
+    for answer in choice.answers:
+        if answer.fits and answer.engine != choice.taken and choice.taken is not None:
+            yield f"{WORDS[Engine(answer.engine)].name}: {escape(answer.message)}"
+
+
+def _format_share(report: FitReport) -> Iterator[str]:
+    """The share of the free memory that SGLang takes; nothing for vLLM."""
+    question, account = report.judged.question, report.judged.account
+    static = None if account is None else fraction_of(question)
+    if static is None:
+        return
+    given = static.fraction / static.aiter_factor
+    less = "" if static.aiter_factor == 1 else f" ({given:.3f} x {static.aiter_factor:g} for aiter)"
+    chunk = f"--chunked-prefill-size {static.chunked_prefill}"
+    yield f"  --mem-fraction-static: {static.fraction:.3f}{less}, with {chunk}"
 
 
 def _format_limits(report: FitReport) -> Iterator[str]:
@@ -87,9 +112,11 @@ def _format_limits(report: FitReport) -> Iterator[str]:
         return
     yield f"  margin: {_format_margin(limits, report)}"
     yield f"  longest context: {_format_context(limits)}"
-    requests = _format_requests(limits.requests, question.options.max_model_len, limits)
+    flag = WORDS[engine_of(question)].requests_flag
+    requests = _format_requests(limits.requests, question.options.max_model_len, limits, flag)
     if limits.typical is not None:
-        typical = _format_requests(limits.typical, report.flags.workload.request_tokens, limits)
+        tokens = report.flags.workload.request_tokens
+        typical = _format_requests(limits.typical, tokens, limits, flag)
         requests += f", or {typical}"
     yield f"  requests at a time: {requests}"
 
@@ -113,14 +140,11 @@ def _format_context(limits: LayoutLimits) -> str:
     return f"{longest} (the model's own maximum: {limits.context_limit:,})"
 
 
-def _format_requests(requests: int, tokens: int, limits: LayoutLimits) -> str:
+def _format_requests(requests: int, tokens: int, limits: LayoutLimits, flag: str) -> str:
     """The concurrent requests of `tokens` each, and what limits them."""
     if requests <= limits.max_num_seqs:
         return f"{requests:,} of {tokens:,} tokens"
-    return (
-        f"{limits.max_num_seqs:,} of {tokens:,} tokens (--max-num-seqs; the KV cache holds "
-        f"{requests:,})"
-    )
+    return f"{limits.max_num_seqs:,} of {tokens:,} tokens ({flag}; the KV cache holds {requests:,})"
 
 
 def _format_cost(report: FitReport) -> Iterator[str]:
@@ -149,13 +173,13 @@ def _format_token_cost(cost: ReplicaCost) -> str:
 
 
 def format_next_steps(report: FitReport) -> Iterator[str]:
-    """The changes that make the model fit, the smallest first; nothing if it does."""
-    if report.outcome is Outcome.FITS:
+    """The changes that make the model fit, the smallest first; none if it does, or for SGLang."""
+    if report.outcome is Outcome.FITS or engine_of(report.judged.question) is Engine.SGLANG:
         return
     for number, change in enumerate(report.changes[: _MAX_ALTERNATIVES + 1]):
         lead = "[bold]next step[/bold]" if number == 0 else "or"
         yield f"  {lead}: {escape(_format_change(change))}"
-    if not report.judged.by_vllm:
+    if not report.judged.by_engine:
         yield f"  to override the rule: --allow {report.judged.rule}"
     elif not report.changes:
         gpus = format_count(report.flags.max_gpus, "GPU")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.support.command_line import Run, runner
 from tests.support.shapes import CONFIGS
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.hub.errors import HubRequest, translate_errors
 from tonnage.checkpoint.hub.reader import HubSettings
 from tonnage.checkpoint.model import Checkpoint
@@ -130,6 +130,20 @@ def test_the_stages_are_shown(fit: Run) -> None:
     (header,) = (line for line in out.splitlines() if line.startswith("STAGE"))
     assert header.split() == ["STAGE", "LAYERS", "WEIGHTS", "KV", "CACHE", "TOKENS"]
     assert out.count("<- fewest") == 1
+
+
+def test_data_parallel_ranks_on_two_nodes_share_the_experts(fit: Run) -> None:
+    layout = ("--nodes", "2", "-dp", "16", "-ep", "--max-num-batched-tokens", "1024")
+    code, out, _ = fit(*ON_H100, *layout, "-o", "json")
+    data = json.loads(out)
+    assert (code, data["verdict"]) == (0, "fits")
+    sizes = ("tensor", "pipeline", "data")
+    assert [data[f"{size}ParallelSize"] for size in sizes] == [1, 1, 16]
+    assert (data["nodesPerReplica"], data["gpus"]) == (2, 16)
+    assert [degree["tensorParallelSize"] for degree in data["degrees"]] == [1], "no GPU is left"
+    assert "TP 1, DP 16 on 2 nodes, vLLM" in fit(*ON_H100, *layout)[1]
+    code, _, err = fit(*ON_H100, "--nodes", "3", "-dp", "16")
+    assert (code, err.count("--data-parallel-size 16: with --nodes 3")) == (2, 1)
 
 
 def test_stages_that_nodes_cannot_share_are_refused(fit: Run) -> None:

@@ -18,6 +18,7 @@ from tonnage.fit.flag_values import (
     gibibytes,
     is_data_parallel,
     is_for_throughput,
+    module_names,
     own_draft_tokens,
     rope_scaling,
     share,
@@ -34,7 +35,7 @@ CACHE_DTYPES: Final = (
 )  # fmt: skip
 """vllm/config/cache.py CacheDType of 0.32.0."""
 
-_OPTIONS: Final = frozenset(field.name for field in fields(EngineOptions)) - {"vllm_version"}
+_OPTIONS: Final = frozenset(field.name for field in fields(EngineOptions)) - {"release"}
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,10 +189,34 @@ def _add_model_parts(parser: argparse.ArgumentParser) -> None:
 def _add_adapters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("LoRA adapters", argument_default=argparse.SUPPRESS)
     group.add_argument(
-        "--enable-lora", action="store_true", help="buffers for adapters in each layer"
+        "--enable-lora", action="store_true", help="buffers for adapters; the flags below imply it"
     )
     group.add_argument("--max-loras", type=size, metavar="N", help="adapters in one batch")
     group.add_argument("--max-lora-rank", type=size, metavar="N", help="largest rank of an adapter")
+    group.add_argument(
+        "--lora-target-modules",
+        type=module_names,
+        nargs="+",
+        action=_Joined,
+        metavar="NAME",
+        help="layers with buffers, as qkv_proj,o_proj (default: all that vLLM can adapt)",
+    )
+    group.add_argument(
+        "--fully-sharded-loras", action="store_true", help="GPUs share the whole of each buffer"
+    )
+
+
+class _Joined(argparse.Action):
+    """Joins the tuples of all values to one."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, tuple(name for names in values for name in names))
 
 
 def _add_switch(group: Any, flag: str, setting: str) -> None:
