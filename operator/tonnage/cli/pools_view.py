@@ -31,6 +31,9 @@ def show_pools(console: Console, pools: Sequence[Pool], *, every_node: bool) -> 
         readiness = pool_readiness(pool)
         if not readiness.ready or pool.overlaps:
             print_line(console, f"  {escape(f'{pool.name}: {readiness.message}')}")
+        else:
+            for note in pool.notes:
+                print_line(console, f"  {escape(f'{pool.name}: {note}')}")
     for line in _format_equal_devices(pools):
         print_line(console, f"  {escape(line)}")
     console.print()
@@ -120,6 +123,7 @@ def pool_data(pool: Pool) -> dict[str, Any]:
         "accelerator": pool.accelerator.id if pool.accelerator else None,
         "ready": readiness.ready,
         "message": readiness.message,
+        "notes": list(pool.notes),
         "resource": pool.resource,
         "deviceBytes": pool.device_bytes,
         "partition": pool.partition.mode if pool.partition else None,

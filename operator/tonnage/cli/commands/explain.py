@@ -3,31 +3,34 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tonnage.api.names import INFERENCE_DEPLOYMENT, INFERENCE_DEPLOYMENT_WORDS, LABEL_OWNER
+from tonnage.api.names import INFERENCE_DEPLOYMENT, INFERENCE_DEPLOYMENT_WORDS, owner_of
 from tonnage.catalog.load import load_catalog
 from tonnage.cli.errors import ExitCode, InputError
+from tonnage.cli.explain.claims import read_pod_claims
 from tonnage.cli.explain.explanation import Explanation, explanation_data, list_next_steps
+from tonnage.cli.explain.starts import LOGS
 from tonnage.cli.explain.view import show_explanation
 from tonnage.cli.output import TABLE, add_output_argument, make_console, write_data
 from tonnage.cli.plan.planning import observe_in, plan_all
 from tonnage.cli.sources.documents import Document
-from tonnage.cli.sources.dump import Dump
+from tonnage.cli.sources.dump import GROUP_KINDS, Dump
 from tonnage.cli.sources.fleet_files import (
     add_fleet_arguments,
     add_kinds_argument,
+    group_kinds,
     load_cluster,
     read_fleet,
 )
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
+    find_group_kinds,
     namespace_of,
     open_cluster,
     read_cluster,
-    serves_leader_worker_sets,
 )
 from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
@@ -35,8 +38,11 @@ from tonnage.cli.sources.operator_corrections import (
 )
 from tonnage.cli.sources.render_settings import add_render_arguments, read_render_settings
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
+from tonnage.controller.download_reader import DownloadReader
+from tonnage.controller.start_reader import StartReader
 from tonnage.fleet.fleet import build_pools
-from tonnage.kube.protocol import ClusterReader
+from tonnage.kube.kinds import RESOURCE_CLAIMS
+from tonnage.kube.protocol import ClusterReader, Kind
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.scheduling.context import Dependencies
 
@@ -106,7 +112,7 @@ async def _explain(options: argparse.Namespace) -> Explanation:
     namespace = namespace_of(options)
     async with open_cluster(options) as api:
         cluster = load_cluster(options, live=await read_cluster(api))
-        served = await serves_leader_worker_sets(api)
+        served = await find_group_kinds(api)
         return await _explain_in(options, cluster, namespace, api, served=served)
 
 
@@ -116,16 +122,20 @@ async def _explain_in(
     namespace: str,
     fallback: ClusterReader | None = None,
     *,
-    served: bool = True,
+    served: frozenset[Kind] = GROUP_KINDS,
 ) -> Explanation:
-    """Observe the object and plan it as the operator would now; `served`: the cluster has the kind
-    LeaderWorkerSet."""
+    """Observe the object and plan it as the operator would now; `served` are the kinds for
+    replicas on several nodes that the cluster has."""
     now = datetime.now(UTC)
-    has_kind = served and not options.without_leaderworkerset
-    dump = Dump(cluster, DEFAULT_NAMESPACE, now, fallback, has_leader_worker_set=has_kind)
+    kinds = group_kinds(options, served)
+    dump = Dump(cluster, DEFAULT_NAMESPACE, now, fallback, group_kinds=kinds)
     key = Key(namespace, _resolve_name(options.name, namespace, dump))
     endpoint = find_operator_hub(options.hf_endpoint, dump)
-    observation = await observe_in(dump, make_user_hub_lookup(options.hf_endpoint, endpoint), key)
+    ask_hub = make_user_hub_lookup(options.hf_endpoint, endpoint)
+    # The caller wants to know now, and a start that ends is of no interest.
+    starts = StartReader(dump, lambda: now, lambda _: None, timedelta(), LOGS)
+    downloads = DownloadReader(dump, lambda: now)
+    observation = await observe_in(dump, ask_hub, key, starts.read, downloads.read)
     if observation is None:
         raise InputError(f"{INFERENCE_DEPLOYMENT} {key} not found, or it is being deleted")
     fleet, catalog = read_fleet(dump, observation.shard), load_catalog()
@@ -133,7 +143,10 @@ async def _explain_in(
     settings = read_render_settings(options, endpoint)
     dependencies = Dependencies(catalog, settings, corrections=corrections)
     (planned,) = await plan_all([observation], dump, fleet, dependencies, now)
-    return Explanation(planned, build_pools(fleet, catalog), list_next_steps(planned, now))
+    bodies = dump.bodies(RESOURCE_CLAIMS.kind)
+    claims = read_pod_claims(bodies, key.namespace, observation.pods)
+    steps = list_next_steps(planned, now)
+    return Explanation(planned, build_pools(fleet, catalog), steps, now, claims)
 
 
 def _resolve_name(argument: str, namespace: str, dump: Dump) -> str:
@@ -150,7 +163,7 @@ def _resolve_name(argument: str, namespace: str, dump: Dump) -> str:
     for body in dump.bodies(child):
         metadata = body["metadata"]
         if (metadata["namespace"], metadata["name"]) == (namespace, name):
-            owner = metadata["labels"].get(LABEL_OWNER)
+            owner = owner_of(metadata["labels"])
             if isinstance(owner, str):
                 return owner
             raise InputError(f"{child} {namespace}/{name} belongs to no {INFERENCE_DEPLOYMENT}")

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from tonnage.api.inference import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
+from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
@@ -36,19 +36,24 @@ _IMAGE: Final = re.compile(r"[\w./:@+-]{1,512}", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the three sources of a model and the options of each."""
+    """Add the sources of a model or an adapter and the options of each."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--repo", help="repository on the Hugging Face Hub (honours HF_ENDPOINT)")
+    source.add_argument("--adapter", metavar="REPO", help="LoRA adapter on the Hugging Face Hub")
     source.add_argument("--config", type=Path, metavar="FILE", help="config.json of a model")
     source.add_argument("--pvc", metavar="CLAIM", help="volume; prints a Job that reads it")
     parser.add_argument(
-        "--revision", default="main", help="with --repo: branch, tag or commit (default: main)"
+        "--revision",
+        default="main",
+        help="with --repo and --adapter: branch, tag or commit (default: main)",
     )
     parser.add_argument(
         "--index", type=Path, metavar="FILE", help="with --config: model.safetensors.index.json"
     )
     parser.add_argument(
-        "--path", default="", help="with --pvc: folder of the model (default: the volume's root)"
+        "--path",
+        default="",
+        help="with --pvc: folder of the model or adapter (default: the volume's root)",
     )
     parser.add_argument(
         "--namespace",
@@ -68,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=["table", "json"],
         default="table",
-        help="with --repo and --config",
+        help="with --repo, --adapter and --config",
     )
     parser.epilog = (
         "The token for private and gated repositories is HF_TOKEN, or what `hf auth login` saved."
@@ -79,6 +84,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the facts, or the manifests of the Job that gathers them."""
     if options.pvc is not None:
         sys.stdout.write(_render_job(options))
+        return ExitCode.DONE
+    if options.adapter is not None:
+        _show_adapter(options)
         return ExitCode.DONE
     checkpoint = _read_checkpoint(options)
     if options.output == "json":
@@ -92,6 +100,21 @@ def run(options: argparse.Namespace) -> int:
     else:
         make_console().print(_tabulate(checkpoint))
     return ExitCode.DONE
+
+
+def _show_adapter(options: argparse.Namespace) -> None:
+    # The client of the Hub takes longer to import than a file takes to read.
+    from tonnage.cli.sources.repository import read_adapter  # noqa: PLC0415 - see above
+
+    facts = asdict(read_adapter(options.adapter, options.revision, "--adapter"))
+    del facts["config"]  # the file itself, of which the others are read
+    if options.output == "json":
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        return
+    table = make_table("FACT", "VALUE")
+    for name, value in facts.items():
+        table.add_row(name, ", ".join(value) if isinstance(value, tuple) else str(value))
+    make_console().print(table)
 
 
 def _read_checkpoint(options: argparse.Namespace) -> Checkpoint:
@@ -184,7 +207,11 @@ def _default_config_map(claim: str, path: str) -> str:
 def _usage(claim: PersistentVolumeClaimSource) -> str:
     model = {"model": {"source": {"persistentVolumeClaim": claim.to_dict()}}}
     spec = yaml.safe_dump({"spec": model}, sort_keys=False)
-    lines = ["Apply this with kubectl; then an InferenceDeployment can say:", *spec.splitlines()]
+    lines = [
+        "Apply this with kubectl; then an InferenceDeployment can say:",
+        *spec.splitlines(),
+        "# An adapter of spec.lora has the same source.",
+    ]
     return "".join(f"# {line}\n" for line in lines)
 
 

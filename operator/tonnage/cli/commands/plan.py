@@ -24,20 +24,21 @@ from tonnage.cli.plan.planning import Planned, observe_declared, plan_all
 from tonnage.cli.plan.view import show_plan
 from tonnage.cli.sources.declared import Declared, find_declared, sort_by_creation
 from tonnage.cli.sources.documents import Document, load_manifests
-from tonnage.cli.sources.dump import Dump
+from tonnage.cli.sources.dump import GROUP_KINDS, Dump
 from tonnage.cli.sources.fleet_files import (
     add_fleet_arguments,
     add_kinds_argument,
+    group_kinds,
     load_cluster,
     read_fleet,
 )
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
+    find_group_kinds,
     namespace_of,
     open_cluster,
     read_cluster,
-    serves_leader_worker_sets,
 )
 from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
@@ -46,7 +47,7 @@ from tonnage.cli.sources.operator_corrections import (
 from tonnage.cli.sources.render_settings import add_render_arguments, read_render_settings
 from tonnage.cli.sources.user_hub import add_hub_argument, find_operator_hub, make_user_hub_lookup
 from tonnage.fleet.fleet import build_pools
-from tonnage.kube.protocol import ClusterReader
+from tonnage.kube.protocol import ClusterReader, Kind
 from tonnage.placement.batches.assignment import Assignment
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation
@@ -146,7 +147,7 @@ async def _plan(options: argparse.Namespace, manifests: Sequence[Document]) -> _
     namespace = namespace_of(options)
     async with open_cluster(options) as api:
         cluster = load_cluster(options, live=await read_cluster(api))
-        served = await serves_leader_worker_sets(api)
+        served = await find_group_kinds(api)
         return await _plan_in(options, manifests, cluster, namespace, api, served=served)
 
 
@@ -157,14 +158,14 @@ async def _plan_in(
     namespace: str,
     fallback: ClusterReader | None = None,
     *,
-    served: bool = True,
+    served: frozenset[Kind] = GROUP_KINDS,
 ) -> _Answer:
-    """Plan the manifests as if they were applied to this cluster now; `served`: it has the kind
-    LeaderWorkerSet."""
+    """Plan the manifests as if they were applied to this cluster now; `served` are the kinds for
+    replicas on several nodes that it has."""
     now = datetime.now(UTC)
     declared = _find_declared(options, manifests, namespace)
-    has_kind = served and not options.without_leaderworkerset
-    dump = Dump(cluster, namespace, now, fallback, has_leader_worker_set=has_kind)
+    kinds = group_kinds(options, served)
+    dump = Dump(cluster, namespace, now, fallback, group_kinds=kinds)
     for document in manifests:
         dump.apply(document, now)
     endpoint = find_operator_hub(options.hf_endpoint, dump)

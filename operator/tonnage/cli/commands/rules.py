@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from tonnage.catalog.catalog import Catalog
+from tonnage.catalog.engine_choice import EngineRule, load_engine_rules
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.rules import CompatibilityRule, Conditions, Outcome, Settings
@@ -53,6 +54,13 @@ in addition.
 
 """
 
+_ENGINES: Final = """
+## Engines
+
+With `spec.engine.type: Auto`, the first of these rules chooses between engines that all fit
+([sglang.md](sglang.md#choice-of-the-engine)).
+"""
+
 _TITLES: Final = {
     Outcome.REFUSED: "Refused",
     Outcome.WARNED: "Warned",
@@ -77,6 +85,7 @@ def rules_page(catalog: Catalog) -> str:
     for outcome, title in _TITLES.items():
         rules = [rule for rule in catalog.rules if rule.outcome is outcome]
         parts += [f"\n## {title}\n", *(_render_section(rule) for rule in rules)]
+    parts += [_ENGINES, *map(_render_engine_rule, load_engine_rules().rules)]
     return "".join(parts)
 
 
@@ -91,6 +100,17 @@ def _render_section(rule: CompatibilityRule) -> str:
     lines += [f"- sets: {value}" for value in _list_settings(rule.settings)]
     lines += [f"- evidence: {' '.join(evidence.split())}" for evidence in rule.evidence]
     lines.append(f"- checked: {rule.checked}, review due with vLLM {rule.expires}")
+    return "\n".join(lines) + "\n"
+
+
+def _render_engine_rule(rule: EngineRule) -> str:
+    releases = (("since", rule.since), ("until", rule.until))
+    lines = [f"\n### {rule.name}\n", _format_sentence(rule.message), ""]
+    lines.append(f"- engine: `{rule.engine}`")
+    lines += [f"- {name}: `{release}`" for name, release in releases if release]
+    lines += [f"- {name}: {value}" for name, value in _list_conditions(rule.when)]
+    lines += [f"- evidence: {' '.join(evidence.split())}" for evidence in rule.evidence]
+    lines.append(f"- checked: {rule.checked}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,14 +1,17 @@
 """The explanation of one object: its state, its plan, and the next steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from tonnage.api.conditions import Condition, ConditionType, Reason
 from tonnage.api.status import AvailableUpdate, PlacementStatus
+from tonnage.cli.explain.claims import PodClaim
+from tonnage.cli.explain.starts import download_data, running_download, start_data
 from tonnage.cli.plan.planning import Planned
 from tonnage.cli.pools_view import pool_data
+from tonnage.engines.registry import engine_named
 from tonnage.fleet.model import Pool
 from tonnage.reconcile.observation.child_pods import ChildPod
 from tonnage.reconcile.observation.findings import format_time
@@ -25,17 +28,25 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One object as observed and as planned now, the pools of its fleet, and the next steps."""
+    """One object as observed and as planned at this time, the pools of its fleet, the next steps,
+    and the ResourceClaims of its pods."""
 
     planned: Planned
     pools: tuple[Pool, ...]
     steps: tuple[NextStep, ...]
+    at: datetime
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def generations(self) -> tuple[int, int | None]:
         """The generation of the spec, and the observed generation in status."""
         observation = self.planned.observation
         return observation.generation, observation.previous_status.get("observedGeneration")
+
+    @property
+    def engine(self) -> str:
+        """The engine of the replicas."""
+        return engine_named(self.planned.observation.engine).title
 
     @property
     def conditions(self) -> dict[str, Condition]:
@@ -149,8 +160,24 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
                 "ready": pod.ready,
                 "restarts": pod.restarts,
                 "message": format_pod_state(pod),
+                **start_data(planned.observation.starts.by_pod.get(pod.name)),
             }
             for pod in planned.observation.pods
         ],
+        **download_data(running_download(planned.observation.weights.job)),
+        **_claims_data(explanation.claims),
         "next": [{"what": step.what, "when": step.when} for step in explanation.steps],
     }
+
+
+def _claims_data(claims: Iterable[PodClaim]) -> dict[str, Any]:
+    listed = [
+        {
+            "name": claim.name,
+            "pod": claim.pod,
+            "state": claim.state,
+            "devices": list(claim.devices),
+        }
+        for claim in claims
+    ]
+    return {"claims": listed} if listed else {}

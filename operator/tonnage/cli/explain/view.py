@@ -1,5 +1,7 @@
 """Prints the explanation of one object as tables and text."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -8,12 +10,15 @@ from rich.table import Table
 from tonnage.api.conditions import ConditionType
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.status import PlacementStatus
+from tonnage.cli.explain.claims import PodClaim
 from tonnage.cli.explain.explanation import Explanation, format_pod_state, measured_share
+from tonnage.cli.explain.starts import format_prefetch, running_download, tabulate_starts
 from tonnage.cli.output import make_table, print_line
 from tonnage.cli.plan.view import format_condition, format_endpoint, show_candidates, show_placement
 from tonnage.cli.pools_view import tabulate_pools
 from tonnage.fit.messages import format_count, format_parallelism
 from tonnage.placement.report import read_parallelism
+from tonnage.reconcile.observation.child_pods import ChildPod
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
@@ -89,9 +94,21 @@ def _show_running(console: Console, explanation: Explanation) -> None:
     for placement in status.placements:
         print_line(console, f"  {escape(_format_placement(placement))}")
         show_placement(console, placement)
-    if not pods:
+    if pods:
+        console.print(_indent(_tabulate_pods(pods)))
+    else:
         console.print("  no pod yet")
-        return
+    observation = explanation.planned.observation
+    starts, job = observation.starts.by_pod, running_download(observation.weights.job)
+    if starts or job is not None:
+        console.print(_indent(tabulate_starts(starts, job, status.model, explanation.at)))
+    if status.prefetch is not None:
+        print_line(console, f"  {escape(format_prefetch(status.prefetch))}")
+    if explanation.claims:
+        console.print(_indent(_tabulate_claims(explanation.claims)))
+
+
+def _tabulate_pods(pods: Iterable[ChildPod]) -> Table:
     table = make_table("POD", "NODE", "GPUS", "READY", "RESTARTS", "", right=("GPUS", "RESTARTS"))
     for pod in pods:
         table.add_row(
@@ -102,7 +119,15 @@ def _show_running(console: Console, explanation: Explanation) -> None:
             str(pod.restarts),
             escape(format_pod_state(pod)),
         )
-    console.print(_indent(table))
+    return table
+
+
+def _tabulate_claims(claims: Iterable[PodClaim]) -> Table:
+    table = make_table("CLAIM", "POD", "STATE", "DEVICES")
+    for claim in claims:
+        devices = ", ".join(claim.devices) or "-"
+        table.add_row(escape(claim.name), escape(claim.pod), claim.state, escape(devices))
+    return table
 
 
 def _format_placement(placement: PlacementStatus) -> str:
@@ -114,7 +139,7 @@ def _format_placement(placement: PlacementStatus) -> str:
 
 
 def _show_measured(console: Console, explanation: Explanation) -> None:
-    _print_heading(console, "Measured by vLLM")
+    _print_heading(console, f"Measured by {explanation.engine}")
     for placement in explanation.planned.plan.status.placements:
         share = measured_share(placement)
         measured = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.inference import DEFAULT_ENGINE, InferenceDeploymentSpec
 from tonnage.catalog.catalog import Catalog
 from tonnage.catalog.vllm.flags import engine_flags
 from tonnage.cli.plan.planning import Planned
@@ -53,6 +53,8 @@ def advise_plan(
     accepted = accept(planned.observation, dependencies.catalog)
     reasons = {one.reason for one in planned.plan.status.conditions}
     if Reason.DOES_NOT_FIT not in reasons or not isinstance(accepted, Accepted):
+        return ()
+    if accepted.spec.engine.choices != (DEFAULT_ENGINE,):  # the advice is about vLLM's settings
         return ()
     by_name = {pool.name: pool for pool in pools}
     corrections = dependencies.corrections.counting_in(planned.key.namespace)
@@ -119,21 +121,23 @@ def list_fields(change: Change) -> Iterator[tuple[str, Any]]:
 def _advise(
     spec: InferenceDeploymentSpec, load: Load, devices: Devices, catalog: Catalog
 ) -> tuple[Change, ...]:
+    parallelism = _largest_parallelism(load, devices, catalog)
     question = FitQuestion(
         load.checkpoint,
         devices.accelerator,
         devices.device_bytes,
-        _largest_parallelism(load, devices, catalog),
+        parallelism,
         load.options,
-        required_tokens(load),
+        required_tokens(load, parallelism),
         load.corrections,
+        memory=load.memory,
     )
     changes = advise(question, _chosen(spec), load.allow, devices.most_per_node, catalog)
     return tuple(_drop_split(change) for change in changes)
 
 
 def _largest_parallelism(load: Load, devices: Devices, catalog: Catalog) -> Parallelism:
-    release = catalog.release(load.options.vllm_version)
+    release = catalog.release(load.options.release)
     legal = legal_degrees(load.checkpoint.shape, load.options, release, devices.most_per_node)
     return max(legal, key=lambda each: (each.gpus, each.tensor), default=Parallelism())
 

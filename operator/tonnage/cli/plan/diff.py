@@ -29,6 +29,8 @@ _PLACEMENT_FIELDS: Final = (
     "accelerator",
     "tensorParallelSize",
     "pipelineParallelSize",
+    "dataParallelSize",
+    "nodesPerReplica",
     "gpusPerReplica",
     "replicas",
     "costPerHour",
@@ -145,8 +147,8 @@ def _children(observation: Observation) -> list[Object]:
         children.append(observation.inference_pool)
     if observation.long_endpoint is not None:
         children.append(observation.long_endpoint)
-    if observation.budgets is not None and observation.budgets.own is not None:
-        children.append(observation.budgets.own)
+    if observation.budgets is not None:
+        children.extend(observation.budgets.own)
     return [child.body for child in children]
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.checkpoint.lookup import HubLookup
 from tonnage.cli.plan.planning import observe_in
 from tonnage.cli.sources.documents import Document
 from tonnage.cli.sources.dump import Dump
@@ -13,7 +14,6 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import apply_if_changed, stamped
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import Child, is_controlled_by
-from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.context import owner_of
 from tonnage.workloads.long_endpoint import render_long_endpoint

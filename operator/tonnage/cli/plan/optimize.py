@@ -23,6 +23,7 @@ from tonnage.placement.model import Option, Request
 from tonnage.reconcile.accept import Accepted, accept
 from tonnage.reconcile.scheduling.context import Dependencies, owner_of
 from tonnage.reconcile.scheduling.replica_pods import replica_pods
+from tonnage.workloads.metadata import optional_entries
 
 
 def optimise(
@@ -46,6 +47,7 @@ def optimise(
                 accepted.spec,
                 accepted.checkpoint,
                 corrections=dependencies.corrections.counting_in(one.key.namespace),
+                refused_engines=accepted.refused_engines,
                 pods=replica_pods(
                     owner_of(one.observation),
                     accepted,
@@ -153,6 +155,7 @@ def _option_data(option: Option | None) -> dict[str, Any] | None:
         "pool": option.pool.name,
         "tensorParallelSize": option.parallelism.tensor,
         "pipelineParallelSize": option.parallelism.pipeline,
+        **optional_entries(option.parallelism),
         "replicas": option.replicas,
         "costPerHour": None if cost is None else format_money(cost),
     }

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tonnage.api.conditions import ConditionType, Reason
-from tonnage.api.inference import InferenceDeploymentSpec, ModelSource
+from tonnage.api.inference import InferenceDeploymentSpec
+from tonnage.api.model import Adapter, Lora, ModelSource
 from tonnage.api.names import (
+    ANNOTATION_ADAPTER_FACTS,
     ANNOTATION_ADMITTED,
     ANNOTATION_MODEL_FACTS,
     ANNOTATION_POD_TEMPLATE,
@@ -15,30 +17,40 @@ from tonnage.api.names import (
     ANNOTATION_RENDERED_FROM,
 )
 from tonnage.api.parse import InvalidSpecError
+from tonnage.checkpoint.lookup import HubLookup
 from tonnage.cli.errors import InputError
 from tonnage.cli.plan.restore_deployments import as_rendered, restore_deployments
 from tonnage.cli.sources.declared import Declared
 from tonnage.cli.sources.dump import Dump
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import FleetSnapshot
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
+    INFERENCE_DEPLOYMENTS,
+    LEADER_WORKER_SETS,
+    PODS,
+    PRIORITY_CLASSES,
+)
 from tonnage.kube.protocol import ClusterReader, Object
 from tonnage.reconcile.execute import find_name_conflict
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
-from tonnage.reconcile.observation.model_source import HubLookup, read_model
+from tonnage.reconcile.observation.model_source import read_adapters, read_model
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.optional.weights import ReadDownload, read_no_download
+from tonnage.reconcile.observation.pods.starts import ReadStarts, read_no_starts
 from tonnage.reconcile.observation.priority import UnknownPriorityClass, read_classes
 from tonnage.reconcile.observation.volumes import VolumeReader
 from tonnage.reconcile.observe import Sources, observe
 from tonnage.reconcile.plan import Plan, plan_refusal
 from tonnage.reconcile.planner import Planner
-from tonnage.reconcile.rebuild import rebuild_state
+from tonnage.reconcile.rebuild import group_by_owner, rebuild_state
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
 from tonnage.reconcile.scheduling.reservations import reserve_for
 
 RECORDS: Final = (
+    ANNOTATION_ADAPTER_FACTS,
     ANNOTATION_ADMITTED,
     ANNOTATION_MODEL_FACTS,
     ANNOTATION_POD_TEMPLATE,
@@ -94,7 +106,13 @@ async def observe_declared(
     return observations
 
 
-async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | None:
+async def observe_in(
+    dump: Dump,
+    ask_hub: HubLookup,
+    key: Key,
+    read_starts: ReadStarts = read_no_starts,
+    read_download: ReadDownload = read_no_download,
+) -> Observation | None:
     """Observe one object and its children; None if it does not exist or is being deleted."""
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
 
@@ -107,13 +125,20 @@ async def observe_in(dump: Dump, ask_hub: HubLookup, key: Key) -> Observation | 
         dump,
         lambda _: ask_hub,
         find_priority=find_priority,
+        read_starts=read_starts,
+        read_download=read_download,
         read_volumes=volumes.read,
-        has_leader_worker_set=lambda: dump.has_leader_worker_set,
+        has_leader_worker_set=lambda: LEADER_WORKER_SETS in dump.group_kinds,
+        has_compute_domains=lambda: COMPUTE_DOMAINS in dump.group_kinds,
     )
     observation = await observe(sources, key)
     if observation is None or isinstance(observation.spec, InvalidSpecError):
         return observation
-    observation = await _read_model_as_user(observation, observation.spec, dump, ask_hub)
+    # A claim that is in none of the files may exist nonetheless.
+    weights = replace(observation.weights, is_claim_known=observation.weights.claim is not None)
+    observation = await _read_model_as_user(
+        replace(observation, weights=weights), observation.spec, dump, ask_hub
+    )
     if observation.deployments:
         return observation
     return restore_deployments(observation, dump.owned(PODS, key))
@@ -133,7 +158,8 @@ async def plan_all(
     planner = Planner(shared, migration_lock, dependencies)
     objects = dump.bodies(INFERENCE_DEPLOYMENTS.kind)
     classes = read_classes(dump.bodies(PRIORITY_CLASSES.kind))
-    rebuild_state(shared, migration_lock, dump.workloads(), objects, classes)
+    workloads = group_by_owner(dump.workloads())
+    rebuild_state(shared, migration_lock, workloads, objects, classes)
     for observation in observed:
         reservations = (reserve_for(observation.key, one) for one in observation.deployments)
         shared.reserve(observation.key, reservations)
@@ -157,15 +183,34 @@ async def _read_model_as_user(
     reader: ClusterReader,
     ask_hub: HubLookup,
 ) -> Observation:
-    """The observation with a gated model, read with the user's own token.
+    """The observation with a gated model and gated adapters, read with the user's own token.
 
-    The Secret that the spec names is in the cluster and must not be in a file.
+    The Secrets that the spec names are in the cluster and must not be in a file.
     """
-    source = _without_secret(spec.model.source)
-    if source == spec.model.source:
-        return observation
-    model = await read_model(reader, ask_hub, observation.key.namespace, source)
-    return replace(observation, model=model)
+    namespace, source = observation.key.namespace, _without_secret(spec.model.source)
+    if source != spec.model.source:
+        model = await read_model(reader, ask_hub.model, namespace, source)
+        observation = replace(observation, model=model)
+    lora = _without_secrets(spec.lora)
+    if lora != spec.lora:
+        adapters = await read_adapters(reader, ask_hub.adapter, namespace, lora)
+        observation = replace(observation, adapters=adapters)
+    return observation
+
+
+def _without_secrets(lora: Lora | None) -> Lora | None:
+    if lora is None:
+        return None
+    return lora.model_copy(update={"adapters": [_without_token(one) for one in lora.adapters]})
+
+
+def _without_token(adapter: Adapter) -> Adapter:
+    hub = adapter.source.hugging_face
+    if hub is None:
+        return adapter
+    hub = hub.model_copy(update={"token_secret_ref": None})
+    source = adapter.source.model_copy(update={"hugging_face": hub})
+    return adapter.model_copy(update={"source": source})
 
 
 def _without_secret(source: ModelSource) -> ModelSource:

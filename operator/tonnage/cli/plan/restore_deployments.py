@@ -8,17 +8,17 @@ surge.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tonnage.api.inference import Rollout
 from tonnage.api.names import (
     ANNOTATION_RENDERED,
     ANNOTATION_TEMPLATE,
     LABEL_PLACEMENT,
-    VLLM_CONTAINER,
 )
 from tonnage.api.parse import InvalidSpecError
 from tonnage.engines.inputs import SurgeMode
+from tonnage.engines.registry import engine_container, engine_named
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import stamped
@@ -29,12 +29,6 @@ from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.template_record import recorded_annotations
 from tonnage.reconcile.status.status import SPREAD
 from tonnage.workloads.registry import WORKLOAD_KINDS, workload_kind_for, workload_kind_of
-
-_PARALLELISM_FLAGS: Final = {
-    "tensor": "--tensor-parallel-size",
-    "pipeline": "--pipeline-parallel-size",
-    "nodes": "--nnodes",
-}
 
 
 def restore_deployments(observation: Observation, pods: Iterable[Object]) -> Observation:
@@ -71,10 +65,11 @@ def _restore(
         "metadata": {"labels": newest["metadata"].get("labels") or {}},
         "spec": {key: newest["spec"].get(key) or [] for key in ("containers", "volumes")},
     }
-    metadata = {"labels": {LABEL_PLACEMENT: placement}}
+    name = kind.name(observation.key.name, placement)
+    metadata = {"name": name, "labels": {LABEL_PLACEMENT: placement}}
     body = kind.with_template({"kind": kind.kind.kind, "metadata": metadata, "spec": {}}, template)
     return ChildDeployment(
-        child=Child(kind.name(observation.key.name, placement), "", "", body),
+        child=Child(name, "", "", body),
         created=pods[0].created,
         pool=str(reported.get("pool", "")),
         parallelism=parallelism,
@@ -90,17 +85,9 @@ def _restore(
 
 def _read_parallelism(pod: Object) -> Parallelism:
     """The parallelism of the pod, from the arguments of its container."""
-    containers = pod["spec"].get("containers") or []
-    arguments = dict(
-        argument.partition("=")[::2]
-        for container in containers
-        if container.get("name") == VLLM_CONTAINER
-        for argument in container.get("args") or []
-    )
-    sizes = {field: arguments.get(flag, "") for field, flag in _PARALLELISM_FLAGS.items()}
-    return Parallelism(
-        **{field: int(size) for field, size in sizes.items() if size.isdecimal() and int(size)}
-    )
+    container = engine_container(pod["spec"]) or {}
+    engine = engine_named(container.get("name", ""))
+    return engine.read_parallelism(container.get("args") or ())
 
 
 def _placement_digest(observation: Observation) -> str:
@@ -153,9 +140,10 @@ def _with_surge(deployment: Object) -> Object:
         for key, value in metadata["annotations"].items()
         if key != ANNOTATION_RENDERED and key not in record
     }
-    rendered = workload_kind_of(deployment).with_surge_mode(
+    kind = workload_kind_of(deployment)
+    rendered = kind.with_surge_mode(
         deployment | {"metadata": metadata | {"annotations": annotations}},
-        SurgeMode.SURGE,
+        SurgeMode.SURGE if kind.can_surge(deployment) else SurgeMode.ONE_BY_ONE,
         Rollout(),
     )
     return stamped(rendered, record)

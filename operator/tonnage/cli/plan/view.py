@@ -84,6 +84,7 @@ def show_placement(console: Console, placement: PlacementStatus) -> None:
 def _format_terms(memory: MemoryStatus) -> str:
     terms = {
         "weights": memory.weights_gi_b,
+        "LoRA": memory.lora_gi_b,
         "activation": memory.activation_gi_b,
         "non-torch": memory.non_torch_gi_b,
         "graphs": memory.graph_gi_b,
@@ -95,18 +96,21 @@ def _format_terms(memory: MemoryStatus) -> str:
 
 def show_candidates(console: Console, status: InferenceDeploymentStatus) -> None:
     """Print a line for each pool: its verdict, its figures, and the reason, whose message is left
-    out where condition Placed has it."""
+    out where condition Placed has it. Where the operator chooses the engine, the line has it."""
     if not status.candidates:
         return
     placed = next(
         (one.message for one in status.conditions if one.type == ConditionType.PLACED), ""
     )
     numbers = ("TP", "GPUS", "REPLICAS", "$/H")
-    table = make_table("POOL", "ACCELERATOR", "VERDICT", *numbers, "REASON", right=numbers)
+    has_engines = any(candidate.engine for candidate in status.candidates)
+    engine = ("ENGINE",) if has_engines else ()
+    table = make_table("POOL", "ACCELERATOR", *engine, "VERDICT", *numbers, "REASON", right=numbers)
     for candidate in status.candidates:
         table.add_row(
             escape(candidate.pool),
             candidate.accelerator or "-",
+            *((candidate.engine or "-",) if has_engines else ()),
             candidate.verdict,
             *(_format_cell(value) for value in _figures(candidate)),
             escape(_format_reason(candidate, placed)),
@@ -125,11 +129,20 @@ def _format_reason(candidate: CandidateStatus, placed: str) -> str:
 
 def _figures(candidate: CandidateStatus) -> tuple[int | str | None, ...]:
     return (
-        candidate.tensor_parallel_size,
+        _format_parallelism(candidate),
         candidate.gpus_per_replica,
         candidate.replicas,
         candidate.cost_per_hour,
     )
+
+
+def _format_parallelism(candidate: CandidateStatus) -> str | None:
+    """Format the tensor-parallel size with the other sizes above 1: 8, PP 2."""
+    if candidate.tensor_parallel_size is None:
+        return None
+    others = {"PP": candidate.pipeline_parallel_size, "DP": candidate.data_parallel_size}
+    further = (f", {name} {size}" for name, size in others.items() if size is not None)
+    return "".join((str(candidate.tensor_parallel_size), *further))
 
 
 def _format_cell(value: int | str | None) -> str:

@@ -1,11 +1,11 @@
 """A cluster dump behind the read interface that the operator uses for a live cluster."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from tonnage.api.names import INFERENCE_DEPLOYMENT, LABEL_OWNER
+from tonnage.api.names import INFERENCE_DEPLOYMENT, owner_of
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.declared import check_declared
@@ -13,13 +13,19 @@ from tonnage.cli.sources.documents import Document
 from tonnage.informers.owners import owner_keys
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
+    DEVICE_CLASSES,
     INFERENCE_POOLS,
+    JOBS,
+    LEADER_WORKER_SETS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
     SECRETS,
     SERVICES,
 )
@@ -39,14 +45,28 @@ from tonnage.workloads.registry import WORKLOAD_KINDS
 
 _CLUSTER_SCOPED = frozenset(
     kind.kind
-    for kind in (NODES, ACCELERATOR_POOLS, PRIORITY_CLASSES, NAMESPACES, PERSISTENT_VOLUMES)
+    for kind in (
+        NODES,
+        ACCELERATOR_POOLS,
+        PRIORITY_CLASSES,
+        NAMESPACES,
+        PERSISTENT_VOLUMES,
+        RESOURCE_SLICES,
+        DEVICE_CLASSES,
+    )
 )
 _CHILDREN: Final[Mapping[str, Callable[[Object], object]]] = {
     **dict.fromkeys((kind.kind for kind in WORKLOAD_KINDS), read_deployment),
     SERVICES.kind: read_child,
+    RESOURCE_CLAIM_TEMPLATES.kind: read_child,
+    COMPUTE_DOMAINS.kind: read_child,
+    JOBS.kind: read_child,
     INFERENCE_POOLS.kind: read_child,
     POD_DISRUPTION_BUDGETS.kind: read_child,
 }
+
+GROUP_KINDS: Final = frozenset({LEADER_WORKER_SETS, COMPUTE_DOMAINS})
+"""Kinds for replicas on several nodes, which a cluster may lack."""
 
 _SHORTEST_EXPONENT = 1e21
 """Go's encoding/json writes this number and larger ones with an exponent."""
@@ -60,7 +80,8 @@ class Dump:
     """Objects by kind, namespace and name, with defaults for metadata that the API server sets.
 
     An object that no API server has stored yet has an empty uid. `fallback` serves objects by name
-    that the dump lacks, and logs, but never a Secret.
+    that the dump lacks, and logs, but never a Secret. `group_kinds` are those of GROUP_KINDS that
+    the cluster has.
 
     Raises InputError for an object that no API server could have stored.
     """
@@ -72,9 +93,9 @@ class Dump:
         now: datetime,
         fallback: ClusterReader | None = None,
         *,
-        has_leader_worker_set: bool = False,
+        group_kinds: Collection[Kind] = (),
     ) -> None:
-        self.has_leader_worker_set: Final = has_leader_worker_set
+        self.group_kinds: Final = group_kinds
         self._namespace = namespace
         self._fallback = fallback
         self._documents: dict[_ObjectKey, Document] = {}
@@ -139,12 +160,24 @@ class Dump:
         return [body for body in self.bodies(kind.kind) if owner in owner_keys(kind, body)]
 
     async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool,
+        limit_bytes: int,
+        timestamps: bool = False,
     ) -> str:
         """The log from `fallback`. Raises NotFoundError without it."""
         if self._fallback is not None:
             return await self._fallback.pod_log(
-                namespace, pod, container, previous=previous, limit_bytes=limit_bytes
+                namespace,
+                pod,
+                container,
+                previous=previous,
+                limit_bytes=limit_bytes,
+                timestamps=timestamps,
             )
         raise NotFoundError(f"a dump holds no log of pod {namespace}/{pod}")
 
@@ -153,7 +186,7 @@ class Dump:
         metadata = body["metadata"]
         key = (metadata["namespace"], metadata["name"])
         for child in self.workloads():
-            owner = (child["metadata"]["namespace"], child["metadata"]["labels"].get(LABEL_OWNER))
+            owner = (child["metadata"]["namespace"], owner_of(child["metadata"]["labels"]))
             if owner == key and not metadata["uid"]:
                 return body | {"metadata": metadata | {"uid": _controller_uid(child)}}
         return body
@@ -193,7 +226,7 @@ def _check(document: Document, body: Object) -> None:
     try:
         if document.kind == PRIORITY_CLASSES.kind:
             read_classes([body])
-        elif LABEL_OWNER in body["metadata"]["labels"]:
+        elif owner_of(body["metadata"]["labels"]):
             _read_child(document.kind, body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(

@@ -1,8 +1,8 @@
 """Reads the fleet from files in place of a cluster, as the operator reads it."""
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, TypeVar
 
 from tonnage.api.names import ACCELERATOR_POOL
 from tonnage.api.parse import InvalidSpecError
@@ -10,12 +10,22 @@ from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document, load_documents
 from tonnage.cli.sources.dump import Dump
-from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod
+from tonnage.fleet.dra.read import read_claim, read_device_class, read_slice
+from tonnage.fleet.model import DeclaredPool, FleetSnapshot
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.fleet.pools.declared import read_declared_pool
-from tonnage.kube.protocol import Object
+from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
+    DEVICE_CLASSES,
+    LEADER_WORKER_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.scheduling.reservations import read_reservations
+
+_Part = TypeVar("_Part")
 
 _FLAGS: Final = {"nodes": "Node", "pods": "Pod", "pools": ACCELERATOR_POOL}
 """Flags that name a file, and the kind that the file must hold."""
@@ -34,8 +44,9 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes",
         metavar="FILE",
-        help="the nodes, as `kubectl get nodes -o yaml` prints them (JSON is read too); without "
-        "it the cluster of the kubeconfig is read",
+        help="the nodes, as `kubectl get nodes -o yaml` prints them (JSON is read too), with "
+        "resourceslices, resourceclaims and deviceclasses where DRA drivers publish the GPUs; "
+        "without it the cluster of the kubeconfig is read",
     )
     parser.add_argument(
         "--pods",
@@ -52,13 +63,29 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kinds_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the flag for a cluster without a kind that placement asks for."""
+    """Add the flags for a cluster without a kind that placement asks for."""
     parser.add_argument(
         "--without-leaderworkerset",
         action="store_true",
         help="plan for a cluster without LeaderWorkerSet, where each replica runs on one node "
         "(default: a cluster in files has it)",
     )
+    parser.add_argument(
+        "--without-compute-domains",
+        action="store_true",
+        help="plan for a cluster without ComputeDomains, or an operator without its flag "
+        "--compute-domains: pools that declare computeDomain run each replica on one node "
+        "(default: a cluster in files has them, and the operator has the flag)",
+    )
+
+
+def group_kinds(options: argparse.Namespace, served: Collection[Kind]) -> frozenset[Kind]:
+    """The kinds for replicas on several nodes to plan with, of those that the cluster has."""
+    without = {
+        LEADER_WORKER_SETS: options.without_leaderworkerset,
+        COMPUTE_DOMAINS: options.without_compute_domains,
+    }
+    return frozenset(kind for kind in served if not without[kind])
 
 
 def load_cluster(
@@ -87,18 +114,22 @@ def read_fleet(dump: Dump, shard: Shard = UNNAMED_SHARD) -> FleetSnapshot:
     the object."""
     return FleetSnapshot(
         nodes=tuple(read_node(node) for node in dump.bodies("Node") if shard.has(node)),
-        pods=_read_pods(dump.bodies("Pod")),
+        pods=_read_all(dump.bodies("Pod"), read_gpu_pod),
         reservations=tuple(read_reservations(dump.workloads())),
         declared_pools=_read_pools(
             document for document in dump.documents(ACCELERATOR_POOL) if shard.has(document.body)
         ),
         shard=shard,
+        slices=_read_all(dump.bodies(RESOURCE_SLICES.kind), read_slice),
+        claims=_read_all(dump.bodies(RESOURCE_CLAIMS.kind), read_claim),
+        device_classes=_read_all(dump.bodies(DEVICE_CLASSES.kind), read_device_class) or None,
     )
 
 
-def _read_pods(bodies: Iterable[Object]) -> tuple[GpuPod, ...]:
-    pods = (read_gpu_pod(body) for body in bodies)
-    return tuple(pod for pod in pods if pod is not None)
+def _read_all(
+    bodies: Iterable[Object], read: Callable[[Object], _Part | None]
+) -> tuple[_Part, ...]:
+    return tuple(part for part in map(read, bodies) if part is not None)
 
 
 def _read_pools(documents: Iterable[Document]) -> tuple[DeclaredPool, ...]:

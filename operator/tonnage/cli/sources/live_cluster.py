@@ -6,16 +6,20 @@ wait for it.
 
 import argparse
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
-from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY, owner_of
 from tonnage.cli.sources.documents import Document
+from tonnage.cli.sources.dump import GROUP_KINDS
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
+    COMPUTE_DOMAINS,
     DEPLOYMENTS,
+    DEVICE_CLASSES,
     INFERENCE_DEPLOYMENTS,
+    JOBS,
     LEADER_WORKER_SETS,
     LIMIT_RANGES,
     NAMESPACES,
@@ -23,7 +27,10 @@ from tonnage.kube.kinds import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SERVICES,
 )
 from tonnage.kube.protocol import (
@@ -89,6 +96,12 @@ async def read_cluster(api: LiveReader) -> list[Document]:
         *await api.list(INFERENCE_DEPLOYMENTS),
         *await api.list(DEPLOYMENTS, labels=managed),
         *await _list_if_served(api, LEADER_WORKER_SETS, managed),
+        *await _list_if_served(api, RESOURCE_SLICES),
+        *await _list_if_served(api, RESOURCE_CLAIMS),
+        *await _list_if_served(api, DEVICE_CLASSES),
+        *await _list_if_served(api, RESOURCE_CLAIM_TEMPLATES, managed),
+        *await _list_if_served(api, COMPUTE_DOMAINS, managed),
+        *await _list_if_allowed(api, JOBS, managed),
         *await api.list(SERVICES, labels=managed),
         *await _list_if_allowed(api, POD_DISRUPTION_BUDGETS),
         *await _list_if_allowed(api, RESOURCE_QUOTAS),
@@ -99,17 +112,20 @@ async def read_cluster(api: LiveReader) -> list[Document]:
     return [Document(SOURCE, body) for body in bodies]
 
 
-async def serves_leader_worker_sets(api: LiveReader) -> bool:
-    """Whether the cluster has the kind that runs a replica on several nodes, and the user may list
-    it. Raises ApiError."""
-    try:
-        await api.list(LEADER_WORKER_SETS, labels={LABEL_MANAGED_BY: MANAGED_BY})
-    except (KindMissingError, ForbiddenError):
-        return False
-    return True
+async def find_group_kinds(api: LiveReader) -> frozenset[Kind]:
+    """The kinds for replicas on several nodes that the cluster has and the user may list. Raises
+    ApiError."""
+    served = set()
+    for kind in GROUP_KINDS:
+        with suppress(KindMissingError, ForbiddenError):
+            await api.list(kind, labels={LABEL_MANAGED_BY: MANAGED_BY})
+            served.add(kind)
+    return frozenset(served)
 
 
-async def _list_if_served(api: LiveReader, kind: Kind, labels: Mapping[str, str]) -> list[Object]:
+async def _list_if_served(
+    api: LiveReader, kind: Kind, labels: Mapping[str, str] | None = None
+) -> list[Object]:
     """The objects of a kind; empty if the cluster lacks it, or forbidden."""
     try:
         return await api.list(kind, labels=labels)
@@ -117,10 +133,12 @@ async def _list_if_served(api: LiveReader, kind: Kind, labels: Mapping[str, str]
         return []
 
 
-async def _list_if_allowed(api: LiveReader, kind: Kind) -> list[Object]:
+async def _list_if_allowed(
+    api: LiveReader, kind: Kind, labels: Mapping[str, str] | None = None
+) -> list[Object]:
     """The objects of a kind; empty if forbidden, as in the operator."""
     try:
-        return await api.list(kind)
+        return await api.list(kind, labels=labels)
     except ForbiddenError:
         return []
 
@@ -137,5 +155,8 @@ async def _list_relevant_pods(api: LiveReader) -> list[Object]:
 
 
 def _is_relevant(pod: Object) -> bool:
-    """Whether the pod holds or waits for GPUs, or belongs to an InferenceDeployment."""
-    return read_gpu_pod(pod) is not None or LABEL_OWNER in (pod["metadata"].get("labels") or {})
+    """Whether the pod holds or waits for GPUs, belongs to an InferenceDeployment, or downloads for
+    one."""
+    labels = pod["metadata"].get("labels") or {}
+    is_managed = labels.get(LABEL_MANAGED_BY) == MANAGED_BY
+    return is_managed or bool(owner_of(labels)) or read_gpu_pod(pod) is not None

@@ -2,9 +2,15 @@
 
 from pydantic import ValidationError
 
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.hub.errors import HubInputs
-from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint, saved_token
+from tonnage.checkpoint.hub.reader import (
+    HubSettings,
+    fetch_adapter,
+    fetch_checkpoint,
+    saved_token,
+)
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.cli.errors import InputError
@@ -13,16 +19,29 @@ from tonnage.cli.errors import InputError
 def read_repository(repo: str, revision: str, flag: str) -> Checkpoint:
     """The model at that revision. Raises InputError naming `flag`, which gave the repository, or
     --revision."""
-    try:
-        source = HuggingFaceSource(repo=repo, revision=revision)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = flag if first["loc"][-1] == "repo" else "--revision"
-        raise InputError(f"{name} {str(first['input'])[:80]!r}: {first['msg']}") from None
+    source = _source(repo, revision, flag)
     try:
         return fetch_checkpoint(source, saved_token(), HubSettings(inputs=_inputs(flag)))
     except ModelLookupError as error:
         raise InputError(error.message) from None
+
+
+def read_adapter(repo: str, revision: str, flag: str) -> AdapterFacts:
+    """The LoRA adapter at that revision. Raises InputError as `read_repository` does."""
+    source = _source(repo, revision, flag)
+    try:
+        return fetch_adapter(source, saved_token(), HubSettings(inputs=_inputs(flag)))
+    except ModelLookupError as error:
+        raise InputError(error.message) from None
+
+
+def _source(repo: str, revision: str, flag: str) -> HuggingFaceSource:
+    try:
+        return HuggingFaceSource(repo=repo, revision=revision)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = flag if first["loc"][-1] == "repo" else "--revision"
+        raise InputError(f"{name} {str(first['input'])[:80]!r}: {first['msg']}") from None
 
 
 def _inputs(flag: str) -> HubInputs:

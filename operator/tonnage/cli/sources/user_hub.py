@@ -1,4 +1,4 @@
-"""Looks models up on the Hub with the token of the user who runs the command.
+"""Looks models and adapters up on the Hub with the token of the user who runs the command.
 
 The token is sent only to a Hub that the user chose. Otherwise anyone who can create a Deployment in
 the cluster, or who wrote the dump, could choose the address that receives it.
@@ -9,13 +9,19 @@ import os
 from functools import partial
 from typing import Final
 
-from tonnage.api.inference import HuggingFaceSource
-from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY, VLLM_CONTAINER
-from tonnage.checkpoint.lookup import ModelAnswer, ModelLookupError, ModelUnavailable
+from tonnage.api.model import HuggingFaceSource
+from tonnage.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from tonnage.checkpoint.lookup import (
+    AdapterAnswer,
+    HubLookup,
+    ModelAnswer,
+    ModelLookupError,
+    ModelUnavailable,
+)
 from tonnage.cli.sources.dump import Dump
+from tonnage.engines.registry import engine_container
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.observation.model_source import HubLookup
 from tonnage.workloads.registry import workload_kind_of
 
 _VARIABLE: Final = "HF_ENDPOINT"
@@ -52,12 +58,11 @@ def find_operator_hub(given: str | None, dump: Dump) -> str | None:
 
 def _read_endpoint(workload: Object) -> str | None:
     pod = as_mapping(workload_kind_of(workload).template(workload)["spec"])
-    for container in map(as_mapping, as_sequence(pod.get("containers"))):
-        if container.get("name") == VLLM_CONTAINER:
-            for variable in map(as_mapping, as_sequence(container.get("env"))):
-                value = variable.get("value")
-                if variable.get("name") == _VARIABLE and isinstance(value, str):
-                    return value
+    container = engine_container(pod) or {}
+    for variable in map(as_mapping, as_sequence(container.get("env"))):
+        value = variable.get("value")
+        if variable.get("name") == _VARIABLE and isinstance(value, str):
+            return value
     return None
 
 
@@ -66,7 +71,8 @@ def make_user_hub_lookup(given: str | None, used: str | None) -> HubLookup:
 
     A Hub that only Deployments name gets no token.
     """
-    return partial(_fetch, used, used == given)
+    is_given = used == given
+    return HubLookup(partial(_fetch, used, is_given), partial(_fetch_adapter, used, is_given))
 
 
 def _fetch(
@@ -82,5 +88,22 @@ def _fetch(
     try:
         token = saved_token() if with_token else None
         return fetch_checkpoint(source, token, HubSettings(endpoint=endpoint))
+    except ModelLookupError as error:
+        return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)
+
+
+def _fetch_adapter(
+    endpoint: str | None, with_token: bool, source: HuggingFaceSource, _: str | None
+) -> AdapterAnswer:
+    # As above.
+    from tonnage.checkpoint.hub.reader import (  # noqa: PLC0415 - see above
+        HubSettings,
+        fetch_adapter,
+        saved_token,
+    )
+
+    try:
+        token = saved_token() if with_token else None
+        return fetch_adapter(source, token, HubSettings(endpoint=endpoint))
     except ModelLookupError as error:
         return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)

@@ -122,7 +122,8 @@ def test_a_status_that_cannot_be_read_is_refused(run, waiting):
     waiting.api.put(INFERENCE_DEPLOYMENTS, body)
     code, output = run(waiting, "approve", "llama")
     assert code == 2
-    assert "chat/llama cannot be read: status.proposedPlan.pool: is required" in output
+    assert "chat/llama cannot be read: status.proposedPlan." in output
+    assert ": is required" in output
 
 
 @pytest.mark.parametrize("command", ["approve", "restart", "unpin"])

@@ -2,19 +2,27 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 import yaml
 
 from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import crashing
+from tests.support.dra_objects import AMD, claim
 from tests.support.dumps import dump
+from tests.support.jobs import downloading
 from tests.support.live_fake import connect_to
 from tests.support.serving import served
-from tonnage.api.names import VLLM_CONTAINER
+from tests.support.startup_logs import REQUESTED, bar, log_of, step
+from tests.support.weights import cached_spec, on_hub
+from tonnage.checkpoint.lookup import HubLookup
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.main import main
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, NODES, PODS
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIMS
+from tonnage.kube.protocol import ForbiddenError
+from tonnage.reconcile.observation.findings import format_age
+from tonnage.workloads.weights_job import POD_NAME
 
 
 @pytest.fixture
@@ -92,7 +100,7 @@ def test_a_failing_pod_shows_its_cause_from_the_log(explain):
     asyncio.run(cluster.settle())
     (pod,) = cluster.pods()
     log = "SafetensorError: Error while deserializing header: incomplete metadata\n"
-    cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], VLLM_CONTAINER, log, previous=True)
+    cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], "vllm", log, previous=True)
     shown = sections(explain(cluster))
     assert shown["chat/llama (generation 1)"][0].endswith("incomplete metadata")
     assert "stalled (CrashLooping) until the spec or the cluster changes" in shown["Next"]
@@ -191,3 +199,168 @@ def test_programs_get_the_same_as_json_and_yaml(explain):
         *((True, 1, ""), (True, 1, ""))
     ]
     assert shown["next"][0]["when"] is None
+
+
+def test_the_claims_of_the_pods_are_shown_with_their_devices(explain):
+    cluster = asyncio.run(served(MI300X))
+    (pod,) = cluster.pods()
+    uid = pod["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": uid}
+    held = claim("held", "mi300x-0", ["gpu-1-129"], driver=AMD, pods=[uid])
+    waiting = {**claim("waiting", "mi300x-0", []), "status": {}}
+    foreign = claim("foreign", "mi300x-0", ["gpu-2-130"], driver=AMD, pods=["another"])
+    for body, owners in ((held, [owner]), (waiting, [owner]), (foreign, [])):
+        body["metadata"]["ownerReferences"] = owners
+        cluster.api.put(RESOURCE_CLAIMS, body)
+    runs = sections(explain(cluster))["Runs"]
+    rows = [line.split() for line in runs if line.startswith(("held", "waiting", "foreign"))]
+    name = pod["metadata"]["name"]
+    assert rows == [
+        ["held", name, "allocated", "gpu.amd.com/mi300x-0/gpu-1-129"],
+        ["waiting", name, "pending", "-"],
+    ]
+    data = json.loads(explain(cluster, "llama", "-o", "json"))
+    assert data["claims"][0] == {
+        "name": "held",
+        "pod": name,
+        "state": "allocated",
+        "devices": ["gpu.amd.com/mi300x-0/gpu-1-129"],
+    }
+
+
+def test_without_claims_none_are_shown(explain):
+    cluster = asyncio.run(served(MI300X))
+    assert "CLAIM" not in explain(cluster)
+    assert "claims" not in json.loads(explain(cluster, "llama", "-o", "json"))
+
+
+def loading(replicas=1):
+    """A cluster whose replicas have loaded 12 of 30 files of weights."""
+    cluster = Cluster(MI300X)
+    cluster.behaviours["llama"] = step(true=["PodReadyToStartContainers", "Initialized"])
+    cluster.apply("llama", spec_of(replicas=replicas))
+    asyncio.run(cluster.settle())
+    for pod in cluster.pods():
+        log = log_of(REQUESTED, bar(12), start=cluster.clock.now())
+        cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], "vllm", log)
+    return cluster
+
+
+def rows_of_starts(text):
+    """The lines of the table of starting pods, without the age."""
+    lines = sections(text)["Runs"]
+    first = next(number for number, line in enumerate(lines) if line.startswith("START"))
+    return lines[first + 1 :]
+
+
+def test_a_bar_shows_how_much_of_the_weights_is_loaded(explain):
+    cluster = loading(replicas=2)
+    rows = rows_of_starts(explain(cluster))
+    names = [pod["metadata"]["name"] for pod in cluster.pods()]
+    assert [row.split()[:2] for row in rows] == [[name, "Loading"] for name in names]
+    assert all(
+        row.endswith("████████░░░░░░░░░░░░ 40 %, 12 of 30 files, about 54s left") for row in rows
+    )
+    assert "\x1b" not in "".join(rows)
+
+
+def test_a_replica_is_shown_from_its_first_second_on_and_all_logs_are_read(explain):
+    cluster = loading(replicas=8)
+    assert len(rows_of_starts(explain(cluster))) == 8
+
+
+def test_programs_get_the_phase_and_the_percentage(explain):
+    cluster = loading()
+    (pod,) = json.loads(explain(cluster, "llama", "-o", "json"))["pods"]
+    assert pod["start"] == {
+        "phase": "Loading",
+        "since": "2026-01-01T00:00:01Z",
+        "loadedFiles": 12,
+        "files": 30,
+        "percent": 40,
+        "remainingSeconds": 54,
+    }
+    serving = json.loads(explain(asyncio.run(served(MI300X)), "llama", "-o", "json"))
+    assert "start" not in serving["pods"][0]
+
+
+def test_without_the_right_to_read_logs_the_phase_is_that_of_the_pod(explain):
+    cluster = loading()
+    cluster.api.fail_next("pod_log", ForbiddenError("403"), times=9)
+    (row,) = rows_of_starts(explain(cluster))
+    assert row.split()[1] == "Starting"
+
+
+def test_a_dump_shows_the_phase_of_the_pod(explain, tmp_path):
+    flags = ["-n", NAMESPACE, "--nodes", dump(loading().api, tmp_path / "whole.yaml")]
+    (row,) = rows_of_starts(explain(Cluster(), "llama", *flags))
+    assert row.split()[1] == "Starting"
+
+
+def test_a_download_names_the_size_and_no_share_of_it(explain):
+    cluster = loading()
+    (pod,) = cluster.pods()
+    log = log_of(REQUESTED, start=cluster.clock.now())
+    cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], "vllm", log)
+    (row,) = rows_of_starts(explain(cluster))
+    assert row.split()[1] == "Downloading"
+    assert row.endswith("15.0 GiB of weights; the log does not say how much is there")
+    assert "%" not in row
+
+
+def downloading_job(log):
+    """A cluster whose Job downloads the weights, and has this log."""
+    cluster = on_hub(MI300X)
+    cluster.behaviours[POD_NAME] = downloading
+    cluster.apply("llama", cached_spec())
+    asyncio.run(cluster.settle())
+    (pod,) = cluster.api.objects(PODS)
+    cluster.api.set_log(NAMESPACE, pod["metadata"]["name"], "download", log)
+    return cluster
+
+
+@pytest.fixture
+def explain_download(explain, monkeypatch):
+    """The output of `explain` on a cluster with a Job that has this log."""
+
+    def run(log, *more):
+        cluster = downloading_job(log)
+        hub = HubLookup(lambda source, token: cluster.hub.answer, cluster.hub.lookup_adapter)
+        monkeypatch.setattr(explain_module, "make_user_hub_lookup", lambda *_: hub)
+        return explain(cluster, "llama", *more)
+
+    return run
+
+
+HALF = f"progress: {4 * 2**30} of {16 * 2**30} bytes, {2 * 2**30} of them in 60 s\n"
+
+
+def test_a_bar_shows_how_much_of_the_weights_the_job_has_downloaded(explain_download):
+    (row,) = rows_of_starts(explain_download(HALF))
+    assert row.split()[1] == "Downloading"
+    assert row.endswith("█████░░░░░░░░░░░░░░░ 25 %, 4.0 of 16.0 GiB, about 6m0s left")
+
+
+def test_a_job_that_says_nothing_has_no_bar(explain_download):
+    (row,) = rows_of_starts(explain_download("Fetching 30 files"))
+    assert "%" not in row
+
+
+def test_programs_get_the_bytes_of_a_download(explain_download):
+    download = json.loads(explain_download(HALF, "-o", "json"))["download"]
+    assert download.pop("job").startswith("llama-")
+    assert download == {
+        "since": "2026-01-01T00:00:00Z",
+        "bytes": 4 * 2**30,
+        "totalBytes": 16 * 2**30,
+        "percent": 25,
+        "remainingSeconds": 360,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want"),
+    [(-5, "0s"), (0, "0s"), (59, "59s"), (60, "1m0s"), (190, "3m10s"), (3725, "1h2m")],
+)
+def test_ages_have_two_units_at_most(seconds, want):
+    assert format_age(timedelta(seconds=seconds)) == want

@@ -10,7 +10,7 @@ from tests.support.command_line import Run, runner
 from tests.support.hub_server import safetensors_index
 from tests.support.tiny_model import CONFIG, SHARDS
 from tonnage.api.conditions import Reason
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.hub.reader import HubSettings
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint
@@ -82,7 +82,9 @@ def test_a_refusal_of_the_hub_is_one_line(tonnage: Run, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "want_words"),
     [
-        pytest.param([], "one of the arguments --repo --config --pvc is required", id="nothing"),
+        pytest.param(
+            [], "one of the arguments --repo --adapter --config --pvc is required", id="nothing"
+        ),
         pytest.param(["--repo", "a/b", "--pvc", "x"], "not allowed with", id="two places"),
         pytest.param(["--repo", "no repo"], "--repo 'no repo': ", id="a name that is none"),
         pytest.param(["--repo", "a/b", "--revision", ""], "--revision '': ", id="no revision"),

@@ -14,10 +14,10 @@ from tests.support.live_fake import connect_to
 from tests.support.shapes import CONFIGS
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.commands import plan as plan_module
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.entries import entry_name, write_entry
 from tonnage.kube.kinds import CONFIG_MAPS
 from tonnage.kube.protocol import ForbiddenError
-from tonnage.telemetry.cache import MeasuredCache
 
 Calibrated = tuple[dict[str, str], int]
 LLAMA = str(CONFIGS / "llama-3.1-8b.json")
