@@ -50,7 +50,9 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- if $object.rules }}
 {{- $rules := list }}
 {{- range $object.rules }}
-{{- if and (has "leaderworkersets" .resources) (not $.root.Values.rbac.leaderWorkerSets) }}
+{{- if and (or (has "leaderworkersets" .resources) (has "controllerrevisions" .resources)) (not $.root.Values.rbac.leaderWorkerSets) }}
+{{- else if and (has "resource.k8s.io" .apiGroups) (not $.root.Values.rbac.dynamicResources) }}
+{{- else if and (has "batch" .apiGroups) (not $.root.Values.rbac.downloadJobs) }}
 {{- else if not (has "secrets" .resources) }}
 {{- $rules = append $rules . }}
 {{- else if $.root.Values.rbac.secretNames }}
@@ -59,6 +61,11 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- end }}
 {{- if and .root.Values.gateway.inferencePool (eq $object.metadata.name "tonnage") }}
 {{- range .root.Files.Get "files/components/inference-pool/rule.yaml" | fromYamlArray }}
+{{- $rules = append $rules .value }}
+{{- end }}
+{{- end }}
+{{- if and .root.Values.settings.computeDomains (eq $object.metadata.name "tonnage") }}
+{{- range .root.Files.Get "files/components/compute-domains/rule.yaml" | fromYamlArray }}
 {{- $rules = append $rules .value }}
 {{- end }}
 {{- end }}
@@ -93,6 +100,11 @@ Takes root, object, namespace and, optionally, additional labels.
 {{- if eq .name "operator" }}
 {{- $user := printf "system:serviceaccount:%s:tonnage" $.root.Release.Namespace }}
 {{- $_ := set . "expression" (printf "request.userInfo.username == '%s'" $user) }}
+{{- end }}
+{{- end }}
+{{- range $object.spec.variables }}
+{{- if eq .name "weightsPaths" }}
+{{- $_ := set . "expression" ($.root.Values.rbac.weightsPaths | toJson) }}
 {{- end }}
 {{- end }}
 {{- include "tonnage.shipped" (dict "root" .root "object" $object "namespace" .root.Release.Namespace) }}

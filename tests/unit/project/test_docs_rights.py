@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(
-    r"^\| `(?P<resource>[^`]+)` \| (?P<verbs>[a-z, ]+) \| \S.* \| \S.* \|$", re.MULTILINE
+    r"^\| (?P<resources>`[^|]+`) \| (?P<verbs>[a-z, ]+) \| \S.* \| \S.* \|$", re.MULTILINE
 )
 
 
@@ -29,7 +29,8 @@ def explained(section=""):
     part = page.partition(f"\n## {section}")[2].partition("\n## ")[0] if section else page
     verbs = defaultdict(set)
     for row in ROW.finditer(part):
-        verbs[row["resource"]] |= set(row["verbs"].split(", "))
+        for resource in re.findall(r"`([^`]+)`", row["resources"]):
+            verbs[resource] |= set(row["verbs"].split(", "))
     return verbs
 
 

@@ -23,6 +23,7 @@ BASE = ROOT / "manifests" / "base"
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
 INTEGRATIONS = sorted((ROOT / "manifests" / "integrations").glob("*.yaml"))
 POOL_RULE = ROOT / "manifests" / "components" / "inference-pool" / "rule.yaml"
+DOMAIN_RULE = ROOT / "manifests" / "components" / "compute-domains" / "rule.yaml"
 ALL_KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind)]
 
 
@@ -103,7 +104,10 @@ def test_samples_can_be_applied_together():
 
 
 def test_exactly_the_kinds_that_the_operator_uses_are_granted():
-    by_components = (kinds.INFERENCE_POOLS, kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS)
+    by_components = (
+        *(kinds.INFERENCE_POOLS, kinds.COMPUTE_DOMAINS),
+        *(kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS),
+    )
     spoken_of = {(kind.group, kind.plural) for kind in ALL_KINDS if kind not in by_components}
     both = {*granted(), *granted_at_home()}
     assert {(group, name) for group, name in both if "/" not in name} == spoken_of
@@ -117,6 +121,16 @@ def test_only_the_component_grants_inference_pools_and_never_list():
         "resources": [pools.plural],
         "verbs": ["get", "create", "patch", "delete"],
     }
+
+
+def test_only_the_component_grants_compute_domains_as_the_base_grants_claim_templates():
+    ((patch,),) = load(DOMAIN_RULE)
+    domains, templates = kinds.COMPUTE_DOMAINS, kinds.RESOURCE_CLAIM_TEMPLATES
+    assert (patch["value"]["apiGroups"], patch["value"]["resources"]) == (
+        [domains.group],
+        [domains.plural],
+    )
+    assert set(patch["value"]["verbs"]) == granted()[templates.group, templates.plural]
 
 
 def test_samples_of_integrations_are_valid_and_refer_to_existing_objects():
@@ -197,8 +211,8 @@ def test_every_write_that_a_role_grants_is_limited_by_a_policy():
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
             for group, resource in product(rule["apiGroups"], rule["resources"]):
                 limited[group, resource] |= set(rule["operations"])
-    ((component,),) = load(POOL_RULE)
-    everything = [granted(), granted_at_home(), verbs_of([component["value"]])]
+    components = [patch["value"] for path in (POOL_RULE, DOMAIN_RULE) for patch in load(path)[0]]
+    everything = [granted(), granted_at_home(), verbs_of(components)]
     # A status says nothing that another controller acts on.
     unlimited = {
         (*resource, verb)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_messages_of_refused_pods_are_redacted() -> None:
 
 
 def vars_of(child: ChildDeployment) -> dict[str, Any]:
-    return {name: getattr(child, name) for name in child.__slots__}
+    return {each.name: getattr(child, each.name) for each in fields(child)}
 
 
 SPECS = {
