@@ -1,5 +1,6 @@
 """The operator's queries to a real Prometheus: over TLS, with credentials, and without."""
 
+import asyncio
 import shutil
 import ssl
 import time
@@ -141,7 +142,8 @@ async def test_a_server_that_hangs_behind_tls_frees_the_thread(guard: Guard) -> 
     async with hostile_server.serving(says_nothing, tls_of(guard)) as server:
         asking = Asking(server.url, guard.certificate, deadline=0.5)
         assert await asking.source.ask("vector(1)") is None
-        await server.all_closed.wait()
+        async with asyncio.timeout(60):
+            await server.all_closed.wait()
     assert asking.outcomes == [QueryOutcome.TIMEOUT]
 
 

@@ -10,9 +10,11 @@ import yaml
 
 from tests.support.markdown_pages import read_page
 from tonnage.api.conditions import Reason
+from tonnage.engines.registry import engine_named
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests" / "monitoring"
+SGLANG = ROOT / "tests" / "data" / "sglang-metrics.txt"
 RUNBOOK = ROOT / "docs" / "runbook.md"
 DASHBOARD = json.loads((FOLDER / "dashboards" / "tonnage.json").read_text("utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -26,6 +28,7 @@ WELL = {
     *("Valid", "ResolvingModel", "PoolChosen", "ScaledToZero", "ReplicasReady", "PoolUsable"),
     *("LoadMeasured", "ReplicasGiven", "AsPredicted"),
     *("Applied", "RollingOut", "Waiting", "Settled"),
+    "DownloadingWeights",
     *("NotPlaced", "NotAccepted"),  # they point to another condition, whose reason has a section
 }
 """Reasons that need no action."""
@@ -144,6 +147,38 @@ def test_a_panel_has_a_description_and_queries_the_chosen_prometheus(panel):
             re.search(r'job="(tonnage|vllm)"|alertname=', selector) for selector in selectors
         )
         assert not re.search(r"[\w:]+\[", target["expr"]), "a range of a metric without its job"
+
+
+def test_every_metric_of_sglang_is_one_that_it_shows():
+    types = dict(
+        re.findall(r"^# TYPE (sglang:\S+) (\w+)$", SGLANG.read_text("utf-8"), re.MULTILINE)
+    )
+    rules = [rule["expr"] for rule in ALERTS.values()]
+    panels = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    named = set(re.findall(r"sglang:\w+", " ".join((*rules, *panels))))
+    assert len(named) >= 10
+    assert {name.removesuffix("_bucket") for name in named} <= types.keys()
+    counters = {
+        name
+        for name in re.findall(r"rate\((sglang:\w+)", " ".join(panels))
+        if "_bucket" not in name
+    }
+    assert {types[name] for name in counters} == {"counter"}
+    read = [engine_named("sglang").cache_metric.name, *load_names()]
+    assert {*read} <= types.keys()
+
+
+def load_names():
+    metrics = engine_named("sglang").load_metrics
+    names = (metrics.running, metrics.waiting, metrics.kv_usage, metrics.first_token)
+    return [*names, metrics.per_token]
+
+
+def test_every_query_about_vllm_has_its_like_for_sglang():
+    queries = [rule["expr"] for rule in ALERTS.values()]
+    queries += [target["expr"] for panel in PANELS for target in panel["targets"]]
+    for query in queries:
+        assert ("vllm:" in query) == ("sglang:" in query), query
 
 
 def test_panels_of_models_follow_the_variables():
