@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from accuracy.asking import Answer, figure
 from accuracy.measures import Error, relative_error
-from accuracy.records import GIB, Build
+from accuracy.records import GIB, Build, StageBuild
 
 Pair = tuple[Build, Answer]
 
@@ -26,6 +26,29 @@ def weights_errors(pairs: Iterable[Pair], quantized: bool) -> list[Error]:
             predicted = figure(answer, "weightsGiB")
             errors.append(Error(record.id, relative_error(predicted, record.loaded_bytes / GIB)))
     return errors
+
+
+def stage_errors(pairs: Iterable[tuple[StageBuild, Answer]], *, staged: bool) -> list[Error]:
+    """The largest relative error of the weights of any pipeline stage, or those of a data-parallel
+    rank."""
+    return [
+        Error(
+            record.id,
+            max(
+                relative_error(predicted, exact / GIB)
+                for predicted, exact in zip(_weights(answer), record.stage_bytes, strict=True)
+            ),
+        )
+        for record, answer in pairs
+        if (record.pipeline_parallel_size > 1) == staged
+    ]
+
+
+def _weights(answer: Answer) -> list[float | None]:
+    stages = answer.get("stages")
+    if stages:
+        return [stage["weightsGiB"] for stage in stages]
+    return [figure(answer, "weightsGiB")]
 
 
 def kv_rate_errors(pairs: Iterable[Pair]) -> list[Error]:

@@ -5,8 +5,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from accuracy import build_errors, startup_errors
-from accuracy.asking import answered_builds, answered_layouts, answered_startups
+from accuracy.asking import (
+    answered_builds,
+    answered_layouts,
+    answered_stage_builds,
+    answered_startups,
+)
 from accuracy.measures import Error, median, percentile, share_within
+from accuracy.sglang import fraction_errors, token_errors
+from accuracy.sglang_startups import (
+    ROUNDING_GIB,
+    log_rate_errors,
+    log_token_errors,
+    log_verdicts,
+    log_weights_errors,
+    sglang_startups,
+)
 from accuracy.startup_errors import Pair
 
 
@@ -83,6 +97,10 @@ def _false_no_fit_share() -> float:
     return len(verdicts.false_no_fits) / verdicts.fits
 
 
+def _stages(*, staged: bool) -> Sequence[Error]:
+    return build_errors.stage_errors(answered_stage_builds(), staged=staged)
+
+
 def _legal_share() -> float:
     answered = answered_layouts()
     return sum(answer.get("legal") is True for _, answer in answered) / len(answered)
@@ -121,6 +139,23 @@ FIGURES: Final = (
            lambda: share_within(build_errors.kv_tokens_errors(answered_builds(), True), 0.01)),
     Figure("build_acceptance", "builds: accepted or refused as vLLM does", 0.99, False,
            lambda: share_within(build_errors.acceptance_errors(answered_builds()), 0)),
+    Figure("stage_weights_within_0.1", "builds: weights of every pipeline stage, within 0.1 %",
+           0.99, False, lambda: share_within(_stages(staged=True), 0.001)),
+    Figure("rank_weights_within_0.1", "builds: weights of data-parallel ranks, within 0.1 %",
+           0.99, False, lambda: share_within(_stages(staged=False), 0.001)),
+    Figure("sglang_tokens_within_2", "SGLang: tokens of the KV cache, within 2 %", 0.95, False,
+           lambda: share_within(token_errors(), 0.02)),
+    Figure("sglang_fraction_exact", "SGLang: mem_fraction_static, exact", 0.95, False,
+           lambda: share_within(fraction_errors(), 0)),
+    Figure("sglang_log_weights_median", "SGLang logs: weights, median error", 0.02, True,
+           lambda: median(log_weights_errors(sglang_startups(held_out=False)))),
+    Figure("sglang_log_kv_rate_exact", "SGLang logs: KV bytes per token, exact but for rounding", 1,
+           False,
+           lambda: share_within(log_rate_errors(sglang_startups(held_out=False)), ROUNDING_GIB)),
+    Figure("sglang_log_tokens_within_2", "SGLang logs: tokens of the KV cache, within 2 %", 0.95,
+           False, lambda: share_within(log_token_errors(sglang_startups(held_out=False)), 0.02)),
+    Figure("sglang_log_verdicts", "SGLang logs: verdicts that are right", 1, False,
+           lambda: log_verdicts(sglang_startups(held_out=False)).right_share),
     Figure("layouts_legal", "layouts known to run that are called legal", 1, False, _legal_share),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import json
 from functools import cache
 from typing import Any, Final
 
-from accuracy.asking import Answer, ask_fit, figure
+from accuracy.asking import Answer, ask_fit, figure, loaded_gib
 from accuracy.measures import Error, relative_error
 from accuracy.records import FOLDER, GIB, Record, read_lines
 from tonnage.catalog.load import load_catalog
@@ -127,7 +127,7 @@ def _answer(case: FitCase) -> Answer:
     answer = ask_fit(case)
     question = make_question(case, load_catalog()).question
     shape, options, device = question.checkpoint.shape, question.options, question.accelerator
-    release = load_catalog().release(options.vllm_version)
+    release = load_catalog().release(options.release)
     batch = plan_batch(shape, options, question.parallelism, device, question.device_bytes, release)
     graphs = graph_bytes(shape, question.parallelism, options, batch, device, release)
     return answer | {"perGPU": answer["perGPU"] | {"cudaGraphGiB": graphs / GIB}}
@@ -137,11 +137,11 @@ Pair = tuple[HardwareStart, Answer]
 
 
 def weights_errors(pairs: tuple[Pair, ...]) -> list[Error]:
-    """Relative errors of the weights."""
+    """Relative errors of the weights, with buffers for adapters."""
     return [
         Error(
             start.case.id,
-            relative_error(_bytes(answer, "weightsGiB"), start.observed.weights_bytes),
+            relative_error(_loaded_bytes(answer), start.observed.weights_bytes),
         )
         for start, answer in pairs
     ]
@@ -199,8 +199,8 @@ def verdict_errors(pairs: tuple[Pair, ...]) -> list[Error]:
     ]
 
 
-def _bytes(answer: Answer, name: str) -> float | None:
-    gib = figure(answer, name)
+def _loaded_bytes(answer: Answer) -> float | None:
+    gib = loaded_gib(answer)
     return None if gib is None else gib * GIB
 
 

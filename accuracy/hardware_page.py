@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from accuracy import hardware
-from accuracy.asking import Answer, figure
+from accuracy.asking import Answer, figure, loaded_gib
 from accuracy.hardware import HardwareStart, Pair, answered_hardware
 from accuracy.measures import Error
 from accuracy.records import GIB
@@ -67,17 +67,23 @@ def _worst(errors: list[Error], unit: str) -> str:
 def _row(start: HardwareStart, answer: Answer) -> str:
     taken, then = start.observed, start.predicted_then
     sizes = {
-        "weightsGiB": taken.weights_bytes,
         "activationGiB": taken.activation_bytes,
         "nonTorchGiB": taken.non_torch_bytes,
         "cudaGraphGiB": taken.graph_bytes,
         "kvCacheGiB": taken.kv_cache_bytes,
     }
     cells = [
-        f"{figure(then, name) or 0:.2f} / {figure(answer, name) or 0:.2f} / {measured / GIB:.2f}"
-        for name, measured in sizes.items()
+        _cell(loaded_gib(then), loaded_gib(answer), taken.weights_bytes),
+        *(
+            _cell(figure(then, name), figure(answer, name), measured)
+            for name, measured in sizes.items()
+        ),
     ]
     tokens = [figure(then, "kvCacheTokens"), figure(answer, "kvCacheTokens"), taken.kv_cache_tokens]
     cells.append(" / ".join(f"{count or 0:,.0f}" for count in tokens))
     name = f"{start.case.id}, **held**" if start.held_out else start.case.id
     return "| " + " | ".join([str(name), *cells]) + " |"
+
+
+def _cell(then_gib: float | None, now_gib: float | None, measured_bytes: int) -> str:
+    return f"{then_gib or 0:.2f} / {now_gib or 0:.2f} / {measured_bytes / GIB:.2f}"

@@ -115,6 +115,73 @@ class Build(Record):
         )
 
 
+class StageBuild(Record):
+    """What the same classes make of a 16-bit model with pipeline stages, or with data-parallel
+    ranks that share the experts: bytes of the first rank of each stage.
+
+    tests/vllm/server/test_stages.py builds some of them again. Models that also keep buffers for a
+    batch are left out.
+    """
+
+    model: str
+    pipeline_parallel_size: int
+    data_parallel_size: int
+    stage_bytes: tuple[int, ...]
+
+    @property
+    def id(self) -> str:
+        """The model and its layout."""
+        return f"{self.model}@pp{self.pipeline_parallel_size}dp{self.data_parallel_size}"
+
+    def case(self) -> FitCase:
+        """The question whose answer this is."""
+        config = models()[self.model].config
+        return parse_case(
+            json.dumps(
+                {
+                    "id": self.id,
+                    "vendor": "nvidia",
+                    "model": {
+                        "id": self.model,
+                        "config": {
+                            key: value
+                            for key, value in config.items()
+                            if key != "quantization_config"
+                        },
+                    },
+                    "accelerator": "h200-sxm-141gb",
+                    "engine": {
+                        "vllmVersion": BUILD_VERSION,
+                        "pipelineParallelSize": self.pipeline_parallel_size,
+                        "dataParallelSize": self.data_parallel_size,
+                        "enableExpertParallel": self.data_parallel_size > 1,
+                        "dtype": "bfloat16",
+                        "maxModelLen": 4096,
+                    },
+                }
+            )
+        )
+
+
+class AdapterBuild(Record):
+    """What vLLM's own LoRA layers allocate for a model on rank 0 of a pipeline stage, by layer.
+
+    tests/support/vllm_lora makes them.
+    """
+
+    id: str
+    model: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    stage: int
+    enable_expert_parallel: bool
+    max_loras: int
+    max_lora_rank: int
+    fully_sharded_loras: bool
+    target_modules: tuple[str, ...]
+    layers: dict[str, int]
+
+
 class Model(Record):
     """A config.json, its family, and whether it is a published file."""
 
@@ -149,6 +216,17 @@ def layouts() -> tuple[Layout, ...]:
 def builds() -> tuple[Build, ...]:
     """All builds."""
     return tuple(Build.model_validate(line) for line in read_lines("builds.jsonl"))
+
+
+@cache
+def stage_builds() -> tuple[StageBuild, ...]:
+    """All builds with pipeline stages or data-parallel ranks."""
+    return tuple(StageBuild.model_validate(line) for line in read_lines("stages.jsonl"))
+
+
+def adapter_builds() -> tuple[AdapterBuild, ...]:
+    """All builds with buffers for LoRA adapters."""
+    return tuple(AdapterBuild.model_validate(line) for line in read_lines("adapters.jsonl"))
 
 
 @cache

@@ -31,13 +31,13 @@ class Verdicts:
 def weights_errors(pairs: Iterable[Pair]) -> list[Error]:
     """Relative errors of the weights of one GPU."""
     return [
-        Error(record.case.id, relative_error(_first_stage_weights(answer), printed))
+        Error(record.case.id, relative_error(first_stage_weights(answer), printed))
         for record, answer in pairs
         if "weights" in record.observed.use_for and (printed := record.observed.weights_gi_b)
     ]
 
 
-def _first_stage_weights(answer: Answer) -> float | None:
+def first_stage_weights(answer: Answer) -> float | None:
     """The weights that vLLM prints: of several pipeline stages those of the first."""
     stages = answer.get("stages")
     return float(stages[0]["weightsGiB"]) if stages else figure(answer, "weightsGiB")

@@ -9,6 +9,15 @@ from accuracy.figures import FIGURES, Figure
 from accuracy.floors import raise_floors, read_floors
 from accuracy.measures import Error, median, percentile, relative_error, share_within, worst
 from accuracy.records import builds, layouts, startups
+from accuracy.sglang_startups import (
+    ROUNDING_GIB,
+    SGLangStartUp,
+    log_rate_errors,
+    log_token_errors,
+    log_verdicts,
+    log_weights_errors,
+    sglang_startups,
+)
 from accuracy.startup_errors import verdicts
 
 
@@ -35,11 +44,14 @@ def test_held_out_starts_on_hardware_stay_within_the_limits(errors, limit: float
     assert {e.id: e.size for e in sizes if e.size > limit} == {}
 
 
-@pytest.mark.parametrize(("first_token", "limit"), [(False, 0.22), (True, 0.15)])
-def test_estimated_times_of_the_held_out_start_do_not_get_worse(
-    first_token: bool, limit: float
+@pytest.mark.parametrize(
+    ("first_token", "experts", "limit"),
+    [(False, True, 0.37), (False, False, 0.12), (True, True, 0.33), (True, False, 0.13)],
+)
+def test_estimated_times_of_held_out_starts_do_not_get_worse(
+    first_token: bool, experts: bool, limit: float
 ) -> None:
-    error = hardware_speeds.median_error(first_token, held_out=True)
+    error = hardware_speeds.median_error(first_token, held_out=True, experts=experts)
     assert error is not None
     assert error <= limit
 
@@ -47,6 +59,50 @@ def test_estimated_times_of_the_held_out_start_do_not_get_worse(
 def test_a_third_of_the_starts_on_hardware_is_held_out() -> None:
     starts = hardware.hardware_starts()
     assert 3 * sum(start.held_out for start in starts) >= len(starts) > 0
+
+
+SGLANG_HELD_OUT_LIMITS = [
+    (log_weights_errors, 0.02),
+    (log_rate_errors, ROUNDING_GIB),
+    (log_token_errors, 0.02),
+]
+
+
+@pytest.mark.parametrize(("errors", "limit"), SGLANG_HELD_OUT_LIMITS)
+def test_held_out_logs_of_sglang_stay_within_the_limits(errors, limit: float) -> None:
+    sizes = errors(sglang_startups(held_out=True))
+    assert sizes
+    assert {e.id: e.size for e in sizes if e.size > limit} == {}
+
+
+def test_verdicts_on_held_out_logs_of_sglang_are_right() -> None:
+    verdicts = log_verdicts(sglang_startups(held_out=True))
+    assert (verdicts.wrong, verdicts.not_calculated) == ((), ())
+    assert verdicts.judged > 0
+
+
+def test_logs_of_sglang_name_public_sources_and_a_third_of_them_is_held_out() -> None:
+    held, mended = sglang_startups(held_out=True), sglang_startups(held_out=False)
+    logs = [*held, *mended]
+    assert 3 * len(held) >= len(logs) >= 20
+    assert len({log.id for log in logs}) == len(logs)
+    assert [log.id for log in logs if not log.source.startswith("https://github.com/")] == []
+    assert [log.id for log in logs if not log.use_for and log.remark is None] == []
+
+
+def _other_outcome(log: SGLangStartUp) -> SGLangStartUp:
+    observed, starts = log.observed, log.observed.outcome == "starts"
+    turned = observed.model_copy(update={"outcome": "does_not_start" if starts else "starts"})
+    return log.model_copy(update={"observed": turned})
+
+
+def test_a_log_with_another_outcome_is_called_wrong() -> None:
+    logs = sglang_startups(held_out=False)
+    verdicts = log_verdicts(_other_outcome(log) for log in logs)
+    assert verdicts.not_calculated == log_verdicts(logs).not_calculated
+    assert len(verdicts.wrong) == verdicts.judged - len(verdicts.not_calculated)
+    assert verdicts.right_share == 0
+    assert log_verdicts(()).right_share is None
 
 
 def test_every_figure_has_a_floor_and_every_floor_a_figure() -> None:
