@@ -9,7 +9,8 @@ import importlib
 import pkgutil
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ MEASURABLE_SECONDS = 0.02
 """Of the processor. A shorter time is that of a linear expression, and too short to compare."""
 CLEAR_SECONDS = 0.5
 """Noise does not matter to a time that is longer."""
+COMPARISONS = 5
+"""A busy machine makes a shorter time longer for a while, seldom again and again."""
 ESCAPED_QUOTE = '\\"'
 """Again and again, a text that seems to begin at each of its quotes and never ends."""
 
@@ -47,6 +50,12 @@ IN_A_LIST = {
     "checkpoint.hub.reader._PICKLES": {"fullmatch"},
     "cli.commands.inspect._IMAGE": {"fullmatch"},
     "cli.commands.inspect._NAMESPACE": {"fullmatch"},
+    "engines.sglang.startup_log._ERROR": {"match"},
+    "engines.sglang.startup_log._POINTER": {"search"},
+    "engines.sglang.startup_log._PREFIX": {"sub"},
+    "engines.vllm.startup_log._ERROR": {"match"},
+    "engines.vllm.startup_log._POINTER": {"search"},
+    "engines.vllm.startup_log._PREFIX": {"sub"},
     "fit.weights.correction._PART_NAMES": {"search"},
 }
 """How expressions are used that have no name of their own."""
@@ -85,6 +94,21 @@ def uses_of(name: str) -> set[str]:
 EXPRESSIONS = {name: expression for name, expression in expressions() if name not in SHORT_ONLY}
 
 
+def is_linear(seconds: Callable[[str], float], text: str, shorter: str) -> bool:
+    """By the shortest times: what else the machine does makes them longer only."""
+    long = short = inf
+    for _ in range(COMPARISONS):
+        long = min(long, seconds(text))
+        if long < MEASURABLE_SECONDS:
+            return True
+        short = min(short, seconds(shorter))
+        if long < MOST_GROWTH * short:
+            return True
+        if long >= CLEAR_SECONDS:
+            break
+    return False
+
+
 def test_the_modules_have_expressions() -> None:
     assert len(EXPRESSIONS) > 50
     assert "checkpoint.safetensors.formats._IN_LAYER" in EXPRESSIONS
@@ -119,9 +143,7 @@ def test_an_expression_takes_linear_time(name: str) -> None:
     def near_misses(match: str, cut: int, end: str) -> None:
         piece = match[: max(1, len(match) - cut)] or "a"
         text = (piece * (length // len(piece) + 1))[:length]
-        long = seconds(text + end)
-        if long >= MEASURABLE_SECONDS:
-            short = seconds(text[: length // TIMES_LONGER] + end)
-            assert long < MOST_GROWTH * short, f"{piece!r} again and again"
+        shorter = text[: length // TIMES_LONGER]
+        assert is_linear(seconds, text + end, shorter + end), f"{piece!r} again and again"
 
     near_misses()

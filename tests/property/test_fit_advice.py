@@ -9,6 +9,7 @@ from tests.support.shapes import CONFIGS, load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import context_limit
+from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.legality.compatibility import check_compatibility
 from tonnage.fit.model import EngineOptions, IllegalParallelism, MemoryFit, Parallelism
 from tonnage.fit.questions.advice import Setting, Step, advise, apply
@@ -36,6 +37,7 @@ def questions(draw: st.DrawFn) -> FitQuestion:
             enforce_eager=draw(st.booleans()),
         ),
         draw(st.sampled_from([0, 100_000])),
+        memory=VLLM_MEMORY,
     )
 
 
@@ -102,7 +104,7 @@ def test_the_longest_context_fits_and_holds_a_request(question: FitQuestion) -> 
     assert isinstance(verdict, MemoryFit)
     assert concurrent_requests(alone, verdict.account, longest, CATALOG) >= 1
     shape, options = question.checkpoint.shape, question.options
-    limit = context_limit(shape, options, CATALOG.release(options.vllm_version))
+    limit = context_limit(shape, options, CATALOG.release(options.release))
     assert longest <= (limit or max(shape.max_position_embeddings, options.max_model_len))
     if longest < (limit or options.max_model_len):
         assert not fits(with_context(alone, longest + 1))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.support.cluster import Cluster
 from tests.support.spreading import H100_CHILD, H100_POOL, MI300X_CHILD, MI300X_POOL, two_pools
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.protocol import Object
-from tonnage.telemetry.cache import MeasuredCache
 
 CHILDREN = {MI300X_POOL: MI300X_CHILD, H100_POOL: H100_CHILD}
 ACCELERATORS = {MI300X_POOL: "mi300x", H100_POOL: "h100-sxm-80gb"}

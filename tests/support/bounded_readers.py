@@ -25,7 +25,8 @@ from tonnage.checkpoint.hub.headers import MAX_HEADER_BYTES
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES
 from tonnage.checkpoint.shape import MAX_CONFIG_BYTES
 from tonnage.cli.sources.documents import MAX_FILE_BYTES
-from tonnage.reconcile.observe import LOG_TAIL_BYTES
+from tonnage.controller.start_reader import WHOLE_BYTES
+from tonnage.reconcile.observation.pods.failed_logs import TAIL_BYTES
 from tonnage.telemetry.pod_metrics import MAX_BYTES
 from tonnage.telemetry.prometheus import MAX_ANSWER_BYTES
 
@@ -72,12 +73,13 @@ LARGEST: Mapping[str, int] = {
     "an entry of the corrections": CONFIG_MAP_BYTES,
     "a result of Prometheus": MAX_ANSWER_BYTES,
     "a page of metrics": MAX_BYTES,
-    "a log of vLLM": LOG_TAIL_BYTES,
+    "a log of vLLM": TAIL_BYTES,
+    "the log of a start": WHOLE_BYTES,
 }
 """Most bytes that get as far as the reader; of an object of the API server STORED_OBJECT_BYTES."""
 
-_HANGS_SECONDS = 60
-"""By the clock, however busy the machine is."""
+_HANGS_SECONDS = 600
+"""By the clock. A machine with far more to do than it has cores takes long for MOST_SECONDS."""
 
 SET_ASIDE_BYTES: Mapping[str, int] = {"a file for the command line": MAX_FILE_BYTES}
 """What a reader asks for before it knows how long the text is, and does not touch beyond."""

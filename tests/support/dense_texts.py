@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.hostile_values import WHOLE
-from tonnage.telemetry.cache import CACHE_METRIC
+from tonnage.engines.registry import engine_named
 
 _OF_ALL_SIZES = (
     *("ten million of one letter", "a text of ten million", "a key of ten million"),
@@ -25,7 +25,8 @@ def worst_texts(size: int) -> Iterator[tuple[str, bytes]]:
     for letters in (12, 60):
         yield f"keys of {letters} letters", _object_of_keys(size, letters)
     yield "lines of two letters", b"- a\n" * (size // 4)
-    yield "a line of metrics", CACHE_METRIC.encode() + b"{" + b'a="\\n",' * (size // 7 - 4) + b"} 1"
+    metric = engine_named("vllm").cache_metric.name.encode()
+    yield "a line of metrics", metric + b"{" + b'a="\\n",' * (size // 7 - 4) + b"} 1"
     for name, length in LENGTHS.items():
         yield name, length.to_bytes(8, "little") + b'{"a":'
 

@@ -12,16 +12,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.golden.render.inputs import make_deployment, make_spec
 from tests.support.cluster import spec_of
 from tests.support.shapes import CONFIGS
-from tonnage.api.inference import ConfigMapSource
-from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
+from tonnage.api.model import ConfigMapSource
+from tonnage.api.names import (
+    ANNOTATION_JOB_INPUTS,
+    ANNOTATION_MODEL_COMMIT,
+    ANNOTATION_POD_TEMPLATE,
+    ANNOTATION_RENDERED_FROM,
+)
 from tonnage.api.packed import pack, unpack
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.text import digest
 from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.adapter import parse_adapter
 from tonnage.checkpoint.facts import checkpoint_from_config_map, checkpoint_from_inline
-from tonnage.checkpoint.kept_facts import decode_facts
+from tonnage.checkpoint.kept_facts import decode_adapters, decode_facts
 from tonnage.checkpoint.model import CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import (
@@ -36,6 +43,7 @@ from tonnage.cli.fit.case import parse_case
 from tonnage.cli.sources.documents import load_documents
 from tonnage.cli.sources.dump import Dump
 from tonnage.cli.sources.fleet_files import read_fleet
+from tonnage.controller.start_reader import WHOLE_BYTES
 from tonnage.engines.errors import RenderError
 from tonnage.fit.calibration.entries import read_entries
 from tonnage.fit.context import override_context
@@ -53,17 +61,24 @@ from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import ObjectParts, TransientError
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import Right
+from tonnage.reconcile.observation.children import read_child
 from tonnage.reconcile.observation.namespace_limits import (
     read_limit_ranges,
     read_pod_security,
     read_quotas,
 )
+from tonnage.reconcile.observation.optional.weights import DownloadJob, kept_commit
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.template_record import read_record, read_recorded_at
+from tonnage.reconcile.rollout.job_inputs import has_other_inputs
 from tonnage.reconcile.scheduling.reservations import read_reservations
+from tonnage.telemetry.download_progress import read_download
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.series import NotUnderstoodError, read_vector
+from tonnage.telemetry.served_adapters import read_models
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
+from tonnage.telemetry.startup_progress import read_progress
+from tonnage.workloads.controller_revision import read_templates
 from tonnage.workloads.pod.namespace_resources import explain_limit_ranges
 from tonnage.workloads.pod.template import check_template
 
@@ -127,6 +142,17 @@ def _overrides(text: str) -> object:
     return override_context(parse_config_text(json.dumps(LLAMA)), overrides)
 
 
+def _loader(text: str) -> object:
+    flags = ["--load-format=runai_streamer", f"--model-loader-extra-config={text}"]
+    spec = make_spec(engine={"vllm": {"extraArgs": flags}})
+    check_template(spec)
+    return make_deployment(spec)
+
+
+def _download(text: str) -> object:
+    return read_download(text), read_download(f"progress: {text}")
+
+
 def _fleet_file(text: bytes) -> object:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(text)
@@ -169,6 +195,36 @@ def _kept_facts(text: bytes) -> object:
     return decode_facts(encoded, "acme/llama", "main")
 
 
+def _kept_adapters(text: bytes) -> object:
+    """The same of adapters."""
+    return decode_adapters(base64.b64encode(zlib.compress(text)).decode())
+
+
+def _commit(text: str) -> object:
+    """The annotation of a Service that keeps the commit of a cache."""
+    model = {
+        "source": {"huggingFace": {"repo": "acme/llama"}},
+        "cache": {"persistentVolumeClaim": {"claimName": "weights"}},
+    }
+    metadata = {**DEPLOYMENT["metadata"], "annotations": {ANNOTATION_MODEL_COMMIT: text}}
+    return kept_commit(
+        parse_spec({**spec_of(), "model": model}), read_child({"metadata": metadata})
+    )
+
+
+def _job_inputs(text: str) -> object:
+    def job(annotation: str) -> dict[str, Any]:
+        annotations = {ANNOTATION_JOB_INPUTS: annotation}
+        return {"metadata": {**DEPLOYMENT["metadata"], "annotations": annotations}}
+
+    return has_other_inputs(DownloadJob(read_child(job(text)), NOW), job(json.dumps(INPUTS)))
+
+
+def _revision(raw: Any) -> object:
+    """The data of a ControllerRevision, which the API server does not check."""
+    return read_templates({"data": raw})
+
+
 def _annotation(key: str) -> Callable[[str], object]:
     """An annotation of a Deployment that the ledger of all namespaces is made of."""
 
@@ -208,6 +264,13 @@ def _series(raw: Any) -> object:
 def _log(text: str) -> object:
     cause = find_cause(text[-65_536:])
     return cause and read_shortfall(cause.message)
+
+
+def _start(text: str) -> object:
+    """With times, as the API server sends it, and with what the text has in their places."""
+    text = text[-WHOLE_BYTES:]
+    timed = "\n".join(f"2026-11-21T02:46:20.1Z {line}" for line in text.split("\n"))
+    return read_progress(text), read_progress(timed)
 
 
 def _verdict(raw: Any) -> object:
@@ -412,9 +475,45 @@ KEPT_FACTS: Mapping[str, Any] = {
     "weightsBytes": None,
 }
 
+INPUTS = {"pool": "l40s", "engine": "vllm", "digest": "5e7b7b270d0fa4ca"}
+COMMIT = {"repo": "acme/llama", "revision": "main", "upgradedAt": None, "commit": "0" * 40}
+MODELS = {"data": [{"id": "llama"}, {"id": "tuned", "root": "/adapters/tuned", "parent": "llama"}]}
+_GROUP_TEMPLATE = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": ["m"]}]},
+}
+REVISION = {
+    "spec": {
+        "leaderWorkerTemplate": {
+            "$patch": "replace",
+            "size": 2,
+            "leaderTemplate": _GROUP_TEMPLATE,
+            "workerTemplate": _GROUP_TEMPLATE,
+        }
+    }
+}
+
+ADAPTER: Mapping[str, Any] = {
+    "peft_type": "LORA",
+    "r": 16,
+    "rank_pattern": {"q_proj": 8},
+    "target_modules": ["q_proj", "v_proj"],
+    "base_model_name_or_path": "acme/llama",
+}
+
+KEPT_ADAPTERS = [
+    {"repo": "acme/tuned", "revision": "main", "commit": "0" * 40, "config": json.dumps(ADAPTER)}
+]
+
 READERS: Mapping[str, Reader] = {
     "config.json": Reader(
-        parse_config_text, ("checkpoint/shape.py",), (LLAMA, FP8), (CheckpointError,)
+        parse_config_text,
+        ("checkpoint/shape.py", "checkpoint/fields.py"),
+        (LLAMA, FP8),
+        (CheckpointError,),
+    ),
+    "adapter_config.json": Reader(
+        parse_adapter, ("checkpoint/fields.py",), (ADAPTER,), (CheckpointError,)
     ),
     "the header of a safetensors file": Reader(
         _header,
@@ -452,6 +551,13 @@ READERS: Mapping[str, Reader] = {
         (SPEC, WITH_POD_TEMPLATE),
         (InvalidSpecError, RenderError, CheckpointError),
     ),
+    "the settings of a loader": Reader(
+        _text(_loader),
+        ("engines/vllm/streaming.py",),
+        ({"distributed": True, "concurrency": 16, "memory_limit": -1},),
+        (RenderError, InvalidSpecError),
+    ),
+    "the log of a download": Reader(_text(_download), ("telemetry/download_progress.py",)),
     "overrides of config.json": Reader(
         _text(_overrides),
         ("fit/flag_values.py", "fit/context.py"),
@@ -473,6 +579,18 @@ READERS: Mapping[str, Reader] = {
     "a model's facts in an annotation": Reader(
         _kept_facts, ("checkpoint/kept_facts.py",), (KEPT_FACTS,)
     ),
+    "facts of adapters in an annotation": Reader(
+        _kept_adapters, ("checkpoint/kept_facts.py",), (KEPT_ADAPTERS,)
+    ),
+    "an annotation of a commit": Reader(
+        _text(_commit), ("reconcile/observation/optional/weights.py",), (COMMIT,)
+    ),
+    "a ControllerRevision": Reader(
+        _object(_revision), ("workloads/controller_revision.py",), (REVISION,)
+    ),
+    "the models of a pod": Reader(
+        lambda text: read_models(text, "llama"), ("telemetry/served_adapters.py",), (MODELS,)
+    ),
     "an annotation of a move": Reader(
         _text(_annotation("moved")), ("reconcile/observation/migration.py",), (MOVE,)
     ),
@@ -480,6 +598,9 @@ READERS: Mapping[str, Reader] = {
         _text(_record),
         ("api/packed.py", "reconcile/observation/template_record.py"),
         (RENDERED_FROM,),
+    ),
+    "the inputs of a download": Reader(
+        _text(_job_inputs), ("reconcile/rollout/job_inputs.py",), (INPUTS,)
     ),
     "a file for the command line": Reader(
         _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)
@@ -511,4 +632,5 @@ READERS: Mapping[str, Reader] = {
     "a page of metrics": Reader(read_page, ("telemetry/pod_metrics.py",)),
     "a message of a scheduler": Reader(_object(_verdict), (), (VERDICT,)),
     "a log of vLLM": Reader(_text(_log), ("kube/client.py",)),
+    "the log of a start": Reader(_text(_start), ("telemetry/startup_progress.py",)),
 }

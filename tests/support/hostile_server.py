@@ -23,16 +23,23 @@ class ReceivedRequest:
         return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
 
 
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class HostileServer:
-    """`say` may be changed at any time; `open_connections` are those that are not closed."""
+    """`say` may be changed at any time; `open_connections` are those that are not closed.
+    `all_closed` is set before the first one, too: a client may end before it connects."""
 
     say: Say
     url: str = ""
     asked: list[ReceivedRequest] = field(default_factory=list)
     open_connections: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
-    all_closed: asyncio.Event = field(default_factory=asyncio.Event)
+    all_closed: asyncio.Event = field(default_factory=_set_event)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open_connections += 1

@@ -22,6 +22,8 @@ RECORDINGS = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("
 _KINDS = {kind.kind: kind for kind in SERVED}
 _TRANSLATED = ("Deployment", "ReplicaSet", "Pod")
 _COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas")
+_OF_LATER_RELEASES = ("availableUpdate", "starting")
+_REVISED = ("message", "estimate", "slowdownPerRequest", "tokensPerSecond")
 
 
 def load_recording(commit: str) -> Recording:
@@ -118,16 +120,17 @@ def _status(status: Object, template_hash: str) -> Object:
 
 
 def comparable_status(status: Object) -> object:
-    """A status without texts for people, and without the update that a later release offers."""
-    kept = {key: value for key, value in status.items() if key != "availableUpdate"}
-    return _without_messages(kept)
+    """A status without texts for people and estimates, and without what only a later release
+    reports: an update to it, and the phases of starts."""
+    kept = {key: value for key, value in status.items() if key not in _OF_LATER_RELEASES}
+    return _without_wording(kept)
 
 
-def _without_messages(value: object) -> object:
-    """A status, or a part of it, without texts for people, which a later release may word anew."""
+def _without_wording(value: object) -> object:
+    """A status, or a part of it, without what a later release may word or estimate anew."""
     match value:
         case dict():
-            return {key: _without_messages(val) for key, val in value.items() if key != "message"}
+            return {key: _without_wording(val) for key, val in value.items() if key not in _REVISED}
         case list():
-            return [_without_messages(item) for item in value]
+            return [_without_wording(item) for item in value]
     return value
