@@ -41,6 +41,7 @@ async def test_a_crash_at_any_write_ends_as_an_undisturbed_run(
         "leave a pool whose nodes are gone",
         "delete and make anew",
         "ask for an InferencePool",
+        "download before the first pod",
     ],
 )
 async def test_an_error_at_any_call_ends_as_an_undisturbed_run(

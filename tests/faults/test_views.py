@@ -15,7 +15,7 @@ from tests.support.late_leader import wake_up_late
 from tests.support.late_watch import LATE_SECONDS
 from tests.support.scenarios import SCENARIOS
 from tests.support.views import OPTIONAL_VIEWS, VIEWS, VIEWS_EACH, View, Viewers
-from tonnage.kube.kinds import DEPLOYMENTS, NODES
+from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -29,6 +29,15 @@ def test_any_stale_view_ends_as_the_true_view(
     wrong = {str(view): viewers.find_wrong(view, f"{name} {view}") for view in chosen}
     played["untrue views"] += len(wrong)
     assert {view: problems for view, problems in wrong.items() if problems} == {}
+
+
+UNSEEN_DELETIONS = [view for view in VIEWS if view.kinds == (INFERENCE_DEPLOYMENTS,)]
+
+
+@pytest.mark.parametrize("view", UNSEEN_DELETIONS, ids=str)
+def test_nothing_is_created_for_an_object_whose_deletion_is_not_seen(view: View) -> None:
+    viewers = Viewers(SCENARIOS["delete for good"])
+    assert viewers.find_wrong(view, str(view)) == []
 
 
 @pytest.mark.parametrize("view", OPTIONAL_VIEWS, ids=str)

@@ -6,7 +6,7 @@ from typing import Final
 from tests.support.cluster import WORLD, Hub
 from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
 from tests.support.shapes import load_shape
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import EngineOptions, Parallelism

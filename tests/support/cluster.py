@@ -16,7 +16,9 @@ from tests.support.controllers import Behaviour, run_deployments, run_pods, with
 from tests.support.fake_api import Crash, FakeApi, has_fields
 from tests.support.fake_clock import FakeClock
 from tests.support.in_memory_corrections import InMemoryCorrections
+from tests.support.jobs import downloaded, run_jobs
 from tests.support.leader_worker_sets import run_leader_worker_sets
+from tests.support.pod_adapters import FakePodAdapters
 from tests.support.production.admission import Admission
 from tests.support.production.kinds import ADMINISTERED
 from tests.support.production.quotas import count_quotas
@@ -25,21 +27,26 @@ from tests.support.production.scheduler import schedule_pods
 from tests.support.production.webhooks import Webhook
 from tests.support.shapes import CONFIGS
 from tonnage import delays
-from tonnage.api.inference import HuggingFaceSource
+from tonnage.api.model import HuggingFaceSource
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.shard import UNNAMED_SHARD
 from tonnage.catalog.load import load_catalog
-from tonnage.checkpoint.lookup import ModelAnswer, ModelPending
+from tonnage.checkpoint.adapter import AdapterFacts
+from tonnage.checkpoint.lookup import AdapterAnswer, HubLookup, ModelAnswer, ModelPending
+from tonnage.controller.download_reader import DownloadReader
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.pod_report_cache import PodReportCache
 from tonnage.controller.queueing.priority import Priority
+from tonnage.controller.start_reader import StartReader
 from tonnage.engines.inputs import RenderSettings
+from tonnage.engines.metrics import MeasuredCache
 from tonnage.fleet.fleet import Fleet
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
+    JOBS,
     LEADER_WORKER_SETS,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -47,6 +54,7 @@ from tonnage.kube.kinds import (
     PRIORITY_CLASSES,
     SERVICES,
 )
+from tonnage.kube.objects import ObjectParser
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
@@ -57,11 +65,12 @@ from tonnage.kube.protocol import (
     has_labels,
 )
 from tonnage.kube.rights import Right
-from tonnage.manager.scope import WATCHED, Scope
+from tonnage.manager.scope import PARTS, WATCHED, Scope
 from tonnage.manager.triggers import Triggers
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.pods.starts import FinishedStart
 from tonnage.reconcile.observation.priority import Priorities, read_classes
 from tonnage.reconcile.observation.volumes import VolumeReader
 from tonnage.reconcile.observe import MeasureLoad, Sources
@@ -70,10 +79,10 @@ from tonnage.reconcile.rebuild import rebuild_state
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.scheduling.context import Dependencies
 from tonnage.reconcile.scheduling.migration_lock import MigrationLock
-from tonnage.telemetry.cache import MeasuredCache
 from tonnage.telemetry.load import LoadQuery
 from tonnage.telemetry.pods import ServingPod
 from tonnage.workloads.registry import WORKLOAD_KINDS
+from tonnage.workloads.weights_job import POD_NAME
 
 NAMESPACE = "chat"
 WORLD = Dependencies(load_catalog(), RenderSettings())
@@ -83,6 +92,8 @@ H100 = {"name": "h100", "accelerator": "h100-sxm-80gb"}
 L40S = {"name": "l40s", "accelerator": "l40s", "gpusPerNode": 4}
 
 _MAX_ROUNDS = 60
+
+_PARSERS = {kind: ObjectParser(kind, parts) for kind, parts in PARTS.items()}
 
 _SOON_SECONDS = delays.BATCH
 """What is due so soon is done before the world is said to have settled."""
@@ -119,9 +130,22 @@ class Hub:
 
     def __init__(self) -> None:
         self.answer: ModelAnswer = ModelPending("reading the model's files")
+        self.adapter: AdapterAnswer = AdapterFacts(rank=16)
+        self.commits: dict[str, ModelAnswer] = {}
+        """Answers to questions about a commit."""
+
+    def copy(self) -> "Hub":
+        """Another one that gives the same answers."""
+        other = Hub()
+        other.answer, other.adapter, other.commits = self.answer, self.adapter, dict(self.commits)
+        return other
 
     def lookup(self, source: HuggingFaceSource, token: str | None, wake: object) -> ModelAnswer:
-        return self.answer
+        return self.commits.get(source.revision, self.answer)
+
+    def lookup_adapter(self, source: HuggingFaceSource) -> AdapterAnswer:
+        """The adapter, whatever the source."""
+        return self.adapter
 
 
 def key_of(name: str) -> Key:
@@ -147,15 +171,19 @@ class Cluster:
         self.collects_orphans = True
         self.clock = FakeClock()
         self.recorder, self.hub = FakeRecorder(), Hub()
-        self.behaviours: dict[str, Behaviour] = {}
+        self.behaviours: dict[str, Behaviour] = {POD_NAME: downloaded}
         self.errors: list[ApiError] = []
         self.reconciled: list[Key] = []
         self.measure_load: MeasureLoad = _no_answer
         self.measured: dict[str, MeasuredCache] = {}
         self.correction_registry = InMemoryCorrections()
+        self.finished_starts: list[FinishedStart] = []
+        self.pod_adapters = FakePodAdapters(self._wake)
         self.missing_right: Right | None = None
         self.has_budgets = True
         self.has_leader_worker_set = False
+        self.has_compute_domains = False
+        self.groups_surge = False
         self.denied: set[Kind] = set()
         """Optional kinds that the operator may not list."""
         self.start_operator()
@@ -168,6 +196,9 @@ class Cluster:
         other.api, other.behaviours = self.api.copy(), dict(self.behaviours)
         other.admission = self.admission
         other.has_leader_worker_set = self.has_leader_worker_set
+        other.has_compute_domains = self.has_compute_domains
+        other.groups_surge = self.groups_surge
+        other.hub = self.hub.copy()
         other.clock.advance(self.clock.seconds - other.clock.seconds)
         other.start_operator()
         await other.settle()
@@ -192,15 +223,15 @@ class Cluster:
         self.reconciler = self._build_reconciler()
         self._events: list[tuple[Kind, str, Object]] = []
         self._list_all()
-        self.statuses.rebuild_state(
-            rebuild_state(
-                self.fleet,
-                self.migration_lock,
-                [*self.api.objects(DEPLOYMENTS), *self.api.objects(LEADER_WORKER_SETS)],
-                self.api.objects(INFERENCE_DEPLOYMENTS),
-                read_classes(self.api.objects(PRIORITY_CLASSES)),
-            )
+        rebuild_state(
+            self.fleet,
+            self.migration_lock,
+            ((Key(*owner), bodies) for owner, bodies in self.stores.workloads_by_owner()),
+            self.api.objects(INFERENCE_DEPLOYMENTS),
+            read_classes(self.api.objects(PRIORITY_CLASSES)),
+            self.statuses.record,
         )
+        self.statuses.complete()
         self.look_at_all()
 
     def _build_reconciler(self) -> Reconciler:
@@ -211,16 +242,28 @@ class Cluster:
         self.sources = Sources(
             cache=self.stores,
             live=self.api,
-            ask_hub=lambda key: lambda source, token: self.hub.lookup(source, token, None),
+            ask_hub=lambda key: HubLookup(
+                lambda source, token: self.hub.lookup(source, token, None),
+                lambda source, token: self.hub.lookup_adapter(source),
+            ),
             measure=self._measure,
             measure_load=lambda question: self.measure_load(question),
+            read_served=self.pod_adapters.read,
             find_priority=priorities.find,
             missing_right=lambda key: self.missing_right,
             has_budgets=lambda: self.has_budgets,
             has_leader_worker_set=lambda: self.has_leader_worker_set,
+            has_compute_domains=lambda: self.has_compute_domains,
             shard=self.shard,
             has_node=self.stores.has_node,
-            read_reports=PodReportCache(self.api, self.clock.now).read,
+            read_reports=PodReportCache(self.api, self.clock.now, self.stores.ended_pods.take).read,
+            read_download=DownloadReader(self.api, self.clock.now).read,
+            read_starts=StartReader(
+                self.api,
+                self.clock.now,
+                self.finished_starts.append,
+                clock=self.clock.monotonic,
+            ).read,
             read_volumes=VolumeReader(self.api, self.clock.now).read,
         )
         return Reconciler(
@@ -231,6 +274,7 @@ class Cluster:
             status_metrics=self.statuses,
             now=self.clock.now,
             add_correction=self.correction_registry.add,
+            update_adapters=self.pod_adapters.update,
         )
 
     # The work queue, as triggers know it
@@ -261,7 +305,7 @@ class Cluster:
         self.api.now = self.clock.now()
         events, self._events = self._events, []
         for kind, event_type, body in events:
-            self.stores.store_for(kind).observe(event_type, body)
+            self.stores.store_for(kind).observe(event_type, _as_read(kind, body))
         self._wake_waiting()
 
     def _list_all(self) -> None:
@@ -269,7 +313,7 @@ class Cluster:
         for kind in WATCHED:
             listing = self.stores.store_for(kind).begin_list()
             for body in filter(partial(self._is_selected, kind), self.api.objects(kind)):
-                listing.take(body)
+                listing.take(_as_read(kind, body))
             listing.end(self.api.version)
         self.api.listeners[:] = [
             one for one in self.api.listeners if getattr(one, "__self__", None) is not self
@@ -285,7 +329,7 @@ class Cluster:
     def _is_selected(self, kind: Kind, body: Object) -> bool:
         if kind in self.denied:
             return False
-        (selection,) = Scope(shard=self.shard).selections([kind])
+        (selection,) = Scope(shard=self.shard, compute_domains=True).selections([kind])
         return has_labels(body, selection.labels or {}) and has_fields(body, selection.fields)
 
     async def reconcile(self, name: str) -> float | None:
@@ -337,12 +381,14 @@ class Cluster:
         self.api.now = self.clock.now()
         self.api.collect_garbage()
         run_deployments(self.api)
-        run_leader_worker_sets(self.api)
+        run_leader_worker_sets(self.api, surges=self.groups_surge)
+        run_jobs(self.api)
         schedule_pods(self.api)
         count_quotas(self.api)
         run_pods(self.api, self.behaviours, collects_orphans=self.collects_orphans)
         run_deployments(self.api)
-        run_leader_worker_sets(self.api)
+        run_leader_worker_sets(self.api, surges=self.groups_surge)
+        run_jobs(self.api)
         self.watch()
 
     # Administrators and kubelets
@@ -536,7 +582,7 @@ class Cluster:
     def _everything(self) -> object:
         kinds = (
             *(INFERENCE_DEPLOYMENTS, DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES, PODS, NODES),
-            *(INFERENCE_POOLS, POD_DISRUPTION_BUDGETS),
+            *(INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, JOBS),
         )
         return [self.api.versions(kind) for kind in kinds]
 
@@ -552,3 +598,11 @@ async def _no_answer(question: LoadQuery) -> None:
 def write_count(api: FakeApi, kinds: Iterable[Kind] = (*WORKLOAD_KINDS, SERVICES)) -> int:
     """Writes of the operator that changed an object of these kinds."""
     return sum(1 for call in api.effective_writes() if call.kind in tuple(kinds))
+
+
+def _as_read(kind: Kind, body: Object) -> Object:
+    """What the operator reads of an object that a watch sends."""
+    parser = _PARSERS.get(kind)
+    if parser is None:
+        return body
+    return parser.event(json.dumps({"type": "MODIFIED", "object": body}).encode()).object

@@ -18,7 +18,7 @@ from tests.support.rollouts import (
     owner_reference,
     progress_of,
 )
-from tonnage.api.names import LABEL_OWNER, VLLM_CONTAINER
+from tonnage.api.names import LABEL_OWNER
 from tonnage.api.text import digest
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, NODES, PODS
@@ -44,9 +44,9 @@ def run_deployments(api: FakeApi) -> None:
 def run_pods(
     api: FakeApi, behaviours: Mapping[str, Behaviour], *, collects_orphans: bool = True
 ) -> None:
-    """One step of all kubelets; `behaviours` are by the owner's name. Pods of nodes that are gone
-    go, unless their collector does not run; those of silent ones are marked by the node
-    controller."""
+    """One step of all kubelets; `behaviours` are by the owner's name, those of Jobs by the
+    program's. Pods of nodes that are gone go, unless their collector does not run; those of silent
+    ones are marked by the node controller."""
     nodes = {node["metadata"]["name"]: is_ready(node) for node in api.objects(NODES)}
     for pod in api.objects(PODS):
         node = pod["spec"].get("nodeName")
@@ -58,7 +58,9 @@ def run_pods(
             continue
         if has_finished(pod):
             continue
-        behave = behaviours.get(pod["metadata"].get("labels", {}).get(LABEL_OWNER, ""), ready)
+        labels = pod["metadata"].get("labels", {})
+        name = labels.get(LABEL_OWNER) or labels.get("app.kubernetes.io/name", "")
+        behave = behaviours.get(name, ready)
         status = behave(pod) if nodes[node] else silent(pod)
         set_status(api, PODS, pod, with_times(api, pod, status))
         if isinstance(behave, NotCreated):
@@ -107,14 +109,14 @@ def ready(pod: Object) -> Object:
             {"type": "Ready", "status": "True"},
         ],
         "containerStatuses": [
-            {"name": VLLM_CONTAINER, "ready": True, "restartCount": 0, "state": {"running": {}}}
+            {"name": _server(pod), "ready": True, "restartCount": 0, "state": {"running": {}}}
         ],
     }
 
 
 def loading(pod: Object) -> Object:
     """The server runs and does not answer yet."""
-    return _not_ready({"restartCount": 0, "state": {"running": {}}})
+    return _not_ready(pod, {"restartCount": 0, "state": {"running": {}}})
 
 
 def crashing(exit_code: int = 1, reason: str = "Error", message: str = "") -> Behaviour:
@@ -126,19 +128,19 @@ def crashing(exit_code: int = 1, reason: str = "Error", message: str = "") -> Be
         "state": {"waiting": waiting},
         "lastState": {"terminated": end},
     }
-    return lambda pod: _not_ready(container)
+    return lambda pod: _not_ready(pod, container)
 
 
 def ended(exit_code: int = 1, reason: str = "Error", message: str = "") -> Behaviour:
     """The server has ended for the first time, and is not started again yet."""
     end = {"exitCode": exit_code, "reason": reason, "message": message}
-    return lambda pod: _not_ready({"restartCount": 0, "state": {"terminated": end}})
+    return lambda pod: _not_ready(pod, {"restartCount": 0, "state": {"terminated": end}})
 
 
 def without_image(pod: Object) -> Object:
     """The image cannot be pulled."""
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"}
-    return _not_ready({"restartCount": 0, "state": {"waiting": waiting}})
+    return _not_ready(pod, {"restartCount": 0, "state": {"waiting": waiting}})
 
 
 def gpus_of(pod: Object) -> dict[str, int]:
@@ -161,14 +163,20 @@ def serves(pod: Object) -> bool:
     )
 
 
-def _not_ready(container: Object) -> Object:
+def _server(pod: Object) -> str:
+    """The name of the container with the engine, the first one."""
+    containers = pod.get("spec", {}).get("containers") or [{"name": "vllm"}]
+    return str(containers[0]["name"])
+
+
+def _not_ready(pod: Object, container: Object) -> Object:
     return {
         "phase": "Running",
         "conditions": [
             {"type": "PodScheduled", "status": "True"},
             {"type": "Ready", "status": "False"},
         ],
-        "containerStatuses": [{"name": VLLM_CONTAINER, "ready": False, **container}],
+        "containerStatuses": [{"name": _server(pod), "ready": False, **container}],
     }
 
 

@@ -6,6 +6,7 @@ takes: tests/property/test_foreign_bytes_bounds.py holds that to seconds, with t
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,9 +42,12 @@ def counted_work(most: int) -> Iterator[Work]:
             raise TooMuchWorkError(f"more than {most} lines ran, the last one is {place}")
         return count
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # or what earlier tests have left would be finalized here, and counted
     sys.settrace(count)
     try:
         yield work
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()

@@ -22,13 +22,14 @@ from tests.support.fake_api import Crash
 from tests.support.scenarios import Scenario
 from tonnage.kube.kinds import (
     INFERENCE_POOLS,
+    JOBS,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
 )
 from tonnage.kube.protocol import NotFoundError, Object, TransientError
 from tonnage.workloads.registry import WORKLOAD_KINDS
 
-_CHILDREN: Final = (*WORKLOAD_KINDS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS)
+_CHILDREN: Final = (*WORKLOAD_KINDS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, JOBS)
 
 SPARE_CHILD_WRITES: Final = 1
 """What a fault may cost beyond the undisturbed run: the write that it hit is done again."""

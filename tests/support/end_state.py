@@ -25,8 +25,10 @@ from tonnage.api.names import (
     MANAGED_BY,
 )
 from tonnage.kube.kinds import (
+    COMPUTE_DOMAINS,
     INFERENCE_DEPLOYMENTS,
     INFERENCE_POOLS,
+    JOBS,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -38,7 +40,10 @@ from tonnage.workloads.registry import WORKLOAD_KINDS
 if TYPE_CHECKING:
     from tests.support.cluster import Cluster
 
-CHILDREN: Final = (*WORKLOAD_KINDS, SERVICES, INFERENCE_POOLS, POD_DISRUPTION_BUDGETS)
+CHILDREN: Final = (
+    *(*WORKLOAD_KINDS, SERVICES, COMPUTE_DOMAINS),
+    *(INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, JOBS),
+)
 """Kinds that the operator makes for an InferenceDeployment."""
 
 KEPT: Final = (INFERENCE_DEPLOYMENTS, *CHILDREN, PODS)

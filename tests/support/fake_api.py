@@ -53,6 +53,7 @@ IDENTITY = frozenset(_SERVER_FIELDS) | {("apiVersion",), ("kind",)}
 
 Body = TypeVar("Body")
 
+_CONFIG_KEY = re.compile(r"(?!\.$|\.\.)[-._a-zA-Z0-9]{1,253}")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -360,8 +361,16 @@ class FakeApi:
         self._write("create_event", EVENTS, event, CHILD_FIELD_MANAGER)
 
     async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, limit_bytes: int
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool,
+        limit_bytes: int,
+        timestamps: bool = False,
     ) -> str:
+        """A log that a test sets has the times already, or none."""
         self._before("pod_log", PODS)
         self.calls.append(Call("pod_log", PODS, namespace, pod))
         text = self._logs.get((namespace, pod, container, previous))
@@ -424,7 +433,7 @@ class FakeApi:
     ) -> Fields:
         """The leaves as admission leaves them: what it changes changes no owner."""
         if kind == DEPLOYMENTS:
-            _check_pod_labels(named["name"], unflatten(wanted))
+            _check_pod_template(named["name"], unflatten(wanted))
         if self.admission is None:
             return wanted
         body = unflatten(wanted)
@@ -559,8 +568,9 @@ def _fields(kind: Kind, body: Object) -> Fields:
     }
 
 
-def _check_pod_labels(name: str, body: Object) -> None:
-    """Refuse what no label may be, as the API server does (apimachinery pkg/util/validation)."""
+def _check_pod_template(name: str, body: Object) -> None:
+    """Refuse what no label and no key of a Secret or ConfigMap may be, as the API server does
+    (apimachinery pkg/util/validation)."""
     template = (body.get("spec") or {}).get("template") or {}
     for value in ((template.get("metadata") or {}).get("labels") or {}).values():
         if not _LABEL_VALUE.fullmatch(value):
@@ -570,6 +580,16 @@ def _check_pod_labels(name: str, body: Object) -> None:
                 " characters, '-', '_' or '.', and must start and end with an alphanumeric"
                 " character"
             )
+    for container in (template.get("spec") or {}).get("containers") or []:
+        for variable in container.get("env") or []:
+            for selector in (variable.get("valueFrom") or {}).values():
+                key = selector.get("key")
+                if key is not None and not _CONFIG_KEY.fullmatch(key):
+                    raise InvalidError(
+                        f'Deployment.apps "{name}" is invalid: spec.template.spec.containers.env'
+                        f'.valueFrom.key: Invalid value: "{key}": a valid config key must consist'
+                        " of alphanumeric characters, '-', '_' or '.'"
+                    )
 
 
 def _counted(kind: Kind, fields: Fields) -> Fields:

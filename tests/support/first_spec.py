@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.support.approving import proposed
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.spec_values import config_of
 from tests.support.spec_walks import Spec
-from tonnage.api.inference import InlineSource
+from tonnage.api.model import InlineSource
 from tonnage.checkpoint.facts import checkpoint_from_inline
 from tonnage.kube.kinds import CONFIG_MAPS, PRIORITY_CLASSES
 from tonnage.kube.protocol import Object
@@ -21,7 +22,10 @@ FACTS: Final[Object] = {
 }
 """A ConfigMap that specs may name."""
 
-_ON_THE_HUB: Final = checkpoint_from_inline(InlineSource(config=config_of("llama-3.1-8b")))
+_ON_THE_HUB: Final = replace(
+    checkpoint_from_inline(InlineSource(config=config_of("llama-3.1-8b"))), revision="1" * 40
+)
+"""What specs may name on the Hub, at its commit."""
 
 
 def new_cluster(groups: Iterable[Mapping[str, Any]]) -> Cluster:

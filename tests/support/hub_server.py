@@ -15,12 +15,14 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from e2e.harness.loopback_server import LoopbackServer
+
 _BITS = {"F32": 32, "BF16": 16, "F16": 16, "F8_E4M3": 8, "U8": 8, "I32": 32, "I64": 64}
+_TREE = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")
 _API = re.compile(r"/api/models/(?P<repo>[^/]+(?:/[^/]+)?)(?:/revision/(?P<revision>[^/]+))?")
 _RESOLVE = re.compile(r"/(?P<repo>[^/]+(?:/[^/]+)?)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 _CHUNK = 1 << 16
@@ -107,7 +109,7 @@ class _RefusalError(Exception):
         self.status, self.code, self.message = status, code, message
 
 
-class HubServer:
+class HubServer(LoopbackServer):
     """The server; a context manager. Its switches may be set while it runs.
 
     `requests` lists what was asked, as "GET /path", `authorizations` with which headers; `trouble`
@@ -129,33 +131,18 @@ class HubServer:
         self.redirects: dict[str, str] = {}
         self._stall = threading.Event()
         self._stall.set()
-        self._server = _Listener(self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
+        own = type("Handler", (_Handler,), {"hub": self})
+        super().__init__(own)
 
     @property
     def endpoint(self) -> str:
         """What HF_ENDPOINT is set to."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
+        return self.url
 
     def stop(self) -> None:
-        """Stop listening; further connections are refused."""
+        """Stop listening, and let go what was held back."""
         self._stall.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().stop()
 
     def stall(self) -> None:
         """Answer nothing any more, until the server stops."""
@@ -185,23 +172,10 @@ class HubServer:
         return commit
 
 
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64  # shards are asked for in parallel, and a full queue costs a second
-
-    def __init__(self, hub: HubServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.hub = hub
-
-
 class _Handler(BaseHTTPRequestHandler):
-    server: "_Listener"
+    hub: HubServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # header and body are two writes: 40 ms a request otherwise
-
-    @property
-    def hub(self) -> HubServer:
-        return self.server.hub
 
     def do_GET(self) -> None:
         self._answer()
@@ -234,8 +208,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif match := _API.fullmatch(path):
             revision = unquote(match["revision"] or "main")
             self._send_listing(match["repo"], revision)
+        elif match := _TREE.fullmatch(path):
+            self._send_tree(match["repo"], unquote(match["revision"]))
         else:
             raise _RefusalError(404)
+
+    def _send_tree(self, repo_id: str, revision: str) -> None:
+        repo = self._find(repo_id, revision)
+        tree = [
+            {"type": "file", "path": name, "size": file.size, "oid": "0" * 40}
+            for name, file in repo.files.items()
+        ]
+        self._send(200, {"Content-Type": "application/json"}, json.dumps(tree).encode())
 
     def _send_listing(self, repo_id: str, revision: str) -> None:
         repo = self._find(repo_id, revision)

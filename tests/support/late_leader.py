@@ -6,8 +6,9 @@ from typing import Final
 from tests.support.crash_plans import compare_ends
 from tests.support.end_state import CHILDREN, end_state, find_faults
 from tests.support.fake_api import FakeApi
-from tests.support.live_operator import LiveCluster, run_in_virtual_time
+from tests.support.live_operator import LiveCluster
 from tests.support.scenarios import SCENARIOS
+from tests.support.virtual_time import run_in_virtual_time
 from tonnage.api.names import INFERENCE_DEPLOYMENT
 from tonnage.kube.lease import LeaseTiming
 from tonnage.kube.protocol import Object

@@ -59,21 +59,21 @@ def disordered(chance: random.Random) -> View:
 class LateWatch:
     """Tells one operator of all that it watches, as the views let it.
 
-    `observe` takes in an event, `listed` hears that a watch was restarted with a list.
+    `observe` takes in an event, `restarted` hears that a watch starts now, after a list.
     """
 
-    def __init__(self, api: FakeApi, observe: Observe, listed: Callable[[str], None]) -> None:
+    def __init__(self, api: FakeApi, observe: Observe, restarted: Callable[[Kind], None]) -> None:
         self._api = api
         self._observe = observe
-        self._listed = listed
+        self._restarted = restarted
         self._views: dict[Kind, View] = {}
         self._due: set[asyncio.TimerHandle] = set()
 
     def begin(self) -> None:
-        """List all that kopf lists, then listen."""
+        """Listen to the API; kopf lists its kinds before it does."""
         self._api.listeners.append(self._hear)
         for kind in WATCHED_BY_KOPF:
-            self._list(kind)
+            self._restarted(kind)
 
     def end(self) -> None:
         """Tell nothing any more, also of what has been heard."""
@@ -88,12 +88,12 @@ class LateWatch:
     def miss_until_gone(self, kind: Kind, seconds: float) -> None:
         """Events are lost for so long; then the watch hears 410 Gone, lists, and is prompt again.
 
-        What was deleted meanwhile has no event: it is only missing from the list.
+        What changed meanwhile has no event: only the list shows it.
         """
 
         def begin_anew() -> None:
             self.see(kind, prompt)
-            self._list(kind)
+            self._restarted(kind)
 
         self.see(kind, silent)
         self._later(seconds, begin_anew)
@@ -104,12 +104,6 @@ class LateWatch:
             seen_type = event_type if _is_selected(kind, body) else "DELETED"
             for seconds in self._views.get(kind, prompt)():
                 self._later(seconds, lambda: self._observe(kind, seen_type, body))
-
-    def _list(self, kind: Kind) -> None:
-        self._listed(kind.plural)
-        for body in self._api.objects(kind):
-            if _is_selected(kind, body):
-                self._observe(kind, None, body)
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         def due() -> None:

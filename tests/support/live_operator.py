@@ -5,24 +5,25 @@ triggers, queue, workers, lease, resync. Only the watches, HTTP and the clock ar
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 from unittest.mock import patch
 
-import looptime
 from kubernetes.aio.client import ApiClient, Configuration
 
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, Hub
 from tests.support.controllers import Behaviour
 from tests.support.fake_api import FakeApi
 from tests.support.fake_clock import FakeClock
 from tests.support.forwarding import Forwarding
 from tests.support.late_reads import LateReads
 from tests.support.late_watch import LateWatch
+from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.lookup import AdapterAnswer, ModelAnswer
 from tonnage.controller.queueing.workqueue import WorkQueue
 from tonnage.controller.settings import Settings
 from tonnage.controller.workers import Controller
@@ -35,12 +36,10 @@ from tonnage.kube.throttle import TokenBucket
 from tonnage.manager import components, loop
 from tonnage.manager.components import Components
 from tonnage.manager.process import Operator
-from tonnage.manager.scope import Scope
+from tonnage.manager.scope import WATCHED_BY_KOPF, Scope
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _EPOCH_SECONDS: Final = 1000.0
-_START_SECONDS: Final = 5000.0
-"""What is stored before was made earlier."""
 
 CALM_SECONDS: Final = 10.0
 """Nothing has changed for so long: what goes on by itself has come to its end."""
@@ -54,18 +53,6 @@ SELDOM: Final = LeaseTiming(
     lease_seconds=1500.0, renew_deadline_seconds=1000.0, retry_seconds=200.0
 )
 """A lease for tests of something else, which need not see it renewed a thousand times."""
-
-_T = TypeVar("_T")
-
-
-def run_in_virtual_time(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """What it gives; its waiting takes no time."""
-
-    def new_loop() -> asyncio.AbstractEventLoop:
-        return looptime.new_event_loop(start=_START_SECONDS, noop_cycles=1)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(work())
 
 
 class LoopClock(FakeClock):
@@ -207,14 +194,37 @@ class _NoCorrections:
         raise NotFoundError("no such ConfigMap")
 
 
+class _KnownHub:
+    """What the process knows of a Hub that a test answers for, without the cache's time."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def lookup(
+        self, source: HuggingFaceSource, token: str | None, *, wake: object, namespace: str
+    ) -> ModelAnswer:
+        """The model."""
+        return self._hub.lookup(source, token, wake)
+
+    def lookup_adapter(
+        self, source: HuggingFaceSource, token: str | None, *, wake: object, namespace: str
+    ) -> AdapterAnswer:
+        """The adapter."""
+        return self._hub.lookup_adapter(source)
+
+
 class Replica:
     """One process of the operator, and what it hears."""
 
-    def __init__(self, api: FakeApi, identity: str, timing: LeaseTiming) -> None:
+    def __init__(self, api: FakeApi, identity: str, timing: LeaseTiming, hub: Hub) -> None:
         self.wakefulness = Wakefulness()
         self.reads = LateReads(api)
-        self._operator = Operator(_assemble(api, self.reads, identity, timing, self.wakefulness))
-        self.watch = LateWatch(api, self._operator.observe, self._operator.listed)
+        with patch.object(loop, "HubModelCache", lambda *_: _KnownHub(hub)):
+            components = _assemble(api, self.reads, identity, timing, self.wakefulness)
+        self._operator = Operator(components)
+        self._reflectors = components.informers.by_watch
+        self._lists: set[asyncio.Task[None]] = set()
+        self.watch = LateWatch(api, self._operator.observe, self._restart)
 
     async def start(self) -> None:
         """Compete, and work once it leads."""
@@ -224,16 +234,29 @@ class Replica:
     async def stop(self) -> None:
         """As after SIGTERM."""
         self.watch.end()
+        for task in self._lists:
+            task.cancel()
         await self._operator.stop()
+
+    def _restart(self, kind: Kind) -> None:
+        """What a watch does before it starts: kopf reports that it has listed, and the operator's
+        own reflectors list into their stores."""
+        if kind in WATCHED_BY_KOPF:
+            self._operator.listed(kind.plural)
+        for reflector in self._reflectors:
+            if reflector.selection.kind == kind:
+                task = asyncio.create_task(reflector.list())
+                self._lists.add(task)
+                task.add_done_callback(self._lists.discard)
 
 
 class LiveCluster(Cluster):
     """A Cluster whose operator is its process. It lives in the running event loop, from `lead` on;
     `api` is what is stored before."""
 
-    def __init__(self, api: FakeApi, behaviours: Mapping[str, Behaviour]) -> None:
+    def __init__(self, api: FakeApi, behaviours: Mapping[str, Behaviour], hub: Hub) -> None:
         super().__init__()
-        self.api, self.clock = api, LoopClock()
+        self.api, self.clock, self.hub = api, LoopClock(), hub
         self.behaviours.update(behaviours)
         self.replicas: list[Replica] = []
         self._stirred = asyncio.Event()
@@ -242,10 +265,14 @@ class LiveCluster(Cluster):
     @classmethod
     @asynccontextmanager
     async def led(
-        cls, api: FakeApi, behaviours: Mapping[str, Behaviour], timing: LeaseTiming = SELDOM
+        cls,
+        api: FakeApi,
+        behaviours: Mapping[str, Behaviour],
+        timing: LeaseTiming = SELDOM,
+        hub: Hub | None = None,
     ) -> AsyncIterator[Self]:
         """One replica leads, and all has come to rest."""
-        cluster = cls(api, behaviours)
+        cluster = cls(api, behaviours, hub or Hub())
         api.listeners.append(cluster._note)
         controllers = asyncio.create_task(cluster._run_controllers())
         try:
@@ -259,7 +286,7 @@ class LiveCluster(Cluster):
 
     async def start_replica(self, timing: LeaseTiming) -> Replica:
         """One more process."""
-        replica = Replica(self.api, f"operator-{len(self.replicas)}", timing)
+        replica = Replica(self.api, f"operator-{len(self.replicas)}", timing, self.hub)
         self.replicas.append(replica)
         await replica.start()
         return replica
@@ -329,4 +356,6 @@ def _assemble(
         for module in (loop, components):
             stack.enter_context(patch.object(module, "_now", now))
         stack.enter_context(patch.object(components, "_clock", clock))
-        return components.assemble(settings, no_connection, loop.build_loop, Scope())
+        return components.assemble(
+            settings, no_connection, loop.build_loop, Scope(compute_domains=True)
+        )

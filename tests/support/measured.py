@@ -5,11 +5,13 @@ from prometheus_client import generate_latest
 from tests.support.exposition import Series, read_series
 from tests.support.gpu_nodes import amd_node, gpu_pod_body, nvidia_node, snapshot_of
 from tests.support.statuses import conditions, placement, scaling, status
+from tonnage.api.conditions import StartPhase
 from tonnage.catalog.load import load_catalog
 from tonnage.controller.metrics.components import CorrectionsCollector
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics
 from tonnage.controller.workers import Result
+from tonnage.engines.medium import Medium
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
 from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
@@ -20,6 +22,7 @@ from tonnage.kube.rights import PermissionTracker
 from tonnage.kube.transport import Request
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.key import Key
+from tonnage.reconcile.observation.pods.starts import FinishedStart
 from tonnage.telemetry.prometheus import QueryOutcome
 
 CATALOG = load_catalog()
@@ -61,6 +64,8 @@ class Measured:
         self.metrics.syncs.fleet_listed.done()
         self.metrics.syncs.resynced.done()
         self.metrics.prometheus.asked(QueryOutcome.ANSWERED)
+        seconds = {StartPhase.LOADING: 40.0}
+        self.metrics.starts.record(FinishedStart("amd-mi300x", Medium.HUB, seconds))
         self.metrics.registry.register(CorrectionsCollector(InvalidCorrections()))
         reported = status(
             conditions=conditions(Placed="False/InsufficientGPUs", Ready="False/NotPlaced"),
@@ -68,7 +73,8 @@ class Measured:
             omittedCandidates={RejectedReason.TOO_SLOW: 1},
             scaling=scaling(3),
         )
-        self.book.rebuild_state([(Key("chat", "llama"), reported)])
+        self.book.record(Key("chat", "llama"), reported)
+        self.book.complete()
 
     def series(self) -> Series:
         """Everything on /metrics."""

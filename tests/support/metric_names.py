@@ -52,5 +52,6 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "tonnage_kv_cache_prediction_worst_ratio": ("accelerator",),
     "tonnage_wanted_replicas": ("namespace", "name"),
     "tonnage_wanted_replicas_omitted": (),
+    "tonnage_startup_seconds_count": ("phase", "pool", "medium"),
 }
 """Metrics by the names of their series, and the labels that they are selected by."""

@@ -70,6 +70,7 @@ def decide_among(pools: Sequence[Pool], checkpoint: Checkpoint = LLAMA_70B, **ho
     of_request = (
         "keep", "held", "failed_starts", "kept_adjustments", "secondary", "placed_for",
         "has_leader_worker_set",
+        "has_compute_domains", "channel_pools",
     )  # fmt: skip
     request = {key: how.pop(key) for key in of_request if key in how}
     return decide(Request(OWNER, spec_of(**how), checkpoint, **request), pools, CATALOG)

@@ -1,10 +1,11 @@
-"""The lists of arguments that Tonnage renders for vLLM 0.32.0, over all that they depend on."""
+"""The lists of arguments that Tonnage renders for vLLM 0.32.0 and SGLang, over all that they depend
+on."""
 
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from tests.golden.render.inputs import container_of, make_deployment, make_optio
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.catalog.data_files import read_data_file
 from tonnage.catalog.rules import Settings
+from tonnage.catalog.sglang_arguments import load_sglang_arguments
 from tonnage.placement.adjustments import UNADJUSTED, EngineAdjustments
 
 VERSION = "v0.32.0"
@@ -39,6 +41,23 @@ ENGINES: list[dict[str, Any]] = [
     {"maxNumSeqs": 1, "maxNumBatchedTokens": 131_072},
     {"gpuMemoryUtilization": 0.875, "maxNumSeqs": 256, "enforceEager": True},
 ]
+SGLANG_ENGINES: list[dict[str, Any]] = [
+    {},
+    {"memFractionStatic": 0.875},
+    {"extraArgs": ["--max-queued-requests=64", "--schedule-policy", "lpm"]},
+]
+ADAPTERS: list[dict[str, Any] | None] = [
+    None,
+    {"maxLoras": 2, "maxRank": 64},
+    {
+        "adapters": [
+            {"name": "sql", "rank": 8, "source": {"huggingFace": {"repo": "a/b"}}},
+            {"name": "x.y", "rank": 9, "source": {"persistentVolumeClaim": {"claimName": "c"}}},
+        ],
+        "targetModules": ["qkv_proj", "o_proj"],
+        "fullySharded": True,
+    },
+]
 ADJUSTMENTS = [UNADJUSTED, EngineAdjustments(0.86, 16, 2048)]
 
 
@@ -59,8 +78,8 @@ def rule_settings() -> list[Settings]:
     ]
 
 
-def golden_containers() -> list[dict[str, Any]]:
-    """The containers of all golden workloads."""
+def golden_containers(engine: str = "vllm") -> list[dict[str, Any]]:
+    """The containers of all golden workloads with this engine."""
     objects = [
         document
         for path in sorted(GOLDEN.glob("*.output.yaml"))
@@ -74,12 +93,12 @@ def golden_containers() -> list[dict[str, Any]]:
             templates = each["spec"]["leaderWorkerTemplate"]
             for name in ("leaderTemplate", "workerTemplate"):
                 containers += templates[name]["spec"]["containers"]
-    return containers
+    return [container for container in containers if container["name"] == engine]
 
 
-def golden_lists() -> list[list[str]]:
-    """The arguments of the containers of all golden workloads."""
-    return [_as_started(container) for container in golden_containers()]
+def golden_lists(engine: str = "vllm") -> list[list[str]]:
+    """The arguments of this engine in all golden workloads."""
+    return [_as_started(container) for container in golden_containers(engine)]
 
 
 def variables() -> set[str]:
@@ -102,9 +121,48 @@ def combined_lists() -> list[list[str]]:
             ENGINES,
             rule_settings(),
             ADJUSTMENTS,
+            ADAPTERS,
         )
     )
     return [_render(*each) for each in random.Random(0).sample(everything, SAMPLED)]
+
+
+def combined_sglang_lists() -> list[list[str]]:
+    """The same for SGLang."""
+    quantization = load_sglang_arguments().arguments["quantization"]
+    everything = list(
+        product(
+            MODELS,
+            ("mi300x", "h100-sxm-80gb"),
+            DEGREES,
+            KV_CACHE_DTYPES,
+            ("auto", *quantization.choices),
+            SGLANG_ENGINES,
+            ADJUSTMENTS,
+        )
+    )
+    return [_render_sglang(*each) for each in random.Random(0).sample(everything, SAMPLED)]
+
+
+def _render_sglang(
+    model: dict[str, Any],
+    accelerator: str,
+    degrees: tuple[int, int],
+    kv_cache_dtype: str,
+    quantization: str,
+    engine: dict[str, Any],
+    adjustments: EngineAdjustments,
+) -> list[str]:
+    spec = make_spec(
+        model=model,
+        kvCacheDtype=kv_cache_dtype,
+        quantization=quantization,
+        engine={"sglang": engine},
+    )
+    tensor, pipeline = degrees
+    option = make_option(accelerator, tensor=tensor, pipeline=pipeline)
+    option = replace(option, adjustments=adjustments)
+    return _as_started(container_of(make_deployment(spec, option)))
 
 
 def _render(
@@ -116,12 +174,14 @@ def _render(
     engine: dict[str, Any],
     rules: Settings,
     adjustments: EngineAdjustments,
+    adapters: dict[str, Any] | None,
 ) -> list[str]:
     spec = make_spec(
         model=model,
         kvCacheDtype=kv_cache_dtype,
         quantization=quantization,
         engine={"vllm": {"version": VERSION, **engine}},
+        lora=adapters,
     )
     tensor, pipeline = degrees
     option = make_option(accelerator, tensor=tensor, pipeline=pipeline, rules=rules)
@@ -138,9 +198,10 @@ def _as_started(container: dict[str, Any]) -> list[str]:
     return [argument.replace("$$(", "$(") for argument in arguments]
 
 
-def flags_of(arguments: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Each flag of a list with its value, None where it has none."""
-    for argument, following in pairwise([*arguments[1:], "--"]):
-        if argument.startswith("-"):
+def flags_of(arguments: list[str]) -> Iterator[tuple[str, str | list[str] | None]]:
+    """Each flag of a list with its value, a list where it has several items, None without any."""
+    for index, argument in enumerate(arguments):
+        if index and argument.startswith("-"):
             flag, equals, value = argument.partition("=")
-            yield flag, value if equals else None if following.startswith("-") else following
+            items = list(takewhile(lambda item: not item.startswith("-"), arguments[index + 1 :]))
+            yield flag, value if equals else items or None

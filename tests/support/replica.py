@@ -4,7 +4,6 @@ Each reconcile leaves a ConfigMap `<name>-seen`; the reservations and the pools 
 """
 
 import argparse
-import asyncio
 import logging
 import sys
 
@@ -13,6 +12,7 @@ from tonnage.controller.log_lines import configure_logging
 from tonnage.controller.settings import add_arguments, settings_from
 from tonnage.kube.kinds import CONFIG_MAPS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import NotFoundError
+from tonnage.manager.exit_watchdog import run_with_exit_watchdog
 from tonnage.manager.process import run_operator
 from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.key import Key, Requeue
@@ -48,4 +48,5 @@ if __name__ == "__main__":
     add_arguments(parser)
     settings = settings_from(parser.parse_args())
     configure_logging(settings.log_level, settings.log_format)
-    sys.exit(asyncio.run(run_operator(settings, build_work, read_fleet_file)))
+    # As `tonnage run` ends: a watch of kopf may outlive its cancellation.
+    sys.exit(run_with_exit_watchdog(run_operator(settings, build_work, read_fleet_file)))

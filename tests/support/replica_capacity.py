@@ -88,7 +88,7 @@ def replica_capacity(
     catalog, data = load_catalog(), load_throughput_data()
     accelerator, release = (
         catalog.accelerator(accelerator_id),
-        catalog.release(options.vllm_version),
+        catalog.release(options.release),
     )
     shape, device_bytes = checkpoint.shape, accelerator.memory_bytes or 0
     verdict = judge_fit(checkpoint, accelerator, device_bytes, parallelism, options, 1, catalog)

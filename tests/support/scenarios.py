@@ -11,7 +11,18 @@ from typing import Any, Final
 from tests.support.approving import approve
 from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import crashing, loading, ready, without_image
+from tests.support.jobs import download_fails
+from tests.support.weights import (
+    COMMIT,
+    NEWER,
+    cached_spec,
+    model_claim,
+    prefetching_spec,
+    read_from_hub,
+    with_disks,
+)
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, SERVICES
+from tonnage.workloads.weights_job import POD_NAME
 
 Change = Callable[[Cluster], object]
 
@@ -173,11 +184,65 @@ _NODE = {**H100, "resources": {"rdma/ib": "1k"}}
 _TWO_NODES = {"model": "deepseek-v3", "placement": {"accelerators": ["h100-sxm-80gb"]}}
 
 
+_RACK = {**_NODE, "count": 2, "labels": {"rack": "a", "nvidia.com/gpu.clique": "a.1"}}
+
+
 def _install(cluster: Cluster) -> None:
     """An administrator installs LeaderWorkerSet."""
     cluster.has_leader_worker_set = True
 
 
+def _connect_rack(cluster: Cluster) -> None:
+    """An administrator installs the driver of ComputeDomains, and declares the rack."""
+    _install(cluster)
+    cluster.has_compute_domains = True
+    spec = {"nodeSelector": {"rack": "a"}, "interconnect": {"computeDomain": True}}
+    cluster.api.put(ACCELERATOR_POOLS, {"metadata": {"name": "rack", "uid": "rack"}, "spec": spec})
+
+
+def _publish(cluster: Cluster) -> None:
+    """The Hub has the repository, and the namespace the claim."""
+    cluster.administer(model_claim())
+    cluster.hub.answer = read_from_hub()
+
+
+def _push_and_upgrade(cluster: Cluster) -> None:
+    cluster.hub.answer = read_from_hub(NEWER)
+    cluster.hub.commits[COMMIT] = read_from_hub()
+    cluster.apply("llama", cached_spec(rollout={"upgradedAt": "2026-11-27T12:00:00Z"}))
+
+
+def _refuse_download(cluster: Cluster) -> None:
+    cluster.behaviours[POD_NAME] = lambda pod: download_fails("the token is refused", 3)
+    cluster.apply("llama", cached_spec())
+
+
+def _load_from_hub(cluster: Cluster) -> None:
+    spec = cached_spec()
+    del spec["model"]["cache"]
+    cluster.apply("llama", spec)
+
+
+def _cache(cluster: Cluster) -> None:
+    cluster.apply("llama", cached_spec())
+
+
+def _declare_disks(cluster: Cluster) -> None:
+    """The Hub has the repository, and the nodes have disks for weights."""
+    _publish(cluster)
+    with_disks(cluster=cluster)
+
+
+def _prefetch(count: int) -> Change:
+    return lambda cluster: cluster.apply("llama", prefetching_spec(count))
+
+
+def _refuse_prefetch(cluster: Cluster) -> None:
+    cluster.behaviours[POD_NAME] = lambda pod: download_fails("the disk is full", 3)
+    cluster.apply("llama", prefetching_spec(1))
+
+
+_THREE = {**MI300X, "count": 3}
 _ROLL = {"engine": {"vllm": {"maxNumSeqs": 77}}}
 _FULL = {**MI300X, "gpusPerNode": 2}
 
@@ -307,6 +372,13 @@ SCENARIOS: Final = {
     "lose the first of two Deployments": Scenario(
         _TWO_EACH, (apply(replicas=4, placement=_SPREAD),), _lose_the_first, serving=2
     ),
+    "serve on two nodes of a rack": Scenario((_RACK,), (_connect_rack,), apply(**_TWO_NODES)),
+    "leave a rack for one node": Scenario(
+        (_RACK, MI300X),
+        (_connect_rack, apply(**_TWO_NODES)),
+        apply(model="deepseek-v3", placement={"accelerators": ["mi300x"]}),
+        serving=1,
+    ),
     "serve on two nodes": Scenario(({**_NODE, "count": 2},), (_install,), apply(**_TWO_NODES)),
     "roll on two nodes with nodes to spare": Scenario(
         ({**_NODE, "count": 4},),
@@ -379,6 +451,35 @@ SCENARIOS: Final = {
         ends="NameConflict",
         bystanders=("llama-long",),
     ),
+    "download before the first pod": Scenario((MI300X,), (_publish,), _cache),
+    "download what runs already": Scenario(
+        (MI300X,), (_publish, _load_from_hub), _cache, serving=1
+    ),
+    "download a newer commit": Scenario(
+        (MI300X,), (_publish, _cache), _push_and_upgrade, serving=1
+    ),
+    "download no more": Scenario((MI300X,), (_publish, _cache), _load_from_hub, serving=1),
+    "try a download again": Scenario(
+        (MI300X,), (_publish,), _refuse_download, 700.0, ends="WeightsNotDownloaded"
+    ),
+    "delete what downloads": Scenario((MI300X,), (_publish, _refuse_download), _delete),
+    "prefetch to two nodes": Scenario(
+        (_THREE,), (_declare_disks, _prefetch(0)), _prefetch(2), 120.0, serving=1
+    ),
+    "prefetch no more": Scenario(
+        (_THREE,), (_declare_disks, _prefetch(2)), _prefetch(0), serving=1
+    ),
+    "prefetch to another node": Scenario(
+        (_THREE,),
+        (_declare_disks, _prefetch(1)),
+        lambda cluster: cluster.leave("mi300x-1"),
+        120.0,
+        serving=1,
+    ),
+    "try a prefetch again": Scenario(
+        (_THREE,), (_declare_disks, _prefetch(0)), _refuse_prefetch, 3700.0, serving=1
+    ),
+    "delete what prefetches": Scenario((_THREE,), (_declare_disks, _prefetch(2)), _delete),
     "delete for good": Scenario((MI300X,), (apply(replicas=2),), _delete),
     "give way to who waits": Scenario(
         (_FULL,), (apply(replicas=2), apply("mistral", replicas=2)), _delete

@@ -124,7 +124,8 @@ def _good(schema: Schema, path: Path) -> Values:
 
 
 def _objects(schema: Schema, path: Path) -> Values:
-    if schema.get(_KEEP):
+    without_fields = "properties" not in schema and "additionalProperties" not in schema
+    if schema.get(_KEEP) or without_fields:
         return st.just({})
     if "properties" in schema:
         inner = {name: good(one, (*path, name)) for name, one in schema["properties"].items()}

@@ -92,6 +92,8 @@ class Example:
     quantization: str = "auto"
     architecture: str | None = None
     uncounted: tuple[str, ...] = ()
+    adapters: bool = False
+    cuda_loader: bool = False
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -114,6 +116,8 @@ class Example:
             kv_cache_dtype=self.kv_cache_dtype,
             quantization=self.quantization,
             uncounted=self.uncounted,
+            enable_lora=self.adapters,
+            cuda_loader=self.cuda_loader,
         )
 
     @property

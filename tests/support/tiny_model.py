@@ -3,7 +3,7 @@
 import json
 
 from tests.support.hub_server import HubFile, safetensors_file
-from tonnage.api.inference import HuggingFaceSource, SecretKeyRef
+from tonnage.api.model import HuggingFaceSource, SecretKeyRef
 
 TOKEN = "hf_SecretSecretSecret"
 STRANGER = "hf_StrangerStranger"

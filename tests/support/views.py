@@ -16,8 +16,9 @@ from tests.support.api_calls import WRITES, Call
 from tests.support.crash_plans import compare_ends, find_wrong
 from tests.support.end_state import CHILDREN, ServingCount, end_state
 from tests.support.late_watch import disordered, doubled, late, lossy, silent
-from tests.support.live_operator import LiveCluster, Replica, run_in_virtual_time
+from tests.support.live_operator import LiveCluster, Replica
 from tests.support.scenarios import Scenario
+from tests.support.virtual_time import run_in_virtual_time
 from tonnage import delays
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEASES
 from tonnage.kube.protocol import Kind, Object
@@ -171,11 +172,12 @@ class Viewers:
         return end_state(cluster.api)
 
     def _play(self, view: View, seed: object) -> Played:
-        random.seed(str(seed))  # what spreads load in the process is the same each time
-        return run_in_virtual_time(lambda: self._live(view, random.Random(str(seed))))
+        return run_in_virtual_time(lambda: self._live(view, random.Random(str(seed))), seed)
 
     async def _live(self, view: View, chance: random.Random) -> Played:
-        async with LiveCluster.led(self._start.api.copy(), self._start.behaviours) as cluster:
+        start = self._start
+        hub = start.hub.copy()
+        async with LiveCluster.led(start.api.copy(), start.behaviours, hub=hub) as cluster:
             serving, calls = ServingCount(cluster.api), len(cluster.api.calls)
             view.take_effect(cluster.replicas[0], chance)
             await self._scenario.play(cluster)

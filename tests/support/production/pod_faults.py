@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tests.support.fake_api import FakeApi
-from tonnage.api.names import VLLM_CONTAINER
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import format_time
@@ -21,7 +20,7 @@ def evicted(resource: str = "ephemeral-storage") -> Object:
     """The node ran short of a resource, and the kubelet ended the pod."""
     message = (
         f"The node was low on resource: {resource}. Threshold quantity: 375809638400,"
-        f" available: 340Gi. Container {VLLM_CONTAINER} was using 181Gi, request is 0, has larger"
+        f" available: 340Gi. Container vllm was using 181Gi, request is 0, has larger"
         f" consumption of {resource}. "
     )
     reason = {"reason": "TerminationByKubelet", "message": message}
@@ -69,7 +68,7 @@ class NotCreated:
 
     def __call__(self, pod: Object) -> Object:
         """The status that the kubelet gives the pod."""
-        unready = f"containers with unready status: [{VLLM_CONTAINER}]"
+        unready = "containers with unready status: [vllm]"
         not_ready = {"status": "False", "reason": "ContainersNotReady", "message": unready}
         waiting = {"reason": self.waiting, **({"message": self.message} if self.message else {})}
         return {
@@ -83,7 +82,7 @@ class NotCreated:
             ],
             "containerStatuses": [
                 {
-                    "name": VLLM_CONTAINER,
+                    "name": "vllm",
                     "ready": False,
                     "started": False,
                     "restartCount": 0,
