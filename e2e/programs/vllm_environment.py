@@ -23,7 +23,7 @@ from rich.console import Console
 from e2e.harness.binaries import cache_folder, locked, progress
 from e2e.harness.failure import HarnessError, run_cli
 
-_REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 _STAMP = "whole"
 
 
@@ -37,7 +37,7 @@ class Environment:
 
     def folder(self) -> Path:
         """Where it is kept; another lock file or Python gets another folder."""
-        lock = (_REQUIREMENTS / self.lock_file).read_bytes()
+        lock = (REQUIREMENTS / self.lock_file).read_bytes()
         digest = hashlib.sha256(lock + sys.version.encode()).hexdigest()[:12]
         return cache_folder(os.environ) / "vllm" / f"{self.name}-{digest}"
 
@@ -64,27 +64,34 @@ def interpreter(environment: Environment, announce: Callable[[str], None] = lamb
 def _install(environment: Environment, folder: Path, announce: Callable[[str], None]) -> None:
     announce(f"installing requirements/{environment.lock_file} into {folder}")
     venv.create(folder, with_pip=True)
-    # --no-deps: the lock file is whole, and leaves out what its packages only say that they need.
-    # --no-compile: of thousands of modules few are imported.
-    options = ("--quiet", "--no-deps", "--no-compile", "--no-cache-dir", "--require-hashes")
-    pip = (folder / "bin" / "python", "-m", "pip")
-    result = subprocess.run(
-        [*pip, "install", *options, "-r", _REQUIREMENTS / environment.lock_file],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        raise HarnessError(
-            f"pip could not install requirements/{environment.lock_file}; its last words:\n  "
-            + "\n  ".join(result.stderr.strip().splitlines()[-15:])
-        )
+    install_locked(folder / "bin" / "python", environment.lock_file)
     (packages,) = folder.glob("lib/python*/site-packages")
     for pattern in environment.unused:
         for file in packages.glob(pattern):
             file.unlink()
     _name_the_build(packages)
     (folder / _STAMP).touch()
+
+
+def install_locked(python: Path, lock_file: str, *options: str) -> None:
+    """Let this Python's pip install a lock file below requirements/, with further options.
+
+    Raises HarnessError when it cannot.
+    """
+    # --no-deps: the lock file is whole, and leaves out what its packages only say that they need.
+    # --no-compile: of thousands of modules few are imported.
+    common = ("--quiet", "--no-deps", "--no-compile", "--no-cache-dir", "--require-hashes")
+    result = subprocess.run(
+        [python, "-m", "pip", "install", *common, *options, "-r", REQUIREMENTS / lock_file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise HarnessError(
+            f"pip could not install requirements/{lock_file}; its last words:\n  "
+            + "\n  ".join(result.stderr.strip().splitlines()[-15:])
+        )
 
 
 def _name_the_build(packages: Path) -> None:

@@ -106,8 +106,12 @@ class VllmServer:
         first.send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the container, as a node that is lost does."""
-        self._process.kill()
+        """Kill the container, as a node that is lost does; no process of it is left then."""
+        first = _children(self._process.pid) if self._process.poll() is None else []
+        for process in first:  # with the first process of a namespace end all others
+            process.send(signal.SIGKILL)
+        if not first:
+            self._process.kill()
         self._process.wait()
 
     def kill_engine(self) -> None:

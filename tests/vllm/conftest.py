@@ -4,14 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.asked_tests import ignore_unless_asked
+
 SERVER = Path(__file__).parent / "server"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked = any(SERVER in (path, *path.parents) for path in map(_path, config.args))
-    return True if collection_path == SERVER and not asked else None
-
-
-def _path(argument: str) -> Path:
-    """The file or folder of an argument of pytest, which may name a test in it."""
-    return Path(argument.partition("::")[0]).resolve()
+    return ignore_unless_asked(SERVER, collection_path, config)

@@ -1,5 +1,6 @@
 """What Tonnage renders is read by the real argument parser of `vllm serve` as it was meant."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,6 +66,11 @@ def means(answer, flag, value):
     read = answer.values[flag.removeprefix("--").replace("-", "_")]
     if flag == "--compilation-config":
         return "FULL_DECODE_ONLY" in str(read)
+    if flag == "--lora-modules":  # vLLM's own objects
+        return all(
+            all(f"{key}={text!r}" in module for key, text in json.loads(item).items())
+            for item, module in zip(value, read, strict=True)
+        )
     if isinstance(read, list):
-        return read == [value]
+        return read == (value if isinstance(value, list) else [value])
     return read is True if value is None else str(read) == value

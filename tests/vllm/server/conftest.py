@@ -1,4 +1,4 @@
-"""A tiny Llama, and containers that Tonnage renders to serve it."""
+"""Tiny models, and containers that Tonnage renders to serve it."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from e2e.programs.vllm_server import VllmServer
 from tests.golden.render.inputs import container_of, make_deployment, make_option, make_spec
 from tonnage.api.inference import InferenceDeploymentSpec
 
-MAKER = Path(__file__).parent / "make_tiny_llama.py"
+MAKER = Path(__file__).parent / "make_tiny_model.py"
 CONTEXT = 512
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 """What a server needs without a GPU: 1 GiB for its KV cache, from memory; and it asks no Hub."""
@@ -28,8 +28,17 @@ def python() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_llama(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "tiny-llama"
-    subprocess.run([python, MAKER, folder], check=True, capture_output=True)
+    return make_model(python, "llama", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def tiny_mixtral(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(python, "mixtral", tmp_path_factory)
+
+
+def make_model(python: Path, kind: str, folders: pytest.TempPathFactory) -> Path:
+    folder = folders.mktemp("model") / f"tiny-{kind}"
+    subprocess.run([python, MAKER, kind, folder], check=True, capture_output=True)
     return folder
 
 

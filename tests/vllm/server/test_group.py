@@ -2,8 +2,9 @@
 
 import http.client
 import json
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +17,43 @@ from tests.vllm.server.conftest import spec_for
 
 START = 300.0
 COMPILATION = '--compilation-config={"mode": 2, "backend": "eager"}'
-"""vLLM's CPU runner makes the buffers that a stage receives into only where it compiles."""
+"""vLLM's CPU runner makes the buffers that a stage receives into only where it compiles, and it
+cannot compile experts."""
 
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-def rendered_containers(model: Path, port: int) -> list[dict[str, Any]]:
+def rendered_containers(
+    model: Path, parallelism: Mapping[str, int], ports: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """The containers of leader and worker, with what the LeaderWorkerSet controller adds."""
-    extra = (COMPILATION,)
-    spec = spec_for(model, extra=extra, cpu=LOOPBACK, enforce_eager=False)
-    option = make_option("h100-sxm-80gb", tensor=1, pipeline=2, nodes=2)
+    is_staged = "pipeline" in parallelism
+    extra = (COMPILATION,) if is_staged else ()
+    spec = spec_for(model, extra=extra, cpu=LOOPBACK, enforce_eager=not is_staged)
+    option = make_option("h100-sxm-80gb", nodes=2, **parallelism)
     templates = make_deployment(spec, option)["spec"]["leaderWorkerTemplate"]
     containers = []
     for index, name in enumerate(("leaderTemplate", "workerTemplate")):
         (container,) = templates[name]["spec"]["containers"]
         added = {"LWS_WORKER_INDEX": str(index), "LWS_LEADER_ADDRESS": "127.0.0.1"}
         env = [{"name": key, "value": value} for key, value in added.items()]
-        arguments = [*container["args"], f"--master-port={port}"]
+        chosen = [f"--{name}-port={port}" for name, port in ports.items()]
+        arguments = [*container["args"], *chosen]
         containers.append({**container, "args": arguments, "env": [*container["env"], *env]})
     return containers
 
 
-@pytest.fixture(scope="module")
-def group(
-    python: Path, tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory
+@contextmanager
+def start_group(
+    model: Path, parallelism: Mapping[str, int], python: Path, folders: pytest.TempPathFactory
 ) -> Iterator[tuple[VllmServer, VllmServer]]:
     """Leader and worker, once the leader answers."""
-    lease = PortLease(["rendezvous"])
+    lease = PortLease(["master", "data-parallel-rpc"])
     with ExitStack() as running:
         running.callback(lease.release)
-        containers = rendered_containers(tiny_llama, lease.ports["rendezvous"])
+        containers = rendered_containers(model, parallelism, lease.ports)
         leader, worker = (
-            running.enter_context(VllmServer(each, python, tmp_path_factory.mktemp("pod")))
+            running.enter_context(VllmServer(each, python, folders.mktemp("pod")))
             for each in containers
         )
         leader.wait_healthy(START)
@@ -73,13 +79,25 @@ def answers(server: VllmServer) -> bool:
         return False
 
 
-def test_both_halves_serve_a_request_and_neither_serves_alone(
-    group: tuple[VllmServer, VllmServer],
+def test_two_stages_serve_a_request_and_neither_serves_alone(
+    tiny_llama: Path, python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    leader, worker = group
-    status, answer = complete(leader, timeout=120)
-    assert status == 200
-    assert answer["usage"]["completion_tokens"] == 4
-    assert worker.ask_health() is None, "a headless process serves nothing"
-    worker.kill()
-    assert not answers(leader)
+    with start_group(tiny_llama, {"pipeline": 2}, python, tmp_path_factory) as (leader, worker):
+        status, answer = complete(leader, timeout=120)
+        assert status == 200
+        assert answer["usage"]["completion_tokens"] == 4
+        assert worker.ask_health() is None, "a headless process serves nothing"
+        worker.kill()
+        assert not answers(leader)
+
+
+def test_two_data_parallel_ranks_share_the_experts(
+    tiny_mixtral: Path, python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """vLLM has no exchange of experts on a CPU, so this group answers no request."""
+    with start_group(tiny_mixtral, {"data": 2}, python, tmp_path_factory) as (leader, worker):
+        for rank, server in enumerate((leader, worker)):
+            assert re.search(
+                rf"EP Rank {rank}/2\].* Local/global number of experts: 2/4", server.log
+            )
+        assert worker.ask_health() is None, "a headless process serves nothing"
