@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.harness.admin import Admin
-from e2e.harness.operator_process import OperatorProcess, install
+from e2e.harness.operator_process import OperatorProcess, RestartedOperator, install
 from e2e.harness.rest import ApiError, Json
 from e2e.harness.stack import Stack, down, up
 from e2e.models import inference
@@ -71,7 +71,7 @@ def run_histories(seeds: Iterable[int]) -> Iterator[tuple[int, Verdict]]:
     try:
         admin = Admin(stack.kubeconfig, stack.kubectl)
         install(admin)
-        operator = OperatorProcess(stack, root / "operator")
+        operator = RestartedOperator(stack, root / "operator")
         operator.start()
         try:
             for seed in seeds:

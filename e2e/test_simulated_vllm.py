@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from e2e.doubles.simulated_vllm import SimulatedPods
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import ROOT
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -23,6 +23,7 @@ from tonnage.fit.model import EngineOptions, Parallelism
 
 OPTIONS = EngineOptions(CATALOG.default_release, max_model_len=8192)
 CAPACITY = replica_capacity(LLAMA_8B, "h100-sxm-80gb", Parallelism(), OPTIONS, 500, 200)
+
 LABELS = {
     "app.kubernetes.io/name": "vllm",
     "app.kubernetes.io/managed-by": "tonnage",
@@ -65,7 +66,7 @@ def scene(control_plane: Stack, admin: Admin, namespace: str, tmp_path: Path) ->
     with SimulatedPods(admin, "llama", {"h100": CAPACITY}, speed=20) as pods:
         prometheus.start({"scrape_configs": [pods.scrape_config("200ms")]}, {})
         prepared = Scene(pods, prometheus)
-        admin.until("both pods to be scraped", lambda: prepared.total("up") == 2)
+        admin.until("both pods to be scraped", lambda: prepared.total("up") == 2, timeout=SLOW)
         yield prepared
         prometheus.close()
 
@@ -96,18 +97,21 @@ def test_load_shows_in_the_metrics_of_all_pods_until_it_ends(scene: Scene, admin
         "generation_tokens_total",
         "e2e_request_latency_seconds_count",
     ):
-        admin.until(f"{metric} of both pods", partial(scene.total, f"min(vllm:{metric})"))
+        what = f"{metric} of both pods"
+        admin.until(what, partial(scene.total, f"min(vllm:{metric})"), timeout=SLOW)
     usage = scene.prometheus.query("vllm:kv_cache_usage_perc")
     assert all(0 < float(one["value"][1]) <= 1 for one in usage)
     scene.pods.load(0.0)
     admin.until(
-        "all requests to be answered", lambda: scene.total("vllm:num_requests_running") == 0
+        "all requests to be answered",
+        lambda: scene.total("vllm:num_requests_running") == 0,
+        timeout=SLOW,
     )
 
 
 def test_new_pods_are_scraped_and_deleted_pods_are_not(scene: Scene, admin: Admin) -> None:
     admin.apply(deployment(3))
-    admin.until("three pods to be scraped", lambda: scene.total("up") == 3)
+    admin.until("three pods to be scraped", lambda: scene.total("up") == 3, timeout=SLOW)
     admin.apply(deployment(1))
-    admin.until("one pod to be left", lambda: len(scene.prometheus.targets()) == 1)
+    admin.until("one pod to be left", lambda: len(scene.prometheus.targets()) == 1, timeout=SLOW)
     assert {one.replicas for one in scene.pods.moments} >= {1, 3}

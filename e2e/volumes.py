@@ -15,9 +15,17 @@ MOUNTED: Final[Json] = {
 """A podTemplate with the volume of the claim."""
 
 
-def bind_volume(admin: Admin, namespace: str, name: str, zone: str | None = None) -> None:
-    """Bind the claim of a namespace to a new volume, of a zone or for every node."""
-    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+def bind_volume(
+    admin: Admin,
+    namespace: str,
+    name: str,
+    zone: str | None = None,
+    *,
+    claim: str = CLAIM,
+    capacity: str = "1Gi",
+) -> None:
+    """Bind a claim of the namespace to a new volume, of a zone or for every node."""
+    size, modes = {"storage": capacity}, ["ReadWriteMany"]
     affinity: Json = {}
     if zone is not None:
         expression = {"key": ZONE, "operator": "In", "values": [zone]}
@@ -32,7 +40,7 @@ def bind_volume(admin: Admin, namespace: str, name: str, zone: str | None = None
                 "capacity": size,
                 "accessModes": modes,
                 "hostPath": {"path": "/data"},
-                "claimRef": {"namespace": namespace, "name": CLAIM},
+                "claimRef": {"namespace": namespace, "name": claim},
                 "persistentVolumeReclaimPolicy": "Retain",
                 **affinity,
             },
@@ -42,7 +50,7 @@ def bind_volume(admin: Admin, namespace: str, name: str, zone: str | None = None
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": namespace},
+            "metadata": {"name": claim, "namespace": namespace},
             "spec": {
                 "accessModes": modes,
                 "resources": {"requests": size},
@@ -52,5 +60,5 @@ def bind_volume(admin: Admin, namespace: str, name: str, zone: str | None = None
         }
     )
     admin.wait_for(
-        "persistentvolumeclaims", CLAIM, lambda claim: claim["status"].get("phase") == "Bound"
+        "persistentvolumeclaims", claim, lambda body: body["status"].get("phase") == "Bound"
     )

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +22,15 @@ from e2e.harness.audit_log import AuditLog
 from e2e.harness.failure import HarnessError
 from e2e.harness.rest import Access, ApiError, Json, Rest
 
+WAIT_SECONDS = 120.0
+"""The limit of a wait for what takes seconds where no other control plane shares the cores."""
+
+SLOW = 2 * WAIT_SECONDS
+"""The same in tests of several programs, such as Argo CD, Prometheus or more than one operator."""
+
 _MANAGER = "e2e-admin"
 _POLL_INTERVAL = 0.05
+_KUBECTL_SECONDS = 300
 _SHOWN_BYTES = 6_000
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _APPLY = "application/apply-patch+yaml"
@@ -67,9 +75,9 @@ class Admin:
     def resource(self, kind: str, group_version: str | None = None) -> Resource:
         """Return the resource that `kind` names: Deployment, deployments, deploy, infd.
 
-        One whose CRD was just made appears a moment later, so this waits up to ten seconds.
+        One whose CRD was just made appears a moment later, so this waits half a minute for it.
         """
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             for resource in self._resources:
                 if kind.lower() in resource.names and group_version in (
@@ -97,7 +105,7 @@ class Admin:
     def apply(self, manifest: str | Path | Json | Iterable[Json]) -> list[Json]:
         """Apply YAML text, a file, one object or several, server-side; return what is stored.
 
-        A CRD is waited for until it is Established, so that its objects can follow.
+        A CRD is waited for until its objects can be listed, so that they can follow.
         """
         return [self._apply_one(item) for item in _objects(manifest)]
 
@@ -109,6 +117,10 @@ class Admin:
         stored = self.rest.request("PATCH", path, item, query=query, content_type=_APPLY)
         if item["kind"] == "CustomResourceDefinition":
             self.wait_for("crd", item["metadata"]["name"], condition("Established"))
+            spec = item["spec"]
+            for version in (one["name"] for one in spec["versions"] if one["served"]):
+                kind = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+                self.until(f"{kind} to be served", partial(self.rest.serves, kind))
         return stored
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Json | None:
@@ -149,7 +161,12 @@ class Admin:
         return self.rest.request("PATCH", path, change, content_type=_MERGE)
 
     def delete(
-        self, kind: str, name: str, namespace: str | None = None, *, timeout: float | None = 30
+        self,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        timeout: float | None = WAIT_SECONDS,
     ) -> None:
         """Delete an object and wait until it is gone; with `timeout=None` do not wait."""
         path = self.resource(kind).path(self._in(namespace), name)
@@ -194,7 +211,7 @@ class Admin:
         what: str,
         probe: Callable[[], Answer | None],
         *,
-        timeout: float = 30,
+        timeout: float = WAIT_SECONDS,
         describe: Callable[[], str] | None = None,
     ) -> Answer:
         """Wait until `probe` returns something true, and return it.
@@ -203,10 +220,11 @@ class Admin:
         """
         deadline = time.monotonic() + timeout
         while True:
+            is_over = time.monotonic() > deadline
             answer = probe()
             if answer:
                 return answer
-            if time.monotonic() > deadline:
+            if is_over:
                 state = f"; last seen:\n{describe()}" if describe else ""
                 raise HarnessError(f"waited {timeout:g} s for {what}, in vain{state}")
             time.sleep(_POLL_INTERVAL)
@@ -218,7 +236,7 @@ class Admin:
         predicate: Callable[[Json], object],
         namespace: str | None = None,
         *,
-        timeout: float = 30,
+        timeout: float = WAIT_SECONDS,
         why: str = "",
     ) -> Json:
         """Wait until an object exists and `predicate` holds for it, and return it."""
@@ -233,7 +251,7 @@ class Admin:
         )
 
     def wait_gone(
-        self, kind: str, name: str, namespace: str | None = None, *, timeout: float = 60
+        self, kind: str, name: str, namespace: str | None = None, *, timeout: float = WAIT_SECONDS
     ) -> None:
         """Wait until an object is no more. The garbage collector hears of a new kind of owner half
         a minute after its CRD."""
@@ -251,7 +269,7 @@ class Admin:
         namespace: str | None = None,
         *,
         selector: str = "",
-        timeout: float = 30,
+        timeout: float = WAIT_SECONDS,
         why: str = "",
     ) -> list[Json]:
         """Wait until `predicate` holds for the list of a kind's objects, and return that list."""
@@ -290,7 +308,7 @@ class Admin:
             input=text,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=_KUBECTL_SECONDS,
             check=False,
         )
         if result.returncode != 0:
@@ -298,13 +316,7 @@ class Admin:
         return result.stdout
 
     def allows(
-        self,
-        user: str,
-        verb: str,
-        resource: str,
-        namespace: str,
-        *,
-        name: str = "",
+        self, user: str, verb: str, resource: str, namespace: str, *, name: str = ""
     ) -> bool:
         """Ask whether a user may do this; `resource` as in RBAC: deployments.apps, pods/log.
         Without a name, to all objects of the namespace."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from e2e.harness.rest import Json
@@ -22,7 +23,8 @@ class AuditLog:
         """Return the events of all complete lines from a `mark()` on."""
         with self.path.open("rb") as log:
             log.seek(since)
-            return [json.loads(line) for line in log if line.endswith(b"\n")]
+            # After an incomplete line, its rest would come, which may be there by then.
+            return [json.loads(line) for line in takewhile(_is_complete, log)]
 
     def mark(self) -> int:
         """Return where the last complete line ends, in bytes."""
@@ -36,3 +38,7 @@ class AuditLog:
                     return start + newline + 1
                 end = start
         return 0
+
+
+def _is_complete(line: bytes) -> bool:
+    return line.endswith(b"\n")

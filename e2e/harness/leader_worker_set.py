@@ -22,6 +22,7 @@ import yaml
 
 from e2e.harness.admin import Admin
 from e2e.harness.binaries import program_path
+from e2e.harness.failure import HarnessError
 from e2e.harness.go_modules import module_folder
 from e2e.harness.ports import PortLease
 from e2e.harness.processes import end, spawn_bound
@@ -31,8 +32,12 @@ from e2e.harness.tools import PROGRAMS
 _PROGRAM = "lws-controller"
 _WEBHOOK = "lws-webhook"
 _NAMESPACE = "lws-system"
-_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
-_CRD_FILE = "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml"
+# The plural and the group of each. Without any of them, the controller ends after two minutes.
+_CRDS = (
+    ("leaderworkersets", "leaderworkerset.x-k8s.io"),
+    ("disaggregatedsets", "disaggregatedset.x-k8s.io"),
+)
+_CRD_FOLDER = "config/crd/bases"
 _WEBHOOKS_FILE = "config/webhook/manifests.yaml"
 _STOP_TIMEOUT = 20.0
 _SHOWN_BYTES = 4_000
@@ -58,8 +63,16 @@ class LeaderWorkerSetController:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.uninstall()
-        self.close()
+        try:
+            self.require_running()
+        finally:
+            self.uninstall()
+            self.close()
+
+    def require_running(self) -> None:
+        """Raise HarnessError where the controller has ended by itself, with its last words."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise HarnessError(f"{_PROGRAM} ended with {code}:\n{self._last_words()}")
 
     @property
     def pid(self) -> int:
@@ -69,10 +82,11 @@ class LeaderWorkerSetController:
         return self._process.pid
 
     def start(self) -> None:
-        """Define its kind, start it and return when it is ready."""
+        """Define its kinds, start it and return when it is ready."""
         tool = PROGRAMS[_PROGRAM]
         source = module_folder(tool.name, tool.module)
-        self._admin.apply(source / _CRD_FILE)
+        for plural, group in _CRDS:
+            self._admin.apply(source / _CRD_FOLDER / f"{group}_{plural}.yaml")
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "config.yaml"
         config.write_text(json.dumps(self._configuration()), "utf-8")
@@ -86,29 +100,37 @@ class LeaderWorkerSetController:
             "--metrics-bind-address=0",
             "--zap-log-level=error",
         )
-        log = self._folder / f"{_PROGRAM}.log"
         has_webhooks = "true" if self._pki else "false"
-        self._process = spawn_bound(command, log, {**os.environ, "ENABLE_WEBHOOKS": has_webhooks})
+        self._process = spawn_bound(
+            command, self._log, {**os.environ, "ENABLE_WEBHOOKS": has_webhooks}
+        )
         self._admin.until(
             f"{_PROGRAM} to be ready",
             lambda: _answers(address),
-            timeout=60,
-            describe=lambda: log.read_text("utf-8", errors="replace")[-_SHOWN_BYTES:],
+            describe=self._last_words,
         )
         for webhooks in self._webhooks(source):
             self._admin.apply(webhooks)
 
     def uninstall(self) -> None:
-        """Delete its webhooks and its kind, with all objects."""
+        """Delete its webhooks and its kinds, with all objects."""
         for webhooks in self._webhooks(module_folder("lws", PROGRAMS[_PROGRAM].module)):
             self._admin.delete(f"{webhooks['kind'].lower()}s", webhooks["metadata"]["name"])
-        self._admin.delete("customresourcedefinitions", _CRD)
+        for plural, group in _CRDS:
+            self._admin.delete("customresourcedefinitions", f"{plural}.{group}")
 
     def close(self) -> None:
         """End it and give its ports back."""
         if self._process is not None:
             end(self._process, _STOP_TIMEOUT)
         self._lease.release()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"{_PROGRAM}.log"
+
+    def _last_words(self) -> str:
+        return self._log.read_text("utf-8", errors="replace")[-_SHOWN_BYTES:]
 
     def _configuration(self) -> Json:
         configuration: Json = {
@@ -146,7 +168,7 @@ class LeaderWorkerSetController:
 
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -91,7 +92,7 @@ class Access:
 class Rest:
     """Requests to one API server over one kept connection a thread."""
 
-    def __init__(self, access: Access, timeout: float = 30.0) -> None:
+    def __init__(self, access: Access, timeout: float = 60.0) -> None:
         self.access = access
         self._timeout = timeout
         self._context = ssl.create_default_context(cadata=access.authority)
@@ -140,6 +141,15 @@ class Rest:
         if status >= 400:
             raise ApiError(method, target, status, answer)
         return answer
+
+    def serves(self, path: str) -> bool:
+        """Whether the objects of a collection can be read. While the API server prepares the
+        storage of a CRD, it answers with TooManyRequests."""
+        try:
+            self.request("GET", path, query={"limit": 1})
+        except ApiError as error:
+            return error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
+        return True
 
     def lines(self, path: str, query: Json) -> Iterator[bytes]:
         """Yield the lines of an answer that has no end, as a watch has."""

@@ -15,6 +15,7 @@ PORTS = (
     "kwok",
     "kubelet",
 )
+# Taints of devices in ResourceSlices: on by default from Kubernetes 1.36.
 _KUBECONFIG_OF = {
     "kube-controller-manager": "system:kube-controller-manager",
     "kube-scheduler": "system:kube-scheduler",
@@ -58,6 +59,21 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What differs between stacks: feature gates that are on in addition to Kubernetes' defaults,
+    and versions of APIs that are not served: only resource.k8s.io/v1 is tried, without which the
+    scheduler of Kubernetes 1.35 schedules nothing."""
+
+    features: tuple[str, ...] = ("DRADeviceTaints",)
+    unserved: tuple[str, ...] = ()
+
+    @property
+    def feature_gates(self) -> str:
+        """The flag of servers that know feature gates."""
+        return "--feature-gates=" + ",".join(f"{name}=true" for name in self.features)
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """One process: its command, and the health address that answers 200 when it is ready."""
 
@@ -84,7 +100,7 @@ def _etcd(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
     return Server("etcd", command, f"{client}/readyz")
 
 
-def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int], options: Options) -> Server:
     pki, port = layout.pki, ports["kube-apiserver"]
     key = pki / "service-accounts.key"
     command = (
@@ -100,7 +116,8 @@ def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        "--authorization-mode=Node,RBAC",
+        # The authorizer of kubelets waits for ResourceSlices, and no kubelet runs here.
+        f"--authorization-mode={'RBAC' if options.unserved else 'Node,RBAC'}",
         f"--token-auth-file={pki / 'tokens.csv'}",
         # The kubelet port of every node is our log endpoint on loopback.
         "--kubelet-preferred-address-types=InternalIP",
@@ -108,13 +125,17 @@ def _apiserver(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server
         f"--audit-log-path={layout.audit}",
         "--audit-log-mode=blocking",  # a request that was answered is in the file
         "--audit-log-maxsize=4096",
+        options.feature_gates,
         "--allow-privileged=true",  # as distributions set it: admission refuses privilege
         "--profiling=false",
+        *(f"--runtime-config={version}=false" for version in options.unserved),
     )
     return Server("kube-apiserver", command, f"https://127.0.0.1:{port}/readyz")
 
 
-def _controller_manager(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+def _controller_manager(
+    binary: Path, layout: Layout, ports: Mapping[str, int], options: Options
+) -> Server:
     name = "kube-controller-manager"
     kubeconfig = layout.kubeconfig_of(name)
     command = (
@@ -133,11 +154,11 @@ def _controller_manager(binary: Path, layout: Layout, ports: Mapping[str, int]) 
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         # A node that reports itself not ready is tainted within a second instead of five. No node
-        # is lost for want of a heartbeat: KWOK v0.7.0 renews no lease any more once a node was
-        # deleted and created again during a renewal (its heap keeps a name that it cannot remove).
-        # Tests lose a node by its label (`lost_nodes`).
+        # is lost for want of a heartbeat, since KWOK renews no lease here (see there). Tests lose a
+        # node by its label (`lost_nodes`).
         "--node-monitor-period=1s",
         "--node-monitor-grace-period=24h",
+        options.feature_gates,
         # An autoscaler looks at its metrics every second instead of every 15.
         "--horizontal-pod-autoscaler-sync-period=1s",
         "--profiling=false",
@@ -145,7 +166,7 @@ def _controller_manager(binary: Path, layout: Layout, ports: Mapping[str, int]) 
     return Server(name, command, f"https://127.0.0.1:{ports[name]}/healthz")
 
 
-def _scheduler(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
+def _scheduler(binary: Path, layout: Layout, ports: Mapping[str, int], options: Options) -> Server:
     name = "kube-scheduler"
     kubeconfig = layout.kubeconfig_of(name)
     command = (
@@ -157,11 +178,14 @@ def _scheduler(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server
         f"--secure-port={ports[name]}",
         f"--cert-dir={layout.pki / name}",
         "--leader-elect=false",
+        options.feature_gates,
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--profiling=false",
     )
-    return Server(name, command, f"https://127.0.0.1:{ports[name]}/readyz")
+    # Without ResourceSlices it is never ready, and schedules nothing.
+    health = "livez" if options.unserved else "readyz"
+    return Server(name, command, f"https://127.0.0.1:{ports[name]}/{health}")
 
 
 def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
@@ -170,7 +194,10 @@ def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
         f"--kubeconfig={layout.kubeconfig_of('kwok')}",
         f"--config={layout.root / 'kwok.yaml'}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40",
+        # No leases. KWOK v0.7.0 leaves the pods of a node alone while it holds no lease of it, and
+        # a node that is deleted and soon created again loses its lease: the garbage collector
+        # deletes what the former node owned. If that meets a renewal, no lease ever follows.
+        "--node-lease-duration-seconds=0",
         # For tests of networks (RFC 2544): no request to such an address is answered.
         "--cidr=198.18.0.1/16",
         "--node-ip=127.0.0.1",
@@ -181,17 +208,19 @@ def _kwok(binary: Path, layout: Layout, ports: Mapping[str, int]) -> Server:
 
 
 def servers(
-    binaries: Mapping[str, Path], layout: Layout, ports: Mapping[str, int]
+    binaries: Mapping[str, Path], layout: Layout, ports: Mapping[str, int], options: Options
 ) -> tuple[Server, ...]:
     """Return the servers in the order in which they are started."""
     makers = {
-        "etcd": _etcd,
         "kube-apiserver": _apiserver,
         "kube-controller-manager": _controller_manager,
         "kube-scheduler": _scheduler,
-        "kwok": _kwok,
     }
-    return tuple(make(binaries[name], layout, ports) for name, make in makers.items())
+    return (
+        _etcd(binaries["etcd"], layout, ports),
+        *(make(binaries[name], layout, ports, options) for name, make in makers.items()),
+        _kwok(binaries["kwok"], layout, ports),
+    )
 
 
 def kubeconfig_users() -> Mapping[str, str]:

@@ -20,12 +20,12 @@ from e2e.harness.credentials import write_private
 from e2e.harness.failure import HarnessError, run_cli
 from e2e.harness.processes import ProcessId
 from e2e.harness.rest import Access, Rest
-from e2e.harness.servers import Layout
+from e2e.harness.servers import Layout, Options
 from e2e.harness.supervisor import MARKER
 
 _ROOT = Path(__file__).parents[2]
-_START_TIMEOUT = 180.0
-_STOP_TIMEOUT = 20.0
+_START_TIMEOUT = 600.0
+_STOP_TIMEOUT = 60.0
 _READ_INTERVAL = 0.05
 
 
@@ -95,7 +95,12 @@ class Stack:
 
 
 def up(
-    root: Path, *, owner_pid: int = 0, lifetime: float = 4 * 3600, console: Console | None = None
+    root: Path,
+    *,
+    owner_pid: int = 0,
+    lifetime: float = 4 * 3600,
+    console: Console | None = None,
+    options: Options | None = None,
 ) -> Stack:
     """Start a stack in `root` and return when all of it is ready."""
     root = root.absolute()
@@ -109,14 +114,18 @@ def up(
     with progress(console or Console(stderr=True)) as announce:
         Binaries().ensure(announce=announce)
     stack.layout.state.unlink(missing_ok=True)
-    _await_ready(stack, _spawn_supervisor(root, owner_pid, lifetime))
+    _await_ready(stack, _spawn_supervisor(root, owner_pid, lifetime, options or Options()))
     return stack
 
 
-def _spawn_supervisor(root: Path, owner_pid: int, lifetime: float) -> subprocess.Popen[bytes]:
+def _spawn_supervisor(
+    root: Path, owner_pid: int, lifetime: float, options: Options
+) -> subprocess.Popen[bytes]:
     """Start the supervisor in a session of its own, so that Ctrl-C in the shell spares it."""
     command = [sys.executable, "-m", "e2e.harness.supervisor", f"--dir={root}"]
     command += [f"--owner-pid={owner_pid}", f"--lifetime={lifetime}"]
+    command += [f"--feature={name}" for name in options.features]
+    command += [f"--unserved={version}" for version in options.unserved]
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with (root / "supervisor.log").open("wb") as log:
         return subprocess.Popen(

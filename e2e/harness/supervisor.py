@@ -31,13 +31,13 @@ from e2e.harness.failure import HarnessError
 from e2e.harness.ports import PortLease
 from e2e.harness.processes import ProcessId, spawn_bound
 from e2e.harness.rest import Access, ApiError, Rest
-from e2e.harness.servers import PORTS, Layout, Server, kubeconfig_users, servers
+from e2e.harness.servers import PORTS, Layout, Options, Server, kubeconfig_users, servers
 from e2e.nodes import behaviours
 from e2e.nodes.container_logs import LogEndpoint
 from e2e.nodes.lost_nodes import LostNodes
 
 MARKER = ("kube-system", "tonnage-e2e-stack")  # the ConfigMap that tells one stack from another
-_START_TIMEOUT = 90.0
+_START_TIMEOUT = 240.0
 _STOP_GRACE = 0.5  # there is nothing to save: the data of a stack end with it
 _PROBE_INTERVAL_MS = 40
 
@@ -96,8 +96,9 @@ class Watcher:
 class Supervisor:
     """Start, watch and stop the servers of the stack in one folder."""
 
-    def __init__(self, root: Path, watcher: Watcher) -> None:
+    def __init__(self, root: Path, watcher: Watcher, options: Options) -> None:
         self._layout = Layout(root)
+        self._options = options
         self._watcher = watcher
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lease: PortLease | None = None
@@ -128,7 +129,7 @@ class Supervisor:
         server_url = f"https://127.0.0.1:{ports['kube-apiserver']}"
         self._state |= {"server": server_url, "ports": ports}
         behaviours.write_kwok_config(layout.root / "kwok.yaml", kubelet_log_folder)
-        etcd, apiserver, *others = servers(binaries, layout, ports)
+        etcd, apiserver, *others = servers(binaries, layout, ports, self._options)
         self._launch(etcd)
         self._await(etcd)
         self._launch(apiserver)
@@ -243,6 +244,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, required=True, help="folder of the stack")
     parser.add_argument("--owner-pid", type=int, default=0, help="end when this process is gone")
     parser.add_argument("--lifetime", type=float, default=4 * 3600, help="seconds to live at most")
+    parser.add_argument("--feature", action="append", default=[], help="a feature gate that is on")
+    parser.add_argument("--unserved", action="append", default=[], help="a version without its API")
     return parser.parse_args()
 
 
@@ -256,7 +259,8 @@ def main() -> int:
         sys.stderr.write(f"another supervisor holds {arguments.dir}\n")
         return 2
     watcher = Watcher(time.monotonic() + arguments.lifetime)
-    supervisor = Supervisor(arguments.dir, watcher)
+    options = Options(tuple(arguments.feature), tuple(arguments.unserved))
+    supervisor = Supervisor(arguments.dir, watcher, options)
     phase, message = "failed", "the supervisor broke; its log says where"
     try:
         supervisor.report("starting")

@@ -15,6 +15,7 @@ from e2e.harness.rest import Json
 KEY = "e2e.tonnage.dev/behaviour"
 LOG_KEY = "e2e.tonnage.dev/log"  # an annotation that names another file of `logs/`
 WELL_KEY = "e2e.tonnage.dev/well-with"  # one that names an argument with which all is well
+PACE_KEY = "e2e.tonnage.dev/log-pace"  # one that lets the log grow as it was recorded
 HEALTHY = "healthy"
 BEHAVIOURS = (
     HEALTHY,
@@ -45,6 +46,12 @@ def log_name(pod: Json) -> str:
         return HEALTHY
     name = annotations.get(LOG_KEY) or labels.get(KEY) or annotations.get(KEY) or HEALTHY
     return HEALTHY if name in ("never-ready", "slow-start", "image-pull-failure") else name
+
+
+def grows(pod: Json) -> bool:
+    """Return whether the log grows line by line, as it was recorded."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return bool(annotations.get(PACE_KEY) == "recorded")
 
 
 def log_text(cri: str) -> str:

@@ -8,18 +8,17 @@ refusals are a kubelet's, in its words.
 
 from __future__ import annotations
 
-import ssl
-import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from e2e.harness.failure import HarnessError
+from e2e.harness.loopback_server import Certificate, LoopbackServer
 from e2e.harness.rest import ApiError, Json, Rest
-from e2e.nodes.behaviours import log_name
+from e2e.nodes.behaviours import grows, log_name
 
 _READY_MARK = "Application startup complete."
 _EARLY_SHARE = 0.4  # how much of its log a container has written before it is ready or fails
@@ -49,6 +48,8 @@ def container_log(pod: Json, container: str, logs: Path, *, previous: bool = Fal
         known = ", ".join(sorted(file.stem for file in logs.glob("*.log")))
         raise RefusedError(f'pod "{metadata["name"]}" wants log {name!r}; known logs: {known}')
     lines = [line.split(" ", 3) for line in path.read_text(encoding="utf-8").splitlines()]
+    if grows(pod):
+        return _recorded(lines, instance)
     shown = lines[: _written(instance, [line[3] for line in lines])]
     start, end = instance.started, instance.finished or datetime.now(UTC)
     step = (end - start) / max(1, len(lines))
@@ -90,6 +91,14 @@ def _instance(pod: Json, container: str, *, previous: bool) -> _Instance:
     }
     waits = words.get(reason, reason)
     raise RefusedError(f'container "{container}" in pod "{name}" is waiting to start: {waits}')
+
+
+def _recorded(lines: list[list[str]], instance: _Instance) -> list[Line]:
+    """Return the lines that are out by now, each as long after the start as it was recorded."""
+    shift = instance.started - _time(lines[0][0])
+    written = [Line(_time(line[0]) + shift, line[3]) for line in lines]
+    end = instance.finished or datetime.now(UTC)
+    return [line for line in written if line.at <= end]
 
 
 def _ended(terminated: Json) -> _Instance:
@@ -153,15 +162,8 @@ class LogEndpoint:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - inherited name
                 """Stay silent: the audit log has every request already."""
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._pki / "apiserver.crt", self._pki / "apiserver.key")
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        server.daemon_threads = True
-        # The handshake belongs to the thread of the request: a silent client must not stop others.
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        threading.Thread(target=server.serve_forever, name="kubelet", daemon=True).start()
+        certificate = Certificate(self._pki / "apiserver.crt", self._pki / "apiserver.key")
+        LoopbackServer(Handler, port=port, certificate=certificate).start()
 
     def answer(self, target: str) -> tuple[int, bytes]:
         """Answer `/containerLogs/<namespace>/<pod>/<container>?...` and no other kubelet path."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from e2e.harness.failure import HarnessError
@@ -30,6 +30,7 @@ _CHOICES = {
     "partition.compute": ("spx", "dpx", "qpx", "cpx"),
     "partition.memory": ("nps1", "nps2", "nps4"),
 }
+_DRA_DRIVERS = ("current", "previous")
 _NESTED = {
     "sharing": {"strategy", "replicas", "renameByDefault"},
     "mig": {"strategy", "profile"},
@@ -57,6 +58,7 @@ class Group:
     unschedulable: bool = False
     ready: bool | str = True
     labeller: str | None = None
+    draDriver: str | None = None  # noqa: N815 - spelled as in the file
 
 
 def parse_groups(description: Any) -> list[Group]:
@@ -92,6 +94,7 @@ def _parse_group(entry: Any, number: int) -> Group:
             raise HarnessError(f"{where}.{name} is {value!r}, expected true or false")
     _check_marks(group, where)
     _check_accelerator(group, where)
+    _check_dra_driver(group, where)
     for name, keys in _NESTED.items():
         _check_nested(getattr(group, name), keys, f"{where}.{name}", name)
     return group
@@ -134,6 +137,20 @@ def _check_accelerator(group: Group, where: str) -> None:
             )
 
 
+def _check_dra_driver(group: Group, where: str) -> None:
+    """Refuse an unknown release of a driver, and whatever a driver does not publish here."""
+    if group.draDriver is None:
+        return
+    if group.draDriver not in _DRA_DRIVERS:
+        expected = " or ".join(_DRA_DRIVERS)
+        raise HarnessError(f"{where}.draDriver is {group.draDriver!r}, expected {expected}")
+    if group.accelerator is None:
+        raise HarnessError(f"{where}.draDriver needs an accelerator")
+    for name in ("sharing", "mig", "partition"):
+        if getattr(group, name) is not None:
+            raise HarnessError(f"{where}.{name} needs a device plugin; remove draDriver")
+
+
 def _check_nested(value: Any, keys: set[str], where: str, name: str) -> None:
     if value is None:
         return
@@ -160,7 +177,8 @@ def render_nodes(description: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _gpus(group: Group) -> int:
+def gpus_of(group: Group) -> int:
+    """The GPUs of one node of a group with an accelerator."""
     facts = _facts(group)
     return group.gpusPerNode or int(facts.get("gpusPerNode", _DEFAULT_GPUS))
 
@@ -172,15 +190,19 @@ def _facts(group: Group) -> dict[str, Any]:
 
 
 def _devices(group: Group) -> Devices:
-    """Return what the group's accelerators add to a node."""
+    """Return what the group's accelerators add to a node. Without a device plugin, there is no
+    resource; a labeller may run next to a DRA driver, where the file names one."""
+    if group.draDriver is not None:
+        plugin = replace(group, draDriver=None, labeller=group.labeller or "none")
+        return Devices(_devices(plugin).labels)
     accelerator = group.accelerator
     if accelerator is None:
         return Devices()
     if vendor_of(accelerator) == "amd":
-        return amd_devices(accelerator, _gpus(group), group.labeller or "amd", group.partition)
+        return amd_devices(accelerator, gpus_of(group), group.labeller or "amd", group.partition)
     return nvidia_devices(
         accelerator,
-        _gpus(group),
+        gpus_of(group),
         group.labeller or "gfd",
         sharing=group.sharing,
         mig=group.mig,
@@ -189,7 +211,7 @@ def _devices(group: Group) -> Devices:
 
 def _machine(group: Group, resources: dict[str, int]) -> tuple[dict[str, str], dict[str, str]]:
     """Return capacity and allocatable; a kubelet keeps a core and three percent of memory."""
-    facts, gpus = _facts(group), _gpus(group) if group.accelerator else 1
+    facts, gpus = _facts(group), gpus_of(group) if group.accelerator else 1
     cpu = group.cpu or int(facts.get("cpuPerGPU", 32)) * gpus
     memory = group.memory or f"{int(facts.get('memoryGiBPerGPU', 128)) * gpus}Gi"
     gib = re.fullmatch(r"(\d+)Gi", str(memory))

@@ -20,6 +20,7 @@ from e2e.harness.failure import HarnessError, run_cli
 from e2e.harness.rest import Access, ApiError, Json, Rest
 from e2e.harness.stack import check_ours
 from e2e.nodes.descriptions import GROUP_ANNOTATION, READY_LABEL, render_nodes
+from e2e.nodes.slices import render_device_classes, render_slices
 
 __all__ = [
     "apply_fleet",
@@ -32,9 +33,11 @@ __all__ = [
 
 _FLEETS = Path(__file__).parents[1] / "fleets"
 _PARALLEL = 16
-_READY_TIMEOUT = 60.0
+_READY_TIMEOUT = 240.0
 _POLL_INTERVAL = 0.1
+_DRA = "/apis/resource.k8s.io/v1"
 _NOT_READY_TAINTS = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+_PASSING_TAINTS = {*_NOT_READY_TAINTS, "node.kubernetes.io/unschedulable"}
 
 
 def shipped_fleets() -> list[str]:
@@ -59,8 +62,20 @@ def load_fleet(name: str | Path) -> Any:
 
 
 def apply_fleet(access: Access, description: Any, *, wait: bool = True, prune: bool = False) -> int:
-    """Make the nodes match the description and, with `wait`, wait until they are Ready."""
-    return apply_nodes(access, render_nodes(description), wait=wait, prune=prune)
+    """Make the nodes match the description and, with `wait`, wait until they are Ready.
+
+    ResourceSlices come before their nodes: no watcher ever sees a GPU node without GPUs.
+    """
+    check_ours(access)
+    rest = Rest(access)
+    slices = render_slices(description)
+    _for_each(render_device_classes(slices), lambda body: _apply_body(rest, "deviceclasses", body))
+    _for_each(slices, lambda body: _apply_body(rest, "resourceslices", body))
+    count = apply_nodes(access, render_nodes(description), wait=wait, prune=prune)
+    if prune:
+        names = {body["metadata"]["name"] for body in slices}
+        _for_each(_fake_slices(rest) - names, lambda name: _delete_slice(rest, name))
+    return count
 
 
 def apply_nodes(
@@ -70,14 +85,11 @@ def apply_nodes(
     check_ours(access)
     rest = Rest(access)
     _for_each(nodes, lambda node: _apply_node(rest, node))
-    names = {node["metadata"]["name"] for node in nodes}
-    if prune:
-        _for_each(_fake_nodes(rest) - names, lambda name: _delete_node(rest, name))
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    pruned = _fake_nodes(rest) - by_name.keys() if prune else set()
+    _for_each(pruned, lambda name: _delete_node(rest, name))
     if wait:
-        expected = {
-            n["metadata"]["name"] for n in nodes if READY_LABEL not in n["metadata"]["labels"]
-        }
-        _await_ready(rest, expected)
+        _await_ready(rest, by_name, pruned)
     return len(nodes)
 
 
@@ -87,6 +99,8 @@ def delete_fleet(access: Access, description: Any) -> int:
     check_ours(access)
     rest = Rest(access)
     _for_each(names, lambda name: _delete_node(rest, name))
+    slices = [body["metadata"]["name"] for body in render_slices(description)]
+    _for_each(slices, lambda name: _delete_slice(rest, name))
     return len(names)
 
 
@@ -144,9 +158,23 @@ def _replace_node(rest: Rest, node: Json) -> None:
     rest.request("PATCH", f"{path}/status", change, content_type=content)
 
 
+def _apply_body(rest: Rest, plural: str, body: Json) -> None:
+    path = f"{_DRA}/{plural}/{body['metadata']['name']}"
+    query = {"fieldManager": "e2e-fleet", "force": "true"}
+    rest.request("PATCH", path, body, query=query, content_type="application/apply-patch+yaml")
+
+
 def _delete_node(rest: Rest, name: str) -> None:
+    _delete(rest, f"/api/v1/nodes/{name}")
+
+
+def _delete_slice(rest: Rest, name: str) -> None:
+    _delete(rest, f"{_DRA}/resourceslices/{name}")
+
+
+def _delete(rest: Rest, path: str) -> None:
     try:
-        rest.request("DELETE", f"/api/v1/nodes/{name}")
+        rest.request("DELETE", path)
     except ApiError as error:
         if error.code != 404:
             raise
@@ -158,25 +186,43 @@ def _fake_nodes(rest: Rest) -> set[str]:
     return {item["metadata"]["name"] for item in marked}
 
 
-def _settled(node: Json) -> bool:
-    """Ready, and without the taints that keep pods away until the controller has seen it so."""
+def _fake_slices(rest: Rest) -> set[str]:
+    query = {"labelSelector": GROUP_ANNOTATION}
+    items = rest.request("GET", f"{_DRA}/resourceslices", query=query)["items"]
+    return {item["metadata"]["name"] for item in items}
+
+
+def _settled(node: Json | None, wanted: Json) -> bool:
+    """As described, Ready, and without the taints that keep pods away until the controllers have
+    seen it so."""
+    if node is None:
+        return False
     conditions = (node.get("status") or {}).get("conditions") or []
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    taints = node["spec"].get("taints") or []
-    return ready and not any(taint["key"] in _NOT_READY_TAINTS for taint in taints)
+    taints = {taint["key"] for taint in node["spec"].get("taints") or []}
+    passing = _NOT_READY_TAINTS if wanted["spec"].get("unschedulable") else _PASSING_TAINTS
+    # The list comes from a cache, which may still have the node of an earlier fleet.
+    labels = (node["metadata"].get("labels") or {}).items()
+    return ready and not taints & passing and wanted["metadata"]["labels"].items() <= labels
 
 
-def _await_ready(rest: Rest, expected: set[str]) -> None:
+def _await_ready(rest: Rest, nodes: dict[str, Json], pruned: set[str]) -> None:
+    """Wait until all nodes that are to be Ready are so, and those that were pruned are gone."""
+    expected = {
+        name: node for name, node in nodes.items() if READY_LABEL not in node["metadata"]["labels"]
+    }
     deadline = time.monotonic() + _READY_TIMEOUT
     while True:
         items = rest.request("GET", "/api/v1/nodes", query={"resourceVersion": "0"})["items"]
-        waiting = expected - {item["metadata"]["name"] for item in items if _settled(item)}
+        live = {item["metadata"]["name"]: item for item in items}
+        waiting = {name for name, node in expected.items() if not _settled(live.get(name), node)}
+        waiting |= pruned & live.keys()
         if not waiting:
             return
         if time.monotonic() > deadline:
             raise HarnessError(
-                f"{len(waiting)} nodes are not Ready after {_READY_TIMEOUT:.0f} s, as "
-                f"{', '.join(sorted(waiting)[:5])}; does KWOK run "
+                f"{len(waiting)} nodes are not Ready, or not gone, after {_READY_TIMEOUT:.0f} s, "
+                f"as {', '.join(sorted(waiting)[:5])}; does KWOK run "
                 "(`python -m e2e.harness.stack status`)?"
             )
         time.sleep(max(_POLL_INTERVAL, len(items) / 1000))  # a long list is dear to the server
@@ -210,7 +256,7 @@ def _parse() -> argparse.Namespace:
     for name, text in (
         ("apply", "make the nodes of a fleet"),
         ("delete", "delete the nodes of a fleet"),
-        ("render", "print the Node objects as YAML, without a cluster"),
+        ("render", "print the objects of a fleet as YAML, without a cluster"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument(
@@ -230,7 +276,9 @@ def main() -> int:
     console = Console(soft_wrap=True, highlight=False)
     description = load_fleet(arguments.fleet)
     if arguments.command == "render":
-        console.print(yaml.safe_dump_all(render_nodes(description), sort_keys=False), markup=False)
+        slices = render_slices(description)
+        bodies = [*render_device_classes(slices), *slices, *render_nodes(description)]
+        console.print(yaml.safe_dump_all(bodies, sort_keys=False), markup=False)
         return 0
     if not arguments.kubeconfig:
         raise HarnessError(

@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 
 from e2e.harness.failure import HarnessError
 from e2e.harness.rest import ApiError, Json, Rest
+from e2e.nodes.descriptions import READY_LABEL
 
-_SILENT = {"labelSelector": "e2e.tonnage.dev/ready=unknown"}
+_SILENT = {"labelSelector": f"{READY_LABEL}=unknown"}
 _PAUSE = 1.0  # after the watch broke
-_NODE_TIMEOUT = 30.0
+_NODE_TIMEOUT = 120.0
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -57,7 +58,7 @@ class LostNodes:
 
     def _mark_pods(self, node: str, *, silent: bool) -> None:
         """Once KWOK has set the node's condition, set Ready of its pods accordingly."""
-        if not self._await_condition(node, "Unknown" if silent else "True"):
+        if not self._await_condition(node, silent=silent):
             return
         query = {"fieldSelector": f"spec.nodeName={node}"}
         for pod in self._rest.request("GET", "/api/v1/pods", query=query)["items"]:
@@ -76,8 +77,10 @@ class LostNodes:
             if error.code != 404:
                 raise
 
-    def _await_condition(self, name: str, status: str) -> bool:
-        """Wait for the node's Ready condition; False when the node is gone instead."""
+    def _await_condition(self, name: str, *, silent: bool) -> bool:
+        """Wait for the node's Ready condition; False when the node is gone instead, or the other
+        kind of node by now: what was to be done is overtaken."""
+        status = "Unknown" if silent else "True"
         deadline = time.monotonic() + _NODE_TIMEOUT
         while time.monotonic() < deadline:
             try:
@@ -86,6 +89,8 @@ class LostNodes:
                 if error.code == 404:
                     return False
                 raise
+            if ((node["metadata"].get("labels") or {}).get(READY_LABEL) == "unknown") != silent:
+                return False
             if _ready(node) == status:
                 return True
             time.sleep(0.1)

@@ -49,7 +49,8 @@ _INSTALLED = (
 _NOT_INSTALLED = {"Deployment", "Service", "NetworkPolicy"}
 _CRDS = "manifests/crds"
 _RESYNC_SECONDS = 5
-_START_TIMEOUT = 60.0
+_START_TIMEOUT = 240.0
+_RUN_TIMEOUT = 240.0
 _STOP_TIMEOUT = 15.0
 _POLL_INTERVAL = 0.05
 _SHOWN_BYTES = 3_000
@@ -132,7 +133,7 @@ class ArgoCd:
             env=self._environment("argocd"),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=_RUN_TIMEOUT,
             check=False,
         )
         if result.returncode != 0:
@@ -241,7 +242,7 @@ class ArgoCd:
 
 def _answers(port: int, path: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

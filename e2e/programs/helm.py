@@ -18,7 +18,7 @@ CHARTS = Path(__file__).parents[2] / "charts"
 OPERATOR_CHART = CHARTS / "tonnage"
 CRD_CHART = CHARTS / "tonnage-crds"
 
-_TIMEOUT = 180.0
+_TIMEOUT = 600.0  # above what a call may give helm itself to wait
 
 
 class Helm:

@@ -24,7 +24,8 @@ INSTALLED = "/opt/tonnage"
 
 _CONTAINER = Path(__file__).with_name("container.sh")
 _ISOLATED = ("unshare", "--user", "--map-root-user", "--mount", "--propagation", "private")
-_BUILD_TIMEOUT = 300.0
+_BUILD_TIMEOUT = 1200.0
+_RUN_TIMEOUT = 300.0
 
 
 def stages() -> tuple[Stage, Stage]:
@@ -108,7 +109,9 @@ class Container:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run something else than the operator in the image, to its end."""
         command = self.command(words, stages()[1].environment)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_RUN_TIMEOUT
+        )
 
 
 class ContainedOperator(OperatorProcess):

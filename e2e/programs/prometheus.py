@@ -19,7 +19,8 @@ from e2e.harness.ports import PortLease
 from e2e.harness.processes import end, spawn_bound
 from e2e.harness.rest import Json
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 180.0
+_ANSWER_TIMEOUT = 60.0
 _STOP_TIMEOUT = 20.0
 _POLL_INTERVAL = 0.05
 _RETENTION = "2h"
@@ -126,14 +127,15 @@ class Prometheus:
         return [rule for group in groups for rule in group["rules"]]
 
     def _get(self, path: str, **parameters: str) -> Any:
-        answer = self._client().get(f"{self.url}/api/v1/{path}", params=parameters, timeout=10)
+        url = f"{self.url}/api/v1/{path}"
+        answer = self._client().get(url, params=parameters, timeout=_ANSWER_TIMEOUT)
         if answer.is_error:
             raise HarnessError(f"{path} {parameters}: {answer.text}")
         return answer.json()["data"]
 
     def _answers(self) -> bool:
         try:
-            return self._client().get(f"{self.url}/-/ready", timeout=2).is_success
+            return self._client().get(f"{self.url}/-/ready", timeout=10).is_success
         except httpx.TransportError:
             return False
 

@@ -29,6 +29,7 @@ _GROUP = "monitoring.coreos.com"
 _KINDS = ("podmonitors", "probes", "prometheuses", "prometheusrules", "servicemonitors")
 _PROMETHEUS = "tests"
 _STOP_TIMEOUT = 20.0
+_TIMEOUT = 240.0
 _SHOWN_BYTES = 4_000
 # What the reloader next to Prometheus, and the StatefulSet, put in a pod's place.
 _VARIABLES = {"$(POD_NAME)": "prometheus-tests-0", "$(SHARD)": "0"}
@@ -36,7 +37,8 @@ _VARIABLES = {"$(POD_NAME)": "prometheus-tests-0", "$(SHARD)": "0"}
 
 @contextmanager
 def crds(admin: Admin) -> Iterator[None]:
-    """Its kinds that are needed here, of its own release, while the block runs."""
+    """Its kinds that are needed here, of its own release, while the block runs. They are gone after
+    it: the next block would get kinds that are about to go."""
     folder = module_folder(_NAME, PROGRAMS[_NAME].module) / "example" / "prometheus-operator-crd"
     try:
         for plural in _KINDS:
@@ -45,6 +47,8 @@ def crds(admin: Admin) -> Iterator[None]:
     finally:
         for plural in _KINDS:
             admin.delete("crd", f"{plural}.{_GROUP}", timeout=None)
+        for plural in _KINDS:
+            admin.wait_gone("crd", f"{plural}.{_GROUP}", timeout=_TIMEOUT)
 
 
 class PrometheusOperator:
@@ -91,14 +95,16 @@ class PrometheusOperator:
         return self._admin.until(
             f"the Prometheus Operator to write a configuration with {jobs} jobs",
             lambda: self._written(jobs),
+            timeout=_TIMEOUT,
             describe=self._last_words,
         )
 
     def _written(self, jobs: int) -> Json | None:
         secret = self._admin.get("secrets", f"prometheus-{_PROMETHEUS}", self._namespace)
-        if secret is None or "prometheus.yaml.gz" not in secret["data"]:
+        data = (secret or {}).get("data") or {}
+        if "prometheus.yaml.gz" not in data:
             return None
-        text = gzip.decompress(base64.b64decode(secret["data"]["prometheus.yaml.gz"])).decode()
+        text = gzip.decompress(base64.b64decode(data["prometheus.yaml.gz"])).decode()
         for variable, value in _VARIABLES.items():
             text = text.replace(variable, value)
         config: Json = yaml.safe_load(text)
@@ -115,7 +121,10 @@ class PrometheusOperator:
             return {"groups": groups} if groups else None
 
         return self._admin.until(
-            "the Prometheus Operator to accept the rules", written, describe=self._last_words
+            "the Prometheus Operator to accept the rules",
+            written,
+            timeout=_TIMEOUT,
+            describe=self._last_words,
         )
 
     def _last_words(self) -> str:

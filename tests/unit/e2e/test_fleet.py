@@ -8,6 +8,7 @@ import pytest
 
 from e2e.harness.failure import HarnessError
 from e2e.nodes.fleet import load_fleet, render_nodes, shipped_fleets
+from e2e.nodes.slices import render_device_classes, render_slices
 
 
 def one(**group: Any) -> dict[str, Any]:
@@ -217,3 +218,48 @@ def test_two_groups_of_one_name_are_refused() -> None:
 def test_an_unknown_fleet_lists_the_shipped_ones() -> None:
     with pytest.raises(HarnessError, match="amd-only"):
         load_fleet("no-such-fleet")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "driver", "product"),
+    [
+        ("mi300x", "gpu.amd.com", "AMD_Instinct_MI300X_OAM"),
+        ("h100-sxm-80gb", "gpu.nvidia.com", "NVIDIA H100 80GB HBM3"),
+    ],
+)
+@pytest.mark.parametrize("release", ["current", "previous"])
+def test_a_dra_driver_publishes_gpus_in_a_resource_slice_and_none_on_the_node(
+    accelerator: str, driver: str, product: str, release: str
+) -> None:
+    group = {"name": "gpus", "accelerator": accelerator, "gpusPerNode": 4, "draDriver": release}
+    assert devices(**group) == {}
+    assert not [key for key in labels(**group) if "gpu" in key]
+    (body,) = render_slices({"groups": [group]})
+    assert (body["spec"]["driver"], body["spec"]["nodeName"]) == (driver, "gpus-0")
+    attributes = [device["attributes"] for device in body["spec"]["devices"]]
+    assert [each["productName"]["string"] for each in attributes] == [product] * 4
+    is_previous = "pcieBusID" in attributes[0] or "pciAddr" in attributes[0]
+    assert is_previous == (release == "previous")
+    (device_class,) = render_device_classes([body])
+    assert device_class["metadata"]["name"] == driver
+
+
+def test_a_labeller_may_run_next_to_a_dra_driver() -> None:
+    with_labels = labels(accelerator="mi300x", draDriver="current", labeller="amd")
+    assert with_labels["amd.com/gpu.device-id"] == "74a1"
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ({"accelerator": "mi300x", "draDriver": "next"}, "expected current or previous"),
+        ({"draDriver": "current"}, "needs an accelerator"),
+        (
+            {"accelerator": "mi300x", "draDriver": "current", "partition": {"compute": "cpx"}},
+            "partition needs a device plugin",
+        ),
+    ],
+)
+def test_a_dra_driver_that_cannot_be_is_refused(group: dict[str, Any], message: str) -> None:
+    with pytest.raises(HarnessError, match=message):
+        render_nodes({"groups": [group]})

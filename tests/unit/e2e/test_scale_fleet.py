@@ -4,8 +4,10 @@ import pytest
 
 from benchmarks.cluster.fleet_cluster import FleetSize
 from benchmarks.cluster.fleet_figures import FleetSample, fleet_figures, fleet_table
-from benchmarks.cluster.fleet_objects import FreeCapacity, fleet_nodes
+from benchmarks.cluster.fleet_objects import FreeCapacity, fleet_nodes, fleet_slices
 from benchmarks.cluster.fleet_plot import exponent
+from tonnage.fleet.devices.resources import gpu_counts
+from tonnage.fleet.dra.read import read_claim, read_slice
 
 
 def test_a_fleet_has_a_figure_for_each_bar():
@@ -31,6 +33,26 @@ def test_pods_of_other_workloads_are_spread_and_take_capacity():
         *(node["metadata"]["name"] for node in nodes[:2]),
     ]
     assert list(capacity.free.values()) == [4, 4, 6, 6]
+
+
+def test_each_device_of_a_fleet_with_slices_is_held_by_one_claim():
+    nodes, capacity = fleet_nodes(2, dra=True), FreeCapacity()
+    slices = list(fleet_slices(nodes))
+    capacity.add_nodes(nodes)
+    capacity.add_slices(slices)
+    pods = list(capacity.other_pods(6, nodes))
+    claims = [read_claim(body) for body in capacity.claims]
+    assert [claim.pods for claim in claims] == [(pod["metadata"]["uid"],) for pod in pods]
+    held = [device for claim in claims for device in claim.devices]
+    assert len(held) == len(set(held)) == 12
+    listed = {
+        (one.driver, one.pool, device.name)
+        for one in map(read_slice, slices)
+        for device in one.devices
+    }
+    assert set(held) < listed
+    assert len(listed) == 16
+    assert not any(gpu_counts(node["status"]["allocatable"])[0] for node in nodes)
 
 
 def test_a_larger_fleet_begins_with_the_smaller_one():
