@@ -7,15 +7,14 @@ reaches those: by an APIService, whose Service leads to a TLS server on loopback
 from __future__ import annotations
 
 import json
-import ssl
-import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from e2e.harness.admin import Admin, condition
+from e2e.harness.loopback_server import Certificate, LoopbackServer
 from e2e.harness.ports import PortLease
 from e2e.harness.rest import Json, Rest
 from e2e.harness.stack import Stack
@@ -43,6 +42,7 @@ class MetricsApi:
         self._rest = Rest(stack.access)
         self._ports = PortLease(["metrics"])
         self._server = self._listen(stack)
+        self._server.start()
 
     @property
     def port(self) -> int:
@@ -64,8 +64,7 @@ class MetricsApi:
         for group, version in _RESOURCES:
             admin.delete("apiservices", f"{version}.{group}")
         admin.delete("services", _SERVICE[1], _SERVICE[0])
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
         self._ports.release()
 
     def answer(self, target: str) -> tuple[int, Json]:
@@ -132,7 +131,7 @@ class MetricsApi:
             },
         }
 
-    def _listen(self, stack: Stack) -> ThreadingHTTPServer:
+    def _listen(self, stack: Stack) -> LoopbackServer:
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -150,16 +149,9 @@ class MetricsApi:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - inherited name
                 """Stay silent: the audit log has every request already."""
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         pki = stack.layout.pki
-        context.load_cert_chain(pki / "apiserver.crt", pki / "apiserver.key")
-        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        server.daemon_threads = True
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-        return server
+        certificate = Certificate(pki / "apiserver.crt", pki / "apiserver.key")
+        return LoopbackServer(Handler, port=self.port, certificate=certificate)
 
 
 def _resource_list(version: str) -> Json:

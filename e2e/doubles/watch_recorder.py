@@ -38,6 +38,11 @@ class WatchRecorder:
         """Every version, oldest first."""
         return [version for _, version in self.events]
 
+    @property
+    def recorded(self) -> int:
+        """The version up to which it has recorded all."""
+        return int(self._since)
+
     def __enter__(self) -> WatchRecorder:
         self._thread.start()
         return self
@@ -49,16 +54,19 @@ class WatchRecorder:
         at: TracebackType | None,
     ) -> None:
         self._over.set()
-        self._thread.join(10 * _LOOK_SECONDS)
+        self._thread.join(60 * _LOOK_SECONDS)
 
     def _watch(self) -> None:
-        """Record until the end; a namespace that is gone, or a watch too old, ends it as well."""
+        """Record until the end; a namespace that is gone, or a watch too old, ends it as well. The
+        last look begins after the end, so it brings all that was stored before."""
         with suppress(ApiError):
-            while not self._over.is_set():
+            is_last = False
+            while not is_last:
+                is_last = self._over.is_set()
                 for event in self._look():
-                    self._since = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         self.events.append((event["type"], event["object"]))
+                    self._since = event["object"]["metadata"]["resourceVersion"]
 
     def _look(self) -> Iterator[Json]:
         query = {

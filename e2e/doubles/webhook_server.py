@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 
 from e2e.harness.admin import Admin
+from e2e.harness.loopback_server import Certificate, LoopbackServer
 from e2e.harness.ports import PortLease
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -20,11 +19,12 @@ _NAME = "e2e-webhook"
 
 
 class WebhookServer:
-    """Serves a webhook for one namespace while the `with` block runs. `changed` counts the objects
-    that it has changed."""
+    """Serves a webhook that sees pods, for one namespace, while the `with` block runs. `changed`
+    counts the objects that it has changed."""
 
     def __init__(self, stack: Stack, admin: Admin, webhook: Webhook, namespace: str) -> None:
         self.changed = 0
+        self._is_asked = False
         self._admin = admin
         self._webhook = webhook
         self._namespace = namespace
@@ -33,8 +33,9 @@ class WebhookServer:
         self._server = self._listen(stack)
 
     def __enter__(self) -> WebhookServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server.start()
         self._admin.apply(self._configuration())
+        self._admin.until("the API server to ask the webhook", self._try)
         return self
 
     def __exit__(
@@ -44,8 +45,7 @@ class WebhookServer:
         trace: TracebackType | None,
     ) -> None:
         self._admin.delete("mutatingwebhookconfigurations", _NAME)
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
         self._ports.release()
 
     def review(self, review: Json) -> Json:
@@ -55,12 +55,22 @@ class WebhookServer:
         kind = next(one for one in self._webhook.kinds if one.kind == request["kind"]["kind"])
         self._webhook.mutate(kind, body)
         response: Json = {"uid": request["uid"], "allowed": True}
+        self._is_asked = True
         if body != request["object"]:
-            self.changed += 1
+            self.changed += not request.get("dryRun")
             patch = [{"op": "replace", "path": "/spec", "value": body["spec"]}]
             text = base64.b64encode(json.dumps(patch).encode()).decode()
             response |= {"patchType": "JSONPatch", "patch": text}
         return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
+
+    def _try(self) -> bool:
+        """Whether the API server asks for a pod: it does so a moment after it has stored the
+        configuration."""
+        spec = {"containers": [{"name": "main", "image": "probe"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
+        path = self._admin.resource("pods").path(self._namespace)
+        self._admin.rest.request("POST", path, pod, query={"dryRun": "All"})
+        return self._is_asked
 
     def _configuration(self) -> Json:
         rules = [
@@ -94,7 +104,7 @@ class WebhookServer:
             ],
         }
 
-    def _listen(self, stack: Stack) -> ThreadingHTTPServer:
+    def _listen(self, stack: Stack) -> LoopbackServer:
         answer = self.review
 
         class Handler(BaseHTTPRequestHandler):
@@ -112,9 +122,5 @@ class WebhookServer:
             def log_message(self, *_: object) -> None:
                 """Stay silent: the audit log has every request already."""
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._certificate, stack.layout.pki / "apiserver.key")
-        server = ThreadingHTTPServer(("127.0.0.1", self._ports.ports["webhook"]), Handler)
-        server.daemon_threads = True
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        return server
+        certificate = Certificate(self._certificate, stack.layout.pki / "apiserver.key")
+        return LoopbackServer(Handler, port=self._ports.ports["webhook"], certificate=certificate)
