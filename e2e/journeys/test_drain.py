@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.doubles.watch_recorder import WatchRecorder
+from e2e.doubles.watch_recorder import WatchRecorder, version_of
 from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
@@ -20,6 +20,7 @@ from e2e.journeys.user import User, runs_on
 from e2e.models import inference
 
 H100_NODES = ("h100-0", "h100-1")
+DRAIN_LIMIT = "--timeout=240s"
 
 
 @pytest.fixture
@@ -41,14 +42,16 @@ def test_a_drain_and_the_return_always_leave_a_ready_replica(two_pools: None, us
     user.apply(inference("llama", "llama-3.1-8b", replicas=2, placement=placement))
     user.wait("llama", runs_on("nvidia"))
     with WatchRecorder(user.admin, "poddisruptionbudgets", "llama", user.namespace) as recorder:
-        await_disruptions_allowed(user)
-        user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
-        user.wait("llama", runs_on("amd"), why="the other vendor to take over", timeout=60)
+        await_disruptions_allowed(user, recorder)
+        user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", DRAIN_LIMIT)
+        user.wait("llama", runs_on("amd"), why="the other vendor to take over")
         assert moves(user) == {"llama-mi300x": ("FellBack", "nvidia")}
+        await_disruptions_allowed(user, recorder)
         at_rest = len(recorder.versions)
         user.admin.kubectl("uncordon", *H100_NODES)
-        user.wait("llama", runs_on("nvidia"), why="the replicas to return", timeout=60)
+        user.wait("llama", runs_on("nvidia"), why="the replicas to return")
         assert moves(user) == {"llama-h100-sxm-80gb": ("Returned", "amd")}
+        await_disruptions_allowed(user, recorder)
     drained, returned = healthy(recorder.versions[:at_rest]), healthy(recorder.versions[at_rest:])
     assert min(drained) >= 1, drained
     assert min(returned) >= 2, f"nothing was drained then: {returned}"
@@ -68,7 +71,7 @@ def test_a_single_replica_and_a_replica_that_is_not_ready_block_no_drain(
         "poddisruptionbudgets", "broken", is_counted, why="a budget of no ready pod"
     )
     user.admin.until("both pods to have a node", lambda: len(nodes_of(user, "broken")) == 2)
-    user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", "--timeout=60s")
+    user.admin.kubectl("drain", *H100_NODES, "--delete-emptydir-data", DRAIN_LIMIT)
 
 
 def test_a_budget_of_the_user_is_the_only_one(two_pools: None, user: User) -> None:
@@ -83,7 +86,7 @@ def test_a_budget_of_the_user_is_the_only_one(two_pools: None, user: User) -> No
         "the operator's budget to go",
         lambda: user.admin.get("poddisruptionbudgets", "llama") is None,
     )
-    user.admin.kubectl("drain", H100_NODES[0], "--delete-emptydir-data", "--timeout=60s")
+    user.admin.kubectl("drain", H100_NODES[0], "--delete-emptydir-data", DRAIN_LIMIT)
 
 
 def is_counted(budget: Json) -> bool:
@@ -103,12 +106,16 @@ def healthy(versions: list[Json]) -> list[int]:
     return [status["currentHealthy"] for status in statuses if "observedGeneration" in status]
 
 
-def await_disruptions_allowed(user: User) -> None:
-    user.admin.wait_for(
-        "poddisruptionbudgets",
-        "llama",
-        lambda pdb: pdb.get("status", {}).get("disruptionsAllowed") == 1,
-    )
+def await_disruptions_allowed(user: User, recorder: WatchRecorder) -> None:
+    """Wait until the control plane has counted the two replicas, and the recorder has that."""
+
+    def both_ready(budget: Json) -> bool:
+        status = budget.get("status", {})
+        counted = (status.get("expectedPods"), status.get("currentHealthy"))
+        return counted == (2, 2) and status["disruptionsAllowed"] == 1
+
+    budget = user.admin.wait_for("poddisruptionbudgets", "llama", both_ready)
+    user.admin.until("it to be recorded", lambda: recorder.recorded >= version_of(budget))
 
 
 def moves(user: User) -> dict[str, tuple[str, str]]:
