@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 import yaml
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import WAIT_SECONDS, Admin
 from e2e.harness.credentials import write_private
-from e2e.harness.operator_process import NAMESPACE, ROOT, USER, OperatorProcess, install
-from e2e.harness.rest import ApiError, Json
+from e2e.harness.leader_worker_set import LeaderWorkerSetController
+from e2e.harness.operator_process import (
+    NAMESPACE,
+    ROOT,
+    USER,
+    OperatorProcess,
+    RestartedOperator,
+    install,
+)
+from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.plugin import Plugin
+from e2e.journeys.pools import await_pool
 from e2e.journeys.user import User
 from e2e.nodes.fleet import apply_fleet, load_fleet
 from e2e.rights import denied, granted, refused_by_policies, roles_of
@@ -65,7 +73,7 @@ def shared_operator(
     tests of another folder begin, as these bring operators of their own."""
     folder = tmp_path_factory.mktemp("operator")
     environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "hub")}
-    process = OperatorProcess(control_plane, folder, environment=environment)
+    process = RestartedOperator(control_plane, folder, environment=environment)
     process.start()
     yield process
     process.close()
@@ -79,6 +87,26 @@ def operator(shared_operator: OperatorProcess) -> Iterator[OperatorProcess]:
     yield shared_operator
     if not shared_operator.running:
         shared_operator.start()
+
+
+@pytest.fixture(scope="module")
+def running_controller(
+    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LeaderWorkerSetController]:
+    """The controller with its webhooks; its kind is gone afterwards."""
+    folder = tmp_path_factory.mktemp("lws")
+    with LeaderWorkerSetController(installed, folder, control_plane.layout.pki) as controller:
+        yield controller
+
+
+@pytest.fixture
+def leader_worker_sets(
+    running_controller: LeaderWorkerSetController,
+) -> Iterator[LeaderWorkerSetController]:
+    """The controller, which runs before and after each journey."""
+    running_controller.require_running()
+    yield running_controller
+    running_controller.require_running()
 
 
 @pytest.fixture
@@ -115,12 +143,21 @@ def plugin(control_plane: Stack, user: User, tmp_path: Path) -> Plugin:
 
 @pytest.fixture
 def declare(operator: OperatorProcess, installed: Admin) -> Iterator[Declare]:
-    """Declare AcceleratorPools as a platform team; they are withdrawn after the journey."""
+    """Declare AcceleratorPools as a platform team; they are withdrawn after the journey. What is
+    applied afterwards is placed with them: the operator has reported each as it is now."""
     names = []
 
     def apply(pool: Json) -> Json:
-        names.append(pool["metadata"]["name"])
+        name = pool["metadata"]["name"]
+        names.append(name)
         (stored,) = installed.apply(pool)
+        generation = stored["metadata"]["generation"]
+        await_pool(
+            installed,
+            name,
+            lambda status: status.get("observedGeneration") == generation,
+            why=f"the operator to know AcceleratorPool {name}",
+        )
         return stored
 
     yield apply
@@ -128,33 +165,23 @@ def declare(operator: OperatorProcess, installed: Admin) -> Iterator[Declare]:
         installed.delete("apool", name, timeout=None)
 
 
-def is_served(admin: Admin, kind: str) -> bool:
-    """Whether objects of the kind can be listed. While the API server prepares the storage of a CRD
-    that was just applied, it answers with TooManyRequests."""
-    try:
-        admin.items(kind, everywhere=True)
-    except ApiError as error:
-        if error.code != HTTPStatus.TOO_MANY_REQUESTS:
-            raise
-        return False
-    return True
-
-
 def clear(admin: Admin) -> None:
     """Take away what the journey left, and wait until its pods hold no GPU any more.
 
     A namespace that is deleted keeps its objects for a while, and the next operator meets them.
     """
-    admin.until("the API server to serve InferenceDeployments", lambda: is_served(admin, "infd"))
+    path = admin.resource("infd").path("")  # a journey may have applied another CRD just now
+    admin.until("the API server to serve InferenceDeployments", lambda: admin.rest.serves(path))
     for kind, selector in (("infd", ""), ("deployments", "app.kubernetes.io/managed-by=tonnage")):
         # A cluster whose CRDs are new collects no garbage of theirs for half a minute.
         for item in admin.items(kind, everywhere=True, selector=selector):
             metadata = item["metadata"]
             admin.delete(kind, metadata["name"], metadata["namespace"], timeout=None)
+    # One whose node is gone is collected after a minute.
     admin.until(
         "the pods of this journey to be gone",
         lambda: not admin.items("pods", everywhere=True),
-        timeout=60,
+        timeout=2 * WAIT_SECONDS,
     )
 
 

@@ -31,7 +31,7 @@ class Plugin:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert result.returncode == exit_code, result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import WAIT_SECONDS, Admin
 from e2e.harness.rest import Json
 from e2e.nodes.descriptions import READY_LABEL
 
@@ -57,7 +57,12 @@ def counts(status: Json) -> tuple[int, ...]:
 
 
 def await_pool(
-    admin: Admin, name: str, predicate: Callable[[Json], object], *, why: str, timeout: float = 30
+    admin: Admin,
+    name: str,
+    predicate: Callable[[Json], object],
+    *,
+    why: str,
+    timeout: float = WAIT_SECONDS,
 ) -> Json:
     """Wait until what is shown of a pool satisfies the predicate, and return it."""
 

@@ -25,11 +25,11 @@ def test_replicas_that_a_webhook_changes_are_ready_and_stay(
     fleet("tiny")
     with WebhookServer(control_plane, user.admin, webhook, user.namespace) as server:
         user.apply(inference("llama", "llama-3.1-8b"))
-        status = user.wait_ready("llama", timeout=60)
+        user.wait_ready("llama")
         assert server.changed > 0
         pods = user.pods("llama")
         user.await_quiet()
-        mark = user.admin.audit_mark()
+        status, mark = user.status("llama"), user.admin.audit_mark()
         patch = {"metadata": {"annotations": {"example.com/note": "1"}}}
         user.admin.patch("infd", "llama", patch)  # an event: the operator reconciles it
         user.await_quiet()

@@ -45,7 +45,7 @@ def test_a_rollout_on_a_full_pool_does_not_surge(fleet: UseFleet, user: User) ->
     user.wait_ready("llama-405b")
     first = user.pods("llama-405b")
     user.apply(inference("llama-405b", "llama-3.1-405b-fp8", max_model_len=16384, **spec))
-    user.wait_ready("llama-405b", timeout=60)
+    user.wait_ready("llama-405b")
     assert not first & user.pods("llama-405b")
 
 
@@ -167,14 +167,20 @@ def test_a_foreign_object_of_the_same_name_is_left_alone_and_reported(
     }
     (before,) = user.admin.apply(foreign)
     user.apply(inference("llama", "llama-3.1-8b"))
-    status = user.wait("llama", has("Accepted", "False", "NameConflict"))
-    assert name in condition(status, "Accepted")["message"]
+    # Before that, the conflict may be with a Service of the former object.
+    user.wait(
+        "llama",
+        lambda status: (
+            has("Accepted", "False", "NameConflict")(status)
+            and name in condition(status, "Accepted")["message"]
+        ),
+    )
     after = user.admin.get("deployments", name)
     assert after is not None
     assert after["spec"] == before["spec"]
     assert "ownerReferences" not in after["metadata"]
     user.admin.delete("deployments", name)
-    user.wait_ready("llama", timeout=60)
+    user.wait_ready("llama")
 
 
 def test_ten_megabytes_of_yaml_are_refused_and_affect_no_object(

@@ -8,16 +8,18 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from statistics import quantiles
+from math import inf
 
 import pytest
 
 from e2e.harness.admin import Admin
 from e2e.harness.failure import HarnessError
+from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.rest import ApiError, Json, Rest
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
@@ -32,8 +34,10 @@ QUIET_EVENTS = 10
 
 AIM_SECONDS = 1.0
 """What is aimed at. It is printed, not asserted: cores are shared here with the whole cluster."""
-BOUND_SECONDS = 5.0
-GIVE_UP_SECONDS = 60.0
+BOUND_TURNS = 8
+"""How often the operator may reconcile one object of the tenant while an event waits. Workers that
+take turns need about two, however slow the machine is: the one that runs and the next."""
+GIVE_UP_SECONDS = 240.0
 
 _OWNER = "tonnage.dev/inferencedeployment"
 _MERGE = "application/merge-patch+json"
@@ -105,7 +109,7 @@ class ReadyChanges:
         threading.Thread(target=self._record, daemon=True).start()
 
     def first(self, name: str, replicas: int, since: float) -> float:
-        """Wait for the number of an InferenceDeployment; when it arrived, or inf."""
+        """Wait for the number of an InferenceDeployment; when it arrived (Unix time), or inf."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         with self._changed:
             while True:
@@ -113,7 +117,7 @@ class ReadyChanges:
                     if moment >= since and (changed, ready) == (name, replicas):
                         return moment
                 if not self._changed.wait(deadline - time.monotonic()):
-                    return float("inf")
+                    return inf
 
     def _record(self) -> None:
         with suppress(ApiError):  # the namespace is gone: the test is over
@@ -124,7 +128,7 @@ class ReadyChanges:
                 name = item["metadata"].get("labels", {}).get(_OWNER, item["metadata"]["name"])
                 ready = item.get("status", {}).get("readyReplicas", 0)
                 with self._changed:
-                    self.changes.append((time.monotonic(), name, ready))
+                    self.changes.append((time.time(), name, ready))
                     self._changed.notify_all()
 
     def _events(self) -> Iterator[Json]:
@@ -143,17 +147,18 @@ class ReadinessEvents:
         self._chance = random.Random(18)
         self._ready = dict.fromkeys(THREE, True)
 
-    def time_one(self) -> float:
-        """Seconds from the Deployment's status to that of the InferenceDeployment."""
+    def time_one(self) -> tuple[float, float]:
+        """When the Deployment's status arrived, and when that of the InferenceDeployment."""
         # Events come at random: in step with the batches of the operator all would wait equally.
         time.sleep(self._chance.uniform(0.1, 0.7))
         name = self._chance.choice(THREE)
         self._ready[name] = not self._ready[name]
-        replicas, mark = int(self._ready[name]), time.monotonic()
+        replicas, mark = int(self._ready[name]), time.time()
         self._set_ready(name)
         event = self._deployments.first(name, replicas, mark)
-        assert event < float("inf"), f"the Deployment of {name} never had {replicas} ready replicas"
-        return self._objects.first(name, replicas, event) - event
+        assert event < inf, f"the Deployment of {name} never had {replicas} ready replicas"
+        # The two watches have a thread each, and either may be the first to bring its news.
+        return event, self._objects.first(name, replicas, mark)
 
     def _set_ready(self, name: str) -> None:
         (pod,) = self._admin.items("pods", self._namespace, selector=f"{_OWNER}={name}")
@@ -167,22 +172,38 @@ class ReadinessEvents:
         self._admin.rest.request("PATCH", path, change, content_type=_STRATEGIC)
 
 
+class Turns:
+    """The operator's reconciles of the objects of a namespace, from its log."""
+
+    def __init__(self, operator: OperatorProcess, namespace: str) -> None:
+        self._reconciles = [
+            (datetime.fromisoformat(line["time"]).timestamp(), line["key"])
+            for line in operator.log_lines()
+            if line["message"] == "reconciled" and line["key"].startswith(f"{namespace}/")
+        ]
+
+    def most_between(self, since: float, until: float) -> int:
+        """How often the object had a turn that had most of them."""
+        counts = Counter(key for moment, key in self._reconciles if since <= moment <= until)
+        return max(counts.values(), default=0)
+
+
 def test_a_tenant_that_patches_nine_objects_does_not_delay_events_of_another(
-    fleet: UseFleet, user: User, capsys: pytest.CaptureFixture[str]
+    fleet: UseFleet, operator: OperatorProcess, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet("mixed")
     admin = user.admin
     for name in NINE:
         admin.apply(inference(name, "llama-3.1-8b"))
     for name in NINE:
-        user.wait_ready(name, timeout=60)
+        user.wait_ready(name)
     tenant = Tenant(admin, NINE)
     with admin.fresh_namespace("bystander") as namespace:
         for name in THREE:
             admin.apply(inference(name, "llama-3.1-8b"))
         bystander = User(admin, namespace)
         for name in THREE:
-            bystander.wait_ready(name, timeout=60)
+            bystander.wait_ready(name)
         events = ReadinessEvents(admin, namespace)
         quiet = [events.time_one() for _ in range(QUIET_EVENTS)]
         loaded = []
@@ -190,20 +211,26 @@ def test_a_tenant_that_patches_nine_objects_does_not_delay_events_of_another(
             ends = time.monotonic() + PATCHING_SECONDS
             while time.monotonic() < ends:
                 loaded.append(events.time_one())
+    turns = Turns(operator, user.namespace)
+    waited = [turns.most_between(event, status) for event, status in loaded]
     with capsys.disabled():
         sys.stdout.write(
             f"\n{tenant.rate:.0f} patches a second; from event to status:"
             f"\n  before them {format_seconds(quiet)}"
-            f"\n  meanwhile   {format_seconds(loaded)}\n"
+            f"\n  meanwhile   {format_seconds(loaded)}"
+            f"\n  reconciles of one object of the tenant meanwhile: at most {max(waited)}"
+            f" of {turns.most_between(0, inf)}\n"
         )
-    assert max(loaded) < BOUND_SECONDS
+    assert turns.most_between(0, inf) > 0
+    assert max(waited) <= BOUND_TURNS
 
 
-def format_seconds(latencies: list[float]) -> str:
+def format_seconds(events: list[tuple[float, float]]) -> str:
     """p50, p99 and the maximum, and how many took longer than is aimed at."""
-    centiles = quantiles(latencies, n=100, method="inclusive")
+    latencies = sorted(status - event for event, status in events)
+    p50, p99 = (latencies[len(latencies) * percent // 100] for percent in (50, 99))
     late = sum(latency > AIM_SECONDS for latency in latencies)
     return (
-        f"p50 {centiles[49] * 1000:.0f} ms, p99 {centiles[98] * 1000:.0f} ms, "
-        f"max {max(latencies) * 1000:.0f} ms; {late} of {len(latencies)} over {AIM_SECONDS:g} s"
+        f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, "
+        f"max {latencies[-1] * 1000:.0f} ms; {late} of {len(latencies)} over {AIM_SECONDS:g} s"
     )

@@ -109,21 +109,41 @@ def test_an_unusable_node_is_reported_with_the_reason_and_gets_no_pod(
     fleet({"groups": [{"name": "mi300x", "count": count, "accelerator": "mi300x"}]})
     for node, (lose, _) in LOSSES.items():
         lose(user.admin, node)
-    status = await_pool(
-        user.admin,
-        "amd-mi300x",
-        lambda status: len(status.get("unusableNodes", [])) == len(LOSSES),
-        why="all lost nodes to be reported",
+
+    def unexplained() -> dict[str, str]:
+        """The lost nodes whose reason lacks a word, with the reason."""
+        reasons = unusable(user.admin)
+        return {
+            node: reasons.get(node, "")
+            for node, (_, words) in LOSSES.items()
+            if words not in reasons.get(node, "")
+        }
+
+    user.admin.until(
+        "each lost node to be reported with its reason",
+        lambda: not unexplained(),
+        describe=lambda: str(unexplained()),
     )
-    reasons = unusable(user.admin)
-    assert [node for node, (_, words) in LOSSES.items() if words not in reasons[node]] == [], (
-        reasons
-    )
+    status = shown(user.admin, "amd-mi300x")
+    assert len(status["unusableNodes"]) == len(LOSSES)
     assert counts(status) == (8 * count, 8, 8, 8)
+    usable = f"mi300x-{count - 1}"
+    without_gpus = {node for node, (lose, _) in LOSSES.items() if lose is lose_gpus}
+    user.admin.until(
+        "the taints of nodes that are lost, which the scheduler follows",
+        lambda: open_nodes(user.admin) == {usable} | without_gpus,
+        describe=lambda: str(open_nodes(user.admin)),
+    )
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
     (pod,) = user.children("pods", "llama")
-    assert pod["spec"]["nodeName"] == f"mi300x-{count - 1}"
+    assert pod["spec"]["nodeName"] == usable
+
+
+def open_nodes(admin: Admin) -> set[str]:
+    """The nodes without a taint."""
+    nodes = admin.items("nodes")
+    return {node["metadata"]["name"] for node in nodes if not node["spec"].get("taints")}
 
 
 def test_only_objects_with_replicas_on_a_lost_node_report_it(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import yaml
-
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
-from e2e.journeys.user import User, condition, has
+from e2e.journeys.crowd import create_at_once, objects, runs, sixty_run
+from e2e.journeys.user import User, has
 from e2e.models import inference
 
 SIXTY = {"groups": [{"name": "mi300x", "accelerator": "mi300x", "count": 12, "gpusPerNode": 5}]}
@@ -29,13 +28,13 @@ def test_sixty_of_a_hundred_objects_run_and_the_others_follow_in_order(
     )
     manifests = [inference(f"llama-{number:02}", "llama-3.1-8b") for number in range(100)]
     create_at_once(user, manifests)
-    user.admin.wait_items("infd", sixty_run, timeout=180, why="sixty of a hundred to run")
+    user.admin.wait_items("infd", sixty_run, timeout=400, why="sixty of a hundred to run")
     running = {model["metadata"]["name"] for model in objects(user) if runs(model)}
     check_no_gpu_is_held_twice(user)
 
     urgent: Json = {"spec": {"priorityClassName": "customers"}}
     user.apply(inference("urgent", "llama-3.1-8b", template=urgent))
-    user.wait("urgent", has("Placed", "False", "InsufficientGPUs"))
+    user.wait("urgent", has("Placed", "False", "InsufficientGPUs"), timeout=120)
     waiting = sorted(
         (model for model in objects(user) if not runs(model)),
         key=lambda model: (model["metadata"]["creationTimestamp"], model["metadata"]["name"]),
@@ -45,36 +44,11 @@ def test_sixty_of_a_hundred_objects_run_and_the_others_follow_in_order(
     for name in gone:
         user.admin.delete("infd", name, timeout=None)
     expected = {"urgent", *elders[:3]}
-    user.admin.wait_items("infd", sixty_run, timeout=120, why="the free GPUs to be used again")
+    user.admin.wait_items("infd", sixty_run, timeout=300, why="the free GPUs to be used again")
     assert {
         model["metadata"]["name"] for model in objects(user) if runs(model)
     } - running == expected
     check_no_gpu_is_held_twice(user)
-
-
-def create_at_once(user: User, manifests: list[Json]) -> None:
-    """One request after the other as fast as kubectl goes; the operator sees them meanwhile."""
-    text = yaml.safe_dump_all(manifests)
-    user.admin.kubectl("create", f"--namespace={user.namespace}", "-f", "-", text=text)
-
-
-def objects(user: User) -> list[Json]:
-    return user.admin.items("infd")
-
-
-def runs(model: Json) -> bool:
-    return bool(has("Ready")(model.get("status") or {}))
-
-
-def sixty_run(models: list[Json]) -> bool:
-    """And all others say that GPUs are lacking."""
-    placed = Counter(
-        (placed.get("status"), placed.get("reason"))
-        for one in models
-        for placed in [condition(one.get("status") or {}, "Placed")]
-    )
-    lacking = placed["False", "InsufficientGPUs"]
-    return sum(map(runs, models)) == 60 and lacking == len(models) - 60
 
 
 def check_no_gpu_is_held_twice(user: User) -> None:

@@ -61,7 +61,7 @@ def test_replicas_are_added_and_replaced_without_the_hub_after_a_restart(
     operator.stop()
     fail(gated)
     operator.start()
-    status = user.wait("kept", has("Accepted", "True", "ModelNotConfirmed"))
+    status = user.wait("kept", has("Accepted", "True", "ModelNotConfirmed"), timeout=120)
     message = condition(status, "Accepted")["message"]
     assert f"as of commit {revision}" in message
     assert want_message in message
@@ -70,7 +70,16 @@ def test_replicas_are_added_and_replaced_without_the_hub_after_a_restart(
     user.apply(kept(replicas=2))
     status = user.wait_ready("kept")
     assert status["readyReplicas"] == 2
-    (deployment,) = user.children("deployments", "kept")
-    user.admin.delete("deployments", deployment["metadata"]["name"], user.namespace)
-    user.admin.until("the operator to replace the Deployment", lambda: user.pods("kept"))
+    (former,) = user.children("deployments", "kept")
+    name = former["metadata"]["name"]
+    # Its end is not awaited: the next one has the same name.
+    user.admin.delete("deployments", name, timeout=None)
+
+    def is_replaced(deployment: Json) -> bool:
+        is_new = deployment["metadata"]["uid"] != former["metadata"]["uid"]
+        return bool(is_new and deployment.get("status", {}).get("readyReplicas") == 2)
+
+    user.admin.wait_for(
+        "deployments", name, is_replaced, timeout=120, why="the operator to replace the Deployment"
+    )
     assert user.wait_ready("kept")["readyReplicas"] == 2

@@ -6,6 +6,7 @@ import time
 
 from e2e.harness.operator_process import USER
 from e2e.journeys.conftest import UseFleet
+from e2e.journeys.pools import await_pool, counts, discovered
 from e2e.journeys.user import User, has
 from e2e.models import inference
 
@@ -17,12 +18,13 @@ def test_kubectl_scale_wait_get_and_explain(fleet: UseFleet, user: User) -> None
     inside = ["-n", user.namespace]
     user.apply(inference("llama", "llama-3.1-8b"))
     ready = "--for=condition=Ready"
-    user.admin.kubectl(*inside, "wait", ready, "infd/llama", "--timeout=60s")
+    user.admin.kubectl(*inside, "wait", ready, "infd/llama", "--timeout=100s")
     user.forget("llama")
     user.admin.kubectl(*inside, "scale", "infd/llama", "--replicas=2")
     status = user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 2)
     assert status["readyReplicas"] == 2
     assert len(user.children("pods", "llama")) == 2
+    await_pool(user.admin, "amd-mi300x", lambda pool: counts(pool)[2] == 6, why="two GPUs taken")
 
     header, row = user.admin.kubectl(*inside, "get", "infd").splitlines()
     assert header.split() == [
@@ -68,7 +70,7 @@ def test_scaling_to_zero_and_back(fleet: UseFleet, user: User) -> None:
     user.wait_ready("llama")
     user.apply(inference("llama", "llama-3.1-8b", replicas=0))
     user.wait("llama", has("Available", "False", "ScaledToZero"))
-    user.admin.until("its pod to be gone", lambda: not user.children("pods", "llama"))
+    user.admin.until("its pod to be gone", lambda: not user.children("pods", "llama"), timeout=90)
     user.apply(inference("llama", "llama-3.1-8b"))
     user.wait_ready("llama")
 
@@ -80,8 +82,24 @@ def test_a_converged_object_is_not_written(fleet: UseFleet, user: User) -> None:
         replicas = 0 if name.startswith("none") else 1
         user.apply(inference(name, "llama-3.1-8b", replicas=replicas))
     for name in names:
-        user.wait_ready(name, timeout=120)
+        user.wait_ready(name, timeout=300)
+    user.admin.until("the pools to be reported", lambda: taken(user) == granted(user), timeout=120)
     user.await_quiet()
     mark = user.admin.audit_mark()
     time.sleep(_QUIET_SECONDS)  # the journey is a minute in which nothing happens
     assert user.operator_writes(mark) == []
+
+
+def granted(user: User) -> int:
+    """How many GPUs the objects have, as their statuses report it."""
+    return sum(
+        placement["replicas"] * placement["gpusPerReplica"]
+        for model in user.admin.items("infd")
+        for placement in model["status"].get("placements") or []
+    )
+
+
+def taken(user: User) -> int:
+    """How many GPUs are in use, as the pools report it."""
+    gpus = map(counts, discovered(user.admin).values())
+    return sum(allocatable - free for _, allocatable, free, _ in gpus)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.doubles.watch_recorder import WatchRecorder
-from e2e.harness.operator_process import ROOT, OperatorProcess
+from e2e.harness.operator_process import ROOT, OperatorProcess, RestartedOperator
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.plugin import Plugin
@@ -32,7 +32,7 @@ def later_operator(
     data = sources / "tonnage" / "catalog" / "data"
     replace_line(data / "engines.yaml", "default: 0.32.0", f"default: {LATER}")
     replace_line(data / "pod_defaults.yaml", "  base_cpu: 2", "  base_cpu: 3")
-    later = OperatorProcess(
+    later = RestartedOperator(
         control_plane, tmp_path / "later", environment={"PYTHONPATH": str(sources)}
     )
     yield later
@@ -56,15 +56,15 @@ def test_an_upgrade_replaces_pods_when_the_user_asks_for_it(
     for name in MODELS:
         user.apply(inference(name, "llama-3.1-8b", replicas=2))
     for name in MODELS:
-        user.wait_ready(name, timeout=60)
+        user.wait_ready(name, timeout=180)
     pods = {name: user.pods(name) for name in MODELS}
     operator.kill()
     with WatchRecorder(user.admin, "infd", None, user.namespace) as recorder:
         later_operator.start()
-        offered = {name: user.wait(name, offers_an_update, timeout=60) for name in MODELS}
+        offered = {name: user.wait(name, offers_an_update, timeout=180) for name in MODELS}
         user.await_quiet()
         user.apply(inference("search", "llama-3.1-8b", replicas=3))
-        user.wait("search", has_replicas(3))
+        user.wait("search", has_replicas(3), timeout=120)
         user.await_quiet()
     assert {name: user.pods(name) & pods[name] for name in MODELS} == pods
     lost = [body["metadata"]["name"] for body in recorder.versions if not is_ready(body)]
@@ -75,8 +75,8 @@ def test_an_upgrade_replaces_pods_when_the_user_asks_for_it(
 
     assert f"vLLM from 0.32.0 to {LATER}" in plugin.run("upgrade", "chat")
     user.forget("chat")  # the command has changed its spec
-    user.wait("chat", lambda status: not offers_an_update(status), timeout=60)
-    user.wait_ready("chat", timeout=60)
+    user.wait("chat", lambda status: not offers_an_update(status), timeout=180)
+    user.wait_ready("chat", timeout=180)
     assert not user.pods("chat") & pods["chat"]
     (deployment,) = user.children("deployments", "chat")
     assert container(deployment)["image"] == update["image"]

@@ -59,8 +59,8 @@ def test_short_and_long_endpoints_run_on_different_accelerators_and_have_a_label
 ) -> None:
     fleet("mixed")
     user.apply(llama(LONG))
-    status = user.wait_ready("llama", timeout=60)
-    long = user.wait_ready("llama-long")
+    status = user.wait_ready("llama", timeout=180)
+    long = user.wait_ready("llama-long", timeout=180)
     assert accelerators(status) == ["l40s"]
     assert accelerators(long) == ["mi300x"]
     assert [(one["context"], one["service"], one["ready"]) for one in status["endpoints"]] == [
@@ -83,12 +83,13 @@ def test_short_and_long_endpoints_run_on_different_accelerators_and_have_a_label
     user.assert_untouched()
 
     user.apply(llama())
-    user.wait_ready("llama", timeout=60)
-    user.admin.wait_gone("infd", "llama-long")
+    user.wait_ready("llama", timeout=180)
+    user.admin.wait_gone("infd", "llama-long", timeout=120)
     for kind in ("services", "deployments", "pods"):
-        user.admin.until(f"the {kind} of the endpoint to go", partial(has_gone, user, kind))
+        what = f"the {kind} of the endpoint to go"
+        user.admin.until(what, partial(has_gone, user, kind), timeout=120)
     why = "the endpoints to be listed no more"
-    user.wait("llama", lambda status: "endpoints" not in status, why=why)
+    user.wait("llama", lambda status: "endpoints" not in status, timeout=90, why=why)
 
 
 def test_each_endpoint_waits_for_its_own_approval(fleet: UseFleet, user: User) -> None:
@@ -96,13 +97,16 @@ def test_each_endpoint_waits_for_its_own_approval(fleet: UseFleet, user: User) -
     user.apply(llama(LONG, approval="Manual"))
     waits = has("Placed", "False", "AwaitingApproval")
     for name in ("llama", "llama-long"):
-        user.admin.wait_for("infd", name, lambda model: waits(model.get("status") or {}))
+        user.admin.wait_for(
+            "infd", name, lambda model: waits(model.get("status") or {}), timeout=90
+        )
+        user.await_quiet()  # until it knows all nodes, the operator may propose another plan
         plan = user.status(name)["proposedPlan"]["hash"]
         user.admin.patch("infd", name, {"spec": {"approvedPlan": plan}})
         user.forget(name)
-    status = user.wait_ready("llama", timeout=60)
+    status = user.wait_ready("llama", timeout=180)
     assert condition(status, "Ready")["reason"] == "ReplicasReady"
     user.await_quiet()
     assert user.get("llama-long")["spec"]["approvedPlan"] == plan
     user.admin.delete("infd", "llama")
-    user.admin.wait_gone("infd", "llama-long")
+    user.admin.wait_gone("infd", "llama-long", timeout=120)

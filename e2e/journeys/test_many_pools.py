@@ -43,7 +43,7 @@ def test_two_hundred_pools_are_judged_and_the_status_stays_small(
         "llama",
         lambda status: has("Ready")(status) and judged(status) == len(pools),
         why="a verdict on each pool",
-        timeout=60,
+        timeout=240,
     )
     assert len(json.dumps(status).encode()) < _MAX_STATUS_BYTES
     listed, omitted = status["candidates"], status["omittedCandidates"]
@@ -55,5 +55,5 @@ def test_two_hundred_pools_are_judged_and_the_status_stays_small(
 
 def judged(status: Json) -> int:
     """Pools that a status lists, and those that it only counts by reason."""
-    omitted: dict[str, int] = status["omittedCandidates"]
+    omitted: dict[str, int] = status.get("omittedCandidates") or {}
     return len(status["candidates"]) + sum(omitted.values())

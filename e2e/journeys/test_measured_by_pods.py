@@ -65,7 +65,7 @@ def test_a_measurement_is_reported_and_stored_as_a_correction_and_moves_no_repli
     user.wait_ready("llama")
     before = user.pods("llama")
     _answer_at(user, before, vllm)
-    status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+    status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"), timeout=90)
     (placement,) = status["placements"]
     assert placement["measured"]["kvCacheTokens"] == TOKENS
     assert placement["measured"]["blocks"] == 4096
@@ -73,13 +73,13 @@ def test_a_measurement_is_reported_and_stored_as_a_correction_and_moves_no_repli
     user.admin.wait_for(
         "configmaps",
         CORRECTIONS,
-        lambda config_map: any(mine in entry for entry in config_map["data"].values()),
+        lambda config_map: any(mine in entry for entry in entries(config_map)),
         NAMESPACE,
+        timeout=90,
     )
 
     user.apply(inference("next", "llama-3.1-8b"))
-    user.wait_ready("next")
-    (placement,) = user.status("next")["placements"]
+    (placement,) = user.wait_ready("next")["placements"]
     assert placement["memory"]["correctionGiB"] > 0
     assert abs(placement["kvCacheTokens"] - TOKENS) <= 16
     assert user.pods("llama") == before
@@ -98,9 +98,9 @@ def test_while_spread_each_placement_has_its_own_measurement_and_prediction(
     half = predicted["h100-sxm-80gb"] // 2
     with _Vllm(1, predicted["mi300x"]) as amd, _Vllm(2, half) as nvidia:
         _answer_at(user, {pod for pod in before if "mi300x" in pod}, amd.host)
-        user.wait("llama", has("PredictionAccurate", "True", "AsPredicted"))
+        user.wait("llama", has("PredictionAccurate", "True", "AsPredicted"), timeout=90)
         _answer_at(user, {pod for pod in before if "h100" in pod}, nvidia.host)
-        status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"))
+        status = user.wait("llama", has("PredictionAccurate", "False", "MeasuredLess"), timeout=90)
     measured = _tokens(status, "measuredKvCacheTokens")
     assert measured == {"mi300x": predicted["mi300x"], "h100-sxm-80gb": half}
     assert [placement["measured"]["kvCacheTokens"] for placement in status["placements"]] == [
@@ -108,12 +108,17 @@ def test_while_spread_each_placement_has_its_own_measurement_and_prediction(
     ]
     message = condition(status, "PredictionAccurate")["message"]
     assert message.startswith("on nvidia-h100-sxm-80gb (placement h100-sxm-80gb) a replica holds ")
-    config_map = user.admin.wait_for("configmaps", CORRECTIONS, lambda one: one["data"], NAMESPACE)
-    (entry,) = config_map["data"].values()
+    config_map = user.admin.wait_for("configmaps", CORRECTIONS, entries, NAMESPACE, timeout=90)
+    (entry,) = entries(config_map)
     assert "accelerator: h100-sxm-80gb\n" in entry
     assert f"learntOf: {user.namespace}/llama\n" in entry
     assert user.pods("llama") == before
     assert has("Ready")(user.status("llama"))
+
+
+def entries(config_map: Json) -> list[str]:
+    """The corrections that a ConfigMap has."""
+    return list((config_map.get("data") or {}).values())
 
 
 def _answer_at(user: User, pods: set[str], host: str) -> None:

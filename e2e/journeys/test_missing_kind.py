@@ -12,7 +12,7 @@ from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
 from e2e.nodes.descriptions import connected_h100s
 
-WITHIN = 60
+WITHIN = 180
 
 H100S: Json = {"groups": [connected_h100s(3)]}
 

@@ -26,7 +26,7 @@ def limit(admin: Admin, namespace: str, **gpus: int) -> None:
         counted = body.get("status", {}).get("hard") or {}
         return {key: int(value) for key, value in counted.items()} == hard
 
-    admin.wait_for("resourcequotas", "gpus", is_counted)
+    admin.wait_for("resourcequotas", "gpus", is_counted, timeout=90)
 
 
 def placed_on(status: Json) -> list[Any]:
@@ -89,7 +89,7 @@ def test_a_pool_whose_pods_the_namespace_refuses_is_not_chosen(
     status = user.wait("second", has("Placed", "False", "LimitRangeViolated"))
     message = condition(status, "Placed")["message"]
     assert "LimitRange gpus: container vllm may use 1 nvidia.com/gpu" in message
-    assert user.children("deployments", "second") == []
+    admin.until("no Deployment to be left", lambda: not user.children("deployments", "second"))
 
     admin.delete("limitranges", "gpus")
     assert placed_on(user.wait_ready("second")) == [(H100["accelerator"], 1)]

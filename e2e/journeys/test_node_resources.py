@@ -37,4 +37,4 @@ def test_a_pool_is_rejected_where_its_nodes_have_no_disk_for_the_weights(
     assert rejected == {H100["accelerator"]: "InsufficientResources"}
 
     fleet({"groups": [H100, MI300X]})
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=90)

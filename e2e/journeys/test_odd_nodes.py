@@ -26,7 +26,7 @@ def awkward(fleet: UseFleet, installed: Admin) -> None:
     installed.until(
         "exactly the unusable nodes to be reported",
         lambda: unusable(installed).keys() == NOT_USABLE.keys(),
-        timeout=60,
+        timeout=180,
         describe=lambda: str(unusable(installed)),
     )
 
@@ -40,6 +40,7 @@ def test_an_unusable_node_reports_what_it_is(awkward: None, installed: Admin) ->
     installed.until(
         "each node to be reported with its reason",
         as_they_are,
+        timeout=90,
         describe=lambda: str(unusable(installed)),
     )
 
@@ -74,15 +75,18 @@ def test_a_large_model_never_runs_on_several_partitions(awkward: None, user: Use
     assert status["placements"][0]["memory"]["deviceGiB"] == pytest.approx(192, abs=0.5)
     (pod,) = user.children("pods", "large")
     assert pod["spec"]["nodeName"] in ("tainted-0", "nfd-0")
-    in_parts = verdict(status, _pool_of(user.admin, devices=64))
+    in_parts = verdict(status, await_pool_of(user.admin, devices=64))
     assert (in_parts["verdict"], in_parts["reason"]) == ("Rejected", "WeightsDoNotFit")
 
 
-def _pool_of(admin: Admin, devices: int) -> str:
-    """The first pool with so many devices."""
-    return next(
-        name for name, status in sorted(discovered(admin).items()) if counts(status)[0] == devices
-    )
+def await_pool_of(admin: Admin, devices: int) -> str:
+    """The first pool with so many devices, once the operator has reported it."""
+
+    def find() -> str | None:
+        pools = sorted(discovered(admin).items())
+        return next((name for name, status in pools if counts(status)[0] == devices), None)
+
+    return admin.until(f"a pool with {devices} devices", find)
 
 
 def test_nodes_without_labels_are_used_once_a_pool_declares_their_accelerator(

@@ -65,7 +65,7 @@ def recorder(fleet: UseFleet, user: User) -> WatchRecorder:
 def test_three_failed_starts_lead_to_settings_that_run(user: User, recorder: WatchRecorder) -> None:
     with recorder:
         user.apply(dying(log="device-full", well_with="--gpu-memory-utilization=0.88"))
-        status = user.wait_ready("llama", timeout=90)
+        status = user.wait_ready("llama", timeout=240)
     assert starts_of(recorder) == EVERY_START
     (placement,) = status["placements"]
     assert placement["adjustments"] == {
@@ -82,7 +82,7 @@ def test_three_failed_starts_lead_to_settings_that_run(user: User, recorder: Wat
 def test_three_failed_starts_lead_to_devices_that_run(user: User, recorder: WatchRecorder) -> None:
     with recorder:
         user.apply(dying(well_with="--tensor-parallel-size=4"))
-        user.wait_ready("llama", timeout=90)
+        user.wait_ready("llama", timeout=240)
     assert starts_of(recorder) == [
         ["--tensor-parallel-size=1"],
         ["--tensor-parallel-size=2"],
@@ -97,7 +97,7 @@ def test_a_model_that_never_fits_is_given_up_with_its_history(
     with recorder:
         user.apply(dying())
         given_up = has("Placed", "False", "OutOfMemory")
-        status = user.wait("llama", given_up, timeout=90, why="no plan to be left")
+        status = user.wait("llama", given_up, timeout=360, why="no plan to be left")
         user.await_quiet()
     assert condition(status, "Placed")["message"] == (
         "no plan is left to try; nvidia-h100-sxm-80gb: ran out of memory with TP 1"
@@ -117,7 +117,7 @@ def test_settings_that_the_user_wrote_are_never_changed(
     written = {"gpuMemoryUtilization": 0.9, "maxNumSeqs": 64, "maxNumBatchedTokens": 2048}
     with recorder:
         user.apply(dying(log="device-full", well_with="--tensor-parallel-size=2", **written))
-        user.wait_ready("llama", timeout=90)
+        user.wait_ready("llama", timeout=240)
     kept = ["--gpu-memory-utilization=0.9", "--max-num-seqs=64", "--max-num-batched-tokens=2048"]
     assert starts_of(recorder) == [
         ["--tensor-parallel-size=1", *kept],

@@ -10,9 +10,11 @@ from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
+from e2e.journeys.pools import AMD_LABEL, counts, discovered
 from e2e.journeys.user import User, argument, candidate, condition, container, has
 from e2e.models import inference
 from e2e.nodes.fleet import apply_fleet
+from tonnage import delays
 
 
 def deployment(user: User, name: str) -> Json:
@@ -73,8 +75,18 @@ def not_ready(admin: Admin, names: list[str]) -> None:
                 condition["type"] == "Ready" and condition["status"] != "True"
                 for condition in node["status"]["conditions"]
             ),
-            timeout=60,
+            timeout=180,
         )
+
+
+def await_amd_gpus(admin: Admin, wanted: int) -> None:
+    """Wait until the operator reports so many allocatable GPUs of AMD."""
+
+    def are_reported() -> bool:
+        pools = discovered(admin).items()
+        return wanted == sum(counts(one)[1] for name, one in pools if name.startswith("amd-"))
+
+    admin.until(f"{wanted} GPUs of AMD to be reported", are_reported, timeout=90)
 
 
 @pytest.mark.parametrize("loss", [absent, cordoned, not_ready], ids=lambda loss: loss.__name__)
@@ -84,8 +96,12 @@ def test_without_amd_nodes_a_70b_model_runs_on_four_h100(
     fleet("mixed")
     # Two H200 would cost less than four H100; here the choice is between AMD and H100.
     allowed = {"accelerators": ["mi300x", "mi355x", "h100-sxm-80gb"]}
-    nodes = [node["metadata"] for node in user.admin.items("nodes")]
-    loss(user.admin, [node["name"] for node in nodes if "amd.com/gpu.device-id" in node["labels"]])
+    nodes = user.admin.items("nodes", selector=AMD_LABEL)
+    await_amd_gpus(
+        user.admin, sum(int(node["status"]["allocatable"]["amd.com/gpu"]) for node in nodes)
+    )
+    loss(user.admin, [node["metadata"]["name"] for node in nodes])
+    await_amd_gpus(user.admin, 0)
     user.apply(inference("llama-70b", placement=allowed))
     status = user.wait_ready("llama-70b")
     (placement,) = status["placements"]
@@ -144,7 +160,7 @@ def test_a_model_that_fits_nowhere_reports_the_shortage_of_each_pool(
     assert user.children("deployments", "deepseek") == []
 
 
-def test_a_pending_object_runs_within_ten_seconds_of_a_node_joining(
+def test_a_pending_object_runs_once_a_node_joins(
     control_plane: Stack, fleet: UseFleet, user: User
 ) -> None:
     fleet("tiny")
@@ -159,4 +175,5 @@ def test_a_pending_object_runs_within_ten_seconds_of_a_node_joining(
     assert user.children("deployments", "third") == []
     more = {"groups": [{"name": "more", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8}]}
     apply_fleet(control_plane.access, more)
-    user.wait_ready("third", timeout=10)
+    # Long before the operator reconciles an object that waits without an event.
+    user.wait_ready("third", timeout=delays.REPORT_FLEET / 2)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from e2e.harness.operator_process import ROOT, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
-from e2e.journeys.pools import declared
+from e2e.journeys.pools import await_pool, counts, declared
 from e2e.journeys.user import User, has
 from e2e.models import inference
 from tests.support.hub_server import HubServer
@@ -75,7 +75,7 @@ class Desk:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 
@@ -101,8 +101,8 @@ def apply_all(user: User) -> list[str]:
 
 def await_all(user: User) -> None:
     for name in ("llama-70b", "llama-8b", "reserved"):
-        user.wait_ready(name, timeout=60)
-    user.wait("deepseek", has("Placed", "False", "DoesNotFit"))
+        user.wait_ready(name, timeout=180)
+    user.wait("deepseek", has("Placed", "False", "DoesNotFit"), timeout=90)
 
 
 def decided(status: Json) -> Json:
@@ -121,6 +121,18 @@ def decided(status: Json) -> Json:
             for kind in ("Accepted", "Placed")
         },
     }
+
+
+def await_status(user: User, item: Json, read: Callable[[Json], Json], source: str) -> None:
+    """Wait until the object has the status of its plan: the operator may have to reconcile it once
+    more. `read` leaves out what is not compared."""
+    name, wanted = item["name"], read(item["status"])
+    user.admin.until(
+        f"the status of {name} to be as planned from {source}",
+        lambda: read(user.status(name)) == wanted,
+        timeout=60,
+        describe=lambda: "\n".join(lacks(read(user.status(name)), wanted)),
+    )
 
 
 def lacks(live: Any, wanted: Any, path: str = "") -> list[str]:
@@ -167,9 +179,8 @@ def test_the_plan_of_new_objects_equals_what_the_operator_writes(
     operator.start()
     await_all(user)
     for name in names:
-        written = user.status(name)
-        assert decided(from_dump[name]["status"]) == decided(written)
-        assert decided(from_git[name]["status"]) == decided(written)
+        await_status(user, from_dump[name], decided, "the dump")
+        await_status(user, from_git[name], decided, "git")
         # The digest of everything rendered, the reference to the owner included, is compared too.
         assert_children(user, from_dump[name])
         assert_children(user, from_git[name])
@@ -182,12 +193,13 @@ def test_the_plan_of_running_objects_equals_their_status(
 ) -> None:
     fleet("mixed")
     declare(team_pool())
+    await_pool(user.admin, "team", lambda pool: counts(pool)[0] == 16, why="the pool of the team")
     names = apply_all(user)
     await_all(user)
     # Each status was written when its object was looked at last; now all are looked at once more.
     operator.stop()
     operator.start()
-    user.admin.until("the operator to lead", lambda: operator.leads)
+    user.admin.until("the operator to lead", lambda: operator.leads, timeout=90)
     user.await_quiet()
     kinds = {"--nodes": "nodes", "--pods": "pods", "--pools": "apool"}
     parts = [word for flag, kind in kinds.items() for word in (flag, desk.dump(kind))]
@@ -202,7 +214,7 @@ def test_the_plan_of_running_objects_equals_their_status(
     }
     for source, plan in plans.items():
         for name in names:
-            assert plan[name]["status"] == user.status(name), source
+            await_status(user, plan[name], dict, source)
             assert_children(user, plan[name])
     nothing = desk.run("plan", "-n", user.namespace, "--diff", *objects)
     assert (nothing.returncode, nothing.stdout) == (3, ""), "deepseek still fits nowhere"
@@ -225,7 +237,7 @@ def test_a_diff_shows_exactly_the_changed_fields(fleet: UseFleet, user: User, de
     for part, field in ((lines[first:second], "replicas"), (lines[second:], "minAvailable")):
         assert [line.split(":")[0].strip("+- ") for line in part[2:]] == [*digests, field, field]
     user.apply(inference("llama", "llama-3.1-8b", replicas=3))
-    user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 3)
+    user.wait("llama", lambda status: has("Ready")(status) and status["replicas"] == 3, timeout=90)
     same = desk.run("plan", "-f", changed, "--diff", *inside)
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
 

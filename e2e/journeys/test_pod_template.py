@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import Declare, UseFleet
-from e2e.journeys.pools import declared
+from e2e.journeys.pools import await_pool, counts, declared
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
 
@@ -21,7 +21,10 @@ def pool(**security_context: Any) -> Json:
 
 
 def pod_of(user: User) -> Json:
-    (pod,) = user.children("pods", "llama")
+    """The only pod that is to stay."""
+    (pod,) = (
+        pod for pod in user.children("pods", "llama") if "deletionTimestamp" not in pod["metadata"]
+    )
     return pod
 
 
@@ -30,6 +33,7 @@ def test_pool_and_user_change_the_pods_and_a_change_of_the_pool_waits_for_the_us
 ) -> None:
     fleet({"groups": [GROUP]})
     declare(pool(runAsUser=None, runAsGroup=None, fsGroup=None))
+    await_pool(user.admin, "chat", lambda pool: counts(pool)[0] > 0, why="the pool of the team")
     model = inference("llama", "llama-3.1-8b")
     fetch = {"name": "fetch", "image": "registry.example/fetch:1"}
     probe = {"name": "vllm", "startupProbe": {"failureThreshold": 500}}
@@ -49,13 +53,13 @@ def test_pool_and_user_change_the_pods_and_a_change_of_the_pool_waits_for_the_us
     user.await_quiet()
 
     declare(pool(runAsUser=1000, runAsGroup=None, fsGroup=None))
-    status = user.wait("llama", lambda status: "availableUpdate" in status)
+    status = user.wait("llama", lambda status: "availableUpdate" in status, timeout=90)
     assert "podTemplate of AcceleratorPool chat" in status["availableUpdate"]["message"]
     assert pod_of(user)["metadata"]["uid"] == before["metadata"]["uid"]
     model["spec"]["rollout"] = {"upgradedAt": "2026-01-01T00:00:00Z"}
     user.apply(model)
-    user.wait("llama", lambda status: "availableUpdate" not in status)
-    user.wait_ready("llama")
+    user.wait("llama", lambda status: "availableUpdate" not in status, timeout=90)
+    user.wait_ready("llama", timeout=90)
     assert pod_of(user)["spec"]["securityContext"]["runAsUser"] == 1000
 
 

@@ -12,7 +12,7 @@ from tests.support.production.pod_faults import NotCreated, evicted
 from tonnage import delays
 from tonnage.reconcile.observation.findings import format_time
 
-WITHIN = 2 * delays.POD_REPORTS + 30
+WITHIN = 2 * delays.POD_REPORTS + 120
 VOLUME = 'MountVolume.SetUp failed for volume "weights": rpc error: volume is attached elsewhere'
 
 
@@ -23,7 +23,7 @@ def await_running(user: User, name: str) -> Json:
         pods = user.children("pods", name)
         return [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
 
-    (pod,) = user.admin.until(f"the pod of {name} to run", running)
+    (pod,) = user.admin.until(f"the pod of {name} to run", running, timeout=90)
     return pod
 
 

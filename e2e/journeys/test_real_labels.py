@@ -25,6 +25,7 @@ def test_every_node_counts_for_its_own_accelerator_or_for_none(
     installed.until(
         "each machine in a pool of its own accelerator",
         lambda: _machines(installed) == expected,
+        timeout=180,
         describe=lambda: (
             f"missing {expected - _machines(installed)}, too many {_machines(installed) - expected}"
         ),

@@ -13,8 +13,9 @@ from tests.support.cluster import MI300X
 
 ONE_NODE: Final[Json] = {"groups": [{**MI300X, "count": 1, "gpusPerNode": 8}]}
 WITH_ACCOUNT: Final[Json] = {"spec": {"serviceAccountName": "models"}}
-BACKOFF = 180.0
-"""Seconds until the ReplicaSet controller tries again to create pods that were refused."""
+BACKOFF = 400.0
+"""Seconds until the ReplicaSet controller tries again to create pods that were refused: at most as
+long as it has been trying."""
 
 
 def test_another_namespace_gets_the_gpus_of_replicas_whose_pods_are_refused(
@@ -24,12 +25,12 @@ def test_another_namespace_gets_the_gpus_of_replicas_whose_pods_are_refused(
     with admin.fresh_namespace("greedy") as namespace:
         greedy = User(admin, namespace)
         greedy.apply(inference("greedy", "llama-3.1-8b", replicas=8, podTemplate=WITH_ACCOUNT))
-        status = greedy.wait("greedy", has("Ready", "False", "ChildRefused"))
+        status = greedy.wait("greedy", has("Ready", "False", "ChildRefused"), timeout=90)
         assert 'serviceaccount "models" not found' in condition(status, "Ready")["message"]
         with admin.fresh_namespace("other") as other_namespace:
             other = User(admin, other_namespace)
             other.apply(inference("llama", "llama-3.1-8b", replicas=8))
-            assert other.wait_ready("llama")["readyReplicas"] == 8
+            assert other.wait_ready("llama", timeout=120)["readyReplicas"] == 8
         account = {"apiVersion": "v1", "kind": "ServiceAccount"}
         admin.apply({**account, "metadata": {"name": "models", "namespace": namespace}})
         greedy.wait_ready("greedy", timeout=BACKOFF)

@@ -19,7 +19,8 @@ TWO_POOLS: Json = {
     ]
 }
 GOOD, BETTER, BAD = "vllm-of-ours:1", "vllm-of-ours:2", "vllm-of-ours:typo"
-SOON = {"progressDeadline": "10s"}
+SOON = {"progressDeadline": "20s"}
+"""Only of plans that are to fail: on a busy machine, a start may take as long."""
 
 
 def model(image: str, replicas: int = 2, **spec: Any) -> Json:
@@ -42,6 +43,11 @@ def ready_replicas(body: Json) -> int:
     return int(body.get("status", {}).get("readyReplicas", 0))
 
 
+def is_rolled_back_with_one_replica(status: Json) -> bool:
+    """Whether one replica serves by an earlier plan."""
+    return bool(has("Degraded", "True", "RolledBack")(status)) and status["readyReplicas"] == 1
+
+
 def test_a_rollout_on_a_full_pool_always_leaves_a_ready_replica(
     fleet: UseFleet, user: User
 ) -> None:
@@ -50,7 +56,7 @@ def test_a_rollout_on_a_full_pool_always_leaves_a_ready_replica(
     user.wait_ready("llama")
     with WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
         user.apply(model(BETTER))
-        user.wait_ready("llama", timeout=90)
+        user.wait_ready("llama", timeout=240)
     assert images(user) == {BETTER}
     assert len(seen.versions) > 2
     assert min(map(ready_replicas, seen.versions)) == 1
@@ -60,11 +66,11 @@ def test_a_bad_image_is_rolled_back_once_and_a_fixed_one_rolls_out(
     fleet: UseFleet, user: User, operator: OperatorProcess
 ) -> None:
     fleet(FULL)
-    user.apply(model(GOOD, rollout=SOON))
+    user.apply(model(GOOD))
     user.wait_ready("llama")
     with WatchRecorder(user.admin, "deployments", "llama-mi300x", user.namespace) as seen:
         user.apply(model(BAD, rollout=SOON, behaviour="image-pull-failure"))
-        status = user.wait("llama", has("Stalled", "True", "RolledBack"), timeout=90)
+        status = user.wait("llama", has("Stalled", "True", "RolledBack"), timeout=240)
     assert min(map(ready_replicas, seen.versions)) == 1
     degraded = condition(status, "Degraded")
     assert degraded["status"] == "True"
@@ -78,14 +84,12 @@ def test_a_bad_image_is_rolled_back_once_and_a_fixed_one_rolls_out(
         operator.close()
         operator.start()
         user.apply(model(BAD, replicas=1, rollout=SOON, behaviour="image-pull-failure"))
-        user.admin.wait_for(
-            "deployments", "llama-mi300x", lambda deployment: deployment["spec"]["replicas"] == 1
-        )
+        user.wait("llama", is_rolled_back_with_one_replica, timeout=120)
         user.await_quiet()
     assert {container(version)["image"] for version in later.versions} == {GOOD}
-    assert user.wait("llama", has("Degraded", "True", "RolledBack"))["readyReplicas"] == 1
-    user.apply(model(BETTER, rollout=SOON))
-    status = user.wait_ready("llama", timeout=90)
+    assert is_rolled_back_with_one_replica(user.status("llama"))
+    user.apply(model(BETTER))
+    status = user.wait_ready("llama", timeout=240)
     assert images(user) == {BETTER}
     assert condition(status, "Degraded") == {}
     assert "failedPlans" not in status
@@ -102,8 +106,8 @@ def test_replicas_migrate_to_another_vendor_one_by_one_without_losing_capacity(
         WatchRecorder(user.admin, "deployments", "llama-h100-sxm-80gb", user.namespace) as new,
     ):
         user.apply(model(GOOD, placement={"accelerators": ["h100-sxm-80gb"]}))
-        user.wait_ready("llama", timeout=90)
-        user.admin.wait_gone("deployments", "llama-mi300x")
+        user.wait_ready("llama", timeout=240)
+        user.admin.wait_gone("deployments", "llama-mi300x", timeout=120)
     serving = {"llama-mi300x": 2, "llama-h100-sxm-80gb": 0}
     for version in sorted([*old.versions, *new.versions], key=version_of):
         serving[version["metadata"]["name"]] = ready_replicas(version)
@@ -118,7 +122,7 @@ def test_a_paused_rollout_stops_and_continues_when_it_is_resumed(
     user.wait_ready("llama")
     before = user.pods("llama")
     user.apply(model(BETTER, rollout={"paused": True}))
-    status = user.wait("llama", has("Progressing", "False", "RolloutPaused"))
+    status = user.wait("llama", has("Progressing", "False", "RolloutPaused"), timeout=90)
     assert condition(status, "Ready")["reason"] == "RolloutPaused"
     user.await_quiet()
     assert user.pods("llama") == before
@@ -126,6 +130,6 @@ def test_a_paused_rollout_stops_and_continues_when_it_is_resumed(
     assert deployment is not None
     assert deployment["spec"]["paused"] is True
     user.apply(model(BETTER))
-    user.wait_ready("llama", timeout=90)
+    user.wait_ready("llama", timeout=240)
     assert images(user) == {BETTER}
     assert not before & user.pods("llama")

@@ -6,7 +6,7 @@ from e2e.harness.admin import Admin
 from e2e.harness.rest import Access, Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import Declare, UseFleet
-from e2e.journeys.pools import declared
+from e2e.journeys.pools import declared, discovered
 from e2e.journeys.user import Predicate, User, condition, has
 from e2e.models import inference
 from e2e.nodes.descriptions import READY_LABEL
@@ -42,6 +42,7 @@ def test_a_cluster_at_zero_nodes_says_what_to_declare_and_waits_for_the_node_wit
     control_plane: Stack, admin: Admin, fleet: UseFleet, declare: Declare, user: User
 ) -> None:
     fleet({"groups": [{"name": "cpu"}]})
+    admin.until("no GPUs to be reported", lambda: not discovered(admin), timeout=90)
     autoscaler = Autoscaler(KwokCloud(admin, control_plane.access), NodeGroup(GROUP, 2))
     user.apply(inference("llama", "llama-3.1-405b-fp8"))
     status = user.wait("llama", has("Placed", "False", "NoMatchingPool"))
@@ -53,19 +54,19 @@ def test_a_cluster_at_zero_nodes_says_what_to_declare_and_waits_for_the_node_wit
     assert user.children("pods", "llama") == []
 
     declare(declared("chat", TEAM, accelerator="mi300x", maxNodes=2))
-    (node,) = admin.until("the autoscaler to add a node for the pod", autoscaler.scale_up)
+    (node,) = admin.until("a node to be added for the pod", autoscaler.scale_up, timeout=90)
     (waiting,) = user.children("pods", "llama")
     autoscaler.register(node)
     user.wait("llama", says(f"1 node that is starting ({node}: NotReady) and may grow by 1 node"))
     autoscaler.make_ready(node)
-    user.wait("llama", says("is the device plugin running?"))
-    assert has("Placed", "False", "InsufficientGPUs")(user.status("llama"))
+    status = user.wait("llama", says("is the device plugin running?"), timeout=90)
+    assert has("Placed", "False", "InsufficientGPUs")(status)
     (still_waiting,) = user.children("pods", "llama")
     assert still_waiting["metadata"]["uid"] == waiting["metadata"]["uid"]
     assert autoscaler.scale_up() == [], "the node that is starting is for this pod"
 
     autoscaler.complete(node)
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=90)
     (pod,) = user.children("pods", "llama")
     assert pod["metadata"]["uid"] == waiting["metadata"]["uid"], "the pod that waited runs"
     assert pod["spec"]["nodeName"] == node

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
-from e2e.harness.admin import Admin
+from e2e.doubles.watch_recorder import WatchRecorder
+from e2e.harness.failure import HarnessError
 from e2e.harness.leader_worker_set import LeaderWorkerSetController
 from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.rest import Json
-from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
+from e2e.journeys.crowd import create_at_once, runs, sixty_run
+from e2e.journeys.pools import await_pool, counts
 from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
 from e2e.nodes.descriptions import connected_h100s
 
-WITHIN = 60
-H100 = "nvidia-h100-sxm-80gb"
+WITHIN = 180
+CRASH = "crash-loop"
+SLOW = {"metadata": {"annotations": {"e2e.tonnage.dev/ready-after": "6s"}}}
+"""Pods of this template take 6 s to become ready: long enough for the status to report it."""
+H100, BY_DRIVER = "nvidia-h100-sxm-80gb", "nvidia-h100-sxm-80gb-dra"
+OWNERS = "tonnage.dev/inferencedeployment"
 WORKERS = "tonnage.dev/worker-of"
-
-
-@pytest.fixture(scope="module")
-def leader_worker_sets(
-    control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LeaderWorkerSetController]:
-    """The controller with its webhooks; its kind is gone afterwards."""
-    folder = tmp_path_factory.mktemp("lws")
-    with LeaderWorkerSetController(installed, folder, control_plane.layout.pki) as controller:
-        yield controller
 
 
 def h100s(count: int, **others: Json) -> Json:
@@ -45,8 +42,12 @@ def the_set(user: User, name: str) -> Json:
 def pods_of_group(user: User, name: str) -> dict[str, Json]:
     """The leader and the worker of the only replica."""
     (leader,) = user.children("pods", name)
-    (worker,) = user.admin.items("pods", selector=f"{WORKERS}={name}")
+    (worker,) = workers(user, name)
     return {"leader": leader, "worker": worker}
+
+
+def workers(user: User, name: str) -> list[Json]:
+    return user.admin.items("pods", selector=f"{WORKERS}={name}")
 
 
 def test_deepseek_v3_runs_on_two_nodes_of_h100(
@@ -76,6 +77,42 @@ def test_deepseek_v3_runs_on_two_nodes_of_h100(
     user.await_quiet()
 
 
+def test_each_pod_of_a_group_claims_the_devices_of_its_node(
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+) -> None:
+    fleet({"groups": [connected_h100s(2) | {"draDriver": "current"}]})
+    user.apply(inference("deepseek", "deepseek-v3"))
+    status = user.wait_ready("deepseek", timeout=WITHIN)
+    (placement,) = status["placements"]
+    assert (placement["pool"], placement["nodesPerReplica"]) == (BY_DRIVER, 2)
+    (template,) = user.children("resourceclaimtemplates", "deepseek")
+    claims = {claim["metadata"]["name"]: claim for claim in user.admin.items("resourceclaims")}
+    assert len(claims) == 2
+    for pod in pods_of_group(user, "deepseek").values():
+        (of_pod,) = pod["spec"]["resourceClaims"]
+        assert of_pod["resourceClaimTemplateName"] == template["metadata"]["name"]
+        (made,) = pod["status"]["resourceClaimStatuses"]
+        results = claims[made["resourceClaimName"]]["status"]["allocation"]["devices"]["results"]
+        assert [result["pool"] for result in results] == [pod["spec"]["nodeName"]] * 8
+        assert len({result["device"] for result in results}) == 8
+    await_pool(user.admin, BY_DRIVER, is_taken, why="both taken", timeout=WITHIN)
+    user.await_quiet()
+    user.forget("deepseek")
+    user.admin.delete("infd", "deepseek")
+    await_pool(user.admin, BY_DRIVER, is_free, why="both free", timeout=WITHIN)
+    user.admin.wait_items("resourceclaimtemplates", lambda items: not items, timeout=WITHIN)
+
+
+def is_taken(pool: Json) -> bool:
+    """Whether no GPU of two nodes is free."""
+    return counts(pool) == (16, 16, 0, 0)
+
+
+def is_free(pool: Json) -> bool:
+    """Whether all GPUs of two nodes are free."""
+    return counts(pool) == (16, 16, 16, 8)
+
+
 def test_it_runs_on_one_node_of_mi300x_where_that_costs_less(
     fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
 ) -> None:
@@ -98,7 +135,7 @@ def test_a_group_whose_pod_is_deleted_comes_back_and_is_not_ready_meanwhile(
     fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
 ) -> None:
     fleet(h100s(2))
-    user.apply(inference("deepseek", "deepseek-v3"))
+    user.apply(inference("deepseek", "deepseek-v3", template=SLOW))
     user.wait_ready("deepseek", timeout=WITHIN)
     before = pods_of_group(user, "deepseek")
     user.admin.delete("pods", before["worker"]["metadata"]["name"], timeout=None)
@@ -146,21 +183,59 @@ def test_it_scales_and_ends_with_the_object(
 def test_an_argument_of_the_user_replaces_the_group(
     fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController, nodes: int
 ) -> None:
+    """With two more nodes, the new group serves before the old one stops."""
     fleet(h100s(nodes))
     user.apply(inference("deepseek", "deepseek-v3"))
     user.wait_ready("deepseek", timeout=WITHIN)
     before = pods_of_group(user, "deepseek")
+    name = the_set(user, "deepseek")["metadata"]["name"]
     engine = {"vllm": {"extraArgs": ["--seed=7"]}}
-    user.apply(inference("deepseek", "deepseek-v3", engine=engine))
 
     def replaced(status: Json) -> bool:
         leaders = user.children("pods", "deepseek")
         uids = {pod["metadata"]["uid"] for pod in leaders}
-        return bool(has("Ready")(status)) and before["leader"]["metadata"]["uid"] not in uids
+        is_old = before["leader"]["metadata"]["uid"] in uids
+        # While group 0 is replaced, group 1 serves in its place.
+        names = [pod["metadata"]["name"] for pod in leaders]
+        # The worker of group 1 is collected after its leader.
+        alone = names == [f"{name}-0"] and len(workers(user, "deepseek")) == 1
+        return bool(has("Ready")(status)) and not is_old and alone
 
-    user.wait("deepseek", replaced, timeout=WITHIN)
+    with WatchRecorder(user.admin, "leaderworkersets", name, user.namespace) as seen:
+        user.apply(inference("deepseek", "deepseek-v3", engine=engine))
+        user.wait("deepseek", replaced, timeout=2 * WITHIN)
     for pod in pods_of_group(user, "deepseek").values():
         assert "--seed=7" in pod["spec"]["containers"][0]["args"]
+    ready = [version["status"].get("readyReplicas", 0) for version in seen.versions]
+    assert min(ready) == (1 if nodes == 4 else 0)
+
+
+def test_a_group_that_does_not_start_goes_back_to_the_former_template(
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+) -> None:
+    """vLLM refuses an argument; the group loops until the progress deadline. Only that start has a
+    short one: on a busy machine, any start may take as long."""
+    fleet(h100s(2))
+    rollout = {"progressDeadline": "20s"}
+    user.apply(inference("deepseek", "deepseek-v3"))
+    user.wait_ready("deepseek", timeout=WITHIN)
+    before = the_set(user, "deepseek")["spec"]
+    engine = {"vllm": {"extraArgs": ["--seed=seven"]}}
+    bad = inference("deepseek", "deepseek-v3", rollout=rollout, engine=engine, behaviour=CRASH)
+    user.apply(bad)
+    status = user.wait("deepseek", has("Stalled", "True", "RolledBack"), timeout=3 * WITHIN)
+    assert the_set(user, "deepseek")["spec"] == before
+    status = user.wait("deepseek", has("Available", "True"), timeout=WITHIN)
+    assert "CrashLooping" in condition(status, "Degraded")["message"]
+    for pod in pods_of_group(user, "deepseek").values():
+        assert "--seed=seven" not in pod["spec"]["containers"][0]["args"]
+    served = {pod["metadata"]["uid"] for pod in pods_of_group(user, "deepseek").values()}
+    user.await_quiet()
+    user.apply(inference("deepseek", "deepseek-v3"))
+    user.wait_ready("deepseek", timeout=WITHIN)
+    user.await_quiet()
+    after = {pod["metadata"]["uid"] for pod in pods_of_group(user, "deepseek").values()}
+    assert after == served, "the change that is taken back replaces no pod"
 
 
 def test_a_group_that_loses_a_node_starts_on_another_one(
@@ -176,6 +251,47 @@ def test_a_group_that_loses_a_node_starts_on_another_one(
     nodes = {pod["spec"]["nodeName"] for pod in pods_of_group(user, "deepseek").values()}
     assert len(nodes) == 2
     assert lost not in nodes
+
+
+def test_a_drain_takes_one_group_at_a_time_and_never_the_last(
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+) -> None:
+    """Each drained node has a worker, whose eviction ends its group, and no other node is free. The
+    first group goes, and the second one serves on."""
+    fleet(h100s(4))
+    user.apply(inference("deepseek", "deepseek-v3", replicas=2))
+    user.wait_ready("deepseek", timeout=WITHIN)
+    name = the_set(user, "deepseek")["metadata"]["name"]
+    nodes = {
+        pod["metadata"]["name"].removeprefix(name): pod["spec"]["nodeName"]
+        for pod in user.admin.items("pods", selector=f"{WORKERS}=deepseek")
+    }
+    user.admin.wait_for("poddisruptionbudgets", name, allows(1), timeout=WITHIN)
+    drain = ("drain", "--delete-emptydir-data", "--ignore-daemonsets")
+    with WatchRecorder(user.admin, "leaderworkersets", name, user.namespace) as seen:
+        user.admin.kubectl(*drain, "--timeout=100s", nodes["-0-1"])
+        user.admin.wait_for("poddisruptionbudgets", name, allows(0), timeout=WITHIN)
+        with pytest.raises(HarnessError, match="violate the pod's disruption budget"):
+            user.admin.kubectl(*drain, "--timeout=15s", nodes["-1-1"])
+        status = user.wait("deepseek", lacks_a_group, timeout=WITHIN)
+        assert (status["readyReplicas"], status["desiredReplicas"]) == (1, 2)
+        user.admin.kubectl("uncordon", *nodes.values())
+        user.wait_ready("deepseek", timeout=2 * WITHIN)
+        user.admin.wait_for("poddisruptionbudgets", name, allows(1), timeout=WITHIN)
+    assert min(version["status"].get("readyReplicas", 0) for version in seen.versions) == 1
+
+
+def lacks_a_group(status: Json) -> bool:
+    """Whether one group serves, and there is no place for another."""
+    return bool(has("Placed", "False")(status)) and status["readyReplicas"] == 1
+
+
+def allows(disruptions: int) -> Callable[[Json], bool]:
+    """A predicate on a budget: the disruption controller admits so many evictions."""
+    return lambda budget: (
+        budget.get("status", {}).get("observedGeneration") == budget["metadata"]["generation"]
+        and budget["status"]["disruptionsAllowed"] == disruptions
+    )
 
 
 def test_it_moves_from_two_nodes_to_one_and_back_and_survives_the_operator(
@@ -202,3 +318,25 @@ def test_it_moves_from_two_nodes_to_one_and_back_and_survives_the_operator(
         sets = user.children("leaderworkersets", "deepseek")
         assert len(sets) == nodes - 1
         assert len(user.children("deployments", "deepseek")) == 2 - nodes
+
+
+def test_sixty_groups_of_a_hundred_have_two_nodes_each_to_themselves(
+    fleet: UseFleet, user: User, leader_worker_sets: LeaderWorkerSetController
+) -> None:
+    """One node more than sixty groups need: no group takes it for its first half."""
+    fleet(h100s(121))
+    create_at_once(
+        user, [inference(f"deepseek-{number:02}", "deepseek-v3") for number in range(100)]
+    )
+    user.admin.wait_items("infd", sixty_run, timeout=600, why="sixty of a hundred groups to run")
+    nodes = Counter(
+        pod["spec"].get("nodeName")
+        for selector in (OWNERS, WORKERS)
+        for pod in user.admin.items("pods", selector=selector)
+    )
+    assert nodes.pop(None, 0) == 0, "no pod waits for a node"
+    assert (len(nodes), set(nodes.values())) == (120, {1})
+    assert len(user.admin.items("leaderworkersets")) == 60
+    gone = next(one["metadata"]["name"] for one in user.admin.items("infd") if runs(one))
+    user.admin.delete("infd", gone, timeout=None)
+    user.admin.wait_items("infd", sixty_run, timeout=400, why="the next group to follow")

@@ -83,7 +83,7 @@ def test_a_config_map_may_be_created_after_the_object(fleet: UseFleet, user: Use
             "data": {"config.json": CONFIG.start.decode()},
         }
     )
-    user.wait_ready("later", timeout=40)
+    user.wait_ready("later", timeout=120)
 
 
 def bound_claim(user: User, name: str) -> list[Json]:
@@ -159,7 +159,7 @@ def test_the_administrator_of_a_namespace_lets_the_operator_read_a_token(
     for words in commands:
         here = [user.namespace if word == PAGES_NAMESPACE else word for word in words]
         user.admin.kubectl("--as=administrator", *here[1:])
-    user.wait_ready("named", timeout=60)
+    user.wait_ready("named", timeout=180)
     assert not user.admin.allows(USER, "get", "secrets", user.namespace, name="another")
     assert not user.admin.allows(USER, "get", "secrets", NAMESPACE, name="llama-token")
 

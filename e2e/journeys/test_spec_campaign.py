@@ -7,6 +7,7 @@ Every answer of the API server and every end state is held against the API serve
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -71,7 +72,7 @@ def test_a_hundred_changes_end_as_in_the_simulated_cluster(fleet: UseFleet, user
         user.admin.until(
             f"all to come to what step {step} asks for",
             lambda: not any(_differences(user, objects)),
-            timeout=120,
+            timeout=300,
             describe=lambda: "\n".join(_differences(user, objects)),
         )
         for tried in objects:
@@ -167,7 +168,21 @@ def _differences(user: User, objects: Iterable[Tried]) -> list[str]:
         if body.get("status", {}).get("observedGeneration") != body["metadata"]["generation"]
     ]
     state = end_state_of(by_kind)
-    return unseen or [difference for tried in objects for difference in tried.differences(state)]
+    different = [difference for tried in objects for difference in tried.differences(state)]
+    return unseen or different or list(_surplus(user))
+
+
+def _surplus(user: User) -> Iterable[str]:
+    """Workloads whose controllers have not deleted yet all pods that are too many. Such a pod is no
+    replica that the next spec could keep."""
+    for kind in ("deployments", "replicasets"):
+        for body in user.admin.items(kind):
+            metadata, status = body["metadata"], body.get("status", {})
+            is_seen = status.get("observedGeneration") == metadata["generation"]
+            # A Deployment that rolls out may have more pods than replicas.
+            most = body["spec"]["replicas"] if kind == "replicasets" else math.inf
+            if status.get("replicas", 0) > most or not is_seen:
+                yield f"{kind} {metadata['name']}: scaling"
 
 
 def _conditions(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:

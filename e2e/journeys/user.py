@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from e2e.harness.admin import WRITES, Admin
+from e2e.harness.admin import WAIT_SECONDS, WRITES, Admin
 from e2e.harness.operator_process import USER
 from e2e.harness.rest import Json
-
-_QUIET_SECONDS = 2.0
 
 Predicate = Callable[[Json], object]
 
@@ -45,7 +42,14 @@ class User:
         status: Json = self.get(name).get("status") or {}
         return status
 
-    def wait(self, name: str, predicate: Predicate, *, timeout: float = 30, why: str = "") -> Json:
+    def wait(
+        self,
+        name: str,
+        predicate: Predicate,
+        *,
+        timeout: float = WAIT_SECONDS,
+        why: str = "",
+    ) -> Json:
         """Wait until the status is of the current spec and satisfies `predicate`; return it."""
 
         def holds(model: Json) -> bool:
@@ -57,7 +61,7 @@ class User:
         status: Json = model["status"]
         return status
 
-    def wait_ready(self, name: str, *, timeout: float = 30) -> Json:
+    def wait_ready(self, name: str, *, timeout: float = WAIT_SECONDS) -> Json:
         """Wait until the object is Ready and return its status."""
         return self.wait(name, has("Ready"), timeout=timeout, why=f"{name} to be Ready")
 
@@ -70,25 +74,42 @@ class User:
         listed = [pod["metadata"] for pod in self.children("pods", name)]
         return {metadata["name"] for metadata in listed if "deletionTimestamp" not in metadata}
 
+    def wait_pods(self, name: str, count: int) -> set[str]:
+        """Wait until so many pods are to stay. Those of a Deployment that the operator has deleted
+        are collected later than the status says so."""
+
+        def probe() -> set[str] | None:
+            pods = self.pods(name)
+            return pods if len(pods) == count else None
+
+        return self.admin.until(
+            f"{name} to have {count} pods",
+            probe,
+            describe=lambda: self.admin.describe("infd", name),
+        )
+
     def operator_writes(self, since: int) -> list[str]:
         """What the operator wrote since a mark of the audit log, but for its Lease."""
-        return [
-            f"{event['verb']} {event['requestURI']}"
-            for event in self.admin.requests(USER, verbs=WRITES, since=since)
-            if event["objectRef"]["resource"] != "leases"
-        ]
+        return [_describe(event) for event in self._writes(since) if not _is_renewal(event)]
 
     def await_quiet(self) -> None:
-        """Wait until the operator has said all it has to say: two seconds without a write."""
-        mark, since = self.admin.audit_mark(), time.monotonic()
+        """Wait until the operator has said all it has to say: it renews its Lease twice, which it
+        does every two seconds, without another write in between. On a busy machine its own clock
+        goes slower, too."""
+        mark = self.admin.audit_mark()
 
-        def quiet() -> bool:
-            nonlocal mark, since
-            if self.operator_writes(mark):
-                mark, since = self.admin.audit_mark(), time.monotonic()
-            return time.monotonic() - since > _QUIET_SECONDS
+        def is_quiet() -> bool:
+            nonlocal mark
+            events = self._writes(mark)
+            if not all(map(_is_renewal, events)):
+                mark = self.admin.audit_mark()
+                return False
+            return len(events) >= 2
 
-        self.admin.until("the operator to come to rest", quiet, timeout=60)
+        self.admin.until("the operator to come to rest", is_quiet, timeout=2 * WAIT_SECONDS)
+
+    def _writes(self, since: int) -> list[Json]:
+        return self.admin.requests(USER, verbs=WRITES, since=since)
 
     def assert_untouched(self) -> None:
         """Spec, labels, annotations and finalizers are byte for byte what the user applied."""
@@ -151,6 +172,14 @@ def argument(deployment: Json, flag: str) -> str:
         if given.startswith(f"{flag}=")
     )
     return str(value)
+
+
+def _is_renewal(event: Json) -> bool:
+    return bool(event["objectRef"]["resource"] == "leases")
+
+
+def _describe(event: Json) -> str:
+    return f"{event['verb']} {event['requestURI']}"
 
 
 def _users_part(model: Json) -> Json:
