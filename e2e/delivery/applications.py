@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.rest import ApiError, Json
 from e2e.programs.argo_cd import NAMESPACE, ArgoCd
 from e2e.programs.argo_cd_settings import FOLDER
@@ -68,22 +68,44 @@ class Delivery:
         assert application is not None, f"Application {self.name} is gone"
         return application
 
-    def wait(self, health: str, *, timeout: float = 60) -> Json:
-        """Wait until the last commit is Synced and the Application has this health."""
+    def wait(self, health: str) -> Json:
+        """Wait until the last commit is Synced, compared by the present spec, and the Application
+        has this health."""
 
         def holds(application: Json) -> bool:
-            sync = application.get("status", {}).get("sync", {})
-            current = sync.get("status") == "Synced" and sync.get("revision") == self._revision
-            return bool(current and application["status"]["health"]["status"] == health)
+            status = application.get("status", {})
+            sync = status.get("sync", {})
+            ignored = sync.get("comparedTo", {}).get("ignoreDifferences") or []
+            return bool(
+                sync.get("status") == "Synced"
+                and sync.get("revision") == self._revision
+                and ignored == (application["spec"].get("ignoreDifferences") or [])
+                and status.get("health", {}).get("status") == health
+            )
 
         why = f"Application {self.name} to be Synced at {self._revision[:8]} and {health}"
-        return self.admin.wait_for(KIND, self.name, holds, NAMESPACE, timeout=timeout, why=why)
+        return self.admin.wait_for(KIND, self.name, holds, NAMESPACE, timeout=SLOW, why=why)
 
     def health_of(self, name: str) -> Json:
-        """Health and message that Argo CD shows for one of the Application's resources."""
-        resources = self.application()["status"]["resources"]
-        (resource,) = (entry for entry in resources if entry["name"] == name)
-        return dict(resource.get("health") or {})
+        """Health and message that Argo CD shows for one of the Application's resources; empty
+        before it shows any."""
+        resources = self.application().get("status", {}).get("resources") or []
+        shown = (entry.get("health") for entry in resources if entry["name"] == name)
+        return dict(next(shown, None) or {})
+
+    def wait_message(self, name: str, begin: str) -> Json:
+        """Wait until the message that Argo CD shows for a resource begins so; return its health."""
+
+        def probe() -> Json | None:
+            health = self.health_of(name)
+            return health if health.get("message", "").startswith(begin) else None
+
+        return self.admin.until(
+            f"Argo CD to tell of {name}: {begin}",
+            probe,
+            timeout=SLOW,
+            describe=lambda: str(self.health_of(name)),
+        )
 
     def sync(self) -> Json:
         """Sync once more, as a person does by the button, and return what it came to."""
@@ -113,7 +135,7 @@ class Delivery:
         return self.admin.until(
             why,
             done,
-            timeout=60,
+            timeout=SLOW,
             describe=lambda: self.admin.describe(KIND, self.name, NAMESPACE),
         )
 
@@ -134,7 +156,7 @@ class Delivery:
             metadata = (one["metadata"] for one in live if one and one["metadata"]["name"] == name)
             return any(one["generation"] >= generation for one in metadata)
 
-        self.admin.until(f"Argo CD to see generation {generation} of {name}", seen)
+        self.admin.until(f"Argo CD to see generation {generation} of {name}", seen, timeout=SLOW)
 
     def offered(self, name: str) -> dict[str, bool]:
         """Whether each action is enabled for a model."""
@@ -146,4 +168,4 @@ class Delivery:
         """Delete the Application, and with it all that it brought."""
         with suppress(ApiError):  # one that a test has deleted itself
             self.admin.patch(KIND, self.name, {"metadata": {"finalizers": [_CASCADE]}}, NAMESPACE)
-            self.admin.delete(KIND, self.name, NAMESPACE, timeout=60)
+            self.admin.delete(KIND, self.name, NAMESPACE, timeout=SLOW)

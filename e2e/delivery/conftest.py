@@ -13,7 +13,7 @@ from e2e.delivery.followed_load import prometheus
 from e2e.delivery.operators_token import as_operator, inference_pools, operator_rest
 from e2e.delivery.tenants import tenant
 from e2e.harness.admin import Admin
-from e2e.harness.operator_process import OperatorProcess
+from e2e.harness.operator_process import OperatorProcess, RestartedOperator
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import declare, fleet, installed, operator, user
 
@@ -45,7 +45,7 @@ def shared_operator(
     control_plane: Stack, installed: Admin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     """One operator for the tests of a module; two at once would compete for the Lease."""
-    process = OperatorProcess(control_plane, tmp_path_factory.mktemp("operator"))
+    process = RestartedOperator(control_plane, tmp_path_factory.mktemp("operator"))
     process.start()
     yield process
     process.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from e2e.doubles.vllm_metrics import VllmMetrics
-from e2e.harness.admin import Admin, condition
+from e2e.harness.admin import SLOW, Admin, condition
 from e2e.harness.operator_process import NAMESPACE, ROOT, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -45,9 +45,7 @@ OUT_OF_MEMORY = inference(
 )
 """It dies of memory, and its words leave no other plan to try."""
 
-_SERVES = inference(
-    "goes-back", "llama-3.1-8b", placement=_ON_L40S, rollout={"progressDeadline": "5s"}
-)
+_SERVES = inference("goes-back", "llama-3.1-8b", placement=_ON_L40S)
 _DOES_NOT_COME_UP = inference(
     "goes-back",
     "llama-3.1-8b",
@@ -100,8 +98,8 @@ def monitored(stack: Stack, admin: Admin, folder: Path) -> Iterator[Monitored]:
         prometheus = Prometheus(folder / "prometheus")
         ends.callback(prometheus.close)
         vllm = ends.enter_context(VllmMetrics())
+        apply_fleet(stack.access, load_fleet("mixed"), prune=True)  # before pods are on its nodes
         operators = _start_operators(stack, admin, folder, prometheus.url, ends)
-        apply_fleet(stack.access, load_fleet("mixed"), prune=True)
         _apply_objects(admin, ends)
         configuration, rules = _configure(admin, folder, ends)
         _await_objects(admin)
@@ -132,7 +130,7 @@ def _start_operators(
         ends.callback(process.close)
         operators[name] = process
         if name == LEADER:
-            admin.until("the first operator to lead", lambda: operators[LEADER].leads)
+            admin.until("the first operator to lead", lambda: operators[LEADER].leads, timeout=SLOW)
         admin.apply(_pod_in_place_of(name, template))
         ends.callback(admin.delete, "pods", name, NAMESPACE, timeout=None)
     return operators
@@ -161,7 +159,7 @@ def _apply_objects(admin: Admin, ends: ExitStack) -> None:
         if name in SERVED_BEFORE:
             admin.apply(SERVED_BEFORE[name])
             served = partial(_is_ready_because, "ReplicasReady")
-            admin.wait_for("infd", name, served, timeout=60)
+            admin.wait_for("infd", name, served, timeout=SLOW)
         admin.apply(manifest)
         if name in (*PLACED, *SERVED_BEFORE):  # before one comes that would take all GPUs there are
             _await_object(admin, name)
@@ -174,11 +172,11 @@ def _await_objects(admin: Admin) -> None:
 
 def _await_object(admin: Admin, name: str) -> None:
     _, reason = OBJECTS[name]
-    admin.wait_for("infd", name, partial(_is_ready_because, reason), timeout=60)
+    admin.wait_for("infd", name, partial(_is_ready_because, reason), timeout=SLOW)
 
 
 def _await_no_pods(admin: Admin) -> None:
-    admin.until("the pods of all models to be gone", lambda: not _models_pods(admin), timeout=60)
+    admin.until("the pods of all models to be gone", lambda: not _models_pods(admin), timeout=SLOW)
 
 
 def _models_pods(admin: Admin) -> list[Json]:
@@ -260,17 +258,24 @@ def _hurried(rules: Json) -> Json:
 
 def _await_scrapes(monitored_models: Monitored) -> None:
     """Until both operators and all ready models were scraped."""
-    wanted = {*monitored_models.operators, *_ready_pods(monitored_models.admin)}
     monitored_models.admin.until(
-        f"{', '.join(sorted(wanted))} to be scraped",
-        lambda: wanted <= set(_scraped(monitored_models.prometheus)),
+        "the operators and the ready models to be scraped",
+        lambda: _is_all_scraped(monitored_models),
+        timeout=SLOW,
         describe=lambda: str(monitored_models.prometheus.targets()),
     )
     monitored_models.admin.until(
         "the leader to have compared a list with what its watches reported",
         lambda: monitored_models.prometheus.query("tonnage_watch_missed_changes_total"),
-        timeout=60,
+        timeout=SLOW,
     )
+
+
+def _is_all_scraped(monitored_models: Monitored) -> bool:
+    """Whether both operators and the models that are ready now were scraped. A pod may end
+    meanwhile, such as one of a plan that was rolled back."""
+    wanted = {*monitored_models.operators, *_ready_pods(monitored_models.admin)}
+    return wanted <= set(_scraped(monitored_models.prometheus))
 
 
 def _look_again(admin: Admin) -> None:

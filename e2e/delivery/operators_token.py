@@ -29,9 +29,9 @@ def owned_by(uid: str, **fields: Any) -> list[Json]:
     return [{**reference, "uid": uid, "controller": True, **fields}]
 
 
-def rendered(kind: str) -> Json:
+def rendered(kind: str, case: str = "users-template") -> Json:
     """A child as the operator renders it, for an owner of the tests."""
-    text = (GOLDEN / "users-template.output.yaml").read_text("utf-8")
+    text = (GOLDEN / f"{case}.output.yaml").read_text("utf-8")
     body: Json = next(one for one in yaml.safe_load_all(text) if one["kind"] == kind)
     body["metadata"]["ownerReferences"] = owned_by(UID)
     del body["metadata"]["namespace"]
@@ -39,6 +39,7 @@ def rendered(kind: str) -> Json:
 
 
 DEPLOYMENT, SERVICE = rendered("Deployment"), rendered("Service")
+JOB = rendered("Job", "cached")
 MODEL = inference("llama-long", "llama-3.1-8b")
 MODEL["metadata"]["ownerReferences"] = owned_by(UID)
 INFERENCE_POOL: Json = {
@@ -60,7 +61,28 @@ BUDGET: Json = {
         "selector": {"matchLabels": {"tonnage.dev/inferencedeployment": "llama"}},
     },
 }
-CHILDREN = {body["kind"]: body for body in (DEPLOYMENT, SERVICE, BUDGET, MODEL, INFERENCE_POOL)}
+CHILDREN = {
+    body["kind"]: body for body in (DEPLOYMENT, SERVICE, BUDGET, MODEL, INFERENCE_POOL, JOB)
+}
+
+
+def event(**changes: Any) -> Json:
+    """An Event as the operator records it, with these fields changed."""
+    regarding = {"apiVersion": API_VERSION, "kind": "InferenceDeployment", "name": "llama"}
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "llama.1"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "type": "Normal",
+        "reason": "Placed",
+        "action": "Placed",
+        "note": "placed",
+        "reportingController": "tonnage.dev/operator",
+        "reportingInstance": "a",
+        "regarding": regarding | changes.pop("regarding", {}),
+        **changes,
+    }
 
 
 class TokenHolder:
@@ -91,7 +113,8 @@ class TokenHolder:
         name: str = "",
         sent: Json | None = None,
     ) -> None:
-        path = self._admin.resource(body["kind"]).path(namespace or self._admin.namespace, name)
+        resource = self._admin.resource(body["kind"], body["apiVersion"])
+        path = resource.path(namespace or self._admin.namespace, name)
         self._rest.request(
             method,
             f"{path}?dryRun=All",
@@ -136,7 +159,7 @@ def inference_pools(installed: Admin) -> Iterator[None]:
     yield
     for kind in ("clusterrolebinding", "clusterrole"):
         installed.delete(kind, "pools-of-tests")
-    installed.delete("crd", "inferencepools.inference.networking.k8s.io")
+    installed.delete("crd", "inferencepools.inference.networking.k8s.io", timeout=120)
 
 
 @pytest.fixture
@@ -148,10 +171,31 @@ def as_operator(
     for policy in yaml.safe_load_all(POLICIES.read_text("utf-8")):
         if policy["kind"] == "ValidatingAdmissionPolicy":
             installed.wait_for("validatingadmissionpolicy", policy["metadata"]["name"], observed)
-    for body in CHILDREN.values():
-        strange = changed(body, {"metadata": {"ownerReferences": None}})
-        installed.until("the policies to hold", partial(refuses, operator, strange))
+    for policy, body, where in refused_objects(namespace):
+        installed.until(
+            f"{policy} to hold for {body['kind']}",
+            partial(refuses, operator, policy, body, where),
+            timeout=120,
+        )
     return operator
+
+
+def refused_objects(namespace: str) -> Iterator[tuple[str, Json, str]]:
+    """Objects that each of the policies refuses: its name, the object, and the namespace."""
+    for body in CHILDREN.values():
+        yield "tonnage-children", changed(body, {"metadata": {"ownerReferences": None}}), namespace
+    on_the_node: Json = {"spec": {"template": {"spec": {"hostNetwork": True}}}}
+    yield "tonnage-pods", changed(DEPLOYMENT, on_the_node), namespace
+    yield "tonnage-services", changed(SERVICE, {"spec": {"type": "NodePort"}}), namespace
+    all_pods: Json = {"spec": {"selector": {"matchLabels": None}}}
+    yield "tonnage-budgets", changed(BUDGET, all_pods), namespace
+    undiscovered = {"metadata": {"name": "declared"}, "spec": {"nodeSelector": {"a": "b"}}}
+    pool = {"apiVersion": API_VERSION, "kind": "AcceleratorPool", **undiscovered}
+    yield "tonnage-pools", pool, namespace
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "others"}}
+    yield "tonnage-own", foreign, NAMESPACE
+    of_a_kubelet = event(reportingController="kubelet", regarding={"namespace": namespace})
+    yield "tonnage-events", of_a_kubelet, namespace
 
 
 def observed(policy: Json) -> bool:
@@ -159,12 +203,12 @@ def observed(policy: Json) -> bool:
     return bool(policy.get("status", {}).get("observedGeneration"))
 
 
-def refuses(operator: TokenHolder, body: Json) -> bool:
-    """Whether a policy refuses the object."""
+def refuses(operator: TokenHolder, policy: str, body: Json, namespace: str) -> bool:
+    """Whether the policy refuses the object."""
     try:
-        operator.create(body)
+        operator.create(body, namespace)
     except ApiError as error:
-        return "ValidatingAdmissionPolicy" in str(error)
+        return f"ValidatingAdmissionPolicy '{policy}'" in str(error)
     return False
 
 

@@ -24,7 +24,7 @@ def overrides(
         env={**os.environ, "KUBECTL_EXTERNAL_DIFF": _WHOLE_OBJECT, "TZ": zone},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

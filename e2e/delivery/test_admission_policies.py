@@ -6,8 +6,6 @@ The threat model in SECURITY.md names these tests.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
 
@@ -22,6 +20,7 @@ from e2e.delivery.operators_token import (
     TokenHolder,
     a_model,
     changed,
+    event,
     owned_by,
 )
 from e2e.harness.admin import Admin
@@ -163,24 +162,6 @@ def test_leases_and_config_maps_are_the_operators_own(
         as_operator.create(record(kind, "kube-root-ca.crt-of-others"), NAMESPACE)
 
 
-def event(**changes: Any) -> Json:
-    regarding = {"apiVersion": API_VERSION, "kind": "InferenceDeployment", "name": "llama"}
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": "llama.1"},
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "type": "Normal",
-        "reason": "Placed",
-        "action": "Placed",
-        "note": "placed",
-        "reportingController": "tonnage.dev/operator",
-        "reportingInstance": "a",
-        "regarding": regarding | changes.pop("regarding", {}),
-        **changes,
-    }
-
-
 def test_events_are_in_the_operators_own_name_and_of_its_kinds(
     as_operator: TokenHolder, operator_rest: Rest, namespace: str
 ) -> None:
@@ -215,7 +196,7 @@ def test_the_status_of_a_model_in_the_operators_namespace_says_where_models_run(
     body["metadata"]["namespace"] = NAMESPACE
     user.admin.apply(body)
     try:
-        stored = user.admin.wait_for("infd", "misplaced", is_refused, NAMESPACE)
+        stored = user.admin.wait_for("infd", "misplaced", is_refused, NAMESPACE, timeout=120)
         message = condition(stored["status"], "Accepted")["message"]
         assert f"in namespace {NAMESPACE}: models run neither in kube-*" in message
         assert refused_by_policies(user.admin.requests(USER, since=mark))

@@ -11,10 +11,12 @@ import pytest
 
 from e2e.delivery.operators_token import (
     DEPLOYMENT,
+    JOB,
     TokenHolder,
     a_model,
     changed,
     owned_by,
+    rendered,
 )
 from e2e.harness.admin import Admin
 from e2e.harness.rest import ApiError, Json
@@ -34,10 +36,17 @@ def with_volume(**source: Any) -> Json:
     return with_pod({"volumes": [*volumes, {"name": "x", **source}]})
 
 
+def volumes_of(body: Json) -> list[Json]:
+    volumes: list[Json] = body["spec"]["template"]["spec"]["volumes"]
+    return volumes
+
+
 def with_context(**fields: Any) -> Json:
     return with_container({"securityContext": fields})
 
 
+HOST_VOLUME: Json = {"name": "model", "hostPath": {"path": "/"}}
+SCRATCH: Json = {"name": "scratch", "emptyDir": {}}
 INIT: Json = {"name": "first", "image": "i"}
 PODS: dict[str, tuple[Json, str]] = {
     "the network of the node": (with_pod({"hostNetwork": True}), "hostNetwork, hostPID and"),
@@ -112,6 +121,14 @@ PODS: dict[str, tuple[Json, str]] = {
         "windowsOptions is not allowed",
     ),
     "a path of the host": (with_volume(hostPath={"path": "/"}), "hostPath, csi and network"),
+    "another namespace's weights": (
+        with_volume(name="model", hostPath={"path": "/var/lib/tonnage/weights/other"}),
+        "hostPath, csi and network",
+    ),
+    "the weights of all namespaces": (
+        with_volume(name="model", hostPath={"path": "/var/lib/tonnage/weights"}),
+        "hostPath, csi and network",
+    ),
     "a driver of the node": (with_volume(csi={"driver": "a"}), "hostPath, csi and network"),
     "a server of files": (
         with_volume(nfs={"server": "10.0.0.1", "path": "/"}),
@@ -120,6 +137,10 @@ PODS: dict[str, tuple[Json, str]] = {
     "a token": (
         with_volume(projected={"sources": [{"serviceAccountToken": {"path": "token"}}]}),
         "tokens and certificates of ServiceAccounts",
+    ),
+    "a path of the host in a Job": (
+        changed(JOB, {"spec": {"template": {"spec": {"volumes": [HOST_VOLUME, SCRATCH]}}}}),
+        "hostPath, csi and network",
     ),
     "the usual token": (
         with_pod({"automountServiceAccountToken": None}),
@@ -137,6 +158,27 @@ def test_a_pod_that_reaches_beyond_its_namespace_is_refused(
         as_operator.create(body)
     assert refused.value.code == 403
     assert "ValidatingAdmissionPolicy 'tonnage-pods'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [JOB, with_volume(image={"reference": "models/llama:v1"})],
+    ids=["a Job that downloads", "an image with a model"],
+)
+def test_what_brings_a_model_into_a_pod_is_admitted(as_operator: TokenHolder, body: Json) -> None:
+    as_operator.create(body)
+
+
+@pytest.mark.parametrize(("kind", "case"), [("Deployment", "node-disk"), ("Job", "prefetch")])
+def test_weights_on_a_node_are_admitted_in_the_directory_of_their_namespace(
+    as_operator: TokenHolder, installed: Admin, kind: str, case: str
+) -> None:
+    body = rendered(kind, case)
+    with pytest.raises(ApiError, match="the variable weightsPaths"):
+        as_operator.create(body)
+    (volume,) = (each for each in volumes_of(body) if "hostPath" in each)
+    volume["hostPath"]["path"] = f"/var/lib/tonnage/weights/{installed.namespace}"
+    as_operator.create(body)
 
 
 def test_a_deployment_that_somebody_else_changed_is_scaled_and_not_changed_further(

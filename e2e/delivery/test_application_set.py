@@ -17,7 +17,7 @@ from e2e.programs.git_repository import GitRepository
 
 SETS = "applicationsets.argoproj.io"
 
-_COLLECTION_TIMEOUT = 90
+_COLLECTION_TIMEOUT = 240
 """Seconds. The garbage collector looks for new kinds every 30 s, and again only when it has the
 objects of those, for which it waits up to 30 s. Argo CD's kinds are new here, and before it knows
 them it deletes no Application of a set that is gone."""
@@ -57,10 +57,15 @@ def test_an_application_set_deploys_each_teams_folder(
 ) -> None:
     fleet("tiny")
     want = {"models-team-chat": "Healthy", "models-team-code": "Healthy"}
-    user.admin.until("both teams to serve", lambda: applications(user.admin) == want, timeout=60)
+    user.admin.until("both teams to serve", lambda: applications(user.admin) == want, timeout=240)
     repository.commit({"teams/team-code/llama.yaml": None})
     refresh = {"argocd.argoproj.io/application-set-refresh": "true"}
     user.admin.patch(SETS, "models", {"metadata": {"annotations": refresh}}, NAMESPACE)
-    user.admin.wait_gone("infd", "llama", "team-code", timeout=60)
-    user.admin.wait_gone(KIND, "models-team-code", NAMESPACE)
-    assert applications(user.admin) == {"models-team-chat": "Healthy"}
+    user.admin.wait_gone("infd", "llama", "team-code", timeout=240)
+    user.admin.wait_gone(KIND, "models-team-code", NAMESPACE, timeout=240)
+    user.admin.until(
+        "the other team to be served alone",
+        lambda: applications(user.admin) == {"models-team-chat": "Healthy"},
+        timeout=240,
+    )
+    assert user.admin.get("infd", "llama", "team-chat") is not None

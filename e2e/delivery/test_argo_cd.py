@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from e2e.delivery.applications import KIND, Delivery
+from e2e.delivery.held_pods import let_come_up
 from e2e.doubles.watch_recorder import WatchRecorder, version_of
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
@@ -27,17 +28,15 @@ def test_a_commit_is_progressing_until_all_replicas_are_ready(
     fleet: UseFleet, user: User, delivery: Delivery
 ) -> None:
     fleet("tiny")
-    delivery.commit({FILE: llama(behaviour="slow-start")})
+    delivery.commit({FILE: llama(behaviour="never-ready")})
     recorder = WatchRecorder(user.admin, "infd", "llama", user.namespace)
     of_application = WatchRecorder(user.admin, KIND, delivery.name, NAMESPACE)
     with recorder, of_application:
         delivery.deploy()
         delivery.wait("Progressing")
-        user.wait("llama", has("Ready", "False", "ContainersNotReady"))
-        user.admin.until(
-            "Argo CD to tell that the model loads",
-            lambda: "loading a model" in delivery.health_of("llama").get("message", ""),
-        )
+        user.wait("llama", has("Ready", "False", "ContainersNotReady"), timeout=120)
+        delivery.wait_message("llama", "ContainersNotReady: 0 of 1 replicas are ready; ")
+        let_come_up(user, "llama")
         delivery.wait("Healthy")
     serves = next(
         version_of(version)
@@ -59,9 +58,8 @@ def test_out_of_memory_is_degraded_with_the_failed_plans_and_a_commit_fixes_it(
     delivery.commit({FILE: llama(behaviour="out-of-memory")})
     delivery.deploy()
     delivery.wait("Degraded")
-    shown_health = delivery.health_of("llama")
+    shown_health = delivery.wait_message("llama", "OutOfMemory: no plan is left to try; ")
     assert shown_health["status"] == "Degraded"
-    assert shown_health["message"].startswith("OutOfMemory: no plan is left to try; ")
     assert "its KV cache needs" in shown_health["message"]
     delivery.commit({FILE: llama()})
     delivery.wait("Healthy")
@@ -98,12 +96,12 @@ def test_removing_a_file_deletes_only_its_object_and_children(
 
 
 def assert_gone(user: User, name: str) -> None:
-    user.admin.wait_gone("infd", name)
+    user.admin.wait_gone("infd", name, timeout=240)
     for kind in ("deployments", "replicasets", "services", "pods"):
         user.admin.wait_items(
             kind,
             lambda applications: not applications,
             selector=f"tonnage.dev/inferencedeployment={name}",
-            timeout=60,
+            timeout=240,
             why=f"the {kind} of {name} to be gone",
         )

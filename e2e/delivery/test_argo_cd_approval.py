@@ -26,7 +26,7 @@ def llama(**spec: Any) -> Json:
 
 def waiting(user: User) -> str:
     """Hash of the plan that waits."""
-    status = user.wait("llama", has("Ready", "False", "AwaitingApproval"))
+    status = user.wait("llama", has("Ready", "False", "AwaitingApproval"), timeout=240)
     return str(status["proposedPlan"]["hash"])
 
 
@@ -54,12 +54,10 @@ def test_a_failure_is_degraded_while_the_plan_that_fixes_it_is_pending(
     delivery.commit({FILE: llama(approvedPlan=plan, **fails)})
     delivery.wait("Degraded")
     delivery.commit({FILE: llama(approvedPlan=plan, max_model_len=16384, **fails)})
-    waiting(user)
     delivery.wait("Degraded")
-    user.admin.until(
-        "Argo CD to tell of the failure, not of the wait",
-        lambda: delivery.health_of("llama")["message"].startswith("OutOfMemory: "),
-    )
+    waiting(user)
+    # Of the failure, not of the wait.
+    assert delivery.wait_message("llama", "OutOfMemory: ")["status"] == "Degraded"
 
 
 def test_self_heal_keeps_the_approval_of_the_action(
@@ -106,7 +104,7 @@ def test_the_action_restarts_the_pods_once(fleet: UseFleet, user: User, delivery
     delivery.wait("Healthy")
     first = user.pods("llama")
     delivery.act("restart", "llama")
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=240)
     second = user.pods("llama")
     assert not first & second
     delivery.sync()

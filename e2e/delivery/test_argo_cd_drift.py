@@ -72,7 +72,8 @@ def writes_beyond_status(user: User, mark: int) -> list[Json]:
 
 def lose_a_pod(user: User) -> None:
     """Give the operator something to report: Ready False, and True again."""
-    user.admin.delete("pods", min(user.pods("llama")), timeout=None)
+    pods = user.admin.until("a pod to lose", lambda: user.pods("llama"), timeout=120)
+    user.admin.delete("pods", min(pods), timeout=None)
 
 
 def llama(**spec: Any) -> Json:
@@ -97,7 +98,7 @@ def test_syncs_find_no_drift_by_the_operator(
                 lose_a_pod(user)
             state = delivery.sync()
             assert state["phase"] == "Succeeded", state["message"]
-        user.wait_ready("llama")
+        user.wait_ready("llama", timeout=240)
         delivery.wait("Healthy")
     assert result == [Peace(out_of_sync=0, healed=0, generations=1, written_by_the_operator=0)]
 
@@ -109,13 +110,18 @@ def test_self_heal_reverts_a_manual_change(fleet: UseFleet, user: User, delivery
     delivery.wait("Healthy")
     with counted(user, delivery) as result:
         user.admin.patch("infd", "llama", {"spec": {"replicas": 2}})
-        user.admin.wait_for("infd", "llama", lambda model: model["spec"]["replicas"] == 1)
+        wait_reverted(user)
         delivery.wait("Healthy")
     (counts,) = result
     assert counts.out_of_sync > 0
     assert counts.healed > 0
     assert counts.generations > 1
     assert counts.written_by_the_operator == 0
+
+
+def wait_reverted(user: User) -> None:
+    """Wait until Argo CD has set the replicas back to what Git says."""
+    user.admin.wait_for("infd", "llama", lambda model: model["spec"]["replicas"] == 1, timeout=240)
 
 
 def restarted(user: User, at: str) -> Json:
@@ -132,8 +138,9 @@ def test_self_heal_keeps_fields_that_git_does_not_set(
     delivery.deploy(options=options)
     delivery.wait("Healthy")
     moment = "2026-11-22T05:30:00Z"
-    restarted(user, moment)
-    user.wait_ready("llama")
+    generation = restarted(user, moment)["metadata"]["generation"]
+    user.wait_ready("llama", timeout=240)
+    delivery.see("llama", generation=generation)
     with counted(user, delivery) as result:
         assert delivery.sync()["phase"] == "Succeeded"
     assert result[0].out_of_sync == result[0].healed == 0
@@ -147,7 +154,8 @@ def test_replace_removes_fields_that_git_does_not_set(
     delivery.commit({"llama.yaml": llama()})
     delivery.deploy(options=REPLACE)
     delivery.wait("Healthy")
-    restarted(user, "2026-11-22T05:30:00Z")
+    generation = restarted(user, "2026-11-22T05:30:00Z")["metadata"]["generation"]
+    delivery.see("llama", generation=generation)
     delivery.sync()
     assert "restartedAt" not in user.get("llama")["spec"].get("rollout", {})
 
@@ -160,13 +168,15 @@ def test_an_autoscaler_needs_ignore_differences_if_git_sets_replicas(
     delivery.deploy()
     delivery.wait("Healthy")
     scale(user, 2)
-    user.admin.wait_for("infd", "llama", lambda model: model["spec"]["replicas"] == 1)
+    wait_reverted(user)
 
     respected = (*SERVER_SIDE, "RespectIgnoreDifferences=true")
     delivery.deploy(options=respected, ignoreDifferences=[SCALED])
     delivery.wait("Healthy")
     scale(user, 2)
-    user.wait("llama", has("Ready"))
+    user.wait("llama", has("Ready"), timeout=240)
+    # A sync writes those replicas of which Argo CD knows.
+    delivery.see("llama", generation=user.get("llama")["metadata"]["generation"])
     with counted(user, delivery) as result:
         delivery.sync()
     assert result[0].out_of_sync == result[0].healed == 0
@@ -188,7 +198,7 @@ def test_an_autoscaler_needs_no_setting_if_git_does_not_set_replicas(
     scale(user, 2)
     with counted(user, delivery) as result:
         delivery.sync()
-        user.wait_ready("llama")
+        user.wait_ready("llama", timeout=240)
     assert result[0].out_of_sync == result[0].healed == 0
     assert user.get("llama")["spec"]["replicas"] == 2
 

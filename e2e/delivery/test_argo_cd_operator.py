@@ -41,7 +41,7 @@ def application(
     yield manifest
     processes.close()
     for plural in ("inferencedeployments", "acceleratorpools"):
-        platform.delete("crd", f"{plural}.tonnage.dev")
+        platform.delete("crd", f"{plural}.tonnage.dev", timeout=240)
 
 
 def synced(application: Json) -> bool:
@@ -57,22 +57,23 @@ def test_argo_cd_installs_the_operator_without_drift_and_keeps_the_crds(
     platform: Admin, application: Json
 ) -> None:
     platform.apply(application)
-    platform.wait_for(KIND, TONNAGE, synced, NAMESPACE, timeout=90)
-    platform.wait_for("deployments", TONNAGE, condition("Available"), WHERE)
+    platform.wait_for(KIND, TONNAGE, synced, NAMESPACE, timeout=240)
+    platform.wait_for("deployments", TONNAGE, condition("Available"), WHERE, timeout=240)
     with WatchRecorder(platform, KIND, TONNAGE, NAMESPACE) as recorder:
         change = {"metadata": {"annotations": {"argocd.argoproj.io/refresh": "hard"}}}
         platform.patch(KIND, TONNAGE, change, NAMESPACE)
         platform.until(
             "Argo CD to have compared anew",
             lambda: len(recorder.versions) > 1 and not is_asked(recorder.versions[-1]),
+            timeout=240,
         )
     assert {version["status"]["sync"]["status"] for version in recorder.versions} == {"Synced"}
 
     (model,) = platform.apply(ROOT / "manifests" / "samples" / "qwen3-8b-inline.yaml")
     cascade = {"metadata": {"finalizers": ["resources-finalizer.argocd.argoproj.io"]}}
     platform.patch(KIND, TONNAGE, cascade, NAMESPACE)
-    platform.delete(KIND, TONNAGE, NAMESPACE, timeout=60)
-    platform.wait_gone("deployments", TONNAGE, WHERE)
+    platform.delete(KIND, TONNAGE, NAMESPACE, timeout=240)
+    platform.wait_gone("deployments", TONNAGE, WHERE, timeout=240)
     name, namespace = model["metadata"]["name"], model["metadata"]["namespace"]
     assert platform.get("infd", name, namespace) is not None
 

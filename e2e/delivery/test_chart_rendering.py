@@ -275,7 +275,9 @@ def test_the_grace_period_outlasts_the_drain(helm: Helm, drain_seconds: float, w
     ("component", "value"),
     [
         ("inference-pool", "gateway.inferencePool=true"),
+        ("compute-domains", "settings.computeDomains=true"),
         ("without-secrets", "rbac.secretNames=null"),
+        ("without-weights", "rbac.downloadJobs=false"),
     ],
 )
 @pytest.mark.parametrize("overlay", ["base", "overlays/namespace-scoped"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,24 @@ def older_kinds(
     for path in (DATA / "crds" / OLD).iterdir():
         shutil.copy(path, chart / "files" / path.name)
     helm.run("install", CRD_CHART.name, chart, f"--namespace={operator_namespace}", "--wait")
+    for kind in MODELS:
+        platform.until(f"{kind} to be served", partial(is_served, platform, kind), timeout=120)
     yield
     helm.run("uninstall", CRD_CHART.name, f"--namespace={operator_namespace}")
     for path in (DATA / "crds" / OLD).iterdir():
-        platform.delete("crd", yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"])
+        name = yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"]
+        platform.delete("crd", name, timeout=240)
+
+
+def is_served(platform: Admin, kind: str) -> bool:
+    """Whether objects can be listed, which is a moment after their CRD is established."""
+    try:
+        platform.items(kind, everywhere=True)
+    except ApiError as error:
+        if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS):
+            raise
+        return False
+    return True
 
 
 @pytest.fixture
@@ -156,6 +171,7 @@ def test_an_upgrade_removes_status_fields_that_are_no_longer_reported(
         platform.until(
             "the fields of a model to have one owner",
             lambda: owned(report(platform, served, whole), "f:model") == {},
+            timeout=120,
         )
         now = report(platform, served, required)
         assert {name: now["status"][name] for name in required} == required
@@ -190,11 +206,18 @@ def test_a_crd_rollback_prunes_only_new_fields(
 ) -> None:
     helm.run("upgrade", CRD_CHART.name, CRD_CHART, f"--namespace={operator_namespace}", "--wait")
     wait_published(platform, NEW_FIELD)
-    platform.patch("infd", "inline", {"spec": {"approval": "Manual"}})
+    # What is published may be ahead of what is served.
+    manual = {"spec": {"approval": "Manual"}}
+    platform.until(
+        "the new field to be stored",
+        lambda: "approval" in platform.patch("infd", "inline", manual)["spec"],
+        timeout=120,
+    )
     helm.run("rollback", CRD_CHART.name, "1", f"--namespace={operator_namespace}", "--wait")
     wait_withdrawn(platform, NEW_FIELD)
-    # What is published may be ahead of what is served.
-    platform.wait_for("infd", "inline", lambda deployment: "approval" not in deployment["spec"])
+    platform.wait_for(
+        "infd", "inline", lambda deployment: "approval" not in deployment["spec"], timeout=120
+    )
     for before in stored:
         now = current(platform, before)
         assert lost(before["spec"], now["spec"]) == []
@@ -215,10 +238,11 @@ def test_an_operator_newer_than_the_crds_places_objects_and_reports_what_to_do(
     operator.start()
     with platform.fresh_namespace("chat"):
         platform.apply(inference("llama", "llama-3.1-8b"))
-        platform.wait_items("deploy", lambda deployments: len(deployments) == 1)
+        platform.wait_items("deploy", lambda deployments: len(deployments) == 1, timeout=240)
         platform.until(
             "the log to say what to do",
             lambda: "the CRD is older than this operator" in operator.log.read_text("utf-8"),
+            timeout=240,
         )
         platform.delete("infd", "llama")
     operator.close()
@@ -243,7 +267,7 @@ def published(platform: Admin) -> set[str]:
 
 
 def wait_published(platform: Admin, field: str) -> None:
-    platform.until(f"a schema with {field}", lambda: field in published(platform))
+    platform.until(f"a schema with {field}", lambda: field in published(platform), timeout=120)
 
 
 def wait_withdrawn(platform: Admin, field: str) -> None:
@@ -251,7 +275,7 @@ def wait_withdrawn(platform: Admin, field: str) -> None:
         fields = published(platform)
         return bool(fields) and field not in fields
 
-    platform.until(f"a schema without {field}", withdrawn)
+    platform.until(f"a schema without {field}", withdrawn, timeout=120)
 
 
 def replace_strictly(platform: Admin, manifest: Json) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -74,13 +74,15 @@ def test_a_thousand_reconciles_of_an_unchanged_object_write_no_event(
 ) -> None:
     fleet("tiny")
     user.apply(inference("settled", "llama-3.1-8b"))
-    user.wait_ready("settled")
+    user.wait_ready("settled", timeout=SLOW)
     user.forget("settled")  # its annotations change from here on
     # The event follows the status that it tells of.
     user.admin.until(
         "the event of Ready",
         lambda: ("Ready", "ReplicasReady") in summary(events(user, "settled")),
+        timeout=SLOW,
     )
+    user.await_quiet()
     before = events(user, "settled")
     version = user.get("settled")["status"]
     target, number = reconciles(operator) + RECONCILES, 0
@@ -98,16 +100,18 @@ def test_a_flapping_object_has_one_event_per_transition_with_a_count(
 ) -> None:
     fleet({"groups": [{"name": "h100", "accelerator": "h100-sxm-80gb", "gpusPerNode": 8}]})
     user.apply(inference("flaps", "llama-3.1-8b"))
-    user.wait_ready("flaps")
+    user.wait_ready("flaps", timeout=SLOW)
     for _ in range(FLAPS):
         silence(user.admin, ["h100-0"])
-        user.wait("flaps", has("Ready", "False"))
+        # Ready may be False for another reason at first, where the pod is marked before the node.
+        user.wait("flaps", has("Placed", "False"), timeout=SLOW)
         restore(user.admin, ["h100-0"])
-        user.wait_ready("flaps")
+        user.wait_ready("flaps", timeout=SLOW)
     ready = ("Ready", "ReplicasReady")
     user.admin.until(
         "the Event of the last transition",
         lambda: summary(events(user, "flaps")).get(ready) == FLAPS + 1,
+        timeout=SLOW,
         describe=lambda: str(summary(events(user, "flaps"))),
     )
     counts = summary(events(user, "flaps"))
@@ -122,12 +126,13 @@ def test_a_migration_event_has_both_pools_and_the_reason(
     declare(declared("nvidia", H100, costPerGPUHour="1.00"))
     fallback = {"fallback": {"after": "2s"}}
     user.apply(inference("moves", "llama-3.1-8b", placement=fallback))
-    user.wait("moves", runs_on("nvidia"))
+    user.wait("moves", runs_on("nvidia"), timeout=SLOW)
     silence(user.admin, ["h100-0"])
-    user.wait("moves", runs_on("amd"))
+    user.wait("moves", runs_on("amd"), timeout=SLOW)
     move = user.admin.until(
         "the Event of the migration",
         lambda: next((one for one in events(user, "moves") if one["action"] == "Moving"), None),
+        timeout=SLOW,
     )
     note = str(move.get("message", move.get("note")))
     assert move["reason"] == "FellBack"

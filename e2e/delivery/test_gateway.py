@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.harness.admin import WRITES, Admin
+from e2e.harness.admin import SLOW, WRITES, Admin
 from e2e.harness.failure import HarnessError
 from e2e.harness.operator_process import ROOT, USER, OperatorProcess
 from e2e.harness.rest import Json
@@ -25,6 +25,7 @@ GROUP = "inference.networking.k8s.io"
 CRD = f"inferencepools.{GROUP}"
 POOLS = f"inferencepools.{GROUP}"
 APPLIED = "InferencePoolApplied"
+VERBS = ("get", "create", "patch", "delete")
 PICKER: Json = {"name": "llama-epp", "port": {"number": 9002}}
 
 
@@ -42,16 +43,30 @@ def right(installed: Admin, tmp_path: Path) -> Iterator[Json]:
     (with_rule,) = cluster_roles(installed, tmp_path / "with", base, component)
     (shipped,) = cluster_roles(installed, tmp_path / "without", base)
     installed.apply(with_rule)
+    await_right(installed, allowed=True)
     yield with_rule
     installed.apply(shipped)
+    await_right(installed, allowed=False)
+
+
+def await_right(admin: Admin, *, allowed: bool) -> None:
+    """Wait until the authorizer knows of the change: what the operator is denied, it asks for again
+    only a minute later."""
+    admin.until(
+        f"the right to be {'granted' if allowed else 'gone'}",
+        lambda: all(admin.allows(USER, verb, POOLS, "default") == allowed for verb in VERBS),
+        timeout=SLOW,
+    )
 
 
 @contextmanager
 def installed_kind(admin: Admin) -> Iterator[None]:
     admin.apply(inference_pool_crd())
     admin.resource(POOLS)
-    yield
-    admin.delete("crd", CRD)
+    try:
+        yield
+    finally:
+        admin.delete("crd", CRD, timeout=SLOW)
 
 
 def cluster_roles(admin: Admin, folder: Path, base: Path, *components: Path) -> list[Json]:
@@ -94,12 +109,12 @@ def test_an_inference_pool_is_created_repaired_and_deleted(
     fleet("tiny")
     mark = admin.audit_mark()
     user.apply(llama())
-    user.wait("llama", has(APPLIED, "True", "Applied"))
-    status = user.wait_ready("llama")
+    user.wait("llama", has(APPLIED, "True", "Applied"), timeout=SLOW)
+    status = user.wait_ready("llama", timeout=SLOW)
     assert (
         "endpoint picker is Service llama-epp, port 9002" in condition(status, APPLIED)["message"]
     )
-    pool = admin.wait_for(POOLS, "llama", lambda _: True)
+    pool = admin.wait_for(POOLS, "llama", lambda _: True, timeout=SLOW)
     assert pool["spec"]["endpointPickerRef"]["failureMode"] == "FailClose"
     selector = pool["spec"]["selector"]["matchLabels"]
     labels = user.children("pods", "llama")[0]["metadata"]["labels"]
@@ -112,16 +127,22 @@ def test_an_inference_pool_is_created_repaired_and_deleted(
         POOLS,
         "llama",
         lambda pool: pool["spec"]["endpointPickerRef"]["failureMode"] == "FailOpen",
+        timeout=SLOW,
     )
     user.apply(plain())
-    admin.wait_gone(POOLS, "llama")
-    user.wait("llama", lambda status: has("Ready")(status) and not condition(status, APPLIED))
+    admin.wait_gone(POOLS, "llama", timeout=SLOW)
+    user.wait(
+        "llama",
+        lambda status: has("Ready")(status) and not condition(status, APPLIED),
+        timeout=SLOW,
+    )
     admin.wait_for(
         "services",
         "llama",
         lambda deployment: (
             "tonnage.dev/inference-pool" not in deployment["metadata"]["annotations"]
         ),
+        timeout=SLOW,
     )
     of_the_group = {each for each in granted([right]) if each.group == GROUP}
     assert of_the_group == of_the_group & used(admin.requests(USER, since=mark), [right])
@@ -133,10 +154,10 @@ def test_the_pool_is_garbage_collected_with_its_owner(
 ) -> None:
     fleet("tiny")
     user.apply(llama())
-    user.wait("llama", has(APPLIED))
+    user.wait("llama", has(APPLIED), timeout=SLOW)
     admin.delete("infd", "llama")
     user.forget("llama")
-    admin.wait_gone(POOLS, "llama")
+    admin.wait_gone(POOLS, "llama", timeout=SLOW)
 
 
 @pytest.mark.usefixtures("kind", "right")
@@ -145,21 +166,23 @@ def test_a_converged_pool_is_not_written(
 ) -> None:
     fleet("tiny")
     user.apply(llama())
-    user.wait("llama", has(APPLIED))
-    user.wait_ready("llama")
+    user.wait("llama", has(APPLIED), timeout=SLOW)
+    user.wait_ready("llama", timeout=SLOW)
     mark = admin.audit_mark()
     operator.stop()
     operator.start()  # it looks at every object
     admin.until(
         "the operator to look at the pool",
         lambda: asked_of_the_group(admin, mark, "get"),
-        timeout=60,
+        timeout=SLOW,
     )
     nudge(user, llama(), "again")
     admin.until(
         "the operator to look at it again",
         lambda: len(asked_of_the_group(admin, mark, "get")) >= 2,
+        timeout=SLOW,
     )
+    user.await_quiet()  # a write would follow what it read
     assert asked_of_the_group(admin, mark, *WRITES) == []
 
 
@@ -178,8 +201,8 @@ def test_a_foreign_pool_is_left_alone(fleet: UseFleet, user: User, admin: Admin)
     }
     (before,) = admin.apply(theirs)
     user.apply(llama())
-    user.wait("llama", has(APPLIED, "False", "NameConflict"))
-    user.wait_ready("llama")
+    user.wait("llama", has(APPLIED, "False", "NameConflict"), timeout=SLOW)
+    user.wait_ready("llama", timeout=SLOW)
     assert admin.get(POOLS, "llama") == before
 
 
@@ -189,16 +212,16 @@ def test_without_the_crd_the_object_is_ready_and_reports_the_missing_kind(
 ) -> None:
     fleet("tiny")
     user.apply(llama())
-    status = user.wait("llama", has(APPLIED, "False", "KindMissing"))
+    status = user.wait("llama", has(APPLIED, "False", "KindMissing"), timeout=SLOW)
     assert "install its CRD" in condition(status, APPLIED)["message"]
-    status = user.wait_ready("llama")
+    status = user.wait_ready("llama", timeout=SLOW)
     assert condition(status, APPLIED)["status"] == "False"
     with installed_kind(admin):
         nudge(user, llama(), "again")
-        user.wait("llama", has(APPLIED))
+        user.wait("llama", has(APPLIED), timeout=SLOW)
         assert admin.get(POOLS, "llama") is not None
         user.apply(plain())
-        admin.wait_gone(POOLS, "llama")
+        admin.wait_gone(POOLS, "llama", timeout=SLOW)
 
 
 @pytest.mark.usefixtures("kind")
@@ -207,10 +230,10 @@ def test_without_the_permission_the_object_is_ready_and_reports_the_missing_rule
 ) -> None:
     fleet("tiny")
     user.apply(llama())
-    status = user.wait("llama", has(APPLIED, "False", "Forbidden"))
+    status = user.wait("llama", has(APPLIED, "False", "Forbidden"), timeout=SLOW)
     message = condition(status, APPLIED)["message"]
     assert 'resources ["inferencepools"]' in message
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     assert admin.get(POOLS, "llama") is None
 
 
@@ -223,10 +246,10 @@ def test_an_object_without_a_pool_costs_no_request(
     mark = admin.audit_mark()
     operator.start()
     user.apply(plain())
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     admin.delete("infd", "llama")
     user.forget("llama")
-    admin.wait_gone("deployments", "llama-mi300x")
+    admin.wait_gone("deployments", "llama-mi300x", timeout=SLOW)
     assert asked_of_the_group(admin, mark) == []
 
 

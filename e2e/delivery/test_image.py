@@ -77,7 +77,7 @@ def test_it_becomes_ready_places_a_model_and_stops_gracefully_without_writing_a_
 ) -> None:
     fleet("mixed")
     user.apply(inference("llama-70b"))
-    status = user.wait_ready("llama-70b", timeout=60)
+    status = user.wait_ready("llama-70b", timeout=240)
     assert status["placements"][0]["accelerator"] == "mi300x"
     assert operator.stop() == 0
     assert "Read-only file system" not in operator.log.read_text()

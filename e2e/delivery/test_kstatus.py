@@ -40,12 +40,12 @@ def test_kstatus_is_current_exactly_while_all_replicas_of_this_spec_are_ready(
     fleet("tiny")
     with WatchRecorder(user.admin, "infd", NAME, user.namespace) as recorder:
         user.apply(llama())
-        user.wait_ready(NAME)
+        user.wait_ready(NAME, timeout=240)
         user.apply(llama(behaviour="out-of-memory"))
         failed = has("Stalled", "True", "RolledBack")
-        user.wait(NAME, failed, timeout=120, why="no plan to be left but the one before")
+        user.wait(NAME, failed, timeout=300, why="no plan to be left but the one before")
         user.apply(llama(max_model_len=16384))
-        user.wait_ready(NAME, timeout=60)
+        user.wait_ready(NAME, timeout=240)
         user.admin.delete("infd", NAME)
         user.forget(NAME)
     seen = recorder.versions
@@ -80,13 +80,13 @@ def test_kubectl_wait_returns_when_it_is_ready_and_not_before(fleet: UseFleet, u
     user.apply(llama(behaviour="slow-start"))
     user.admin.kubectl(
         *("wait", "--namespace", user.namespace, "--for=condition=Ready", f"infd/{NAME}"),
-        "--timeout=60s",
+        "--timeout=110s",
     )
     assert serves_all(user.get(NAME))
     stalls = llama(behaviour="out-of-memory")
     user.apply(stalls)
     user.admin.kubectl(
         *("wait", "--namespace", user.namespace, "--for=condition=Stalled", f"infd/{NAME}"),
-        "--timeout=120s",
+        "--timeout=110s",
     )
     assert condition(user.status(NAME), "Ready")["reason"] == "RolledBack"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.rest import ApiError, Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, has
@@ -69,7 +69,7 @@ def one_queue_while_ready(admin: Admin) -> Iterator[None]:
 def test_pods_have_the_queue_of_the_object(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     assert queues(user) == {"gold"}
 
 
@@ -78,19 +78,19 @@ def test_the_queue_of_the_template_overrides_that_of_the_object(
 ) -> None:
     fleet("tiny")
     user.apply(llama("gold", template={"metadata": {"labels": {QUEUE: "silver"}}}))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     assert queues(user) == {"silver"}
 
 
 def test_fields_that_kueue_writes_are_kept(fleet: UseFleet, user: User, admin: Admin) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     theirs = {"spec": {"template": {"metadata": {"annotations": {PARENT: "deployment"}}}}}
     admin.patch("deployments", "llama-mi300x", theirs)
-    user.wait("llama", lambda status: has("Ready")(status) and annotated(user))
+    user.wait("llama", lambda status: has("Ready")(status) and annotated(user), timeout=SLOW)
     user.apply(llama("gold", engine={"vllm": {"maxNumSeqs": 77}}))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     (deployment,) = user.children("deployments", "llama")
     assert argument(deployment, "--max-num-seqs") == "77"
     assert annotated(user)
@@ -105,10 +105,12 @@ def annotated(user: User) -> bool:
 def test_another_queue_rolls_the_pods(fleet: UseFleet, user: User) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     user.apply(llama("silver"))
-    user.admin.until("the pods to be of the other queue", lambda: queues(user) == {"silver"})
-    user.wait_ready("llama")
+    user.admin.until(
+        "the pods to be of the other queue", lambda: queues(user) == {"silver"}, timeout=SLOW
+    )
+    user.wait_ready("llama", timeout=SLOW)
 
 
 @pytest.mark.usefixtures("one_queue_while_ready")
@@ -117,22 +119,25 @@ def test_a_refused_change_of_the_queue_is_reported_and_replicas_stay_ready(
 ) -> None:
     fleet("tiny")
     user.apply(llama("gold"))
-    user.wait_ready("llama")
-    admin.until("the rule to be in force", lambda: refuses(admin))
+    user.wait_ready("llama", timeout=SLOW)
+    admin.until("the rule to be in force", lambda: refuses(admin), timeout=SLOW)
     user.apply(llama("silver"))
-    status = user.wait("llama", has("Accepted", "False", "ChildRefused"))
+    status = user.wait("llama", has("Accepted", "False", "ChildRefused"), timeout=SLOW)
     assert "the queue is immutable" in condition(status, "Accepted")["message"]
     assert condition(status, "Available")["status"] == "True"
     assert queues(user) == {"gold"}
     user.apply(llama("gold"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
 
 
 def refuses(admin: Admin) -> bool:
-    """An admission policy takes effect a moment after it is stored."""
+    """An admission policy takes effect a moment after it is stored. Tried without a change, which
+    the rule might not let be taken back."""
+    path = admin.resource("deployments").path(admin.namespace, "llama-mi300x")
+    other = {"metadata": {"labels": {QUEUE: "other"}}}
+    merge = "application/merge-patch+json"
     try:
-        admin.patch("deployments", "llama-mi300x", {"metadata": {"labels": {QUEUE: "other"}}})
+        admin.rest.request("PATCH", path, other, query={"dryRun": "All"}, content_type=merge)
     except ApiError as error:
         return "the queue is immutable" in str(error)
-    admin.patch("deployments", "llama-mi300x", {"metadata": {"labels": {QUEUE: "gold"}}})
     return False

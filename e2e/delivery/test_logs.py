@@ -35,9 +35,11 @@ def operator(
 
 
 def reconciled_keys(log: str) -> list[str]:
-    """The object of each reconcile that the log tells, in either format."""
+    """The object of each reconcile that the log tells, in either format. The last line may be half
+    written yet."""
     keys = []
-    for line in log.splitlines():
+    complete, _, _ = log.rpartition("\n")
+    for line in complete.splitlines():
         if line.startswith("{"):
             entry = json.loads(line)
             keys += [entry["key"]] if entry["message"] == "reconciled" else []
@@ -60,10 +62,11 @@ def test_each_reconcile_is_one_line(fleet: UseFleet, user: User, operator: Opera
     user.apply(inference("first", "llama-3.1-8b"))
     user.apply(inference("second", "llama-3.1-8b"))
     for name in ("first", "second"):
-        user.wait_ready(name)
+        user.wait_ready(name, timeout=240)
     user.admin.until(
         "as many lines as reconciles",
         lambda: len(reconciled_keys(operator.log.read_text("utf-8"))) == reconciles(operator),
+        timeout=240,
     )
     log = operator.log.read_text("utf-8")
     assert set(reconciled_keys(log)) == {f"{user.namespace}/first", f"{user.namespace}/second"}

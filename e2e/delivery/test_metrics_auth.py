@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import NAMESPACE, ROOT, USER, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -84,7 +84,7 @@ def answer(url: str, token: str | None = None, trusted: ssl.SSLContext | None = 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10, context=trusted) as response:
+        with urllib.request.urlopen(request, timeout=60, context=trusted) as response:
             return int(response.status)
     except urllib.error.HTTPError as refusal:
         return refusal.code
@@ -104,7 +104,7 @@ def scrape_token(admin: Admin) -> str:
     def filled(secret: Json) -> bool:
         return "token" in (secret.get("data") or {})
 
-    secret = admin.wait_for("secrets", "tonnage-metrics", filled, NAMESPACE)
+    secret = admin.wait_for("secrets", "tonnage-metrics", filled, NAMESPACE, timeout=SLOW)
     return base64.b64decode(secret["data"]["token"]).decode()
 
 
@@ -113,6 +113,9 @@ def test_the_metrics_are_for_whom_a_role_lets_get_them(
 ) -> None:
     url = f"http://{guarded.address}"
     scraper, pod = scrape_token(installed), token_of(installed, namespace, "default")
+    installed.until(
+        "its role to count", lambda: answer(f"{url}/metrics", scraper) == 200, timeout=SLOW
+    )
     other = token_of(installed, NAMESPACE, "tonnage-metrics", "https://another.example.com")
     assert answer(f"{url}/metrics") == 401
     assert answer(f"{url}/metrics", "not-a-token") == 401
@@ -135,7 +138,7 @@ def test_a_role_lets_another_one_in_and_a_scrape_costs_no_review(
     )
     try:
         token = token_of(installed, namespace, "default")
-        installed.until("the role to let it in", lambda: answer(url, token) == 200, timeout=30)
+        installed.until("the role to let it in", lambda: answer(url, token) == 200, timeout=SLOW)
         mark = installed.audit_mark()
         assert [answer(url, token) for _ in range(5)] == [200] * 5
         reviews = {right.resource for right in REVIEWS}
@@ -163,6 +166,7 @@ def test_the_component_grants_the_reviews_and_nothing_else(installed: Admin, gra
         installed.until(
             "the right to review",
             partial(installed.allows, USER, right.verb, f"{right.resource}.{right.group}", ""),
+            timeout=SLOW,
         )
 
 
@@ -176,7 +180,9 @@ def test_without_the_right_to_review_no_caller_is_allowed_and_the_log_says_why(
     )
     installed.delete("clusterrolebinding", binding["metadata"]["name"])
     reviews = ("create", "tokenreviews.authentication.k8s.io", "")
-    installed.until("the right to be gone", lambda: not installed.allows(USER, *reviews))
+    installed.until(
+        "the right to be gone", lambda: not installed.allows(USER, *reviews), timeout=SLOW
+    )
     mark = installed.audit_mark()
     process = OperatorProcess(
         control_plane, tmp_path / "operator", environment={"TONNAGE_METRICS_AUTH": "token"}
@@ -184,8 +190,13 @@ def test_without_the_right_to_review_no_caller_is_allowed_and_the_log_says_why(
     try:
         process.start()
         assert answer(f"http://{process.address}/metrics", token) == 503
-        lines = [line["message"] for line in process.log_lines()]
-        assert any("may not create tokenreviews.authentication.k8s.io" in line for line in lines)
+        why = "may not create tokenreviews.authentication.k8s.io"
+        installed.until(
+            "the log to say why",
+            lambda: any(why in line["message"] for line in process.log_lines()),
+            timeout=SLOW,
+            describe=lambda: str(process),
+        )
         assert denied(installed.requests(USER, since=mark))
     finally:
         process.close()
@@ -239,12 +250,12 @@ def test_prometheus_scrapes_by_https_with_the_token_of_the_pod_monitor(
         ends.callback(operator.close)
         operator.launch()
         url = f"https://{operator.address}/metrics"
-        installed.until("it to answer by HTTPS", lambda: answers(url, own.trusted), timeout=60)
+        installed.until("it to answer by HTTPS", lambda: answers(url, own.trusted), timeout=SLOW)
         assert answer(url, trusted=own.trusted) == 401
         prometheus = Prometheus(tmp_path / "prometheus")
         ends.callback(prometheus.close)
         prometheus.start({"scrape_configs": [led_to(job, operator.address, own)]}, {})
-        installed.until("a scrape", lambda: prometheus.query("up == 1"), timeout=30)
+        installed.until("a scrape", lambda: prometheus.query("up == 1"), timeout=SLOW)
 
 
 def answers(url: str, trusted: ssl.SSLContext) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import ROOT, OperatorProcess
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
@@ -49,11 +49,24 @@ def await_unready(admin: Admin, operator: OperatorProcess, *names: str) -> str:
         code, message = operator.readiness()
         return message if code == 503 and all(name in message for name in names) else None
 
-    return admin.until("readiness to name what is missing", probe, describe=lambda: str(operator))
+    return admin.until(
+        "readiness to name what is missing", probe, timeout=SLOW, describe=lambda: str(operator)
+    )
 
 
 def await_ready(admin: Admin, operator: OperatorProcess) -> None:
-    admin.until("readiness", lambda: operator.readiness()[0] == 200, describe=lambda: str(operator))
+    admin.until(
+        "readiness",
+        lambda: operator.readiness()[0] == 200,
+        timeout=SLOW,
+        describe=lambda: str(operator),
+    )
+
+
+def last_wait(operator: OperatorProcess) -> str:
+    """What the log says last of what the operator waits for."""
+    waits = [line for line in operator.log_lines() if line["message"].startswith("waiting for ")]
+    return str(waits[-1]["error"]) if waits else ""
 
 
 @pytest.mark.parametrize(
@@ -63,14 +76,18 @@ def test_readiness_names_missing_crds_and_the_operator_starts_when_they_exist(
     operator: OperatorProcess, installed: Admin, missing: list[str]
 ) -> None:
     for name in missing:
-        installed.delete("crd", name)
+        installed.delete("crd", name, timeout=SLOW)
     process = operator.launch()
     message = await_unready(installed, operator, *missing)
     there = set(KINDS) - set(missing)
     assert not [name for name in there if name in message]
     assert "tonnage crds | kubectl apply --server-side -f -" in message
-    waits = [line for line in operator.log_lines() if line["message"].startswith("waiting for ")]
-    assert all(KINDS[name] in waits[-1]["error"] for name in missing)
+    installed.until(
+        "the log to name them, too",
+        lambda: all(KINDS[name] in last_wait(operator) for name in missing),
+        timeout=SLOW,
+        describe=lambda: str(operator),
+    )
     define(installed, *missing)
     await_ready(installed, operator)
     assert process.poll() is None
@@ -81,8 +98,10 @@ def test_a_deleted_crd_ends_the_process_and_the_next_one_waits_for_it(
     operator: OperatorProcess, installed: Admin, name: str
 ) -> None:
     operator.start()
-    installed.delete("crd", name)
-    installed.until("the end", lambda: not operator.running, describe=lambda: str(operator))
+    installed.delete("crd", name, timeout=SLOW)
+    installed.until(
+        "the end", lambda: not operator.running, timeout=SLOW, describe=lambda: str(operator)
+    )
     assert operator.launch().poll() is None
     await_unready(installed, operator, name)
     define(installed, name)
@@ -94,9 +113,9 @@ def test_it_reconciles_objects_created_after_the_crds(
 ) -> None:
     fleet("tiny")
     for name in KINDS:
-        installed.delete("crd", name)
+        installed.delete("crd", name, timeout=SLOW)
     operator.launch()
     await_unready(installed, operator, *KINDS)
     define(installed, *KINDS)
     user.apply(inference("llama", "llama-3.1-8b"))
-    user.wait_ready("llama", timeout=60)
+    user.wait_ready("llama", timeout=SLOW)

@@ -90,7 +90,12 @@ def test_an_operator_with_a_weaker_security_context_is_not_admitted(
 
 
 # docs/install.md says what the namespaces of models need, by vendor.
-STANDARDS = {"70b-on-h100": "restricted", "70b-on-mi300x": "baseline"}
+STANDARDS = {
+    "70b-on-h100": "restricted",
+    "70b-on-mi300x": "baseline",
+    "cached": "restricted",
+    "model-image": "restricted",
+}
 
 
 def models_template(case: str) -> Json:
@@ -112,6 +117,25 @@ def test_models_on_amd_run_as_root_and_are_not_admitted_as_restricted(
 ) -> None:
     with pytest.raises(ApiError, match="runAsNonRoot"):
         try_pod(admin, enforced["restricted"], models_template("70b-on-mi300x"))
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_the_pod_that_downloads_weights_is_admitted_everywhere(
+    admin: Admin, enforced: dict[str, str], level: str
+) -> None:
+    objects = yaml.safe_load_all((RENDERED / "cached.output.yaml").read_text("utf-8"))
+    job = next(each for each in objects if each["kind"] == "Job")
+    try_pod(admin, enforced[level], job["spec"]["template"])
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_models_on_the_disk_of_a_node_need_a_namespace_without_a_standard(
+    admin: Admin, enforced: dict[str, str], level: str
+) -> None:
+    template = models_template("node-disk")
+    with pytest.raises(ApiError, match="hostPath"):
+        try_pod(admin, enforced[level], template)
+    try_pod(admin, "default", template)
 
 
 def test_the_install_page_names_the_standard_of_each_vendor() -> None:

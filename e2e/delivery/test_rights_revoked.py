@@ -9,9 +9,10 @@ from functools import partial
 
 import pytest
 
+from e2e.delivery.held_pods import let_come_up
 from e2e.delivery.life import TWO_NODES
 from e2e.delivery.team import grant_on_cluster, withdraw_from_cluster
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
@@ -20,7 +21,7 @@ from e2e.journeys.user import User, candidate, condition, has
 from e2e.models import inference
 from e2e.rights import Right, denied, roles_of
 
-RETRY = 90.0
+RETRY = 300.0
 """Seconds: a right that is missing is asked for again after 60, and a fifth more at most."""
 
 
@@ -31,21 +32,31 @@ class Rights:
         self._admin, self._account = admin, account
         base = roles_of(admin, ROOT / "manifests" / "base")
         self._rules: list[Json] = [rule for role in base for rule in role["rules"]]
+        self._revoked: set[Right] = set()
         self.restore()
 
     def restore(self) -> None:
-        """All that is shipped."""
+        """All that is shipped, from the return of this on."""
         grant_on_cluster(self._admin, self._account, self._rules)
+        for right in self._revoked:
+            is_granted = partial(self._allows, right)
+            self._admin.until(f"{right} to be granted", is_granted, timeout=SLOW)
+        self._revoked = set()
 
     def revoke(self, *rights: Right) -> None:
         """All that is shipped but these, from the return of this on."""
-        rules = [split for rule in self._rules for split in _without(rule, set(rights))]
+        self._revoked = set(rights)
+        rules = [split for rule in self._rules for split in _without(rule, self._revoked)]
         grant_on_cluster(self._admin, self._account, rules)
         for right in rights:
-            self._admin.until(f"{right} to be denied", partial(self._denies, right))
+            is_denied = partial(self._denies, right)
+            self._admin.until(f"{right} to be denied", is_denied, timeout=SLOW)
 
     def _denies(self, right: Right) -> bool:
-        """Whether the authorizer, which learns of a change a moment later, knows of it."""
+        return not self._allows(right)
+
+    def _allows(self, right: Right) -> bool:
+        """What the authorizer says, which learns of a change a moment later."""
         resource, _, subresource = right.resource.partition("/")
         asked = {"group": right.group, "resource": resource, "verb": right.verb}
         review = {
@@ -57,7 +68,7 @@ class Rights:
             },
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        return not self._admin.rest.request("POST", path, review)["status"]["allowed"]
+        return bool(self._admin.rest.request("POST", path, review)["status"]["allowed"])
 
 
 def _without(rule: Json, rights: set[Right]) -> Iterator[Json]:
@@ -129,17 +140,27 @@ def await_missing(
 PATCH = Right("apps", "deployments", "patch")
 
 
+def replace_a_pod(user: User, name: str) -> None:
+    """The only pod goes, and the next one comes up once it is reported that none is ready."""
+    (pod,) = user.pods(name)
+    user.admin.delete("pods", pod)
+    user.wait(name, has("Ready", "False"), timeout=SLOW)
+    let_come_up(user, name)
+    user.wait_ready(name, timeout=SLOW)
+
+
 def test_objects_that_need_a_revoked_permission_report_it_and_others_are_reconciled(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
 ) -> None:
     fleet("mixed")
+    user.apply(inference("concerned", "llama-3.1-8b"))
+    user.apply(inference("other", "llama-3.1-8b", behaviour="never-ready"))
+    let_come_up(user, "other")
     for name in ("concerned", "other"):
-        user.apply(inference(name, "llama-3.1-8b"))
-    for name in ("concerned", "other"):
-        user.wait_ready(name)
+        user.wait_ready(name, timeout=SLOW)
     rights.revoke(PATCH)
     user.apply(inference("concerned", "llama-3.1-8b", max_model_len=8192))
-    status = user.wait("concerned", has("Ready", "False", "Forbidden"))
+    status = user.wait("concerned", has("Ready", "False", "Forbidden"), timeout=SLOW)
     message = condition(status, "Ready")["message"]
     assert "may not patch deployments.apps in namespace" in message
     assert 'resources ["deployments"], verbs ["patch"]' in message
@@ -148,9 +169,7 @@ def test_objects_that_need_a_revoked_permission_report_it_and_others_are_reconci
     assert condition(status, "Available")["status"] == "True"
     await_missing(user, operator, "patch", "deployments", 1)
     # Objects that do not need it are reconciled: a deleted pod is replaced and reported.
-    (pod,) = user.children("pods", "other")
-    user.admin.delete("pods", pod["metadata"]["name"])
-    user.wait_ready("other")
+    replace_a_pod(user, "other")
     rights.restore()
     user.wait_ready("concerned", timeout=RETRY)
     await_missing(user, operator, "patch", "deployments", 0)
@@ -165,9 +184,9 @@ def test_a_quota_is_not_reported_as_a_missing_permission(
     user.admin.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": quota}
     )
-    user.admin.wait_for("resourcequotas", "none", lambda quota: quota.get("status"))
+    user.admin.wait_for("resourcequotas", "none", lambda quota: quota.get("status"), timeout=SLOW)
     user.apply(inference("llama", "llama-3.1-8b"))
-    status = user.wait("llama", has("Accepted", "False", "ChildRefused"))
+    status = user.wait("llama", has("Accepted", "False", "ChildRefused"), timeout=SLOW)
     assert "exceeded quota" in condition(status, "Accepted")["message"]
     assert 1.0 not in missing(operator).values()
 
@@ -176,13 +195,11 @@ def test_pods_stay_known_by_their_watch_when_list_is_revoked(
     fleet: UseFleet, user: User, operator: OperatorProcess, rights: Rights
 ) -> None:
     fleet("tiny")
-    user.apply(inference("llama", "llama-3.1-8b"))
-    user.wait_ready("llama")
+    user.apply(inference("llama", "llama-3.1-8b", behaviour="never-ready"))
+    let_come_up(user, "llama")
+    user.wait_ready("llama", timeout=SLOW)
     rights.revoke(Right("", "pods", "list"))
-    (pod,) = user.pods("llama")
-    user.admin.delete("pods", pod)
-    user.wait("llama", has("Ready", "False"))
-    user.wait_ready("llama")
+    replace_a_pod(user, "llama")
     rights.restore()
     user.forget("llama")
 
@@ -197,12 +214,12 @@ def test_without_a_right_to_leader_worker_sets_replicas_on_one_node_run(
     operator.start()
     h100: Json = {"accelerators": ["h100-sxm-80gb"]}
     user.apply(inference("deepseek", "deepseek-v3", placement=h100))
-    status = user.wait("deepseek", has("Placed", "False", "DoesNotFit"))
+    status = user.wait("deepseek", has("Placed", "False", "DoesNotFit"), timeout=SLOW)
     rejected = candidate(status, "h100-sxm-80gb")
     assert rejected["reason"] == "WorkloadKindMissing"
     assert "or the operator may not list it" in rejected["message"]
     user.apply(inference("llama", "llama-3.1-8b"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     await_missing(user, operator, "list", "leaderworkersets", 1)
     for name in ("deepseek", "llama"):
         user.forget(name)
@@ -217,14 +234,19 @@ def test_without_status_permission_replicas_start_and_a_metric_reports_it(
     user.admin.wait_items(
         "deployments",
         lambda deployments: [each["status"].get("readyReplicas") for each in deployments] == [1],
+        timeout=SLOW,
     )
     await_missing(user, operator, "patch", "inferencedeployments/status", 1)
-    messages = [line["message"] for line in operator.log_lines()]
-    assert any("may not patch inferencedeployments/status.tonnage.dev" in line for line in messages)
+    why = "may not patch inferencedeployments/status.tonnage.dev"
+    user.admin.until(
+        "the log to say it, too",
+        lambda: any(why in line["message"] for line in operator.log_lines()),
+        timeout=SLOW,
+    )
     rights.restore()
     user.apply(inference("llama", "llama-3.1-8b"))
     user.admin.patch("infd", "llama", {"metadata": {"labels": {"look": "again"}}})
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=RETRY)
     user.forget("llama")
 
 
@@ -237,7 +259,7 @@ def test_without_watch_permission_the_operator_lists_and_a_metric_reports_it(
     operator.start()  # a watch that is open is not cut by the API server
     await_missing(user, operator, "watch", "pods", 1)
     user.apply(inference("llama", "llama-3.1-8b"))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=RETRY)
     rights.restore()
     await_missing(user, operator, "watch", "pods", 0)
     assert denied(user.admin.requests(account.user))

@@ -44,7 +44,8 @@ CAPACITY, MI300X_CAPACITY = (
     )
     for accelerator in (ON, "mi300x")
 )
-SLOW = 90.0
+SLOW = 300.0
+"""Seconds for what takes some of them on a machine without other work."""
 MI300X: Json = {"name": "mi300x", "accelerator": "mi300x", "gpusPerNode": 2}
 H100: Json = {"name": "h100", "accelerator": ON, "gpusPerNode": 4}
 MI300X_POOL, H100_POOL = "amd-mi300x", "nvidia-h100-sxm-80gb"
@@ -126,18 +127,24 @@ def test_replicas_scale_up_at_once_and_down_after_the_window(
 ) -> None:
     fleet("tiny")
     user.apply(llama())
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     with scraped(prometheus, admin, CAPACITY) as pods:
         user.wait("llama", follows("LoadMeasured"), timeout=SLOW)
         pods.load(3.5 * CAPACITY.most_per_second)
         user.wait("llama", lambda status: status["readyReplicas"] >= 4, timeout=SLOW)
         # What queued meanwhile may ask for more of them for a time.
-        user.wait("llama", serves(4), timeout=SLOW)
-        assert wanted_metric(operator, user.namespace) == 4
+        user.wait(
+            "llama",
+            lambda status: serves(4)(status) and wanted_metric(operator, user.namespace) == 4,
+            timeout=SLOW,
+            why="four replicas, in the status and in the metric",
+        )
         pods.load(0.5 * CAPACITY.most_per_second)
         user.wait("llama", serves(1), timeout=SLOW)
         # The operator may know of it before the next look of those that play the pods.
-        admin.until("the pods played to be as few", lambda: pods.moments[-1].ready <= 1)
+        admin.until(
+            "the pods played to be as few", lambda: pods.moments[-1].ready <= 1, timeout=SLOW
+        )
         assert min(one.ready for one in pods.moments) == 1
     assert condition(user.status("llama"), "Ready")["status"] == "True"
 
@@ -151,10 +158,15 @@ def test_without_telemetry_replicas_do_not_change(
         pods.load(1.5 * CAPACITY.most_per_second)
         user.wait("llama", serves(2), timeout=SLOW)
     user.wait("llama", follows("NoOpinion"), timeout=SLOW)
+    user.await_quiet()  # what was decided before is done
     serving = user.pods("llama")
     user.await_quiet()  # for no longer than the window would last; nothing is written meanwhile
     with SignIn(prometheus.address) as page:
-        admin.until("the operator to have asked in vain a few times", lambda: len(page.asked) >= 3)
+        admin.until(
+            "the operator to have asked in vain a few times",
+            lambda: len(page.asked) >= 3,
+            timeout=SLOW,
+        )
         assert follows("NoOpinion")(user.status("llama"))
     assert user.pods("llama") == serving
     with scraped(prometheus, admin, CAPACITY):
@@ -167,13 +179,13 @@ def test_an_idle_object_scales_to_zero_and_a_queued_request_scales_it_up(
     fleet("tiny")
     queued = {"metric": GATEWAY_METRIC, "matchLabels": {"model": "llama"}}
     user.apply(llama(scaleToZero={"after": "5s", "queuedRequests": queued}))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     with scraped(prometheus, admin, CAPACITY) as pods:
         user.wait("llama", serves(0), timeout=SLOW)
-        admin.until("the last pod to be gone", lambda: not user.pods("llama"))
+        admin.until("the last pod to be gone", lambda: not user.pods("llama"), timeout=SLOW)
         pods.load(0.3 * CAPACITY.most_per_second)
         user.wait("llama", serves(1), timeout=SLOW)
-        admin.until("a request to be answered", lambda: pods.first_token_seconds)
+        admin.until("a request to be answered", lambda: pods.first_token_seconds, timeout=SLOW)
 
 
 def test_load_fills_the_cheaper_pool_first_and_releases_it_last(
@@ -183,43 +195,49 @@ def test_load_fills_the_cheaper_pool_first_and_releases_it_last(
     of the requests; fewer than two of them are not taken."""
     fleet({"groups": [MI300X, H100]})
     user.apply(llama({"spread": {"policy": "WhenShort", "minReplicasPerPool": 2}}))
-    user.wait_ready("llama")
+    user.wait_ready("llama", timeout=SLOW)
     one = MI300X_CAPACITY.most_per_second
     with scraped(prometheus, admin, CAPACITY, mi300x=MI300X_CAPACITY) as pods:
         await_split(user, pods, 0.5 * one, {MI300X_POOL: 1})
-        await_split(user, pods, 1.5 * one, {MI300X_POOL: 2})
-        cheaper = user.pods("llama")
-        await_split(user, pods, 2.5 * one, {MI300X_POOL: 2, H100_POOL: 2})
-        first = user.pods("llama")
-        status = await_split(user, pods, 4.0 * one, {MI300X_POOL: 2, H100_POOL: 3})
-        assert first < user.pods("llama")
+        _, cheaper = await_split(user, pods, 1.5 * one, {MI300X_POOL: 2})
+        _, first = await_split(user, pods, 2.5 * one, {MI300X_POOL: 2, H100_POOL: 2})
+        status, most = await_split(user, pods, 4.0 * one, {MI300X_POOL: 2, H100_POOL: 3})
+        assert first < most
         own, (secondary,) = status["scaling"]["replica"], status["scaling"]["beside"]
         assert (status["scaling"]["placement"], secondary["placement"]) == ("mi300x", ON)
         worth = secondary["replica"]["tokensPerSecond"] / own["tokensPerSecond"]
         assert worth == pytest.approx(CAPACITY.most_per_second / one, rel=0.05)
-        await_split(user, pods, 2.5 * one, {MI300X_POOL: 2, H100_POOL: 2})
-        assert cheaper < user.pods("llama")
-        await_split(user, pods, 1.5 * one, {MI300X_POOL: 2})
-        assert user.pods("llama") == cheaper
-        await_split(user, pods, 0.5 * one, {MI300X_POOL: 1})
-        assert user.pods("llama") < cheaper
+        _, fewer = await_split(user, pods, 2.5 * one, {MI300X_POOL: 2, H100_POOL: 2})
+        assert cheaper < fewer
+        _, left = await_split(user, pods, 1.5 * one, {MI300X_POOL: 2})
+        assert left == cheaper
+        _, last = await_split(user, pods, 0.5 * one, {MI300X_POOL: 1})
+        assert last < cheaper
 
 
 def await_split(
     user: User, pods: SimulatedPods, requests_per_second: float, want: dict[str, int]
-) -> Json:
-    """Wait until all replicas that the load asks for are ready, so many in each pool. Pods that are
-    too many go a moment after the status says so."""
+) -> tuple[Json, set[str]]:
+    """Wait until all replicas that the load asks for are ready, so many in each pool; return the
+    status and the pods. Those that are too many go a moment after the status says so."""
     pods.load(requests_per_second)
 
     def holds(status: Json) -> bool:
         split = {placement["pool"]: placement["replicas"] for placement in status["placements"]}
         return bool(split == want and has("Ready")(status))
 
-    status = user.wait("llama", holds, timeout=SLOW, why=f"{want}")
     count = sum(want.values())
-    user.admin.until(f"{count} pods", lambda: len(user.pods("llama")) == count)
-    return status
+
+    def all_of_them() -> tuple[Json, set[str]] | None:
+        status, names = user.status("llama"), user.pods("llama")
+        return (status, names) if holds(status) and len(names) == count else None
+
+    return user.admin.until(
+        f"{want}",
+        all_of_them,
+        timeout=SLOW,
+        describe=lambda: user.admin.describe("infd", "llama", user.namespace),
+    )
 
 
 class SignIn(PageServer):

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.harness.admin import Admin
+from e2e.harness.admin import SLOW, Admin
 from e2e.harness.failure import HarnessError
-from e2e.harness.operator_process import NAMESPACE, SERVICE_ACCOUNT, OperatorProcess
+from e2e.harness.operator_process import NAMESPACE, SERVICE_ACCOUNT, USER, OperatorProcess
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
@@ -83,13 +83,19 @@ def gated(name: str) -> Json:
 
 
 def let_it_be_read(user: User, secret: str) -> None:
-    """Let the operator get a Secret, as docs/rights.md says."""
+    """Let the operator get a Secret, as docs/rights.md says, and wait until the authorizer knows:
+    a denial would be reported as the Hub's refusal is."""
     account = f"--serviceaccount={NAMESPACE}:{SERVICE_ACCOUNT}"
     for command in (
         ("role", secret, "--verb=get", "--resource=secrets", f"--resource-name={secret}"),
         ("rolebinding", secret, f"--role={secret}", account),
     ):
         user.admin.kubectl("create", *command, f"--namespace={user.namespace}")
+    user.admin.until(
+        "the operator to have the right",
+        lambda: user.admin.allows(USER, "get", "secrets", user.namespace, name=secret),
+        timeout=SLOW,
+    )
 
 
 def refuse_with_words(user: User, hub: HubServer, name: str, token: str) -> str:
@@ -102,7 +108,7 @@ def refuse_with_words(user: User, hub: HubServer, name: str, token: str) -> str:
     user.admin.apply(token_secret(name, token))
     let_it_be_read(user, name)
     user.apply(gated(name))
-    status = user.wait(name, has("Accepted", "False", "ModelAccessDenied"))
+    status = user.wait(name, has("Accepted", "False", "ModelAccessDenied"), timeout=SLOW)
     hub.trouble = None
     return str(condition(status, "Accepted")["message"])
 
@@ -111,8 +117,8 @@ def fail_with_words(user: User) -> str:
     """A pod whose kubelet repeats a variable of the spec; what status says."""
     env = [{"name": "MIRROR_TOKEN", "value": VARIABLE}]
     user.apply(inference("fails", behaviour="never-ready", engine={"vllm": {"env": env}}))
-    user.wait("fails", has("Placed"))
-    pod = user.admin.until("its pod", lambda: next(iter(user.pods("fails")), None))
+    user.wait("fails", has("Placed"), timeout=SLOW)
+    pod = user.admin.until("its pod", lambda: next(iter(user.pods("fails")), None), timeout=SLOW)
     why = f"cannot run with {VARIABLE} from https://robot:{WORDS}@registry.corp"
     waiting = {"reason": "CreateContainerError", "message": why}
     started = {"name": "vllm", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
@@ -123,7 +129,7 @@ def fail_with_words(user: User) -> str:
         message = str(condition(user.status("fails"), "Ready").get("message"))
         return message if "CreateContainerError" in message else None
 
-    return user.admin.until("the kubelet's words in the status", failure_message)
+    return user.admin.until("the kubelet's words in the status", failure_message, timeout=SLOW)
 
 
 def refuse_at_admission(user: User) -> str:
@@ -157,9 +163,9 @@ def refuse_at_admission(user: User) -> str:
         ]
     )
     try:
-        user.admin.until("the policy to hold", lambda: _is_refused(user))
+        user.admin.until("the policy to hold", lambda: _is_refused(user), timeout=SLOW)
         user.apply(inference("refused", "llama-3.1-8b"))
-        status = user.wait("refused", has("Ready", "False", "ChildRefused"))
+        status = user.wait("refused", has("Ready", "False", "ChildRefused"), timeout=SLOW)
     finally:
         user.admin.delete("validatingadmissionpolicybinding", name)
         user.admin.delete("validatingadmissionpolicy", name)
@@ -170,8 +176,8 @@ def _is_refused(user: User) -> bool:
     probe = ("create", "deployment", "refused-probe", "--image=none", "--dry-run=server")
     try:
         user.admin.kubectl(*probe, f"--namespace={user.namespace}")
-    except HarnessError:
-        return True
+    except HarnessError as error:
+        return ADMISSION in str(error)
     return False
 
 
@@ -215,11 +221,13 @@ def test_no_secret_is_in_anything_that_the_operator_writes(
     assert "https://***@registry.corp" in fail_with_words(user)
     assert "https://***@registry.corp" in refuse_at_admission(user)
     user.apply(inference("measured", "llama-3.1-8b"))
-    user.wait_ready("measured")
+    user.wait_ready("measured", timeout=SLOW)
     user.admin.until(
         "Prometheus to be asked",
         lambda: any("/api/v1/query" in asked for asked in hub.requests),
+        timeout=SLOW,
     )
+    user.await_quiet()  # an Event is written after the status of which it tells
     kubeconfig = yaml.safe_load((tmp_path / "operator" / "operator.kubeconfig").read_text("utf-8"))
     bearer = kubeconfig["users"][0]["user"]["token"]
     written = everything_written(user, operator)

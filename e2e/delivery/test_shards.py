@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from e2e.harness.admin import WRITES, Admin
+from e2e.harness.admin import SLOW, WRITES, Admin
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json, Rest
 from e2e.harness.stack import Stack
@@ -32,6 +32,7 @@ NODES: Final = {
     ]
 }
 """The same cards in both, so that nothing but the shard tells their nodes apart."""
+
 
 DISPATCHED = "apiserver_flowcontrol_dispatched_requests_total"
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -60,7 +61,9 @@ class Shards:
             if not operator.running:
                 operator.start()
         self.admin.until(
-            "both to lead", lambda: all(each.leads for each in self.operators.values())
+            "both to lead",
+            lambda: all(each.leads for each in self.operators.values()),
+            timeout=SLOW,
         )
 
     def touched(self, shard: str, since: int) -> set[str]:
@@ -110,6 +113,11 @@ def grant(admin: Admin, account: Account, objects: list[Json]) -> None:
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     admin.apply([manifest for manifest in objects if manifest["kind"] in GRANTED])
     admin.wait_for("serviceaccounts", account.name, lambda _: True, name)
+    admin.until(
+        "the authorizer to know its role",
+        lambda: admin.allows(account.user, "patch", "deployments.apps", "default"),
+        timeout=SLOW,
+    )
 
 
 def environment_of(objects: list[Json]) -> dict[str, str]:
@@ -183,20 +191,26 @@ def test_each_shard_reconciles_its_own_objects_on_its_own_nodes(user: User, shar
     user.apply(of(EAST, eight_and_more))
     user.apply(of(WEST, inference("one", "llama-3.1-8b")))
     user.apply(of(None, inference("unlabelled", "llama-3.1-8b")))
-    user.wait("one", runs_on(f"{WEST}-{H100}"))
+    user.wait("one", runs_on(f"{WEST}-{H100}"), timeout=SLOW)
     short = has("Ready", "False", "InsufficientGPUs")
-    user.wait("many", lambda status: short(status) and status["readyReplicas"] == 8, timeout=60)
+    user.wait("many", lambda status: short(status) and status["readyReplicas"] == 8, timeout=SLOW)
     assert nodes_of(user, "many") <= {f"{EAST}-0", ""}, "those that wait have no node"
     assert nodes_of(user, "one") == {f"{WEST}-0"}
     assert "conditions" not in user.status("unlabelled")
     assert shards.touched(EAST, mark) == {"many", "many-h100-sxm-80gb"}
     assert shards.touched(WEST, mark) == {"one", "one-h100-sxm-80gb"}
     for shard in (EAST, WEST):
-        pool = admin.wait_for("apool", f"{shard}-{H100}", lambda candidate: candidate.get("status"))
-        assert (pool["status"]["nodes"], pool["status"]["gpus"]["total"]) == (1, 8)
+        pool = f"{shard}-{H100}"
+        admin.wait_for("apool", pool, has_one_node, timeout=SLOW, why=f"{pool} to have one node")
         lease = admin.get("leases", f"tonnage-{shard}", account_of(shard).namespace)
         assert lease is not None
         assert denied(admin.requests(account_of(shard).user)) == []
+
+
+def has_one_node(pool: Json) -> bool:
+    """Whether a pool reports one node with eight GPUs."""
+    status = pool.get("status") or {}
+    return (status.get("nodes"), (status.get("gpus") or {}).get("total")) == (1, 8)
 
 
 def test_the_api_server_selects_the_objects_of_each_shard(user: User, shards: Shards) -> None:
@@ -215,16 +229,18 @@ def test_the_api_server_selects_the_objects_of_each_shard(user: User, shards: Sh
 def test_a_relabelled_object_changes_shards_with_its_children(user: User, shards: Shards) -> None:
     admin = user.admin
     user.apply(of(EAST, inference("llama", "llama-3.1-8b")))
-    user.wait("llama", runs_on(f"{EAST}-{H100}"))
+    user.wait("llama", runs_on(f"{EAST}-{H100}"), timeout=SLOW)
     (before,) = user.children("deployments", "llama")
     user.apply(of(WEST, inference("llama", "llama-3.1-8b")))
+    east = shards.operators[EAST]
+    admin.until("the east to hear of it", lambda: knows_no_object(east), timeout=SLOW)
     mark = admin.audit_mark()
     admin.until(
         "its pod to run in the west alone",
         lambda: nodes_of(user, "llama") == {f"{WEST}-0"} and len(user.pods("llama")) == 1,
-        timeout=60,
+        timeout=SLOW,
     )
-    user.wait("llama", runs_on(f"{WEST}-{H100}"))
+    user.wait("llama", runs_on(f"{WEST}-{H100}"), timeout=SLOW)
     (after,) = user.children("deployments", "llama")
     assert after["metadata"]["uid"] == before["metadata"]["uid"], "it was rolled, not made anew"
     (service,) = user.children("services", "llama")
@@ -235,27 +251,46 @@ def test_a_relabelled_object_changes_shards_with_its_children(user: User, shards
     assert len(admin.items("deployments", user.namespace)) == 1
 
 
+def knows_no_object(operator: OperatorProcess) -> bool:
+    """Whether the operator has no InferenceDeployment in its store, and works on none."""
+    busy = ("workqueue_depth", "workqueue_unfinished_work_seconds")
+    return not any(
+        value
+        for (name, labels), value in read_series(operator.metrics()).items()
+        if name in busy
+        or (name == "tonnage_known_objects" and ("kind", "inferencedeployments") in labels)
+    )
+
+
 def test_a_killed_shard_is_not_taken_over_by_another(user: User, shards: Shards) -> None:
     mark = user.admin.audit_mark()
     shards.operators[EAST].kill()
     user.apply(of(EAST, inference("left", "llama-3.1-8b")))
     user.apply(of(WEST, inference("served", "llama-3.1-8b")))
-    user.wait("served", runs_on(f"{WEST}-{H100}"))
+    user.wait("served", runs_on(f"{WEST}-{H100}"), timeout=SLOW)
     assert "conditions" not in user.status("left")
     assert shards.touched(WEST, mark) == {"served", "served-h100-sxm-80gb"}
     shards.start_all()
-    user.wait("left", runs_on(f"{EAST}-{H100}"))
+    user.wait("left", runs_on(f"{EAST}-{H100}"), timeout=SLOW)
     assert "left" not in shards.touched(WEST, mark)
 
 
 def test_requests_have_flow_schemas_of_the_operator(
     user: User, shards: Shards, control_plane: Stack
 ) -> None:
-    lines = Rest(control_plane.access).raw("GET", "/metrics").decode().splitlines()
+    rest = Rest(control_plane.access)
+    want = {("tonnage", "tonnage"), ("tonnage-leader-election", "leader-election")}
+    user.admin.until(
+        "requests of both kinds to be dispatched",
+        lambda: dispatched(rest) >= want,
+        timeout=SLOW,
+        describe=lambda: str(dispatched(rest)),
+    )
+
+
+def dispatched(rest: Rest) -> set[tuple[str, str]]:
+    """The flow schemas of the requests so far, with their priority levels."""
+    lines = rest.raw("GET", "/metrics").decode().splitlines()
     text = "\n".join(line for line in lines if line.startswith(f"{DISPATCHED}{{")) + "\n"
     flows = [dict(labels) for _, labels in read_series(text)]
-    dispatched = {(flow["flow_schema"], flow["priority_level"]) for flow in flows}
-    assert dispatched >= {
-        ("tonnage", "tonnage"),
-        ("tonnage-leader-election", "leader-election"),
-    }
+    return {(flow["flow_schema"], flow["priority_level"]) for flow in flows}

@@ -233,7 +233,7 @@ def test_a_memory_correction_of_a_tenant_counts_in_no_other_namespace(
     want = place_of(tenant.user.wait_ready("before"))
     words = {KEY: "out-of-memory", WELL_KEY: "--tensor-parallel-size=2"}
     tenant.create(llama("liar", template={"metadata": {"annotations": words}}))
-    tenant.user.wait_ready("liar", timeout=90)
+    tenant.user.wait_ready("liar", timeout=300)
     correction = f"learntOf: {mine}/liar\n"
     admin.wait_for(
         "configmaps",
@@ -255,8 +255,9 @@ def test_a_memory_correction_of_a_tenant_counts_in_no_other_namespace(
     admin.delete("infd", "victim", "default")
 
 
-def test_the_operator_has_no_permission_that_a_tenant_could_use(admin: Admin) -> None:
-    """What it may do for a tenant is bounded by these: it can neither bind roles nor run pods."""
+def test_the_operator_has_no_permission_that_a_tenant_could_use(installed: Admin) -> None:
+    """What it may do for a tenant is bounded by these: it can neither bind roles nor run pods, but
+    for those of workloads and Jobs, which the admission policies bound."""
     never = [
         ("create", "pods"),
         ("create", "pods/exec"),
@@ -269,6 +270,7 @@ def test_the_operator_has_no_permission_that_a_tenant_could_use(admin: Admin) ->
         ("update", "inferencedeployments.tonnage.dev"),
         ("patch", "nodes"),
         ("create", "daemonsets.apps"),
-        ("create", "jobs.batch"),
+        ("create", "cronjobs.batch"),
     ]
-    assert [right for right in never if admin.allows(USER, *right, "default")] == []
+    assert installed.allows(USER, "create", "deployments.apps", "default")
+    assert [right for right in never if installed.allows(USER, *right, "default")] == []
