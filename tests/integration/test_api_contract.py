@@ -19,6 +19,8 @@ from tonnage.kube.throttle import TokenBucket
 from tonnage.kube.transport import Request, Transport
 
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+TIMEOUT_SECONDS = 120.0
+"""Nothing takes so long but on a machine with far more to do than it has cores."""
 
 
 class _User:
@@ -35,15 +37,16 @@ class _User:
             live = await self._api.get(kind, namespace, name)
         except NotFoundError:
             create = Request("create", "POST", kind, namespace, None, body=body)
-            return await self._transport.fetch_object(create, 10)
+            return await self._transport.fetch_object(create, TIMEOUT_SECONDS)
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
         body = body | {"metadata": metadata | version}
         return await self._transport.fetch_object(
-            Request("update", "PUT", kind, namespace, name, body=body), 10
+            Request("update", "PUT", kind, namespace, name, body=body), TIMEOUT_SECONDS
         )
 
     async def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        await self._transport.fetch_object(Request("delete", "DELETE", kind, namespace, name), 10)
+        delete = Request("delete", "DELETE", kind, namespace, name)
+        await self._transport.fetch_object(delete, TIMEOUT_SECONDS)
 
 
 @pytest.mark.usefixtures("_installed")
@@ -58,7 +61,8 @@ class TestRealApiServer(ApiContract):
                 NAMESPACES,
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
             )
-            yield World(api, AioLeaseApi(transport), _User(api, transport), namespace)
+            leases = AioLeaseApi(transport, timeout_seconds=TIMEOUT_SECONDS)
+            yield World(api, leases, _User(api, transport), namespace)
 
     async def test_each_object_of_many_pages_is_passed_on_once(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +75,7 @@ class TestRealApiServer(ApiContract):
             await world.api.apply(CONFIG_MAPS, body)
         listed: list[str] = []
         selection = Selection(CONFIG_MAPS, world.namespace, {"team": "chat"})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await world.api.list_pages(
                 selection, ObjectParts.FULL, lambda each: listed.append(each["metadata"]["name"])
             )
@@ -91,7 +95,7 @@ class TestRealApiServer(ApiContract):
             other["metadata"]["labels"] = {"team": "code"}
             after = await world.api.apply(CONFIG_MAPS, other)
         watch = world.api.watch(selection, ObjectParts.FULL, version(live))
-        async with asyncio.timeout(30), aclosing(watch) as events:
+        async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(watch) as events:
             event = await anext(events)
         assert (event.type, event.object["metadata"]["uid"]) == ("DELETED", live["metadata"]["uid"])
         assert int(version(event.object)) > int(version(live))

@@ -26,7 +26,7 @@ def test_the_operator_ends_and_says_what_is_missing(control_plane: Stack) -> Non
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
     try:
         process = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=90, check=False
+            command, capture_output=True, text=True, env=environment, timeout=300, check=False
         )
     finally:
         lease.release()
