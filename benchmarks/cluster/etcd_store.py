@@ -21,7 +21,14 @@ from e2e.harness.failure import HarnessError
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 
-_FOLDERS: Final = {"Node": "minions", "Pod": "pods", "Deployment": "deployments"}
+_FOLDERS: Final = {
+    "Node": "minions",
+    "Pod": "pods",
+    "Deployment": "deployments",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
+    "DeviceClass": "deviceclasses",
+}
 """Below /registry (pkg/registry/core/node/storage: nodes are kept under their old name)."""
 
 _IN_ONE_TRANSACTION: Final = 48

@@ -27,6 +27,7 @@ from benchmarks.cluster.etcd_store import open_etcd
 from benchmarks.cluster.figures import SUBJECT, Report, describe_run
 from benchmarks.cluster.fleet_cluster import FleetCluster, FleetSize, fleet_control_plane, owner_key
 from benchmarks.cluster.fleet_figures import FleetSample, fleet_figures, fleet_table
+from benchmarks.cluster.fleet_objects import GPUS_PER_NODE
 from benchmarks.cluster.heartbeats import node_heartbeats
 from benchmarks.cluster.operator_metrics import OperatorCounters, parse_counters
 from benchmarks.cluster.reconcile_log import ReconcileLog
@@ -82,7 +83,8 @@ class FleetBench:
         await self.cluster.grow(size)
         self.announce("the operator creates the children")
         self.operator.launch()
-        await self._settle(self.cluster.keys)
+        # Objects without pods are looked at every two minutes: with so many there is no quiet.
+        await self._settle(self.cluster.keys, quiet_seconds=0)
         self.announce("the pods start")
         self.reconcile_log.skip()
         await self._settle(await self.cluster.run_pods())
@@ -159,9 +161,9 @@ class FleetBench:
         self.cluster.set_node_ready(node, ready=True)
         await asyncio.sleep(_EFFECT_SECONDS)
 
-    async def _settle(self, keys: Collection[str]) -> None:
+    async def _settle(self, keys: Collection[str], quiet_seconds: float = _QUIET_SECONDS) -> None:
         """Wait until the operator has reconciled these objects, and then nothing for a while."""
-        await self.reconcile_log.until_quiet(keys, _QUIET_SECONDS, _TIMEOUT)
+        await self.reconcile_log.until_quiet(keys, quiet_seconds, _TIMEOUT)
         if not self.operator.running:
             raise HarnessError(f"operator ended with {self.operator.exit_code}: {self.operator}")
 
@@ -190,12 +192,14 @@ async def measure(
     sizes: Sequence[FleetSize],
     idle_seconds: float,
     announce: Callable[[str], None],
+    *,
+    dra: bool,
 ) -> list[FleetSample]:
     """Each size in turn, the smallest first."""
     samples = []
     async with open_client(stack.access) as client, open_etcd(stack) as etcd:
         bench = FleetBench(
-            FleetCluster(admin, client, etcd),
+            FleetCluster(admin, client, etcd, dra),
             operator,
             ReconcileLog(operator.log),
             AuditLog(stack.audit_log),
@@ -221,11 +225,16 @@ def main() -> int:
     def announce(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", highlight=False)
 
-    run = describe_run(asdict(full), is_short=arguments.short)
+    load = asdict(full)
+    if arguments.dra:
+        load |= {"devices_in_slices": full.nodes * GPUS_PER_NODE, "claims": full.pods}
+    run = describe_run(load, is_short=arguments.short)
     with fleet_control_plane() as (stack, admin, operator):
-        samples = asyncio.run(measure(stack, admin, operator, sizes, idle_seconds, announce))
+        samples = asyncio.run(
+            measure(stack, admin, operator, sizes, idle_seconds, announce, dra=arguments.dra)
+        )
     report = Report(
-        "fleet",
+        "fleet-dra" if arguments.dra else "fleet",
         run,
         [SUBJECT],
         fleet_figures(samples[-1]),
@@ -253,6 +262,11 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[1.0],
         help="sizes to measure one after the other, as shares of the above (1.0)",
+    )
+    parser.add_argument(
+        "--dra",
+        action="store_true",
+        help="ResourceSlices list the GPUs, and each pod holds them by a ResourceClaim",
     )
     parser.add_argument(
         "--idle-seconds",

@@ -8,7 +8,7 @@ stopped, and this module does what they would do.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,9 @@ from benchmarks.cluster.fleet_objects import (
     OTHER_WORKLOADS,
     FreeCapacity,
     available_deployment,
+    fleet_device_classes,
     fleet_nodes,
+    fleet_slices,
     node_conditions,
 )
 from benchmarks.cluster.load_generator import run_parallel
@@ -70,11 +72,13 @@ def fleet_control_plane() -> Iterator[tuple[Stack, Admin, OperatorProcess]]:
 
 @dataclass(slots=True)
 class FleetCluster:
-    """The cluster and its content so far; `pods` are those of InferenceDeployments, by node."""
+    """The cluster and its content so far; `pods` are those of InferenceDeployments, by node. With
+    `dra`, ResourceSlices list the GPUs, and pods hold them by claims."""
 
     admin: Admin
     client: ApiClient
     etcd: EtcdStore
+    dra: bool = False
     size: FleetSize = FleetSize(0, 0, 0)
     capacity: FreeCapacity = field(default_factory=FreeCapacity)
     objects: list[tuple[str, str]] = field(default_factory=list)
@@ -88,11 +92,15 @@ class FleetCluster:
     async def grow(self, size: FleetSize) -> None:
         """Add the nodes, the pods of other workloads and the objects that a size has more."""
         before, self.size = self.size, size
-        nodes = fleet_nodes(size.nodes, before.nodes)
+        nodes = fleet_nodes(size.nodes, before.nodes, dra=self.dra)
         self.capacity.add_nodes(nodes)
+        if self.dra:
+            slices = list(fleet_slices(nodes))
+            self.capacity.add_slices(slices)
+            await self.etcd.put([*fleet_device_classes(slices), *slices])
         await self.etcd.put(nodes)
         others = (size.pods - size.objects) - (before.pods - before.objects)
-        await self.etcd.put(self.capacity.other_pods(others, nodes))
+        await self._put_pods(self.capacity.other_pods(others, nodes))
         await self._create_objects(size.objects)
 
     async def _create_objects(self, count: int) -> None:
@@ -124,9 +132,15 @@ class FleetCluster:
         pods = [self.capacity.pod_of(deployment) for deployment in deployments]
         for pod in pods:
             self.pods.setdefault(pod["spec"]["nodeName"], []).append(pod)
-        await self.etcd.put(pods)
+        await self._put_pods(pods)
         await self.etcd.put(map(available_deployment, deployments))
         return {owner_key(deployment) for deployment in deployments}
+
+    async def _put_pods(self, pods: Iterable[Json]) -> None:
+        """Write pods, and the claims by which they hold GPUs."""
+        await self.etcd.put(pods)
+        claims, self.capacity.claims = self.capacity.claims, []
+        await self.etcd.put(claims)
 
     def busiest_node(self) -> str:
         """The node with the most pods of InferenceDeployments."""

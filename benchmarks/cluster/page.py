@@ -18,6 +18,7 @@ from e2e.harness.failure import HarnessError, run_cli
 _TITLES: Final = {
     "cluster": "Speed next to other controllers",
     "fleet": "A large fleet",
+    "fleet-dra": "A large fleet with ResourceSlices",
 }
 
 

@@ -53,7 +53,7 @@ class Case(_Part):
     speeds: bool = False
     prompt: int = 512
     held_out: bool = False
-    limit_seconds: int = 60
+    limit_seconds: int = 110
 
     @property
     def object_name(self) -> str:

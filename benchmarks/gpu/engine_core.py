@@ -2,9 +2,6 @@
 
 `vllm serve` runs the engine core in a process of its own; here it runs in this one, without the
 HTTP server, with the same arguments and the same defaults.
-
-Weights are uniform in ±0.035 (a standard deviation of 0.02, with which models are initialised):
-GPUs compute faster on numbers with few bits set, as vLLM's own ±0.001 has in FP8.
 """
 
 import json
@@ -12,11 +9,10 @@ import os
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.gpu.speeds import measure_speeds
-
-_RANGE: Final = 0.035
+from benchmarks.gpu.weights import use_independent_weights
 
 
 def configure(case: dict[str, Any]) -> Any:
@@ -68,10 +64,9 @@ def start_and_measure(case: dict[str, Any]) -> dict[str, Any]:
 
 def _watch_worker(seen: dict[str, Any]) -> None:
     """Keep what vLLM's worker counts, also where it refuses to start afterwards."""
-    from vllm.model_executor.model_loader import weight_utils
     from vllm.v1.worker.gpu_worker import Worker
 
-    weight_utils.initialize_dummy_weights.__defaults__ = (-_RANGE, _RANGE, 1234)
+    use_independent_weights()
     determine, load, warm = (
         Worker.determine_available_memory,
         Worker.load_model,

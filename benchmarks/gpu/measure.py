@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.engine_core import start_and_measure
+from benchmarks.gpu.mamba_kernels import compile_mamba_kernels, mamba_shape
 
 Case = dict[str, Any]
 
@@ -56,13 +57,19 @@ def main() -> None:
     cases = [json.loads(line) for line in asked.cases.read_text().splitlines()]
     cases = [case for case in cases if case["id"] not in done]
     _prepare(cases)
-    started = 0
+    started, compiled = 0, set()
     for number, case in enumerate(cases):
         if number == asked.give_up_after and not started:
             sys.exit("no case started")
         if time.monotonic() > end:
             _say(f"out of time before {case['id']}")
             break
+        shape = mamba_shape(case["config"])
+        if shape and shape not in compiled:
+            begun = time.monotonic()
+            compile_mamba_kernels(shape, case["environment"])
+            compiled.add(shape)
+            _say(f"kernels of {case['id']}: {time.monotonic() - begun:.1f} s")
         limit = min(case["limitSeconds"], end + _GRACE_SECONDS - time.monotonic())
         result = _run_case(case, asked.logs, limit)
         started += result["outcome"] == "started"

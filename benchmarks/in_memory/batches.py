@@ -14,9 +14,8 @@ from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import DeclaredPool, FleetSnapshot, GpuPod, Node
 from tonnage.fleet.nodes.node import read_node
-from tonnage.placement.filters.screening import Rejection
 from tonnage.placement.judge import PoolJudge
-from tonnage.placement.model import Request
+from tonnage.placement.model import Rejection, Request
 
 _KINDS: Final = {
     "mi300x": 8,
@@ -87,7 +86,8 @@ def random_batch(seed: int, objects: int) -> RandomBatch:
     one_of_each = FleetSnapshot(
         tuple(_nodes(kind, 1)[0] for kind in kinds), declared_pools=declared
     )
-    requests, needed = [], 0
+    requests: list[Request] = []
+    needed = 0
     while len(requests) < objects:
         request = _random_request(f"object-{len(requests):02}", chance)
         gpus = _fewest_gpus(request, one_of_each)

@@ -53,6 +53,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS, KINDS, DISCOVERED = 200, 20, 20
 EVENTS, PLANS = 2000, 200
 MODEL = "llama-3.3-70b"
+OVER_NODES = "deepseek-v3"
+"""A model that takes several nodes of all but the largest GPUs."""
 
 
 def raw_nodes(count: int, pools: int) -> list[Object]:
@@ -82,6 +84,8 @@ def raw_nodes(count: int, pools: int) -> list[Object]:
         body["metadata"]["uid"] = body["metadata"]["name"]
         body["metadata"]["labels"]["nvidia.com/gfd.timestamp"] += body["metadata"]["name"][-4:]
         body["spec"]["unschedulable"] = random.random() < 0.02
+        for amounts in (body["status"]["capacity"], body["status"]["allocatable"]):
+            amounts["rdma/ib"] = "1k"
     return nodes
 
 
@@ -183,10 +187,10 @@ class Bench:
         return make_plan(observation, self.state.view(), self.world, NOW)
 
 
-def new_object() -> Observation:
+def new_object(model: str = MODEL) -> Observation:
     """An object that nothing exists of yet."""
     spec = parse_spec(spec_of(MODEL, replicas=2, workload={"concurrency": 32}))
-    checkpoint = Checkpoint(load_shape(MODEL))
+    checkpoint = Checkpoint(load_shape(model))
     return Observation(
         key=Key("chat", "llama"),
         uid="u0",
@@ -196,6 +200,7 @@ def new_object() -> Observation:
         spec=spec,
         model=checkpoint,
         previous_status={},
+        has_leader_worker_set=True,
     )
 
 
@@ -276,6 +281,9 @@ def measure(bench: Bench, *, profile: bool) -> bool:
     bench.plan(new)
     print(f"  pools, us: {clock(bench.state.view().pools, PLANS, change)}   after two events")
     print(f"  plan,  us: {clock(lambda: bench.plan(new), PLANS, change)}   of a new object")
+    over = new_object(OVER_NODES)
+    bench.plan(over)
+    print(f"  plan,  us: {clock(lambda: bench.plan(over), PLANS, change)}   over several nodes")
     runs = running(bench, new)
     bench.plan(runs)
     print(f"  plan,  us: {clock(lambda: bench.plan(runs), PLANS, change)}   of one that runs")

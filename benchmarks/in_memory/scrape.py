@@ -74,7 +74,7 @@ def main() -> int:
         return generate_latest(metrics.registry)
 
     learning = seconds_of(learn) / OBJECTS
-    book.rebuild_state([])
+    book.complete()
     series = len(read_series(scrape().decode()))
     at_rest = statistics.median(seconds_of(scrape) for _ in range(20))
     changed = []

@@ -25,6 +25,8 @@ from unittest.mock import patch
 
 from rich.console import Console
 
+from accuracy.hardware import hardware_starts
+from accuracy.hardware_speeds import TimedStep, steps_of
 from benchmarks.in_memory.throughput_estimates import Answer, answer
 from benchmarks.in_memory.throughput_pairs import pairs, share_right
 from benchmarks.in_memory.throughput_records import Record, records
@@ -37,6 +39,7 @@ _ROCM: Final = ("gfx90a", "gfx942", "gfx950", "mi325x")
 _SHARED: Final = (
     "bandwidth_efficiency",
     "attention_efficiency",
+    "prompt_attention_efficiency",
     "seconds_per_layer",
     "seconds_per_collective",
     "seconds_per_expert_layer",
@@ -64,6 +67,7 @@ _OLDER: Final = ("layer_factor", "compute_factor", "seconds_per_request")
 _NEUTRAL: Final[Point] = {
     "bandwidth_efficiency": 0.7,
     "attention_efficiency": 0.25,
+    "prompt_attention_efficiency": 0.45,
     "seconds_per_layer": 25e-6,
     "seconds_per_collective": 20e-6,
     "seconds_per_expert_layer": 100e-6,
@@ -83,6 +87,9 @@ _MOST: Final = 0.9
 _FARTHEST: Final = 0.8
 _OTHER_ENGINES: Final = "other engines are faster by"
 _PULL: Final = 0.01
+_CROWD: Final = -0.35
+"""A record weighs this power of the number of its source's records."""
+
 _PAIRS_WEIGHT: Final = 0.4
 _OTHER_ENGINE_WEIGHT: Final = 0.5
 _FIRST_MOVE: Final = 1.2
@@ -147,7 +154,12 @@ def _distance(
 ) -> float:
     estimates = _answers(judged, point)
     each = ((min(_apart(one, point), _FARTHEST), weights[one.record.id]) for one in estimates)
-    total = sum(error * weight for error, weight in each) / sum(weights.values())
+    steps = [
+        min(abs(math.log(step.estimated / step.measured)), _FARTHEST) for step in own_steps(point)
+    ]
+    own_weight: float = len(steps) ** _CROWD
+    total = sum(error * weight for error, weight in each) + sum(steps) * own_weight
+    total /= sum(weights.values()) + len(steps) * own_weight
     compared = pairs(estimates, priced=False)
     apart = (min(abs(math.log(pair.estimated / pair.measured)), _FARTHEST) for pair in compared)
     pull = sum(math.log(point[name] / start[name]) ** 2 for name in start)
@@ -162,7 +174,7 @@ def _apart(answer: Answer, point: Point) -> float:
 def _weights(judged: Sequence[Record]) -> Mapping[str, float]:
     sizes = Counter(record.group for record in judged)
     return {
-        record.id: sizes[record.group] ** -0.35
+        record.id: sizes[record.group] ** _CROWD
         * (1.0 if record.engine == "vLLM" else _OTHER_ENGINE_WEIGHT)
         for record in judged
     }
@@ -172,6 +184,15 @@ def _answers(judged: Iterable[Record], point: Point) -> list[Answer]:
     data = _write(load_throughput_data(), point)
     with patch("tonnage.throughput.estimate.load_throughput_data", lambda: data):
         return [answer(record) for record in judged]
+
+
+def own_steps(point: Point) -> list[TimedStep]:
+    """The times measured on our own GPU, by the point's figures, without held-out ones."""
+    data = _write(load_throughput_data(), point)
+    with patch("accuracy.hardware_speeds.load_throughput_data", lambda: data):
+        return [
+            step for start in hardware_starts() if not start.held_out for step in steps_of(start)
+        ]
 
 
 def _sources(judged: Iterable[Record]) -> Mapping[str, list[Record]]:

@@ -77,7 +77,7 @@ def _fitting(record: Record, accelerator: Accelerator) -> Iterator[Layout]:
     assert accelerator.memory_bytes is not None, f"{record.id}: memory is not known"
     for parallelism in _splits(record):
         options = EngineOptions(
-            vllm_version=record.release or catalog.default_release,
+            release=record.release or catalog.default_release,
             max_model_len=max(_SHORTEST_CONTEXT, sum(record.lengths)),
             kv_cache_dtype=record.kv_cache_dtype,
             max_num_seqs=record.max_num_seqs,

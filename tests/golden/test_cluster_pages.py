@@ -16,7 +16,6 @@ from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
 from tests.support.controllers import crashing
 from tests.support.dumps import dump
 from tests.support.live_fake import connect_to
-from tonnage.api.names import VLLM_CONTAINER
 from tonnage.cli.commands import explain, plan, pools
 from tonnage.cli.main import main
 from tonnage.kube.kinds import NODES
@@ -58,7 +57,7 @@ def running() -> Cluster:
     asyncio.run(cluster.settle())
     for pod in cluster.pods("broken"):
         name = pod["metadata"]["name"]
-        cluster.api.set_log("chat", name, VLLM_CONTAINER, LOG, previous=True)
+        cluster.api.set_log("chat", name, "vllm", LOG, previous=True)
     cluster.cordon("mi300x-1")
     asyncio.run(cluster.resync())
     return cluster
@@ -84,7 +83,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "datetime", Noon)
     cluster = running()
     connect_to(monkeypatch, cluster.api, explain, plan, pools)
-    dump(cluster.api, Path("cluster.yaml"))
     dump(Cluster(*FLEET).api, Path("nodes.yaml"), [NODES])
     single = [{**kind, "count": 1, "gpusPerNode": 1} for kind in (MI300X, H100)]
     dump(Cluster(*single).api, Path("one-of-each.yaml"), [NODES])

@@ -8,9 +8,19 @@ import pytest
 
 from benchmarks.gpu.cases import load_measurement
 from benchmarks.gpu.fatbin import keep_architecture
+from benchmarks.gpu.mamba_kernels import mamba_shape
 
 RUN = Path(__file__).parents[3] / "benchmarks" / "gpu" / "run.sh"
 PTX, CODE = 1, 2
+
+
+def test_kernels_are_compiled_for_models_with_mamba_layers_alone() -> None:
+    cases = load_measurement().cases
+    shapes = {case.id: mamba_shape(case.config()) for case in cases}
+    assert shapes["nemotron-nano-9b"] == (128, 80, 8, 128, 128)
+    assert {name for name, shape in shapes.items() if shape} == {
+        case.id for case in cases if "nemotron" in case.id
+    }
 
 
 def entry(kind: int, architecture: int, code: bytes) -> bytes:
