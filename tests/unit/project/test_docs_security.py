@@ -41,7 +41,7 @@ def fields_that_reach_pods() -> set[str]:
         *spec["template"]["properties"].values(),
         *spec["engine"]["properties"].values(),
     ):
-        fields |= parent["properties"].keys()
+        fields |= parent.get("properties", {}).keys()
     return fields
 
 
