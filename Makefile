@@ -95,6 +95,10 @@ endif
 test-vllm: install ## A real vLLM server on this CPU, run as a pod would: minutes, and 6 GB once; not in `make test`
 	$(BIN)/pytest tests/vllm/server
 
+.PHONY: test-sglang
+test-sglang: install ## SGLang's own parser, memory and metrics against what is recorded of them: minutes, and 6 GB once
+	$(BIN)/pytest tests/sglang/oracle
+
 .PHONY: explore
 explore: install ## Look for new counterexamples of the properties; `make test` tries the same ones always
 	TONNAGE_PROPERTIES=explore $(BIN)/pytest tests/property
@@ -104,10 +108,13 @@ explore: install ## Look for new counterexamples of the properties; `make test` 
 # ends where another folder begins.
 CLUSTER_WORKERS ?= 4
 
+# API servers take most of the processor time of these tests, a fifth of it to collect garbage.
+GO_GARBAGE := GOGC=400 GOMEMLIMIT=1GiB
+
 .PHONY: test-integration
 test-integration: install binaries ## Integration tests and journeys, each worker on a real control plane of its own
-	$(BIN)/pytest --numprocesses=$(CLUSTER_WORKERS) --dist=loadfile --no-loadscope-reorder \
-	  --durations=20 tests/integration e2e
+	$(GO_GARBAGE) $(BIN)/pytest --numprocesses=$(CLUSTER_WORKERS) --dist=loadfile \
+	  --no-loadscope-reorder --durations=20 tests/integration e2e
 
 .PHONY: verify
 verify: install ## Generated files are what their sources generate
@@ -176,6 +183,12 @@ bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,00
 	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
 	@$(BIN)/python -m benchmarks.cluster.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
 
+.PHONY: bench-fleet-dra
+bench-fleet-dra: install control-plane ## Measure the same fleet with 80,000 devices in ResourceSlices and 40,000 ResourceClaims: half an hour (SHORT=1)
+	@mkdir -p $(BENCH_FOLDER)
+	@$(BIN)/python -m benchmarks.cluster.fleet --dra --figures $(BENCH_FOLDER)/bench-fleet-dra.json $(if $(SHORT),--short)
+	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-fleet-dra.json --output $(BENCH_FOLDER)/bench-fleet-dra.md
+
 .PHONY: bench-pages
 bench-pages: install ## Write the pages of bench-cluster and bench-fleet anew from the figures of their last runs
 	@for figures in docs/bench-*.json; do \
@@ -237,6 +250,8 @@ lock: ## Bring requirements/ in line with pyproject.toml; to upgrade, remove the
 	  --output-file requirements/build.lock >/dev/null; \
 	compile --no-annotate requirements/vllm.in --override requirements/vllm.override \
 	  --output-file requirements/vllm.lock >/dev/null; \
+	compile --no-annotate --no-deps requirements/sglang.in \
+	  --output-file requirements/sglang.lock >/dev/null; \
 	compile --no-annotate --no-deps requirements/vllm-parser.in \
 	  --constraints requirements/vllm.lock --output-file requirements/vllm-parser.lock >/dev/null
 
