@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.bounded_readers import LARGEST, MIB, MOST_BYTES, Outcome
+from tests.support.bounded_readers import (
+    LARGEST,
+    MIB,
+    MOST_BYTES,
+    MOST_BYTES_ALONE,
+    MOST_SECONDS_ALONE,
+    Outcome,
+)
 from tests.support.broken_readers import BROKEN
 from tests.support.foreign_readers import READERS
 from tonnage.controller.hub_cache import WORKERS
@@ -64,5 +71,5 @@ def test_concurrently_read_texts_take_at_most_half_of_the_memory_limit() -> None
     assert int(gib) * 1024 * MIB == 2 * WORKERS * MOST_BYTES
 
 
-def test_sizes_name_existing_readers() -> None:
-    assert LARGEST.keys() <= READERS.keys()
+def test_sizes_and_limits_name_existing_readers() -> None:
+    assert {*LARGEST, *MOST_BYTES_ALONE, *MOST_SECONDS_ALONE} <= READERS.keys()
