@@ -30,6 +30,9 @@ SLOW = 2 * WAIT_SECONDS
 
 _MANAGER = "e2e-admin"
 _POLL_INTERVAL = 0.05
+_LONGEST_POLL_INTERVAL = 0.5
+_POLL_FACTOR = 5
+"""A pause is so many times as long as the probe: what is waited for needs the cores."""
 _KUBECTL_SECONDS = 300
 _SHOWN_BYTES = 6_000
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -216,18 +219,20 @@ class Admin:
     ) -> Answer:
         """Wait until `probe` returns something true, and return it.
 
-        `describe` is asked for the last state only when the time is over.
+        A probe that takes long is made less often. `describe` is asked for the last state only when
+        the time is over.
         """
         deadline = time.monotonic() + timeout
         while True:
-            is_over = time.monotonic() > deadline
+            started = time.monotonic()
             answer = probe()
             if answer:
                 return answer
-            if is_over:
+            if started > deadline:
                 state = f"; last seen:\n{describe()}" if describe else ""
                 raise HarnessError(f"waited {timeout:g} s for {what}, in vain{state}")
-            time.sleep(_POLL_INTERVAL)
+            pause = _POLL_FACTOR * (time.monotonic() - started)
+            time.sleep(min(max(_POLL_INTERVAL, pause), _LONGEST_POLL_INTERVAL))
 
     def wait_for(
         self,
