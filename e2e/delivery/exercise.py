@@ -48,7 +48,6 @@ def exercised(
     installed.until(
         "the authorizer to know the role",
         lambda: installed.allows(USER, "patch", "deployments.apps", "default"),
-        timeout=120,
     )
     mark = installed.audit_mark()
     installed.delete("lease", "tonnage", NAMESPACE)
@@ -82,7 +81,7 @@ def mount_a_volume(user: User) -> None:
     """A model mounts a bound claim."""
     bind_volume(user.admin, user.namespace, VOLUME)
     user.apply(inference("mounts", "llama-3.1-8b", podTemplate=MOUNTED))
-    user.wait_ready("mounts", timeout=120)
+    user.wait_ready("mounts")
     user.admin.delete("infd", "mounts")
 
 
@@ -98,10 +97,10 @@ def replace_a_discovered_pool(stack: Stack, admin: Admin) -> None:
             if pool.get("status", {}).get("conditions")
         }
 
-    admin.until("the pool to be made", lambda: names() == {"nvidia-l40s"}, timeout=120)
+    admin.until("the pool to be made", lambda: names() == {"nvidia-l40s"})
     apply_fleet(stack.access, POOLS, prune=True)
     new = {"amd-mi300x", "nvidia-h100-sxm-80gb"}
-    admin.until("its place to be taken", lambda: names() == new, timeout=120)
+    admin.until("its place to be taken", lambda: names() == new)
 
 
 @pytest.fixture

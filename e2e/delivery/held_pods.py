@@ -9,6 +9,6 @@ from e2e.nodes.behaviours import KEY
 
 def let_come_up(user: User, name: str) -> None:
     """The pods that an object has become ready; the next ones do not."""
-    pods = user.admin.until(f"a pod of {name}", lambda: user.pods(name), timeout=120)
+    pods = user.admin.until(f"a pod of {name}", lambda: user.pods(name))
     for pod in pods:
         user.admin.patch("pods", pod, {"metadata": {"labels": {KEY: None}}})

@@ -159,7 +159,7 @@ def inference_pools(installed: Admin) -> Iterator[None]:
     yield
     for kind in ("clusterrolebinding", "clusterrole"):
         installed.delete(kind, "pools-of-tests")
-    installed.delete("crd", "inferencepools.inference.networking.k8s.io", timeout=120)
+    installed.delete("crd", "inferencepools.inference.networking.k8s.io")
 
 
 @pytest.fixture
@@ -175,7 +175,6 @@ def as_operator(
         installed.until(
             f"{policy} to hold for {body['kind']}",
             partial(refuses, operator, policy, body, where),
-            timeout=120,
         )
     return operator
 

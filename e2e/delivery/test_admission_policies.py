@@ -196,7 +196,7 @@ def test_the_status_of_a_model_in_the_operators_namespace_says_where_models_run(
     body["metadata"]["namespace"] = NAMESPACE
     user.admin.apply(body)
     try:
-        stored = user.admin.wait_for("infd", "misplaced", is_refused, NAMESPACE, timeout=120)
+        stored = user.admin.wait_for("infd", "misplaced", is_refused, NAMESPACE)
         message = condition(stored["status"], "Accepted")["message"]
         assert f"in namespace {NAMESPACE}: models run neither in kube-*" in message
         assert refused_by_policies(user.admin.requests(USER, since=mark))

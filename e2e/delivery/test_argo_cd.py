@@ -34,7 +34,7 @@ def test_a_commit_is_progressing_until_all_replicas_are_ready(
     with recorder, of_application:
         delivery.deploy()
         delivery.wait("Progressing")
-        user.wait("llama", has("Ready", "False", "ContainersNotReady"), timeout=120)
+        user.wait("llama", has("Ready", "False", "ContainersNotReady"))
         delivery.wait_message("llama", "ContainersNotReady: 0 of 1 replicas are ready; ")
         let_come_up(user, "llama")
         delivery.wait("Healthy")

@@ -72,7 +72,7 @@ def writes_beyond_status(user: User, mark: int) -> list[Json]:
 
 def lose_a_pod(user: User) -> None:
     """Give the operator something to report: Ready False, and True again."""
-    pods = user.admin.until("a pod to lose", lambda: user.pods("llama"), timeout=120)
+    pods = user.admin.until("a pod to lose", lambda: user.pods("llama"))
     user.admin.delete("pods", min(pods), timeout=None)
 
 

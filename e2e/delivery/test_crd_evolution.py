@@ -65,23 +65,13 @@ def older_kinds(
         shutil.copy(path, chart / "files" / path.name)
     helm.run("install", CRD_CHART.name, chart, f"--namespace={operator_namespace}", "--wait")
     for kind in MODELS:
-        platform.until(f"{kind} to be served", partial(is_served, platform, kind), timeout=120)
+        served = partial(platform.rest.serves, platform.resource(kind).path(""))
+        platform.until(f"{kind} to be served", served)
     yield
     helm.run("uninstall", CRD_CHART.name, f"--namespace={operator_namespace}")
     for path in (DATA / "crds" / OLD).iterdir():
         name = yaml.safe_load(path.read_text("utf-8"))["metadata"]["name"]
         platform.delete("crd", name, timeout=240)
-
-
-def is_served(platform: Admin, kind: str) -> bool:
-    """Whether objects can be listed, which is a moment after their CRD is established."""
-    try:
-        platform.items(kind, everywhere=True)
-    except ApiError as error:
-        if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS):
-            raise
-        return False
-    return True
 
 
 @pytest.fixture
@@ -171,7 +161,6 @@ def test_an_upgrade_removes_status_fields_that_are_no_longer_reported(
         platform.until(
             "the fields of a model to have one owner",
             lambda: owned(report(platform, served, whole), "f:model") == {},
-            timeout=120,
         )
         now = report(platform, served, required)
         assert {name: now["status"][name] for name in required} == required
@@ -211,13 +200,10 @@ def test_a_crd_rollback_prunes_only_new_fields(
     platform.until(
         "the new field to be stored",
         lambda: "approval" in platform.patch("infd", "inline", manual)["spec"],
-        timeout=120,
     )
     helm.run("rollback", CRD_CHART.name, "1", f"--namespace={operator_namespace}", "--wait")
     wait_withdrawn(platform, NEW_FIELD)
-    platform.wait_for(
-        "infd", "inline", lambda deployment: "approval" not in deployment["spec"], timeout=120
-    )
+    platform.wait_for("infd", "inline", lambda deployment: "approval" not in deployment["spec"])
     for before in stored:
         now = current(platform, before)
         assert lost(before["spec"], now["spec"]) == []
@@ -267,7 +253,7 @@ def published(platform: Admin) -> set[str]:
 
 
 def wait_published(platform: Admin, field: str) -> None:
-    platform.until(f"a schema with {field}", lambda: field in published(platform), timeout=120)
+    platform.until(f"a schema with {field}", lambda: field in published(platform))
 
 
 def wait_withdrawn(platform: Admin, field: str) -> None:
@@ -275,7 +261,7 @@ def wait_withdrawn(platform: Admin, field: str) -> None:
         fields = published(platform)
         return bool(fields) and field not in fields
 
-    platform.until(f"a schema without {field}", withdrawn, timeout=120)
+    platform.until(f"a schema without {field}", withdrawn)
 
 
 def replace_strictly(platform: Admin, manifest: Json) -> Json:

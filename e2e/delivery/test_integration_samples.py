@@ -29,7 +29,7 @@ def integrations(installed: Admin) -> Iterator[Admin]:
         names.append(crd["metadata"]["name"])
     yield installed
     for name in names:
-        installed.delete("crd", name, timeout=120)
+        installed.delete("crd", name)
 
 
 def dry_run(admin: Admin, body: Json) -> Json:

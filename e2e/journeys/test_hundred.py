@@ -34,7 +34,7 @@ def test_sixty_of_a_hundred_objects_run_and_the_others_follow_in_order(
 
     urgent: Json = {"spec": {"priorityClassName": "customers"}}
     user.apply(inference("urgent", "llama-3.1-8b", template=urgent))
-    user.wait("urgent", has("Placed", "False", "InsufficientGPUs"), timeout=120)
+    user.wait("urgent", has("Placed", "False", "InsufficientGPUs"))
     waiting = sorted(
         (model for model in objects(user) if not runs(model)),
         key=lambda model: (model["metadata"]["creationTimestamp"], model["metadata"]["name"]),

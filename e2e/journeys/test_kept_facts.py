@@ -61,7 +61,7 @@ def test_replicas_are_added_and_replaced_without_the_hub_after_a_restart(
     operator.stop()
     fail(gated)
     operator.start()
-    status = user.wait("kept", has("Accepted", "True", "ModelNotConfirmed"), timeout=120)
+    status = user.wait("kept", has("Accepted", "True", "ModelNotConfirmed"))
     message = condition(status, "Accepted")["message"]
     assert f"as of commit {revision}" in message
     assert want_message in message
@@ -80,6 +80,6 @@ def test_replicas_are_added_and_replaced_without_the_hub_after_a_restart(
         return bool(is_new and deployment.get("status", {}).get("readyReplicas") == 2)
 
     user.admin.wait_for(
-        "deployments", name, is_replaced, timeout=120, why="the operator to replace the Deployment"
+        "deployments", name, is_replaced, why="the operator to replace the Deployment"
     )
     assert user.wait_ready("kept")["readyReplicas"] == 2

@@ -83,7 +83,7 @@ def test_a_converged_object_is_not_written(fleet: UseFleet, user: User) -> None:
         user.apply(inference(name, "llama-3.1-8b", replicas=replicas))
     for name in names:
         user.wait_ready(name, timeout=300)
-    user.admin.until("the pools to be reported", lambda: taken(user) == granted(user), timeout=120)
+    user.admin.until("the pools to be reported", lambda: taken(user) == granted(user))
     user.await_quiet()
     mark = user.admin.audit_mark()
     time.sleep(_QUIET_SECONDS)  # the journey is a minute in which nothing happens

@@ -64,7 +64,7 @@ def test_an_upgrade_replaces_pods_when_the_user_asks_for_it(
         offered = {name: user.wait(name, offers_an_update, timeout=180) for name in MODELS}
         user.await_quiet()
         user.apply(inference("search", "llama-3.1-8b", replicas=3))
-        user.wait("search", has_replicas(3), timeout=120)
+        user.wait("search", has_replicas(3))
         user.await_quiet()
     assert {name: user.pods(name) & pods[name] for name in MODELS} == pods
     lost = [body["metadata"]["name"] for body in recorder.versions if not is_ready(body)]

@@ -84,10 +84,10 @@ def test_short_and_long_endpoints_run_on_different_accelerators_and_have_a_label
 
     user.apply(llama())
     user.wait_ready("llama", timeout=180)
-    user.admin.wait_gone("infd", "llama-long", timeout=120)
+    user.admin.wait_gone("infd", "llama-long")
     for kind in ("services", "deployments", "pods"):
         what = f"the {kind} of the endpoint to go"
-        user.admin.until(what, partial(has_gone, user, kind), timeout=120)
+        user.admin.until(what, partial(has_gone, user, kind))
     why = "the endpoints to be listed no more"
     user.wait("llama", lambda status: "endpoints" not in status, timeout=90, why=why)
 
@@ -109,4 +109,4 @@ def test_each_endpoint_waits_for_its_own_approval(fleet: UseFleet, user: User) -
     user.await_quiet()
     assert user.get("llama-long")["spec"]["approvedPlan"] == plan
     user.admin.delete("infd", "llama")
-    user.admin.wait_gone("infd", "llama-long", timeout=120)
+    user.admin.wait_gone("infd", "llama-long")

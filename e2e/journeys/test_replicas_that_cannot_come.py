@@ -30,7 +30,7 @@ def test_another_namespace_gets_the_gpus_of_replicas_whose_pods_are_refused(
         with admin.fresh_namespace("other") as other_namespace:
             other = User(admin, other_namespace)
             other.apply(inference("llama", "llama-3.1-8b", replicas=8))
-            assert other.wait_ready("llama", timeout=120)["readyReplicas"] == 8
+            assert other.wait_ready("llama")["readyReplicas"] == 8
         account = {"apiVersion": "v1", "kind": "ServiceAccount"}
         admin.apply({**account, "metadata": {"name": "models", "namespace": namespace}})
         greedy.wait_ready("greedy", timeout=BACKOFF)

@@ -84,7 +84,7 @@ def test_a_bad_image_is_rolled_back_once_and_a_fixed_one_rolls_out(
         operator.close()
         operator.start()
         user.apply(model(BAD, replicas=1, rollout=SOON, behaviour="image-pull-failure"))
-        user.wait("llama", is_rolled_back_with_one_replica, timeout=120)
+        user.wait("llama", is_rolled_back_with_one_replica)
         user.await_quiet()
     assert {container(version)["image"] for version in later.versions} == {GOOD}
     assert is_rolled_back_with_one_replica(user.status("llama"))
@@ -107,7 +107,7 @@ def test_replicas_migrate_to_another_vendor_one_by_one_without_losing_capacity(
     ):
         user.apply(model(GOOD, placement={"accelerators": ["h100-sxm-80gb"]}))
         user.wait_ready("llama", timeout=240)
-        user.admin.wait_gone("deployments", "llama-mi300x", timeout=120)
+        user.admin.wait_gone("deployments", "llama-mi300x")
     serving = {"llama-mi300x": 2, "llama-h100-sxm-80gb": 0}
     for version in sorted([*old.versions, *new.versions], key=version_of):
         serving[version["metadata"]["name"]] = ready_replicas(version)

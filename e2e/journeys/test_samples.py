@@ -83,7 +83,7 @@ def test_a_sample_is_placed_or_reports_why_not(
     stored = user.apply(manifest)
     name = stored["metadata"]["name"]
     if path.stem in NOT_PLACED:
-        status = user.wait(name, has("Placed", "False", NOT_PLACED[path.stem]), timeout=120)
+        status = user.wait(name, has("Placed", "False", NOT_PLACED[path.stem]))
         assert has("Accepted")(status)
     else:
         user.wait_ready(name, timeout=180)

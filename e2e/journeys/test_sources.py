@@ -83,7 +83,7 @@ def test_a_config_map_may_be_created_after_the_object(fleet: UseFleet, user: Use
             "data": {"config.json": CONFIG.start.decode()},
         }
     )
-    user.wait_ready("later", timeout=120)
+    user.wait_ready("later")
 
 
 def bound_claim(user: User, name: str) -> list[Json]:

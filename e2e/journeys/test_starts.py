@@ -48,7 +48,7 @@ def test_the_phases_of_a_start_are_reported_and_measured_once(
     before = starts(operator, "Loading")
     user.apply(inference("llama", template=SLOW))
 
-    status = user.wait("llama", is_in("Loading"), timeout=120)
+    status = user.wait("llama", is_in("Loading"))
     message = condition(status, "Ready")["message"]
     assert message == "0 of 1 replicas are ready; 1 loads weights"
     assert condition(status, "Progressing")["status"] == "True"

@@ -83,7 +83,7 @@ def test_the_pods_are_made_after_the_download_and_share_its_commit(
     assert has("Available")(status)
     user.wait_ready("cached", timeout=180)
     assert path_of(user) == f"/models/acme--cached/{newer}"
-    user.admin.wait_gone("jobs", job["metadata"]["name"], timeout=120)
+    user.admin.wait_gone("jobs", job["metadata"]["name"])
 
 
 def test_a_failed_download_is_reported_and_made_again_by_hand(

@@ -35,7 +35,7 @@ def apply(admin: Admin) -> Iterator[Callable[[dict[str, Any]], None]]:
 
     yield apply_one
     for kind, name in reversed(applied):
-        admin.delete(kind, name, timeout=120)
+        admin.delete(kind, name)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,6 @@ def test_a_rendered_claim_is_allocated_from_the_devices_of_one_node(
     results = admin.until(
         "an allocation",
         allocated,
-        timeout=120,
         describe=lambda: admin.describe("Pod", "p", namespace),
     )
     wanted = template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"]

@@ -20,7 +20,7 @@ NAMES = (f"inferencedeployments.{GROUP}", f"acceleratorpools.{GROUP}")
 def defined(admin: Admin) -> Admin:
     admin.kubectl("apply", "--warnings-as-errors", "-f", str(CRDS))
     for name in NAMES:
-        admin.wait_for("crd", name, condition("Established"), timeout=120)
+        admin.wait_for("crd", name, condition("Established"))
     return admin
 
 
@@ -46,7 +46,7 @@ def explain(admin: Admin, path: str) -> str | None:
 )
 def test_kubectl_explains_every_field(defined: Admin, path: str) -> None:
     # The API server publishes the schema of a new CRD a moment after the CRD is established.
-    text = defined.until("kubectl explain", lambda: explain(defined, path), timeout=120)
+    text = defined.until("kubectl explain", lambda: explain(defined, path))
     description = text.partition("DESCRIPTION:")[2].strip()
     assert description
     assert "<empty>" not in description

@@ -29,9 +29,7 @@ def test_what_is_applied_is_stored_as_rendered_and_not_written_again(
 ) -> None:
     for child in load(case, namespace):
         assert not differences(apply(admin, child), child)
-        before, after = admin.until(
-            "a quiet moment", lambda child=child: apply_again(admin, child), timeout=120
-        )
+        before, after = admin.until("a quiet moment", lambda child=child: apply_again(admin, child))
         assert after == before, f"{child['kind']} was written although nothing changed"
 
 
