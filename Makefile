@@ -22,6 +22,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_CACHE_DIR ?= $(TONNAGE_CACHE)/uv
 export GOCACHE ?= $(TONNAGE_CACHE)/go-build
 export GOMODCACHE ?= $(TONNAGE_CACHE)/go-mod
+# Tests start hundreds of Python processes. Without bytecode files, each compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 STACK ?= .stack
 FLEET ?= mixed
