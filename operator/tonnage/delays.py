@@ -127,8 +127,8 @@ reason."""
 
 ADAPTER_FIRST_RETRY: Final = 15.0
 ADAPTER_LAST_RETRY: Final = 300.0
-"""Between two attempts to load adapters into a pod, doubled each time. A pod that gave no list of
-its models is asked again after the first of these times."""
+"""Between two attempts to load the same adapters into a pod, doubled each time. A pod that gave no
+list of its models is asked again after the first of these times."""
 
 ADAPTER_PAUSE: Final = 2.0
 """Between two changes of the adapters of a pod that both succeed: a pod whose list does not follow

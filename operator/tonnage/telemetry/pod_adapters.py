@@ -31,8 +31,10 @@ MAX_BYTES: Final = 1024 * 1024
 
 TASK_NAME: Final = "tonnage-pod-adapters"
 
-_MAX_CONCURRENT_PODS: Final = 8
-"""For all objects together."""
+_MAX_CONCURRENT_READS: Final = 8
+_MAX_CONCURRENT_UPDATES: Final = 64
+"""For all objects together. A pod that is being updated may take minutes, and delays no list of
+another one."""
 
 _MAX_PODS: Final = 16
 """The pods asked per call of `read`; later calls ask the others."""
@@ -48,11 +50,14 @@ _JSON: Final = "application/json"
 @dataclass(frozen=True, slots=True)
 class _Start:
     """A start of a container: its last answer, when it may be asked again, and when it may get
-    calls again, by the clock; the calls that failed in a row; whether a task works on it."""
+    calls again, by the clock: the same ones after `call_due`, others after `pause_due`. `calls` are
+    the last ones, `failures` how often some failed in a row; `busy`: a task works on it."""
 
     answer: ServedAdapters | None = None
     read_due: float = 0.0
     call_due: float = 0.0
+    pause_due: float = 0.0
+    calls: frozenset[AdapterCall] = frozenset()
     failures: int = 0
     busy: bool = False
 
@@ -73,7 +78,8 @@ class PodAdapters:
         self._may_call, self._clock = may_call, clock
         self._starts: OrderedDict[str, _Start] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_PODS)
+        self._reads = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+        self._updates = asyncio.Semaphore(_MAX_CONCURRENT_UPDATES)
 
     def read(
         self,
@@ -93,11 +99,14 @@ class PodAdapters:
         return {name: start.answer for name, start in starts if start and start.answer}
 
     def update(self, changes: Iterable[PodCalls], wake: Callable[[], None]) -> None:
-        """Start the calls, but to pods that have calls under way, or whose calls failed a short
-        time ago."""
+        """Start the calls, but to pods that have calls under way, or where the same calls failed a
+        short time ago: a spec that was corrected does not wait."""
         for change in changes:
             start = self._starts.get(change.pod.start)
-            if start is None or start.busy or start.call_due > self._clock():
+            if start is None or start.busy:
+                continue
+            due = start.call_due if start.calls.issuperset(change.calls) else start.pause_due
+            if due > self._clock():
                 continue
             self._work(change.pod, self._update(change, wake))
 
@@ -114,7 +123,7 @@ class PodAdapters:
     async def _read(
         self, pod: ServingPod, model: str, refresh: float, wake: Callable[[], None]
     ) -> None:
-        async with self._slots, open_session() as session:
+        async with self._reads, open_session() as session:
             answer = await _read_models(session, pod, model)
         start = self._starts.get(pod.start, _Start())
         before = start.answer
@@ -132,32 +141,58 @@ class PodAdapters:
             wake()
 
     async def _update(self, change: PodCalls, wake: Callable[[], None]) -> None:
-        pod, failed = change.pod, {}
-        async with self._slots, open_session() as session:
+        pod = change.pod
+        before = self._starts.get(pod.start, _Start())
+        async with self._updates, open_session() as session:
             # Another server may have this address since the last answer.
-            answer = await _read_models(session, pod, change.model)
-            for call in change.calls if answer.adapters is not None else ():
-                if not self._may_call():
-                    break
-                problem = await _call(session, pod, call)
-                if problem is not None:
-                    failed[call.name] = problem
+            answer = await self._ask(session, pod, change.model)
+            failed: dict[str, str] = {}
             if answer.adapters is not None:
-                answer = await _read_models(session, pod, change.model)
-        start = self._starts.get(pod.start, _Start())
-        failures = start.failures + 1 if failed or answer.adapters is None else 0
+                failed = await self._call_all(session, change, before.answer)
+                answer = await self._ask(session, pod, change.model)
+        failures = before.failures + 1 if failed or answer.adapters is None else 0
         delay = delays.ADAPTER_PAUSE
         if failures:
             delay = delays.ADAPTER_FIRST_RETRY * 2 ** min(failures - 1, 16)
         now = self._clock()
+        is_silent = answer.adapters is None
+        wait = delays.ADAPTER_FIRST_RETRY if is_silent else delays.ADAPTER_REFRESH
         done = _Start(
             replace(answer, failed=failed),
-            read_due=now + delays.ADAPTER_REFRESH,
+            read_due=now + wait,
             call_due=now + min(delay, delays.ADAPTER_LAST_RETRY),
+            pause_due=now + delays.ADAPTER_PAUSE,
+            calls=frozenset(change.calls),
             failures=failures,
         )
         self._remember(pod, done)
         wake()
+
+    async def _call_all(
+        self, session: aiohttp.ClientSession, change: PodCalls, before: ServedAdapters | None
+    ) -> dict[str, str]:
+        """Make the calls in their order, but load last what could not be loaded before; return why
+        some failed.
+
+        After a call without an answer there are no others: each could take as long.
+        """
+        failed: dict[str, str] = {}
+        again = before.failed if before is not None else {}
+        for call in sorted(change.calls, key=lambda one: bool(one.source) and one.name in again):
+            if not self._may_call():
+                break
+            status = await _call(session, change.pod, call)
+            if status != OK:
+                failed[call.name] = _explain_call(change.pod, call, status)
+            if status is None:
+                break
+        return failed
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, pod: ServingPod, model: str
+    ) -> ServedAdapters:
+        async with self._reads:
+            return await _read_models(session, pod, model)
 
     def _remember(self, pod: ServingPod, start: _Start) -> None:
         self._starts[pod.start] = start
@@ -181,13 +216,11 @@ async def _read_models(
     return read_models(page.body, model)
 
 
-async def _call(session: aiohttp.ClientSession, pod: ServingPod, call: AdapterCall) -> str | None:
-    """Why the call failed, None where it did not. Never raises."""
-    body, paths = {"lora_name": call.name}, engine_named(pod.engine).adapter_paths
-    path, seconds = paths.unload, delays.POD_MODELS
+async def _call(session: aiohttp.ClientSession, pod: ServingPod, call: AdapterCall) -> int | None:
+    """The status of the answer, None without one in time. Never raises."""
+    body, (path, seconds) = {"lora_name": call.name}, _endpoint(pod, call)
     if call.source is not None:
         body["lora_path"] = call.source
-        path, seconds = paths.load, delays.ADAPTER_LOAD
     try:
         async with session.post(
             f"http://{pod.address}{path}",
@@ -196,11 +229,23 @@ async def _call(session: aiohttp.ClientSession, pod: ServingPod, call: AdapterCa
             headers={"Accept": _JSON, "Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=seconds),
         ) as response:
-            status = response.status
+            return response.status
     except FAILURES:
-        return f"does not answer on {path} within {seconds:.0f} s"
-    if status == OK:
         return None
+
+
+def _endpoint(pod: ServingPod, call: AdapterCall) -> tuple[str, float]:
+    """The path that the call is made to, and in how many seconds it is answered."""
+    paths = engine_named(pod.engine).adapter_paths
+    if call.source is None:
+        return paths.unload, delays.POD_MODELS
+    return paths.load, delays.ADAPTER_LOAD
+
+
+def _explain_call(pod: ServingPod, call: AdapterCall, status: int | None) -> str:
+    if status is None:
+        path, seconds = _endpoint(pod, call)
+        return f"does not answer on {path} within {seconds:.0f} s"
     if status == _MISSING and call.source is not None:
         return f"answers 404: there are no files of an adapter at {call.source}"
     return _explain(status)

@@ -154,6 +154,69 @@ async def test_a_process_without_the_lease_makes_no_calls() -> None:
         assert {request.path for request in server.asked} == {"/v1/models"}
 
 
+async def test_a_pod_that_does_not_answer_a_call_gets_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delays, "ADAPTER_LOAD", 0.2)
+    listed, legal = Answer(body=models()), AdapterCall("legal", "/adapters/legal")
+    async with serving(listed, listed, Answer(silent=True), listed) as server:
+        clock = FakeClock()
+        source = PodAdapters(clock=clock.monotonic)
+        await read(source, pod(server))
+        await update(source, pod(server), SQL, legal)
+        served = await read(source, pod(server))
+        assert served.failed.keys() == {"sql"}
+        assert "does not answer on /v1/load_lora_adapter" in served.failed["sql"]
+        clock.advance(delays.ADAPTER_FIRST_RETRY)
+        await update(source, pod(server), SQL, legal)
+    loads = [request.body["lora_name"] for request in server.asked if request.body]
+    assert loads == ["sql", "legal", "sql"], "what failed comes last"
+
+
+async def test_pods_that_hang_delay_no_list_of_another_one() -> None:
+    listed = Answer(body=models())
+    async with serving(listed) as healthy, serving(*[listed] * 20, Answer(silent=True)) as hanging:
+        source = PodAdapters()
+        many = [pod(hanging, start=f"uid-{index}/0") for index in range(10)]
+        source.read(many, "llama", 300.0, lambda: None)
+        await finish()
+        source.update([PodCalls(each, "llama", (SQL,)) for each in many], lambda: None)
+        updates = [task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME]
+        answered = asyncio.Event()
+        source.read([pod(healthy, start="other/0")], "llama", 300.0, answered.set)
+        await asyncio.wait_for(answered.wait(), 5)
+        for task in updates:
+            task.cancel()
+
+
+async def test_a_corrected_spec_does_not_wait_for_the_calls_that_failed() -> None:
+    listed, failure = Answer(body=models()), Answer(status=500)
+    async with serving(listed, listed, failure, listed) as server:
+        clock = FakeClock()
+        source = PodAdapters(clock=clock.monotonic)
+        await read(source, pod(server))
+        await update(source, pod(server), SQL)
+        clock.advance(delays.ADAPTER_PAUSE)
+        await update(source, pod(server), SQL)
+        corrected = AdapterCall("sql", "/adapters/v2")
+        await update(source, pod(server), corrected)
+    loads = [request.body["lora_path"] for request in server.asked if request.body]
+    assert loads == ["/adapters/sql", "/adapters/v2"]
+
+
+async def test_a_pod_that_is_silent_after_its_calls_is_asked_again_soon() -> None:
+    listed, loaded = Answer(body=models()), Answer(body=models(sql="/adapters/sql"))
+    answers = [listed, listed, Answer(body=b"Success"), Answer(status=503)]
+    async with serving(*answers, loaded) as server:
+        clock = FakeClock()
+        source = PodAdapters(clock=clock.monotonic)
+        await read(source, pod(server))
+        await update(source, pod(server), SQL)
+        assert (await read(source, pod(server))).adapters is None
+        clock.advance(delays.ADAPTER_FIRST_RETRY)
+        assert (await read(source, pod(server))).adapters == {"sql": "/adapters/sql"}
+
+
 async def test_a_second_update_waits_for_the_first() -> None:
     listed = Answer(body=models())
     async with serving(listed, listed, Answer(silent=True)) as server:
