@@ -19,6 +19,7 @@ from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError, UnknownRul
 from tonnage.checkpoint.lookup import ModelPending, ModelUnavailable
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.engines.errors import RenderError
+from tonnage.engines.model_source import served_name
 from tonnage.fit.context import override_context
 from tonnage.fit.engines.registry import memory_for, options_for
 from tonnage.fit.lora.files import check_base_model, with_buffer_rank, with_target_modules
@@ -212,12 +213,25 @@ def _check_spec(
             check_template(spec.with_engine(name))
         check_accelerators(spec, catalog)
         check_allowed_rules(spec, catalog)
+        _check_adapter_names(spec, observation.key.name)
         if (refused := _refuse_adapters(observation, spec)) is not None:
             return refused
         spec = _follow_adapters(observation, spec, catalog)
         return spec, _read_engines(spec, catalog)
     except (RenderError, UnknownAcceleratorError, UnknownRuleError, InvalidOptionError) as error:
         return Refused(Reason.INVALID_SPEC, str(error))
+
+
+def _check_adapter_names(spec: InferenceDeploymentSpec, owner_name: str) -> None:
+    """Refuse an adapter with the name of the model, which is the object's where the spec gives
+    none. Raises InvalidOptionError."""
+    name = served_name(spec, owner_name)
+    for index, adapter in enumerate(spec.lora.adapters if spec.lora else ()):
+        if adapter.name == name:
+            raise InvalidOptionError(
+                f"spec.lora.adapters[{index}].name: {name} is the name of the model itself, by"
+                " default metadata.name; use another name, or set spec.model.name"
+            )
 
 
 def _refuse_adapters(observation: Observation, spec: InferenceDeploymentSpec) -> Refused | None:

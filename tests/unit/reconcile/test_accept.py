@@ -87,3 +87,18 @@ def test_overrides_that_make_no_sense_are_refused_with_the_field() -> None:
     assert refused.reason is Reason.INVALID_SPEC
     assert refused.message.startswith("spec.engine.vllm.extraArgs: with the overrides of config")
     assert "max_position_embeddings" in refused.message
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("llama", True), ("sql", False)])
+def test_an_adapter_has_not_the_name_that_the_model_has_by_default(
+    name: str, is_refused: bool
+) -> None:
+    source = {"huggingFace": {"repo": "acme/sql"}}
+    spec = spec_of(lora={"adapters": [{"name": name, "source": source, "rank": 16}]})
+    assert spec.model.name is None
+    observation = observed(spec, model=Checkpoint(load_shape("llama-3.1-8b")))
+    assert observation.key.name == "llama"
+    refused = accept(observation, CATALOG)
+    assert isinstance(refused, Refused) == is_refused
+    if isinstance(refused, Refused):
+        assert refused.message.startswith("spec.lora.adapters[0].name: llama is the name")
