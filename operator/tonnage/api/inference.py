@@ -341,9 +341,10 @@ class InferenceDeploymentSpec(ApiModel):
             if hub is None or self.lora is None or not self.lora.is_live:
                 continue
             field = f"lora.adapters[{index}].source.huggingFace"
-            if model.persistent_volume_claim is not None:
+            if model.persistent_volume_claim is not None or self.model.cache is not None:
+                place = "in model.cache" if self.model.cache is not None else "on a volume"
                 raise ValueError(
-                    f"{field}: the model is on a volume, so its pods reach no Hub, which updates"
+                    f"{field}: the model is {place}, so its pods reach no Hub, which updates"
                     " Live needs; put the adapter on a volume, or use updates Rolling"
                 )
             secret = model.hugging_face.token_secret_ref if model.hugging_face else None

@@ -115,13 +115,31 @@ def test_what_live_updates_cannot_do_is_refused_with_the_field(
     assert want in str(refused.value)
 
 
-def test_with_live_updates_pods_without_the_hub_take_no_adapters_from_it() -> None:
-    facts = {"inline": {"config": {}}}
-    volume = {"persistentVolumeClaim": {"claimName": "models", "facts": facts}}
+@pytest.mark.parametrize(
+    ("model", "want"),
+    [
+        (
+            {"source": {"persistentVolumeClaim": {
+                "claimName": "models", "facts": {"inline": {"config": {}}}}}},
+            "the model is on a volume, so its pods reach no Hub",
+        ),
+        (
+            {"source": HUB, "cache": {"nodeDisk": {}}},
+            "the model is in model.cache, so its pods reach no Hub",
+        ),
+        (
+            {"source": HUB, "cache": {"persistentVolumeClaim": {"claimName": "cache"}}},
+            "the model is in model.cache, so its pods reach no Hub",
+        ),
+    ],
+)  # fmt: skip
+def test_with_live_updates_pods_without_the_hub_take_no_adapters_from_it(
+    model: dict[str, Any], want: str
+) -> None:
     spec = {
-        "model": {"name": "llama", "source": volume},
+        "model": {"name": "llama", **model},
         "workload": {"maxModelLen": 4096},
         "lora": {**LIVE, "adapters": [adapter()]},
     }
-    with pytest.raises(InvalidSpecError, match="its pods reach no Hub"):
+    with pytest.raises(InvalidSpecError, match=want):
         parse_spec(spec)
