@@ -99,7 +99,7 @@ def _fields(
         "last_ready_plan": attempts.last_ready,
         "failed_plans": list(attempts.failed) or None,
         "endpoints": listed or None,
-        "adapters": adapter_statuses(observation) or None,
+        "adapters": adapter_statuses(observation, status_input.accepted) or None,
         "prefetch": status_input.prefetch.status or report_waiting(observation),
         **_decision_fields(status_input),
     }

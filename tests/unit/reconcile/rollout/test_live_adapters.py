@@ -143,6 +143,9 @@ async def test_a_refused_spec_changes_no_running_pod() -> None:
     await change(cluster, hub)
     assert cluster.conditions()["Accepted"][0] == "False"
     assert "spec.lora.maxRank: 16 is below rank 64" in cluster.message("Accepted")
+    (big,) = cluster.status()["adapters"]
+    assert big["readyReplicas"] == 0
+    assert big["message"].endswith("gets it only once the spec is accepted")
     assert loaded(cluster) == [{"sql": "/adapters/adapters/sql/v1"}] * 2
     assert uids(cluster) == before
 
@@ -186,9 +189,16 @@ async def test_a_change_between_rolling_and_live_replaces_the_pods(updates: str)
     assert ("--lora-modules" in template["spec"]["containers"][0]["args"]) == (updates == "Rolling")
 
 
-@pytest.mark.parametrize(("listing", "want"), [({"sql": "/x"}, 1), ({}, 0)])
+@pytest.mark.parametrize(
+    ("listing", "want", "message"),
+    [
+        ({"sql": "/adapters/adapters/sql/v1"}, 1, None),
+        ({"sql": "/adapters/adapters/sql/v0"}, 0, "started with other files of it"),
+        ({}, 0, "does not list it on /v1/models"),
+    ],
+)
 async def test_with_rolling_the_list_of_a_pod_counts_too(
-    listing: dict[str, str], want: int
+    listing: dict[str, str], want: int, message: str | None
 ) -> None:
     cluster = with_claims()
     lora = live(adapter("sql")) | {"updates": "Rolling"}
@@ -200,5 +210,7 @@ async def test_with_rolling_the_list_of_a_pod_counts_too(
         start = f"{pod['metadata']['uid']}/0/{pod['status'].get('podIP')}"
         cluster.pod_adapters.served[start] = ServedAdapters(listing)
     await cluster.reconcile("llama")
-    assert listed(cluster) == {"sql": want}
+    (sql,) = cluster.status()["adapters"]
+    assert sql["readyReplicas"] == want
+    assert message is None or message in sql["message"]
     assert cluster.pod_adapters.calls == []
