@@ -7,21 +7,24 @@ what it lacks, and every pod is brought to the spec on its own.
 from collections.abc import Mapping
 
 from tonnage import delays
+from tonnage.api.parse import InvalidSpecError
 from tonnage.engines.adapters import adapter_path
 from tonnage.engines.model_source import served_name
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.observation import Observation
+from tonnage.reconcile.observation.previous import Remembered
 from tonnage.telemetry.served_adapters import AdapterCall, PodCalls
 
 
 def plan_adapter_calls(
     observation: Observation, accepted: object
 ) -> tuple[tuple[PodCalls, ...], float | None]:
-    """The calls to the pods that do not serve exactly the adapters of an accepted spec, and after
-    how many seconds to plan again; None where nothing is missing."""
-    if not isinstance(accepted, Accepted):
+    """The calls to the pods that do not serve exactly the adapters of a spec that is accepted, or
+    was before its model could not be read any more; and after how many seconds to plan again, None
+    where nothing is missing."""
+    spec = observation.spec
+    if not isinstance(accepted, Accepted | Remembered) or isinstance(spec, InvalidSpecError):
         return (), None
-    spec = accepted.spec
     if spec.lora is None or not spec.lora.is_live:
         return (), None
     wanted = {adapter.name: adapter_path(adapter, spec) for adapter in spec.lora.adapters}

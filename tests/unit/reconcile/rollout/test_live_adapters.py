@@ -7,7 +7,11 @@ import pytest
 from tests.support.cluster import MI300X, Cluster, spec_of
 from tests.support.production.claims import volume_claim
 from tests.support.serving import SETTLED
+from tonnage.api.conditions import Reason
+from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.adapter import AdapterFacts
+from tonnage.checkpoint.facts import checkpoint_from_inline
+from tonnage.checkpoint.lookup import ModelUnavailable
 from tonnage.telemetry.served_adapters import AdapterCall, ServedAdapters
 
 PAIR = {**MI300X, "gpusPerNode": 2}
@@ -102,6 +106,26 @@ async def test_a_new_replica_and_a_restarted_server_get_what_they_lack() -> None
     assert listed(cluster) == {"sql": 1}
     await cluster.settle()
     assert listed(cluster) == {"sql": 2}
+
+
+async def test_a_restarted_server_gets_its_adapters_while_the_model_cannot_be_read() -> None:
+    cluster = with_claims()
+    cluster.pod_adapters.answers = True
+    inline = parse_spec(spec_of()).model.source.inline
+    assert inline is not None
+    cluster.hub.answer = checkpoint_from_inline(inline)
+    model = {"source": {"huggingFace": {"repo": "acme/llama"}}}
+    cluster.apply("llama", spec_of(lora=live(adapter("sql")), replicas=1) | {"model": model})
+    await cluster.settle()
+    assert listed(cluster) == {"sql": 1}
+    reason = Reason.MODEL_SOURCE_UNREACHABLE
+    cluster.hub.answer = ModelUnavailable(reason, "the Hub does not answer", 30.0)
+    (start,) = cluster.pod_adapters.served
+    cluster.pod_adapters.served[start] = ServedAdapters({})
+    cluster.start_operator()
+    await cluster.settle()
+    assert cluster.conditions()["Accepted"] == ("True", "Valid")
+    assert listed(cluster) == {"sql": 1}
 
 
 async def test_what_another_client_loaded_is_unloaded() -> None:
