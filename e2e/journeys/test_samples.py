@@ -51,7 +51,8 @@ def gated_llama(user: User, hub: HubServer) -> None:
     files = {"config.json": HubFile.of(deepseek), "model.safetensors.index.json": HubFile.of(size)}
     hub.add_repo("deepseek-ai/DeepSeek-R1-0528", files)
     for adapter, rank in (("acme/sql-lora", 16), ("acme/legal-lora", 32)):
-        lora = {"peft_type": "LORA", "r": rank, "target_modules": ["q_proj", "o_proj"]}
+        modules = ["q_proj", "o_proj"]
+        lora = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "target_modules": modules}
         adapted = {"adapter_config.json": HubFile.of(json.dumps(lora))}
         hub.add_repo(adapter, adapted, revisions=("main", "v2"))
     user.admin.apply(token_secret("hf", "hf_sample"))

@@ -497,6 +497,7 @@ ADAPTER: Mapping[str, Any] = {
     "peft_type": "LORA",
     "r": 16,
     "rank_pattern": {"q_proj": 8},
+    "lora_alpha": 32,
     "target_modules": ["q_proj", "v_proj"],
     "base_model_name_or_path": "acme/llama",
 }

@@ -22,6 +22,16 @@ _ATTENTION_INPUT: Final = re.compile(
 """Rows of the tensor table whose second dimension is the hidden size of a language model: PEFT
 saves lora_A as [rank, inputs]. Encoders, which have other widths, are below another prefix."""
 
+_LOADED: Final = re.compile(
+    r"(.+\.)?(lora_[AB]\.weight|lora_embedding_[AB]|(score|classifier)\.(weight|bias))"
+    r"|.+\.(embed_tokens|lm_head)\.base_layer\.weight"
+    r"|(.+\.)?mtp\..+"
+)
+"""Tensors that vLLM loads, or leaves out: it fails at all others. Source: vLLM 0.32.0,
+lora/utils.py parse_fine_tuned_lora_name and is_base_embedding_weights, and lora_skip_prefixes of
+the model classes."""
+
+_SHOWN_CHARS: Final = 120
 _MAX_RANK: Final = 1 << 16
 _MAX_PATTERNS: Final = 4096
 
@@ -32,9 +42,10 @@ _REFUSED: Final = {
     "layer_replication": "replicated layers",
     "use_bdlora": "block-diagonal LoRA",
     "use_qalora": "QA-LoRA",
+    "trainable_token_indices": "retrained tokens",
 }
 """Features of PEFT that vLLM does not load, by field. Source: vLLM 0.32.0, lora/peft_helper.py
-_validate_features; so are the two lists below."""
+_validate_features; so are the two lists below. It fails at the tensors of retrained tokens."""
 
 _SAVED_MODULES: Final = frozenset({"classifier", "score"})
 _PLAIN_INITS: Final = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
@@ -75,7 +86,9 @@ def parse_adapter(
     _refuse_features(fields)
     if not fields.value("target_modules") and not fields.value("target_parameters"):
         raise CheckpointError(f"{ADAPTER_CONFIG}: target_modules is missing")
+    _refuse_scaling(fields)
     rows = tensors.rows if tensors else ()
+    _refuse_tensors(rows)
     return AdapterFacts(
         rank=max(fields.positive("r", limit=_MAX_RANK), *_pattern_ranks(fields), 1),
         target_modules=_read_targets(fields),
@@ -120,6 +133,25 @@ def _refuse_features(fields: ConfigFields) -> None:
             " path_initial_model_for_weight_conversion of PEFT"
         )
         raise fields.invalid("init_lora_weights", init, expected)
+
+
+def _refuse_scaling(fields: ConfigFields) -> None:
+    """vLLM has no default for lora_alpha, by which it scales the weights."""
+    alpha = fields.value("lora_alpha")
+    if not isinstance(alpha, int | float):
+        raise fields.invalid("lora_alpha", alpha, "a number: vLLM has no default")
+
+
+def _refuse_tensors(rows: Sequence[StoredTensor]) -> None:
+    """Refuse whole layers, which PEFT saves next to the adapter without a field that says so, such
+    as the embeddings of a vocabulary that was resized."""
+    for row in rows:
+        if not _LOADED.fullmatch(row.name):
+            raise CheckpointError(
+                f"{ADAPTER_WEIGHTS}: tensor {row.name[-_SHOWN_CHARS:]!r} is not one of a LoRA"
+                " layer: vLLM loads no others; save the adapter without it, whole embeddings with"
+                " save_embedding_layers=False"
+            )
 
 
 def _pattern_ranks(fields: ConfigFields) -> tuple[int, ...]:

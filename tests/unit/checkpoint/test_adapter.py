@@ -68,6 +68,9 @@ def test_type_and_size_come_from_the_headers() -> None:
         ({"lora_bias": True}, "lora_bias is set"),
         ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens is set"),
         ({"use_qalora": True}, "use_qalora is set"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices is set"),
+        ({"lora_alpha": None}, "lora_alpha is None: expected a number"),
+        ({"lora_alpha": "16"}, "lora_alpha is '16': expected a number"),
         ({"bias": "all"}, "bias"),
         ({"modules_to_save": ["embed_tokens"]}, "modules_to_save"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),
@@ -110,3 +113,36 @@ def test_foreign_bytes_give_one_of_our_errors(text: str | bytes, want: str) -> N
 )
 def test_with_other_parts_of_the_model_the_layers_are_not_all(others: dict[str, Any]) -> None:
     assert parse(**others).target_modules == ()
+
+
+def parse_tensors(*names: str) -> AdapterFacts:
+    rows = [StoredTensor(name, "BF16", (16, 4096), ((0, 31),)) for name in names]
+    return parse_adapter(json.dumps(PLAIN), TensorTable(rows))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "base_model.model.lm_head.weight",
+        "base_model.model.model.embed_tokens.weight",
+        "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta",
+        "base_model.model.model.layers.*.self_attn.q_proj.lora_A.default.weight",
+        "base_model.model.model.layers.*.self_attn.q_proj.lora_B.bias",
+        "base_model.model.model.layers.*.self_attn.q_proj.lora_magnitude_vector",
+    ],
+)
+def test_tensors_that_vllm_does_not_load_are_refused(name: str) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        parse_tensors("base_model.model.model.layers.*.self_attn.q_proj.lora_A.weight", name)
+    assert f"adapter_model.safetensors: tensor {name!r} is not one of a LoRA" in str(refused.value)
+
+
+def test_tensors_that_vllm_loads_or_leaves_out_are_not() -> None:
+    parse_tensors(
+        "base_model.model.model.layers.*.mlp.experts.*.gate_proj.lora_A.weight",
+        "base_model.model.model.layers.*.mlp.experts.base_layer.lora_B.weight",
+        "base_model.model.model.embed_tokens.lora_embedding_A",
+        "base_model.model.lm_head.base_layer.weight",
+        "base_model.model.score.weight",
+        "base_model.model.mtp.layers.*.mixer.q_proj.weight",
+    )

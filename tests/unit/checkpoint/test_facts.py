@@ -140,7 +140,10 @@ def test_an_unsupported_architecture_keeps_its_error_class() -> None:
             "ConfigMap legal: adapter_config.json: use_dora is set",
         ),
         (
-            {"adapter_config.json": '{"r": 8, "target_modules": ["q"]}', "tensors": "{}"},
+            {
+                "adapter_config.json": '{"r": 8, "lora_alpha": 16, "target_modules": ["q"]}',
+                "tensors": "{}",
+            },
             "ConfigMap legal, key tensors: the table of tensors is no list",
         ),
     ],

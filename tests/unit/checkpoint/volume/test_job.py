@@ -218,7 +218,7 @@ def test_the_job_writes_a_checkpoint(
     assert (got.weights_bytes, got.bytes_by_dtype) == (want_bytes, want_by_dtype)
 
 
-ADAPTER = HubFile.of(json.dumps({"r": 24, "target_modules": ["q_proj"]}))
+ADAPTER = HubFile.of(json.dumps({"r": 24, "lora_alpha": 48, "target_modules": ["q_proj"]}))
 ADAPTER_FILES = {
     "adapter_config.json": ADAPTER,
     "adapter_model.safetensors": safetensors_file(

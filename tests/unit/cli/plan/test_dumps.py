@@ -303,7 +303,7 @@ def test_a_pool_among_the_given_files_is_declared_as_applying_them_would(tmp_pat
 @pytest.mark.parametrize(
     ("change", "want"),
     [
-        ({"metadata": {"generation": "1"}}, "metadata.generation is '1', expected int"),
+        ({"metadata": {"generation": "1"}}, "metadata.generation is '1', expected an integer"),
         ({"metadata": {"creationTimestamp": "now"}}, "metadata.creationTimestamp is 'now'"),
         ({"status": [1]}, "status is [1], expected an object"),
         ({"status": {"conditions": {}, "placements": 7}}, "status.placements is 7"),

@@ -31,7 +31,12 @@ PENDING = ModelPending("reading acme/sql from the Hub")
 def file(
     rank: int = 24, hidden_size: int | None = None, modules: Sequence[str] | str = ("q_proj",)
 ) -> AdapterFacts:
-    config = {"r": rank, "target_modules": modules, "base_model_name_or_path": "acme/base"}
+    config = {
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": modules,
+        "base_model_name_or_path": "acme/base",
+    }
     return replace(parse_adapter(json.dumps(config), revision=COMMIT), hidden_size=hidden_size)
 
 
@@ -188,7 +193,11 @@ async def applied_with(data: dict[str, str] | None, spec: dict[str, Any]) -> Clu
 
 
 def described(**config: Any) -> dict[str, str]:
-    return {"adapter_config.json": json.dumps({"r": 24, "target_modules": ["q_proj"], **config})}
+    return {
+        "adapter_config.json": json.dumps(
+            {"r": 24, "lora_alpha": 48, "target_modules": ["q_proj"], **config}
+        )
+    }
 
 
 async def test_rank_and_layers_follow_from_the_facts_of_a_volume() -> None:
