@@ -1,11 +1,13 @@
 """Builds the reconcile loop from the packages below and the process' components."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from tonnage.catalog.load import load_catalog
+from tonnage.checkpoint.hub.errors import ADAPTER_INPUTS
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_adapter, fetch_checkpoint
 from tonnage.checkpoint.lookup import HubLookup
 from tonnage.controller.download_reader import DownloadReader
@@ -97,7 +99,7 @@ def _sources(
     )
     hub = HubModelCache(
         partial(fetch_checkpoint, settings=hub_settings),
-        partial(fetch_adapter, settings=hub_settings),
+        partial(fetch_adapter, settings=replace(hub_settings, inputs=ADAPTER_INPUTS)),
     )
     ask = _build_query(settings, dependencies.metrics.prometheus.asked)
 

@@ -251,9 +251,8 @@ def _refuse_adapters(observation: Observation, spec: InferenceDeploymentSpec) ->
             case ModelUnavailable(reason=reason, message=message, retry_after_seconds=seconds):
                 has_rank = adapter.rank is not None or lora.max_rank is not None
                 if not has_rank or reason not in _UNKNOWN_FOR_NOW:
-                    # The reader of the Hub names the fields of a model.
-                    message = message.replace("spec.model.", f"spec.lora.adapters[{index}].")
-                    return Refused(reason, f"{where}: {message}", retry_after_seconds=seconds)
+                    message = f"{where}: {_name_index(message, index)}"
+                    return Refused(reason, message, retry_after_seconds=seconds)
     return pending
 
 
@@ -262,8 +261,13 @@ def _find_unconfirmed(observation: Observation, spec: InferenceDeploymentSpec) -
     for index, read in enumerate(observation.adapters if spec.lora else ()):
         why = read.unconfirmed or read.answer
         if isinstance(why, ModelUnavailable):
-            return f"spec.lora.adapters[{index}]: {why.message}"
+            return f"spec.lora.adapters[{index}]: {_name_index(why.message, index)}"
     return None
+
+
+def _name_index(message: str, index: int) -> str:
+    """The message of the reader of the Hub, which does not know the place of an adapter."""
+    return message.replace("spec.lora.adapters[].", f"spec.lora.adapters[{index}].")
 
 
 def _follow_adapters(

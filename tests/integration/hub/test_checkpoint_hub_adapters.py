@@ -1,12 +1,14 @@
 """The real huggingface_hub reads a LoRA adapter from a small Hub on loopback."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.support.hub_server import HubFile, HubServer, safetensors_file
 from tests.support.tiny_model import CONFIG, REPO, source
 from tonnage.api.conditions import Reason
+from tonnage.checkpoint.hub.errors import ADAPTER_INPUTS
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_adapter
 from tonnage.checkpoint.lookup import ModelLookupError
 
@@ -67,3 +69,12 @@ def test_what_is_no_adapter_for_vllm_is_refused(
         fetch_adapter(source(), None, settings)
     assert refused.value.reason is want_reason
     assert want in refused.value.message
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_unknown_repository_names_the_fields_of_adapters(settings: HubSettings) -> None:
+    with pytest.raises(ModelLookupError) as refused:
+        fetch_adapter(source(), None, replace(settings, inputs=ADAPTER_INPUTS))
+    assert refused.value.reason is Reason.MODEL_NOT_FOUND
+    assert "check spec.lora.adapters[].source.huggingFace.repo" in refused.value.message
+    assert "spec.model" not in refused.value.message

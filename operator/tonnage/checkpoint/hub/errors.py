@@ -56,6 +56,15 @@ SPEC_INPUTS: Final = HubInputs(
     alternative="give the facts by spec.model.source.configMap or inline",
 )
 
+ADAPTER_INPUTS: Final = HubInputs(
+    repository="spec.lora.adapters[].source.huggingFace.repo",
+    revision="spec.lora.adapters[].source.huggingFace.revision",
+    token="spec.lora.adapters[].source.huggingFace.tokenSecretRef",  # noqa: S106 - see above
+    token_value="a Secret with a token",  # noqa: S106 - see above
+    alternative="set spec.lora.adapters[].rank, or spec.lora.maxRank",
+)
+"""Objects share the answers about an adapter, which they may list at different places."""
+
 
 @dataclass(frozen=True, slots=True)
 class HubRequest:

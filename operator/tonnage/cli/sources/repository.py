@@ -21,7 +21,8 @@ def read_repository(repo: str, revision: str, flag: str) -> Checkpoint:
     --revision."""
     source = _source(repo, revision, flag)
     try:
-        return fetch_checkpoint(source, saved_token(), HubSettings(inputs=_inputs(flag)))
+        inputs = _inputs(flag, "give its config.json by --config")
+        return fetch_checkpoint(source, saved_token(), HubSettings(inputs=inputs))
     except ModelLookupError as error:
         raise InputError(error.message) from None
 
@@ -30,7 +31,8 @@ def read_adapter(repo: str, revision: str, flag: str) -> AdapterFacts:
     """The LoRA adapter at that revision. Raises InputError as `read_repository` does."""
     source = _source(repo, revision, flag)
     try:
-        return fetch_adapter(source, saved_token(), HubSettings(inputs=_inputs(flag)))
+        inputs = _inputs(flag, "read it on a volume by --pvc")
+        return fetch_adapter(source, saved_token(), HubSettings(inputs=inputs))
     except ModelLookupError as error:
         raise InputError(error.message) from None
 
@@ -44,11 +46,11 @@ def _source(repo: str, revision: str, flag: str) -> HuggingFaceSource:
         raise InputError(f"{name} {str(first['input'])[:80]!r}: {first['msg']}") from None
 
 
-def _inputs(flag: str) -> HubInputs:
+def _inputs(flag: str, alternative: str) -> HubInputs:
     return HubInputs(
         repository=flag,
         revision="--revision",
         token="HF_TOKEN",  # noqa: S106 - the name of a variable
         token_value="a token",  # noqa: S106 - a text
-        alternative="give its config.json by --config",
+        alternative=alternative,
     )

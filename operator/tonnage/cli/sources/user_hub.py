@@ -96,6 +96,7 @@ def _fetch_adapter(
     endpoint: str | None, with_token: bool, source: HuggingFaceSource, _: str | None
 ) -> AdapterAnswer:
     # As above.
+    from tonnage.checkpoint.hub.errors import ADAPTER_INPUTS  # noqa: PLC0415 - see above
     from tonnage.checkpoint.hub.reader import (  # noqa: PLC0415 - see above
         HubSettings,
         fetch_adapter,
@@ -104,6 +105,7 @@ def _fetch_adapter(
 
     try:
         token = saved_token() if with_token else None
-        return fetch_adapter(source, token, HubSettings(endpoint=endpoint))
+        settings = HubSettings(endpoint=endpoint, inputs=ADAPTER_INPUTS)
+        return fetch_adapter(source, token, settings)
     except ModelLookupError as error:
         return ModelUnavailable(error.reason, error.message, error.retry_after_seconds)

@@ -16,6 +16,7 @@ from tests.support.serving import SETTLED
 from tonnage.api.conditions import Reason
 from tonnage.api.names import ANNOTATION_ADAPTER_FACTS
 from tonnage.checkpoint.adapter import AdapterFacts, parse_adapter
+from tonnage.checkpoint.hub.errors import ADAPTER_INPUTS
 from tonnage.checkpoint.lookup import AdapterAnswer, ModelPending, ModelUnavailable
 from tonnage.kube.kinds import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SERVICES
 
@@ -25,6 +26,11 @@ COMMIT = "c0ffee" + "0" * 34
 DOWN = ModelUnavailable(Reason.MODEL_SOURCE_UNREACHABLE, "the Hub does not answer", 30.0)
 DENIED = ModelUnavailable(Reason.MODEL_ACCESS_DENIED, "the token is revoked", 30.0)
 DORA = ModelUnavailable(Reason.INVALID_MODEL, "use_dora is set", 30.0)
+UNSEEN = ModelUnavailable(
+    Reason.MODEL_ACCESS_DENIED,
+    f"not seen; set {ADAPTER_INPUTS.token}",
+    30.0,
+)
 PENDING = ModelPending("reading acme/sql from the Hub")
 
 
@@ -129,6 +135,7 @@ async def test_a_volume_with_an_adapter_of_unknown_layers_has_buffers_in_all_lay
         (file(8, 999), lora(), "trained on acme/base of hidden size 999"),
         (DORA, lora(16), "spec.lora.adapters[0].source.huggingFace: adapter sql: use_dora"),
         (DOWN, lora(), "spec.lora.adapters[0].source.huggingFace: adapter sql: the Hub"),
+        (UNSEEN, lora(), "not seen; set spec.lora.adapters[0].source.huggingFace.token"),
     ],
 )
 async def test_what_contradicts_or_is_unknown_is_refused_with_the_field(
@@ -139,10 +146,11 @@ async def test_what_contradicts_or_is_unknown_is_refused_with_the_field(
     assert want in cluster.message("Accepted")
 
 
-@pytest.mark.parametrize("answer", [DOWN, DENIED])
+@pytest.mark.parametrize("answer", [DOWN, DENIED, UNSEEN])
 async def test_a_given_rank_needs_no_hub(answer: ModelUnavailable) -> None:
     cluster = await applied(answer, lora(24))
     assert cluster.conditions()["Accepted"] == ("True", "ModelNotConfirmed")
+    assert answer.message.replace("[]", "[0]") in cluster.message("Accepted")
     assert "--max-lora-rank=32" in arguments(cluster)
 
 
