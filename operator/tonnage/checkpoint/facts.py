@@ -37,6 +37,10 @@ TENSORS_KEY: Final = "tensors"
 """The table of tensors as JSON, from the Job; takes precedence over all sizes."""
 
 
+MAX_ADAPTER_TABLE: Final = 100_000
+"""Most characters of the table of an adapter, as many as the Job writes: an object has up to 128 of
+them, which are read for each reconcile."""
+
 SHAPE_CACHE_SIZE: Final = 256
 """Cached shapes of inline configs, some KiB each."""
 
@@ -105,6 +109,10 @@ def adapter_from_config_map(name: str, data: Mapping[str, str]) -> AdapterFacts:
     tensors = None
     if TENSORS_KEY in data and CONFIG_KEY not in data:
         with _error_prefix(f"{location}, key {TENSORS_KEY}"):
+            if len(data[TENSORS_KEY]) > MAX_ADAPTER_TABLE:
+                raise CheckpointError(
+                    f"the table is longer than {MAX_ADAPTER_TABLE} characters; leave it out"
+                )
             tensors = parse_table(data[TENSORS_KEY])
     with _error_prefix(location):
         return parse_adapter(data[ADAPTER_CONFIG], tensors)

@@ -146,6 +146,13 @@ def test_an_unsupported_architecture_keeps_its_error_class() -> None:
             },
             "ConfigMap legal, key tensors: the table of tensors is no list",
         ),
+        (
+            {
+                "adapter_config.json": '{"r": 8, "lora_alpha": 16, "target_modules": ["q"]}',
+                "tensors": "[" + " " * 100_000 + "]",
+            },
+            "ConfigMap legal, key tensors: the table is longer than 100000 characters",
+        ),
     ],
 )
 def test_errors_of_an_adapter_name_the_config_map(data: dict[str, str], want: str) -> None:

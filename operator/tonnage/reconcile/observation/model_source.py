@@ -5,6 +5,7 @@ The Hub's facts are kept on the object's Service. So a Hub that does not answer 
 that does not accept the token any more, stops nothing that runs.
 """
 
+import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.model import (
-    AdapterVolumeSource,
+    AdapterVolumeFacts,
     ConfigMapSource,
     HuggingFaceSource,
     InlineSource,
@@ -102,13 +103,18 @@ async def read_adapters(
     """What the Hub, or the ConfigMap of a volume, says of each adapter, in the order of the
     spec."""
     adapters = lora.adapters if lora else ()
-    # Adapters mostly share a Secret.
+    # Adapters mostly share a Secret, and may share a ConfigMap.
     tokens: dict[SecretKeyRef | None, str | ModelUnavailable | None] = {}
+    described: dict[AdapterVolumeFacts, ReadAdapter] = {}
     read = []
     for source in (adapter.source for adapter in adapters):
         hub = source.hugging_face
         if hub is None:
-            read.append(await _read_on_volume(api, namespace, source.persistent_volume_claim))
+            volume = source.persistent_volume_claim
+            facts = volume.facts if volume is not None else None
+            if facts is not None and facts not in described:
+                described[facts] = await _read_described(api, namespace, facts)
+            read.append(described[facts] if facts is not None else ReadAdapter(None))
             continue
         ref = hub.token_secret_ref
         if ref not in tokens:
@@ -119,13 +125,12 @@ async def read_adapters(
     return tuple(read)
 
 
-async def _read_on_volume(
-    api: ObjectReader, namespace: str, source: AdapterVolumeSource | None
+async def _read_described(
+    api: ObjectReader, namespace: str, facts: AdapterVolumeFacts
 ) -> ReadAdapter:
-    """What the ConfigMap with the facts of the adapter says; nothing without one."""
-    if source is None or source.facts is None:
-        return ReadAdapter(None)
-    name = source.facts.config_map.name
+    """What the ConfigMap with the facts of an adapter says."""
+    name = facts.config_map.name
+    await asyncio.sleep(0)  # a kept one is read without waiting, and parsing takes long
     try:
         data = await _read_data(api, namespace, name, ADAPTER_CONFIG)
         return ReadAdapter(adapter_from_config_map(name, data))
