@@ -49,14 +49,23 @@ def _refuse_targets(layout: Layout) -> Iterator[IllegalParallelism]:
         *adapted_layers(layout.shape, layout.sharding, ("embed_tokens", "lm_head")),
     ]
     names = {layer.name: None for layer in known}
+    unsharded = adapted_layers(layout.shape, layout.sharding)
     for target in options.lora_target_modules:
-        if not any(layer.is_target((target,)) for layer in known):
+        if any(layer.is_target((target,)) for layer in known):
+            continue
+        if any(layer.is_target((target,)) for layer in unsharded):
+            why = (
+                f"vLLM has no buffers for {target} with --fully-sharded-loras, so that adapters "
+                f"would have no effect there; leave out --fully-sharded-loras, or {target} in "
+                "--lora-target-modules"
+            )
+        else:
             expected = ", ".join(list(names)[:_SHOWN_LAYERS])
             why = (
                 f"--lora-target-modules {target} is no layer of {layout.shape.architecture} with "
                 f"buffers: expected one of {expected}"
             )
-            yield IllegalParallelism("AdapterTargets", why)
+        yield IllegalParallelism("AdapterTargets", why)
 
 
 def _refuse_vocabulary(layout: Layout) -> Iterator[IllegalParallelism]:

@@ -1,9 +1,11 @@
 """Settings for LoRA adapters that vLLM refuses, with the flag and what is expected."""
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.support.shapes import CONFIGS
 from tests.support.subjects import LLAMA
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.shape import parse_config
@@ -19,6 +21,7 @@ EXPERTS: dict[str, Any] = {
     "num_experts_per_tok": 8,
     "moe_intermediate_size": 512,
 }
+HYBRID: dict[str, Any] = json.loads((CONFIGS / "lfm2-8b-a1b.json").read_text())
 
 
 def refusal(model: dict[str, Any], tensor: int = 1, **options: Any) -> str | None:
@@ -34,6 +37,12 @@ def refusal(model: dict[str, Any], tensor: int = 1, **options: Any) -> str | Non
         (LLAMA, 1, {"max_lora_rank": 48}, "AdapterRank: --max-lora-rank 48"),
         (LLAMA, 1, {"lora_target_modules": ("nose",)}, "--lora-target-modules nose is no layer"),
         (LLAMA, 1, {"lora_target_modules": ("nose",)}, "expected one of qkv_proj, o_proj,"),
+        (
+            HYBRID,
+            2,
+            {"fully_sharded_loras": True, "lora_target_modules": ("in_proj", "out_proj")},
+            "AdapterTargets: vLLM has no buffers for in_proj with --fully-sharded-loras",
+        ),
         ({**LLAMA, "vocab_size": 262144}, 1, {}, "AdapterVocabulary: a vocabulary of 262144"),
         (LLAMA, 2, {"fully_sharded_loras": True, "max_lora_rank": 1}, "a rank of 1 is not"),
         (
