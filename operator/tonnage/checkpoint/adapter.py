@@ -61,7 +61,8 @@ class AdapterFacts:
     its tensors and `weights_bytes` their size, () and None without safetensors headers. `revision`
     is the commit, None without one.
     `hidden_size` is the width of the base model by the shapes of the tensors, None where they do
-    not show it. `config` is the text of adapter_config.json, for times when no Hub answers.
+    not show it. `has_patterns`: some layers have a rank or a scale of their own. `config` is the
+    text of adapter_config.json, for times when no Hub answers.
     """
 
     rank: int
@@ -71,6 +72,7 @@ class AdapterFacts:
     weights_bytes: int | None = None
     revision: str | None = None
     hidden_size: int | None = None
+    has_patterns: bool = False
     config: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
@@ -97,6 +99,7 @@ def parse_adapter(
         weights_bytes=tensors.total_bytes if tensors else None,
         revision=revision,
         hidden_size=_read_hidden_size(rows),
+        has_patterns=bool(fields.value("rank_pattern") or fields.value("alpha_pattern")),
         config=config if isinstance(config, str) else config.decode("utf-8-sig", errors="replace"),
     )
 

@@ -22,7 +22,12 @@ from tonnage.engines.errors import RenderError
 from tonnage.engines.model_source import served_name
 from tonnage.fit.context import override_context
 from tonnage.fit.engines.registry import memory_for, options_for
-from tonnage.fit.lora.files import check_base_model, with_buffer_rank, with_target_modules
+from tonnage.fit.lora.files import (
+    check_base_model,
+    check_patterns,
+    with_buffer_rank,
+    with_target_modules,
+)
 from tonnage.fit.model import EngineOptions
 from tonnage.fit.options import InvalidOptionError
 from tonnage.kube.protocol import ApiError, Object
@@ -285,6 +290,7 @@ def _follow_adapters(
         check_base_model(lora, files, model.shape.hidden_size, name)
         engines = _read_engines(spec.model_copy(update={"lora": lora}), catalog)
         options = next(iter(engines.options.values()))
+        check_patterns(lora, files, options)
         lora = with_target_modules(lora, files, model.shape, options)
     return spec.model_copy(update={"lora": lora})
 

@@ -43,6 +43,19 @@ def test_the_rank_is_the_largest_of_all_layers(fields: dict[str, Any], want: int
     assert parse(**fields).rank == want
 
 
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({}, False),
+        ({"rank_pattern": {}, "alpha_pattern": {}}, False),
+        ({"rank_pattern": {"q_proj": 8}}, True),
+        ({"alpha_pattern": {"q_proj": 8}}, True),
+    ],
+)
+def test_layers_with_a_rank_or_scale_of_their_own(fields: dict[str, Any], want: bool) -> None:
+    assert parse(**fields).has_patterns == want
+
+
 @pytest.mark.parametrize("pattern", ["all-linear", ".*self_attn.*"])
 def test_a_pattern_names_no_layers(pattern: str) -> None:
     assert parse(target_modules=pattern).target_modules == ()

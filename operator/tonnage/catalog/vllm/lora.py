@@ -40,6 +40,7 @@ class LoraSupport(Entry):
     ranks: tuple[PositiveInt, ...]
     largest_head_vocabulary: PositiveInt
     target_modules_since: str
+    patterns_since: str
     supported: frozenset[str]
     cuda_only: frozenset[str]
     embeddings: EmbeddingClasses

@@ -77,6 +77,20 @@ def check_base_model(lora: Lora, files: AdapterFiles, hidden_size: int, model: s
         )
 
 
+def check_patterns(lora: Lora, files: AdapterFiles, options: EngineOptions) -> None:
+    """Refuse an adapter whose layers an older vLLM would scale wrongly, without an error. Raises
+    InvalidOptionError."""
+    since = load_lora_support().patterns_since
+    if parse_version(options.release) >= parse_version(since):
+        return
+    for index, (adapter, file) in enumerate(zip(lora.adapters, files, strict=True)):
+        if file is not None and file.has_patterns:
+            raise InvalidOptionError(
+                f"spec.lora.adapters[{index}].source: adapter {adapter.name} has rank_pattern or"
+                f" alpha_pattern, which vLLM {options.release} ignores; use {since} or newer"
+            )
+
+
 def _check_rank(lora: Lora, index: int, adapter: Adapter, file: AdapterFacts) -> None:
     field, limit = f"spec.lora.adapters[{index}]", max(load_lora_support().ranks)
     if file.rank > limit:

@@ -146,6 +146,18 @@ async def test_what_contradicts_or_is_unknown_is_refused_with_the_field(
     assert want in cluster.message("Accepted")
 
 
+@pytest.mark.parametrize(("version", "want"), [("v0.31.0", "False"), ("v0.32.0", "True")])
+async def test_a_release_that_would_scale_single_layers_wrongly_is_refused(
+    version: str, want: str
+) -> None:
+    cluster = Cluster({**MI300X, "gpusPerNode": 2})
+    cluster.hub.adapter = replace(file(24), has_patterns=True)
+    cluster.apply("llama", spec_of(lora=lora(), engine={"vllm": {"version": version}}))
+    await cluster.settle()
+    assert cluster.conditions()["Accepted"][0] == want
+    assert (f"which vLLM {version} ignores" in cluster.message("Accepted")) == (want == "False")
+
+
 @pytest.mark.parametrize("answer", [DOWN, DENIED, UNSEEN])
 async def test_a_given_rank_needs_no_hub(answer: ModelUnavailable) -> None:
     cluster = await applied(answer, lora(24))
