@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import ValidationError
+from rich.markup import escape
 from rich.table import Table
 
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
@@ -113,7 +114,8 @@ def _show_adapter(options: argparse.Namespace) -> None:
         return
     table = make_table("FACT", "VALUE")
     for name, value in facts.items():
-        table.add_row(name, ", ".join(value) if isinstance(value, tuple) else str(value))
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        table.add_row(name, escape(text))
     make_console().print(table)
 
 
@@ -152,7 +154,7 @@ def _tabulate(checkpoint: Checkpoint) -> Table:
     table = make_table("FACT", "VALUE")
     facts = {**asdict(checkpoint.shape), "revision": checkpoint.revision}
     for name, value in _flatten(facts):
-        table.add_row(name, str(value))
+        table.add_row(name, escape(str(value)))
     for dtype, size in checkpoint.bytes_by_dtype:
         table.add_row(f"tensors in {dtype}", _format_size(size))
     weights = checkpoint.weights_bytes

@@ -11,6 +11,7 @@ from tests.support.hub_server import safetensors_index
 from tests.support.tiny_model import CONFIG, SHARDS
 from tonnage.api.conditions import Reason
 from tonnage.api.model import HuggingFaceSource
+from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.hub.reader import HubSettings
 from tonnage.checkpoint.lookup import ModelLookupError
 from tonnage.checkpoint.model import Checkpoint
@@ -67,6 +68,28 @@ def test_a_repository_is_read_with_the_token_of_the_user(
     assert asked == [("acme/tiny", "v2", "hf_mine")]
     for words in ("c0ffee", "tensors in BF16", "1.00 GiB (1073741824 bytes)"):
         assert words in out
+
+
+@pytest.mark.parametrize("name", ["acme/[/x]", "acme/[bold]llama[/bold]"])
+def test_names_in_the_file_of_an_adapter_are_no_markup(
+    tonnage: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    facts = AdapterFacts(16, ("q_proj", "[/y]"), base_model=name)
+    monkeypatch.setattr("tonnage.cli.sources.repository.fetch_adapter", lambda *_: facts)
+    code, out, err = tonnage("--adapter", "acme/sql-lora")
+    assert (code, err) == (0, "")
+    assert name in out
+    assert "q_proj, [/y]" in out
+
+
+def test_names_in_the_file_of_a_model_are_no_markup(
+    tonnage: Run, files: tuple[str, str], tmp_path: Path
+) -> None:
+    config = tmp_path / "markup.json"
+    config.write_text(json.dumps({**json.loads(Path(files[0]).read_bytes()), "model_type": "[/x]"}))
+    code, out, err = tonnage("--config", str(config))
+    assert (code, err) == (0, "")
+    assert "[/x]" in out
 
 
 def test_a_refusal_of_the_hub_is_one_line(tonnage: Run, monkeypatch: pytest.MonkeyPatch) -> None:
