@@ -20,9 +20,11 @@ def adapter_statuses(observation: Observation, accepted: object) -> list[Adapter
     if isinstance(spec, InvalidSpecError) or spec.lora is None:
         return []
     ready = [pod for pod in observation.pods if pod.is_serving]
-    is_accepted = isinstance(accepted, Accepted | Remembered)
+    idle = None if spec.lora.is_live else "loads none any more, with updates Rolling"
+    if not isinstance(accepted, Accepted | Remembered):
+        idle = "gets it only once the spec is accepted"
     return [
-        _adapter_status(adapter, adapter_path(adapter, spec), observation, ready, is_accepted)
+        _adapter_status(adapter, adapter_path(adapter, spec), observation, ready, idle)
         for adapter in spec.lora.adapters
     ]
 
@@ -32,11 +34,11 @@ def _adapter_status(
     path: str,
     observation: Observation,
     ready: Sequence[ChildPod],
-    is_accepted: bool,
+    idle: str | None,
 ) -> AdapterStatus:
     served = observation.served_adapters
     problems = {
-        pod.name: _why_not_served(pod, adapter.name, path, served.get(pod.name), is_accepted)
+        pod.name: _why_not_served(pod, adapter.name, path, served.get(pod.name), idle)
         for pod in ready
     }
     lacking = [f"pod {pod} {why}" for pod, why in problems.items() if why is not None]
@@ -48,10 +50,11 @@ def _adapter_status(
 
 
 def _why_not_served(
-    pod: ChildPod, name: str, path: str, answer: ServedAdapters | None, is_accepted: bool
+    pod: ChildPod, name: str, path: str, answer: ServedAdapters | None, idle: str | None
 ) -> str | None:
     """Why a ready pod does not serve the adapter; None if it does. Without an answer of the pod,
-    those that it starts with count: it is ready only after vLLM has loaded them."""
+    those that it starts with count: it is ready only after vLLM has loaded them. `idle` is why the
+    operator loads none into running pods, None where it does."""
     listed = answer.adapters if answer is not None else None
     if not pod.takes_adapters:
         if name not in pod.adapters:
@@ -67,6 +70,4 @@ def _why_not_served(
         return answer.problem
     if listed.get(name) == path:
         return None
-    if not is_accepted:
-        return "gets it only once the spec is accepted"
-    return answer.failed.get(name, "is loading it")
+    return idle or answer.failed.get(name, "is loading it")

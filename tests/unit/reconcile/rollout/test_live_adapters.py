@@ -213,6 +213,18 @@ async def test_a_change_between_rolling_and_live_replaces_the_pods(updates: str)
     assert ("--lora-modules" in template["spec"]["containers"][0]["args"]) == (updates == "Rolling")
 
 
+async def test_pods_that_wait_for_their_replacement_load_no_adapters() -> None:
+    cluster = await serving(adapter("sql"), replicas=1)
+    cluster.pod_adapters.calls.clear()
+    lora = live(adapter("sql", "v2")) | {"updates": "Rolling"}
+    cluster.apply("llama", spec_of(lora=lora, replicas=1))
+    await cluster.reconcile("llama")
+    (sql,) = cluster.status()["adapters"]
+    assert sql["readyReplicas"] == 0
+    assert sql["message"].endswith("loads none any more, with updates Rolling")
+    assert cluster.pod_adapters.calls == []
+
+
 @pytest.mark.parametrize(
     ("listing", "want", "message"),
     [
