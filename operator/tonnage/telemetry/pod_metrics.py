@@ -130,8 +130,14 @@ def read_page(page: bytes, engine: str = "") -> MeasuredCache | None:
     except (ValueError, LookupError):  # the parser expects characters that may be missing
         return None
     samples = (sample for family in families for sample in family.samples)
-    ranks = [
-        metric.read(sample.labels, sample.value) for sample in samples if sample.name == metric.name
-    ]
-    known = [rank for rank in ranks if rank is not None]
-    return add_ranks(known) if known and len(known) == len(ranks) else None
+    by_rank: dict[str, MeasuredCache] = {}
+    for sample in samples:
+        if sample.name != metric.name:
+            continue
+        cache = metric.read(sample.labels, sample.value)
+        if cache is None:
+            return None
+        # A server may show the cache of a rank once for each of its GPUs.
+        rank = sample.labels.get(metric.rank_label, "")
+        by_rank[rank] = min(by_rank.get(rank, cache), cache, key=lambda one: one.kv_cache_tokens)
+    return add_ranks(by_rank.values()) if by_rank else None

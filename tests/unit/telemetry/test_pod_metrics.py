@@ -51,6 +51,18 @@ def test_the_engines_of_one_server_are_added():
     assert read_page(page) == MeasuredCache(70, blocks=7)
 
 
+def test_the_gpus_of_one_rank_share_their_cache():
+    """SGLang shows it for each GPU with --enable-metrics-for-all-schedulers."""
+    tokens = {("0", 0): 400, ("0", 1): 390, ("1", 2): 300, ("1", 3): 300}
+    page = "".join(
+        f'sglang:max_total_num_tokens{{dp_rank="{rank}",tp_rank="{gpu}"}} {number}.0\n'
+        for (rank, gpu), number in tokens.items()
+    )
+    assert read_page(page.encode(), "sglang") == MeasuredCache(690)
+    alone = page.replace('dp_rank="0",', "").replace('dp_rank="1",', "")
+    assert read_page(alone.encode(), "sglang") == MeasuredCache(300)
+
+
 def test_an_overridden_number_of_blocks_is_marked():
     assert read_page(line(num_gpu_blocks_override="10")) == MeasuredCache(90, overridden=True)
 
