@@ -99,6 +99,33 @@ def test_the_last_error_is_the_cause_where_no_rule_matches() -> None:
     assert read_shortfall(words.message) is not None
 
 
+@pytest.mark.parametrize(
+    ("log", "want"),
+    [
+        pytest.param(
+            "usage: sglang serve [-h] --model-path MODEL_PATH\n"
+            "sglang serve: error: unrecognized arguments: --no-such-flag\n",
+            "sglang serve: error: unrecognized arguments: --no-such-flag",
+            id="an argument that the parser refuses",
+        ),
+        pytest.param(
+            "[2026-11-27 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call"
+            " last):\n"
+            "RuntimeError: Triton Error [HIP]: Code: 1\n\n"
+            "Exception: Capture cuda graph failed: Triton Error [HIP]: Code: 1\n"
+            "Possible solutions:\n"
+            "[2026-11-27 10:00:01] Received sigquit from a child process.\n",
+            "Exception: Capture cuda graph failed: Triton Error [HIP]: Code: 1",
+            id="graphs that are not captured",
+        ),
+    ],
+)
+def test_the_cause_is_found_in_the_words_of_sglang(log: str, want: str) -> None:
+    cause = find_cause(log, "sglang")
+    assert cause is not None
+    assert cause.message == want
+
+
 async def test_the_measured_pool_is_compared_with_the_prediction() -> None:
     cluster = await cluster_with(H100)
     predicted = cluster.status()["placements"][0]["kvCacheTokens"]
