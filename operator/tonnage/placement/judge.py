@@ -186,8 +186,9 @@ class PoolJudge:
             return self._size_with(self.load, self._sizes, devices)
         load, cached, kept = self._kept[pool.name]
         sizes = self._size_with(load, cached, devices)
+        engine = self._request.spec.engine.name
         if kept.placed_for is None or _has_failed(
-            self._request, kept.parallelism, devices.accelerator
+            self._request, kept.parallelism, engine, devices.accelerator
         ):
             return sizes
         fitting = () if isinstance(sizes, Rejection) else sizes
@@ -255,16 +256,20 @@ def keeps_its_place(request: Request, option: Option) -> bool:
     if request.keep is None or request.keep[0] != option.pool.name:
         return False
     if option.parallelism != request.keep[1] and not _has_failed(
-        request, request.keep[1], option.accelerator
+        request, request.keep[1], option.engine, option.accelerator
     ):
         return False
     return option.grown_capacity > 0 or option.replicas == 0
 
 
-def _has_failed(request: Request, parallelism: Parallelism, accelerator: Accelerator) -> bool:
-    """Whether a start with this parallelism ran out of memory on this accelerator."""
-    here = request.spec.engine.name, accelerator.id
-    return any(one.is_of(*here) and one.parallelism == parallelism for one in request.failed_starts)
+def _has_failed(
+    request: Request, parallelism: Parallelism, engine: str, accelerator: Accelerator
+) -> bool:
+    """Whether a start of the engine with this parallelism ran out of memory on this accelerator."""
+    return any(
+        one.is_of(engine, accelerator.id) and one.parallelism == parallelism
+        for one in request.failed_starts
+    )
 
 
 def _with_size(rejection: Rejection, pool: Pool) -> Rejection:

@@ -24,6 +24,12 @@ from tests.support.placing import (
 )
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import Parallelism
+from tonnage.placement.adjustments import (
+    UNADJUSTED,
+    FailedStart,
+    MemoryShortfall,
+    ShortfallKind,
+)
 from tonnage.placement.batches.best_options import find_best_options
 from tonnage.placement.cache import PlacementCache
 from tonnage.placement.decide import decide
@@ -177,6 +183,27 @@ class TestReplicasThatRun:
         nodes = [amd_node("a", MI300X), nvidia_node("b", H200)]
         decision = self.decide(engine, *nodes)
         assert {each.option.engine for each in decision.candidates} == {engine}
+
+    @pytest.mark.parametrize("engine", ["vllm", "sglang"])
+    def test_after_a_start_without_memory_more_gpus_of_the_pool_come_first(
+        self, engine: str
+    ) -> None:
+        memory_bytes, alone = CATALOG.accelerator("mi300x").memory_bytes, Parallelism(1)
+        assert memory_bytes is not None
+        lacks = MemoryShortfall(ShortfallKind.ALLOCATION, 2 * memory_bytes, 0)
+        request = Request(
+            OWNER,
+            spec_of(engine=AUTO),
+            LLAMA_8B,
+            keep=(MI300X_POOL, alone),
+            held=1,
+            kept_engine=engine,
+            failed_starts=(FailedStart("mi300x", memory_bytes, alone, UNADJUSTED, lacks, engine),),
+        )
+        pools = pools_of([amd_node("a", MI300X), nvidia_node("b", H100)])
+        option = chosen(decide(request, pools, CATALOG))
+        assert (option.pool.name, option.parallelism) == (MI300X_POOL, Parallelism(2))
+        assert option.engine == engine
 
     def test_their_pool_is_not_judged_with_the_other_engine(self) -> None:
         decision = self.decide(
