@@ -87,9 +87,20 @@ async def test_another_engine_starts_with_its_own_corrections(
     assert known(cluster) == (correction,)
 
 
-async def test_arguments_that_are_not_counted_yield_no_correction() -> None:
-    engine = {"sglang": {"extraArgs": ["--cuda-graph-max-bs-decode=8"]}}
-    cluster = await serving(engine)
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--cuda-graph-max-bs-decode=8",
+        "--cuda-graph-bs-decode=8",
+        "--cuda-graph-backend-decode=disabled",
+        "--disable-cuda-graph",
+        "--disable-hybrid-swa-memory",
+        "--moe-a2a-backend=deepep",
+        "--enable-symm-mem",
+    ],
+)
+async def test_arguments_that_are_not_counted_yield_no_correction(argument: str) -> None:
+    cluster = await serving({"sglang": {"extraArgs": [argument]}})
     await measure(cluster, 0.8)
     assert cluster.conditions()[KIND] == ("False", "MeasuredLess")
     assert known(cluster) == ()
