@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,12 +54,34 @@ def test_every_query_about_models_has_a_result_for_each_engine(engine: str, tmp_
         expressions.append(
             {"expr": f"clamp_max(count({asked}), 1)", "eval_time": "15m", "exp_samples": samples}
         )
-    case = {
-        "interval": "1m",
-        "input_series": list(series_of(PAGES[engine])),
-        "promql_expr_test": expressions,
+    check(tmp_path, list(series_of(PAGES[engine])), expressions)
+
+
+@pytest.mark.parametrize(
+    ("panel", "metric"),
+    [("Requests running A", "num_running_reqs"), ("Requests waiting A", "num_queue_reqs")],
+)
+def test_requests_that_sglang_shows_by_priority_as_well_count_once(
+    panel: str, metric: str, tmp_path: Path
+) -> None:
+    series = [
+        {"series": f'sglang:{metric}{{{SCRAPED},tp_rank="0",priority="{name}"}}', "values": value}
+        for name, value in {"": "6x20", "1": "4x20", "9": "2x20"}.items()
+    ]
+    labels = '{namespace="chat",inferencedeployment="llama"}'
+    expression = {
+        "expr": QUERIES[panel].replace("$namespace", ".+").replace("$model", ".+"),
+        "eval_time": "15m",
+        "exp_samples": [{"labels": labels, "value": 6}],
     }
-    path = tmp_path / "case.yaml"
+    check(tmp_path, series, [expression])
+
+
+def check(
+    folder: Path, series: Sequence[Mapping[str, str]], expressions: Sequence[Mapping[str, object]]
+) -> None:
+    case = {"interval": "1m", "input_series": [*series], "promql_expr_test": [*expressions]}
+    path = folder / "case.yaml"
     path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [case]}), "utf-8")
     result = subprocess.run(
         [program_path("promtool"), "test", "rules", str(path)],

@@ -1,6 +1,8 @@
-"""The load query in the real promtool: its result for series like those of vLLM."""
+"""The load query in the real promtool: its result for series like those of engines."""
 
 import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +72,13 @@ WANT = {
 }
 
 
-async def asked() -> str:
+async def asked(question: LoadQuery = QUESTION) -> str:
     queries: list[str] = []
 
     async def ask(query: str) -> None:
         queries.append(query)
 
-    await measure_load(ask, 15.0, QUESTION)
+    await measure_load(ask, 15.0, question)
     (query,) = queries
     return query
 
@@ -94,17 +96,66 @@ def run_promtool(path: Path) -> subprocess.CompletedProcess[str]:
 async def test_prometheus_evaluates_the_load_query_to_the_expected_samples(
     tmp_path: Path, at: str
 ) -> None:
-    samples: list[dict[str, Any]] = [
-        {"labels": f'{{signal="{name}",{POD}}}', "value": value} for name, value in WANT.items()
-    ]
+    samples = samples_of_pod(WANT)
     samples += [
         {"labels": '{signal="queued"}', "value": 7},
         {"labels": '{signal="queue_sampled"}', "value": 285},
     ]
     expression = {"expr": await asked(), "eval_time": at, "exp_samples": samples}
-    case = {"interval": "15s", "input_series": SERIES, "promql_expr_test": [expression]}
+    check(tmp_path, SERIES, expression)
+
+
+async def test_requests_of_all_priorities_of_sglang_count_once(tmp_path: Path) -> None:
+    question = replace(QUESTION, queued=None, engines=("sglang",))
+    first, between = "sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds"
+    series = [
+        sglang("sglang:num_running_reqs", "6x20", ""),
+        sglang("sglang:num_running_reqs", "4x20", "1"),
+        sglang("sglang:num_running_reqs", "2x20", "9"),
+        sglang("sglang:num_queue_reqs", "1x20", ""),
+        sglang("sglang:num_queue_reqs", "1x20", "9"),
+        sglang("sglang:token_usage", "0.5x20", ""),
+        # Few requests of priority 1 wait long, and many of priority 9 do not.
+        sglang(f"{first}_sum", "0+30x20", "1"),
+        sglang(f"{first}_count", "0+3x20", "1"),
+        sglang(f"{first}_sum", "0+15x20", "9"),
+        sglang(f"{first}_count", "0+30x20", "9"),
+        sglang(f"{between}_sum", "0+15x20", "9"),
+        sglang(f"{between}_count", "0+150x20", "9"),
+    ]
+    want = {
+        "running": 6,
+        "waiting": 1,
+        "kv_usage": 0.5,
+        "first_token_sum": 3,
+        "first_token_count": 2.2,
+        "per_token_sum": 1,
+        "per_token_count": 10,
+        "sampled": 285,
+    }
+    expression = {
+        "expr": await asked(question),
+        "eval_time": "285s",
+        "exp_samples": samples_of_pod(want),
+    }
+    check(tmp_path, series, expression)
+
+
+def sglang(name: str, values: str, priority: str) -> dict[str, str]:
+    labels = f'namespace="chat",{POD},model_name="llama",engine_type="unified"'
+    return {"series": f'{name}{{{labels},priority="{priority}"}}', "values": values}
+
+
+def samples_of_pod(signals: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [
+        {"labels": f'{{signal="{name}",{POD}}}', "value": value} for name, value in signals.items()
+    ]
+
+
+def check(folder: Path, series: Sequence[dict[str, str]], expression: dict[str, Any]) -> None:
+    case = {"interval": "15s", "input_series": [*series], "promql_expr_test": [expression]}
     file = {"evaluation_interval": "15s", "fuzzy_compare": True, "tests": [case]}
-    path = tmp_path / "case.yaml"
+    path = folder / "case.yaml"
     path.write_text(yaml.safe_dump(file), "utf-8")
     result = run_promtool(path)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -10,7 +10,8 @@ class LoadMetrics:
 
     Gauges: requests that are `running` and `waiting`, and `kv_usage`, the used share of the KV
     cache. Histograms in seconds: `first_token`, `prefill` (None without one) and `per_token`.
-    `rank_label` tells the data-parallel ranks of a server apart.
+    `rank_label` tells the data-parallel ranks of a server apart, `class_label` the classes of
+    requests that have histograms of their own (None without classes).
     """
 
     running: str
@@ -20,6 +21,7 @@ class LoadMetrics:
     prefill: str | None
     per_token: str
     rank_label: str
+    class_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ are of one moment.
 
 The numbers of running and waiting requests dip between two batches, so the query averages them over
 some scrapes. A pod scraped by two jobs counts once; the data-parallel ranks of one replica are
-summed.
+summed, and so are the latencies of its classes of requests.
 """
 
 import math
@@ -110,11 +110,12 @@ def _of_engine(
     ):
         aggregation = "avg" if signal == "kv_usage" else "sum"
         expression = f"avg_over_time({metric}{{{selector}}}{mean})"
-        yield _join_ranks(signal, expression, aggregation, rank)
+        yield _join(signal, expression, aggregation, rank)
+    parts = rank if metrics.class_label is None else f"{rank}, {metrics.class_label}"
     for signal, metric in question.latencies(metrics).items():
         for end in ("sum", "count"):
             series = f"{metric}_{end}{{{selector}}}"
-            yield _join_ranks(f"{signal}_{end}", f"rate({series}{rate})", "sum", rank)
+            yield _join(f"{signal}_{end}", f"rate({series}{rate})", "sum", parts)
     sampled = f"min by (pod) (timestamp({metrics.running}{{{selector}}}))"
     yield _label_signal("sampled", sampled)
 
@@ -135,8 +136,9 @@ def _select_deployments(question: LoadQuery) -> str | None:
     return f'namespace="{question.namespace}",pod=~"(?:{"|".join(names)})-.*"'
 
 
-def _join_ranks(name: str, expression: str, aggregation: str, rank: str) -> str:
-    return _label_signal(name, f"{aggregation} by (pod) (max by (pod, {rank}) ({expression}))")
+def _join(name: str, expression: str, aggregation: str, parts: str) -> str:
+    """One series for each pod, of those that the labels `parts` tell apart."""
+    return _label_signal(name, f"{aggregation} by (pod) (max by (pod, {parts}) ({expression}))")
 
 
 def _label_signal(name: str, expression: str) -> str:

@@ -20,7 +20,10 @@ LOAD_METRICS: Final = LoadMetrics(
     None,
     "sglang:inter_token_latency_seconds",
     rank_label=_RANK,
+    class_label="priority",
 )
+"""With --enable-priority-scheduling, requests of each priority have histograms of their own; gauges
+are those of all requests, and of each priority as well."""
 
 
 def _read_cache(labels: Mapping[str, str], value: float) -> MeasuredCache | None:
