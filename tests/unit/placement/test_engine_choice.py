@@ -111,6 +111,15 @@ class TestWhereOneCanRunIt:
         message = candidate_of(MI300X_POOL, decision).message
         assert message.index("vllm:") < message.index("sglang: sglang 0.5.23 has no implementation")
 
+    def test_where_sglang_is_named_the_fallback_on_transformers_is_noted(self) -> None:
+        nodes, unknown = [amd_node("a", MI300X)], of_class(LLAMA_8B, "UnheardOfForCausalLM")
+        decision = decide_on(nodes, unknown, engine=SGLANG)
+        assert chosen(decision).engine == "sglang"
+        assert "sglang 0.5.23 has no implementation of UnheardOf" in decision.message
+        assert "its fallback on Transformers may run it" in decision.message
+        known = decide_on(nodes, LLAMA_8B, engine=SGLANG)
+        assert "Transformers" not in known.message
+
     def test_an_engine_that_was_refused_for_the_spec_is_not_asked(self) -> None:
         pools = pools_of([amd_node("a", MI300X)])
         request = Request(

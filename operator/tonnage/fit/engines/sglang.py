@@ -12,6 +12,7 @@ from tonnage.catalog.vllm.images import CudaVersion
 from tonnage.checkpoint.model import ModelShape
 from tonnage.fit.calibration.corrections import Origin
 from tonnage.fit.legality.compatibility import Compatibility, Incompatible
+from tonnage.fit.legality.engine_choice import explain_missing_class
 from tonnage.fit.legality.parallelism import (
     legal_degrees,
     legal_over_nodes,
@@ -39,6 +40,10 @@ _SETTING_NAMES: Final = {
     "maxNumSeqs": "--max-running-requests",
     "maxNumBatchedTokens": "--chunked-prefill-size",
 }
+
+_BY_FALLBACK: Final = (
+    "its fallback on Transformers may run it, with other memory than is calculated here"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +89,19 @@ class SglangMemory:
     def judge_compatibility(
         self, question: FitQuestion, allow: Collection[str], catalog: Catalog
     ) -> Compatibility:
-        """Whether the memory is calculated at all, and the arguments that it leaves out. The rules
-        of the catalogue are about vLLM."""
+        """Whether the memory is calculated at all, and what it leaves out: arguments, and how a
+        model class runs that SGLang has no code for. The rules of the catalogue are about vLLM."""
         refusals: tuple[Incompatible, ...] = ()
         try:
             size_pools(replica_in(question), 0, load_sglang_memory())
         except NotCalculatedError as error:
             refusals = (Incompatible("NotCalculated", str(error), "use spec.engine.vllm"),)
-        warnings = tuple(
-            f"{argument}: the calculation leaves it out" for argument in question.options.uncounted
+        missing = explain_missing_class(
+            self.name, self.release(question.options, catalog), question.checkpoint.shape
+        )
+        warnings = (
+            *(() if missing is None else (f"{missing}; {_BY_FALLBACK}",)),
+            *(f"{one}: the calculation leaves it out" for one in question.options.uncounted),
         )
         return Compatibility(refusals, (), warnings, Settings())
 
