@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from tonnage.catalog.data_files import Entry, read_data_file
 from tonnage.catalog.model import Vendor
-from tonnage.catalog.sglang_arguments import load_sglang_arguments
+from tonnage.catalog.sglang_arguments import GivenArgument, load_sglang_arguments
 from tonnage.catalog.vllm.images import CudaVersion
 
 _ANY: Final = "any"
@@ -22,6 +22,7 @@ class SglangServer(Entry):
     compiled: date
     version: str
     reserved: Mapping[str, str]
+    permitted: Mapping[str, frozenset[str]]
     of_vllm: Mapping[str, str]
     uncounted: Mapping[str, str]
     images: Mapping[Vendor, Mapping[str, str]]
@@ -35,6 +36,12 @@ class SglangServer(Entry):
         if unknown:
             raise ValueError(f"no arguments of SGLang: {sorted(unknown)}")
         return self
+
+    def explain_reserved(self, given: GivenArgument) -> str | None:
+        """What to do instead of an argument that only the operator sets, None for others and for
+        permitted values."""
+        is_permitted = self.permitted.get(given.name, frozenset()).issuperset(given.values)
+        return None if is_permitted and given.values else self.reserved.get(given.name)
 
     def image(self, vendor: Vendor, arch: str) -> str | None:
         """The vendor's image for a GPU of that architecture, None without one."""

@@ -102,7 +102,7 @@ def check_arguments(spec: InferenceDeploymentSpec) -> None:
     server, arguments = load_sglang_server(), spec.engine.settings.extra_args
     try:
         for given in load_sglang_arguments().read(arguments):
-            instead = server.reserved.get(given.name)
+            instead = server.explain_reserved(given)
             if instead is not None:
                 text = arguments[given.index]
                 value = "" if "=" in text else " ".join(given.values)

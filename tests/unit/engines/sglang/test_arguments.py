@@ -56,6 +56,7 @@ def test_the_parallelism_is_read_back() -> None:
         ("--mem-fraction-static", "use spec.engine.sglang.memFractionStatic"),
         ("--tensor-parallel-size=2", "the operator chooses the parallelism"),
         ("--enable-lora", "adapters are not supported"),
+        ("--host=127.0.0.1", "expected :: or 0.0.0.0"),
         ("--port=1", "the Service and the probes rest on it"),
         ("--max-model-len=4096", "it is vLLM's; use spec.workload.maxModelLen"),
         ("--gpu_memory_utilization=0.9", "use spec.engine.sglang.memFractionStatic"),
@@ -66,6 +67,12 @@ def test_an_argument_of_the_operator_is_refused_by_its_name(argument: str, want:
     with pytest.raises(RenderError, match=r"spec\.engine\.sglang\.extraArgs\[1\]") as refused:
         check_template(make_spec(engine={"sglang": {"extraArgs": extra}}))
     assert want in str(refused.value)
+
+
+@pytest.mark.parametrize("form", [["--host=::"], ["--host", "::"], ["--host=0.0.0.0"]])
+def test_pods_of_a_cluster_with_ipv6_alone_can_listen_there(form: list[str]) -> None:
+    check_template(make_spec(engine={"sglang": {"extraArgs": form}}))
+    assert arguments_of(sglang={"extraArgs": form})[-len(form) :] == form
 
 
 @pytest.mark.parametrize(
