@@ -10,7 +10,7 @@ _PREFIX: Final = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})?[^\]]{0
 """Source: srt/utils/common.py configure_logger."""
 
 _ERROR: Final = re.compile(
-    r"^(([A-Za-z_][\w.]*)?(Error|Exception):|sglang serve: error:|Scheduler hit an exception:) ?"
+    r"^(([A-Za-z_][\w.]*)?(Error|Exception)(:|$)|sglang serve: error:|Scheduler hit an exception:)"
 )
 """The parser of `python3 -m sglang.launch_server` calls itself `sglang serve`, and graphs that are
 not captured are a plain Exception (srt/server_args.py, model_executor/runner)."""

@@ -6,7 +6,9 @@ import pytest
 
 from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import ended
+from tonnage.api.conditions import Reason
 from tonnage.api.parse import InvalidSpecError, parse_spec
+from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind
 from tonnage.telemetry.pod_metrics import read_page
 from tonnage.telemetry.startup_log import find_cause, read_shortfall
 
@@ -118,12 +120,38 @@ def test_the_last_error_is_the_cause_where_no_rule_matches() -> None:
             "Exception: Capture cuda graph failed: Triton Error [HIP]: Code: 1",
             id="graphs that are not captured",
         ),
+        pytest.param(
+            "[2026-11-27 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call"
+            " last):\n"
+            "    assert self.page_size == 64\n"
+            "AssertionError\n\n",
+            "AssertionError",
+            id="an assertion without words",
+        ),
     ],
 )
 def test_the_cause_is_found_in_the_words_of_sglang(log: str, want: str) -> None:
     cause = find_cause(log, "sglang")
     assert cause is not None
     assert cause.message == want
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.AcceleratorError: HIP error: out of memory",
+        "Exception: Capture cuda graph failed: CUDA error: out of memory",
+        "ncclUnhandledCudaError: Call to CUDA function failed. Cuda failure 2 'out of memory'",
+    ],
+)
+def test_memory_that_is_lacking_outside_of_torch_leads_to_other_settings(
+    line: str, engine: str
+) -> None:
+    cause = find_cause(f"loading\n{line}\n", engine)
+    assert cause is not None
+    assert (cause.reason, cause.message) == (Reason.OUT_OF_MEMORY, line)
+    assert read_shortfall(line) == MemoryShortfall(ShortfallKind.ALLOCATION, None, None)
 
 
 async def test_the_measured_pool_is_compared_with_the_prediction() -> None:
