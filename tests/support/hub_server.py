@@ -114,8 +114,9 @@ class HubServer(LoopbackServer):
 
     `requests` lists what was asked, as "GET /path", `authorizations` with which headers; `trouble`
     is given to every request. `error_codes`, `ranges` and `sizes` False leave out X-Error-Code,
-    range requests and sizes in listings, as mirrors do; `missing_files` are listed but not there,
-    `redirects` sends readers of a file to a URL. Asked as a proxy it answers for every host.
+    range requests and sizes in listings, as mirrors do; `listed_sizes` are wrong sizes of files in
+    listings, `missing_files` are listed but not there, `redirects` sends readers of a file to a
+    URL. Asked as a proxy it answers for every host.
     """
 
     def __init__(self) -> None:
@@ -127,6 +128,7 @@ class HubServer(LoopbackServer):
         self.error_codes = True
         self.ranges = True
         self.sizes = True
+        self.listed_sizes: dict[str, int] = {}
         self.missing_files: set[str] = set()
         self.redirects: dict[str, str] = {}
         self._stall = threading.Event()
@@ -225,7 +227,10 @@ class _Handler(BaseHTTPRequestHandler):
         repo = self._find(repo_id, revision)
         with_sizes = self.hub.sizes and "blobs" in parse_qs(urlsplit(self.path).query)
         siblings = [
-            {"rfilename": name, **({"size": file.size} if with_sizes else {})}
+            {
+                "rfilename": name,
+                **({"size": self.hub.listed_sizes.get(name, file.size)} if with_sizes else {}),
+            }
             for name, file in repo.files.items()
         ]
         listing = {

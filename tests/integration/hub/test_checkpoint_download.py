@@ -111,6 +111,35 @@ def test_an_interrupted_download_is_not_used_and_is_continued(hub: HubServer, vo
     assert f"GET /{REPO}/resolve/{commit}/{first}" not in hub.requests
 
 
+def test_a_file_that_a_crash_cut_off_is_downloaded_again(hub: HubServer, volume: Path) -> None:
+    name = "tokenizer.json"
+    commit = hub.add_repo(REPO, FILES)
+    hub.listed_sizes["config.json"] = 5
+    assert run(hub, volume, commit) == 1  # all files are there, and one has another size
+    file = volume / "acme--tiny" / f".{commit}.partial" / name
+    written = file.stat().st_mtime
+    file.write_bytes(b"{")
+    os.utime(file, (written, written))
+    hub.listed_sizes.clear()
+    assert run(hub, volume, commit) == 1
+    assert message(volume) == f"OSError: {name} has 1 bytes, and the Hub lists 2"
+    assert run(hub, volume, commit) == 0
+    assert (volume / "acme--tiny" / commit / name).read_bytes() == FILES[name].start
+
+
+def test_a_hub_that_lists_a_wrong_size_is_not_asked_for_the_file_again(
+    hub: HubServer, volume: Path
+) -> None:
+    commit = hub.add_repo(REPO, FILES)
+    hub.listed_sizes["tokenizer.json"] = 5
+    assert run(hub, volume, commit) == 1
+    hub.requests.clear()
+    for _ in range(2):
+        assert run(hub, volume, commit) == 1
+        assert message(volume) == "OSError: tokenizer.json has 2 bytes, and the Hub lists 5"
+    assert not any(each.startswith("GET") and "/resolve/" in each for each in hub.requests)
+
+
 def test_a_download_that_another_job_has_begun_is_awaited(hub: HubServer, volume: Path) -> None:
     commit = hub.add_repo(REPO, FILES)
     folder = volume / "acme--tiny" / commit

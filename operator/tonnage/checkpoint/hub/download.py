@@ -44,6 +44,9 @@ INDEX = "model.safetensors.index.json"
 MISTRAL = ("consolidated*.safetensors", "params.json")
 """The same weights once more in Mistral's own format."""
 
+RECORDS = Path(".cache", "huggingface", "download")
+"""Where huggingface_hub records which files it has downloaded, below their folder."""
+
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -152,11 +155,19 @@ def report_progress(partial: Path, total: int, seconds: float = 10.0) -> Iterato
 
 
 def check_files(partial: Path, sizes: Mapping[str, int | None]) -> None:
-    """Raise OSError for a file that is missing or cut off."""
+    """Raise OSError for a file that is missing, or cut off by a crash of its node or server.
+
+    huggingface_hub has recorded such a file as complete. Without the record, the next attempt
+    compares its hash, and downloads it again only where that differs.
+    """
+    problems = []
     for name, size in sizes.items():
         actual = (partial / name).stat().st_size
         if size is not None and actual != size:
-            raise OSError(f"{name} has {actual} bytes, and the Hub lists {size}")
+            (partial / RECORDS / f"{name}.metadata").unlink(missing_ok=True)
+            problems.append(f"{name} has {actual} bytes, and the Hub lists {size}")
+    if problems:
+        raise OSError(problems[0])
 
 
 def explain(error: BaseException) -> tuple[str, int]:
