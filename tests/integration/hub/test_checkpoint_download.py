@@ -26,11 +26,11 @@ FILES = {
 
 
 def start(
-    hub: HubServer, volume: Path, commit: str, token: str | None = None
+    hub: HubServer, volume: Path, commit: str, token: str | None = None, endpoint: str | None = None
 ) -> subprocess.Popen[str]:
     environment = {
         "PATH": os.environ["PATH"],
-        "HF_ENDPOINT": hub.endpoint,
+        "HF_ENDPOINT": endpoint or hub.endpoint,
         "HF_HOME": str(volume.parent / "home"),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "REPO": REPO,
@@ -45,8 +45,10 @@ def start(
     )
 
 
-def run(hub: HubServer, volume: Path, commit: str, token: str | None = None) -> int:
-    process = start(hub, volume, commit, token)
+def run(
+    hub: HubServer, volume: Path, commit: str, token: str | None = None, endpoint: str | None = None
+) -> int:
+    process = start(hub, volume, commit, token, endpoint)
     process.communicate(timeout=TIMEOUT_SECONDS)
     return process.returncode
 
@@ -171,6 +173,14 @@ def test_a_refusal_of_the_hub_is_one_line(
     assert want in message(volume)
     assert TOKEN not in message(volume)
     assert "\n" not in message(volume)
+
+
+def test_the_password_of_a_mirror_is_not_in_the_message(hub: HubServer, volume: Path) -> None:
+    commit = hub.add_repo(REPO, FILES)
+    hub.trouble = Answer(429)
+    endpoint = hub.endpoint.replace("://", "://reader:password@")
+    assert run(hub, volume, commit, endpoint=endpoint) == 1
+    assert message(volume) == f"{hub.endpoint} limits the rate of requests (429)"
 
 
 def test_a_gated_repository_is_downloaded_with_the_token(hub: HubServer, volume: Path) -> None:

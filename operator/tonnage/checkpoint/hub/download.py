@@ -15,6 +15,7 @@ import fcntl
 import fnmatch
 import glob
 import os
+import re
 import shutil
 import sys
 import threading
@@ -46,6 +47,9 @@ MISTRAL = ("consolidated*.safetensors", "params.json")
 
 RECORDS = Path(".cache", "huggingface", "download")
 """Where huggingface_hub records which files it has downloaded, below their folder."""
+
+CREDENTIALS = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
+"""User and password in a URL, such as that of a mirror or a proxy."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -216,7 +220,8 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the cause of every failure is for the status
         cause, code = explain(error)
         token = os.environ.get("HF_TOKEN")
-        message = " ".join((cause.replace(token, "***") if token else cause).split())[:MAX_MESSAGE]
+        words = CREDENTIALS.sub("", cause.replace(token, "***") if token else cause)
+        message = " ".join(words.split())[:MAX_MESSAGE]
         Path(os.environ["TERMINATION_LOG"]).write_text(message, encoding="utf-8")
         sys.stderr.write(message + "\n")
         sys.exit(code)

@@ -18,6 +18,7 @@ from typing import Final
 from tonnage import delays
 from tonnage.api.model import PrefetchStatus
 from tonnage.api.parse import InvalidSpecError
+from tonnage.api.text import redact
 from tonnage.engines.replica import Replica
 from tonnage.fit.messages import format_count
 from tonnage.kube.kinds import JOBS
@@ -240,7 +241,7 @@ def _report(jobs: Sequence[PrefetchJob], wanted: int, notes: Sequence[str]) -> P
     return PrefetchStatus(
         nodes=wanted,
         ready_nodes=sum(one.job.is_complete for one in jobs),
-        message="; ".join(problems[:_NAMED_PROBLEMS]) or None,
+        message=redact("; ".join(problems[:_NAMED_PROBLEMS])) or None,
     )
 
 

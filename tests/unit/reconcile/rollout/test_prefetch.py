@@ -206,6 +206,14 @@ async def test_each_pool_that_shares_the_replicas_has_nodes_with_the_files() -> 
     assert prefetch(cluster)["message"].startswith(f"pool {first} has 0 nodes without replicas")
 
 
+async def test_no_password_of_a_proxy_is_in_the_status() -> None:
+    cluster = with_disks({**MI300X, "count": 2})
+    fail_on(cluster, message="ProxyError: http://reader:password@proxy:3128 answers 407")
+    cluster.apply("llama", prefetching_spec(1))
+    await cluster.settle()
+    assert "http://***@proxy:3128 answers 407" in prefetch(cluster)["message"]
+
+
 async def test_a_failure_is_reported_and_tried_again_an_hour_later() -> None:
     cluster = with_disks({**MI300X, "count": 2})
     fail_on(cluster)
