@@ -67,7 +67,8 @@ from tonnage.reconcile.observation.namespace_limits import (
     read_pod_security,
     read_quotas,
 )
-from tonnage.reconcile.observation.optional.weights import DownloadJob, kept_commit
+from tonnage.reconcile.observation.optional.download_jobs import DownloadJob
+from tonnage.reconcile.observation.optional.weights import kept_commit
 from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
 from tonnage.reconcile.observation.template_record import read_record, read_recorded_at
 from tonnage.reconcile.rollout.job_inputs import has_other_inputs

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 
 from tests.support.controllers import set_status
 from tests.support.fake_api import FakeApi
+from tests.support.production.pod_faults import warning_event
 from tests.support.rollouts import owner_reference
-from tonnage.kube.kinds import JOBS, PODS
-from tonnage.kube.protocol import Object
+from tonnage.kube.kinds import EVENTS, JOBS, PODS
+from tonnage.kube.protocol import ForbiddenError, Object
 from tonnage.reconcile.observation.findings import format_time
-from tonnage.reconcile.observation.optional.weights import JOB_OF_POD
+from tonnage.reconcile.observation.optional.download_jobs import JOB_OF_POD
 
 
 def run_jobs(api: FakeApi) -> None:
@@ -30,6 +31,10 @@ def run_jobs(api: FakeApi) -> None:
             ttl = timedelta(seconds=job["spec"]["ttlSecondsAfterFinished"])
             if api.now >= ended + ttl:
                 api.remove(JOBS, metadata["namespace"], name)
+            continue
+        if job["spec"].get("suspend"):
+            suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
+            set_status(api, JOBS, job, {"conditions": [{**suspended, "message": "Job suspended"}]})
             continue
         _count(api, job, pods)
 
@@ -93,12 +98,18 @@ def _create_pod(api: FakeApi, job: Object, number: int) -> None:
         "spec": template["spec"],
         "status": {"phase": "Pending"},
     }
-    api.post(PODS, pod, manager="job-controller")
+    try:
+        api.post(PODS, pod, manager="job-controller")
+    except ForbiddenError as error:
+        # No condition says it (pkg/controller/controller_utils.go, RealPodControl.createPods).
+        note = f"Error creating: {error}"
+        api.put(EVENTS, warning_event("Job", job, "FailedCreate", note, api.now))
 
 
 def _end_of(job: Object) -> datetime | None:
     conditions = job.get("status", {}).get("conditions", [])
-    times = [one["lastTransitionTime"] for one in conditions if one["status"] == "True"]
+    ends = ("Complete", "Failed")
+    times = [one["lastTransitionTime"] for one in conditions if one["type"] in ends]
     return datetime.fromisoformat(times[0]) if times else None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from tonnage import delays
 from tonnage.kube.protocol import ApiError, ClusterReader
-from tonnage.reconcile.observation.optional.weights import DownloadPod
+from tonnage.reconcile.observation.optional.download_jobs import DownloadPod
 from tonnage.telemetry.download_progress import DownloadProgress, read_download
 from tonnage.workloads.weights_job import CONTAINER
 

@@ -50,13 +50,12 @@ from tonnage.reconcile.observation.model_source import (
 from tonnage.reconcile.observation.namespace_limits import read_limits
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.optional.disruption_budgets import read_budgets
+from tonnage.reconcile.observation.optional.download_jobs import ReadDownload, read_no_download
 from tonnage.reconcile.observation.optional.inference_pool import find_pool
 from tonnage.reconcile.observation.optional.weights import (
     NO_WEIGHTS,
     ObservedWeights,
-    ReadDownload,
     hold_commit,
-    read_no_download,
     read_weights,
 )
 from tonnage.reconcile.observation.plan_terms import (

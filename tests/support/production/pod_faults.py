@@ -104,8 +104,13 @@ class NotCreated:
 
 
 def pod_event(pod: Object, reason: str, message: str, at: datetime) -> Object:
-    """A Warning of the kubelet, as events.k8s.io/v1 shows one that was written as a core Event."""
-    metadata = pod["metadata"]
+    """A Warning of the kubelet about a pod."""
+    return {**warning_event("Pod", pod, reason, message, at), "reportingController": "kubelet"}
+
+
+def warning_event(kind: str, body: Object, reason: str, message: str, at: datetime) -> Object:
+    """A Warning as events.k8s.io/v1 shows one that was written as a core Event."""
+    metadata = body["metadata"]
     regarding = {name: metadata[name] for name in ("namespace", "name", "uid")}
     return {
         "apiVersion": EVENTS.api_version,
@@ -114,11 +119,10 @@ def pod_event(pod: Object, reason: str, message: str, at: datetime) -> Object:
             "name": f"{metadata['name']}.{reason.lower()}",
             "namespace": metadata["namespace"],
         },
-        "regarding": {"apiVersion": "v1", "kind": "Pod", **regarding},
+        "regarding": {"kind": kind, **regarding},
         "type": "Warning",
         "reason": reason,
         "note": message,
-        "reportingController": "kubelet",
         "deprecatedCount": 1,
         "deprecatedFirstTimestamp": format_time(at),
         "deprecatedLastTimestamp": format_time(at),

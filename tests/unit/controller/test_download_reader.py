@@ -7,7 +7,7 @@ from tests.support.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.controller.download_reader import CAPACITY, DownloadReader
 from tonnage.kube.protocol import ForbiddenError
-from tonnage.reconcile.observation.optional.weights import DownloadPod
+from tonnage.reconcile.observation.optional.download_jobs import DownloadPod
 
 
 class Bench:

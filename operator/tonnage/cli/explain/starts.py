@@ -15,7 +15,7 @@ from tonnage.api.status import ModelStatus
 from tonnage.cli.output import make_table
 from tonnage.fit.messages import GIB, format_count
 from tonnage.reconcile.observation.findings import format_age, format_time
-from tonnage.reconcile.observation.optional.weights import DownloadJob
+from tonnage.reconcile.observation.optional.download_jobs import DownloadJob
 from tonnage.reconcile.observation.pods.starts import PodStart
 from tonnage.telemetry.download_progress import DownloadProgress
 from tonnage.telemetry.startup_progress import LoadedFiles

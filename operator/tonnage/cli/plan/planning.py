@@ -37,7 +37,7 @@ from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.model_source import read_adapters, read_model
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional.weights import ReadDownload, read_no_download
+from tonnage.reconcile.observation.optional.download_jobs import ReadDownload, read_no_download
 from tonnage.reconcile.observation.pods.starts import ReadStarts, read_no_starts
 from tonnage.reconcile.observation.priority import UnknownPriorityClass, read_classes
 from tonnage.reconcile.observation.volumes import VolumeReader

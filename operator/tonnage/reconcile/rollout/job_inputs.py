@@ -17,7 +17,7 @@ from tonnage.api.text import digest
 from tonnage.engines.replica import Replica
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import with_annotations
-from tonnage.reconcile.observation.optional.weights import DownloadJob
+from tonnage.reconcile.observation.optional.download_jobs import DownloadJob
 
 
 def with_inputs(job: Object, replica: Replica) -> Object:

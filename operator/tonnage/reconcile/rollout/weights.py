@@ -22,7 +22,8 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Delete, apply_if_changed
 from tonnage.reconcile.observation.findings import format_age, format_time, shorten
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional.weights import Claim, DownloadJob, is_loaded
+from tonnage.reconcile.observation.optional.download_jobs import DownloadJob
+from tonnage.reconcile.observation.optional.weights import Claim, is_loaded
 from tonnage.reconcile.rollout.job_inputs import has_other_inputs, with_inputs
 from tonnage.reconcile.rollout.services import make_service
 from tonnage.reconcile.scheduling.context import ReconcileContext, owner_of
@@ -133,7 +134,7 @@ def _describe_live(
             again_seconds=delays.REQUEUE_UNWATCHED if is_due else remaining,
         )
     if live.cause is not None:
-        message = f"Job {name}: {live.cause}; the Job goes on trying"
+        message = f"Job {name}: {live.cause}{'' if live.is_held else '; the Job goes on trying'}"
         return MissingWeights(Reason.WEIGHTS_NOT_DOWNLOADED, message, children=(job,))
     message = f"{download} since {since} (Job {name}){_describe_progress(live)}"
     return MissingWeights(Reason.DOWNLOADING_WEIGHTS, message, children=(job,))

@@ -28,7 +28,7 @@ def job(number: int) -> Object:
     }
 
 
-@pytest.mark.parametrize(("count", "requests"), [(2, 2), (MOST_PREFETCH_JOBS + 1, 0)])
+@pytest.mark.parametrize(("count", "requests"), [(2, 4), (MOST_PREFETCH_JOBS + 1, 0)])
 async def test_jobs_that_a_user_adds_cost_no_request_each(count: int, requests: int) -> None:
     api, spec = FakeApi(), parse_spec(prefetching_spec(1))
     bodies = [job(number) for number in range(count)]

@@ -5,6 +5,7 @@ import pytest
 from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
 from tests.support.jobs import download_fails, downloaded, downloading
 from tests.support.production.claims import volume_in_zone
+from tests.support.production.webhooks import Webhook
 from tests.support.serving import SETTLED
 from tests.support.weights import (
     CLAIM,
@@ -348,6 +349,63 @@ async def test_a_job_that_waits_for_a_finalizer_is_named_and_awaited(failed: boo
     cluster.api.put(JOBS, ending)
     await cluster.settle()
     assert cluster.conditions() == SETTLED
+
+
+async def test_pods_that_the_api_server_refuses_are_named_with_the_cause() -> None:
+    """No condition of the Job says it, and its deadline comes after hours."""
+    cluster = on_hub(MI300X)
+    denied = "containers need limits"
+    refusing = Webhook((PODS,), message=denied, only=is_of_download)
+    cluster.webhooks.append(refusing)
+    cluster.apply("llama", cached_spec())
+    await cluster.settle()
+    await cluster.wait(delays.REQUEUE_UNWATCHED)
+    (job,) = jobs(cluster)
+    assert cluster.conditions()["Ready"] == ("False", "WeightsNotDownloaded")
+    assert cluster.message("Ready") == (
+        f"Job {job['metadata']['name']}: its pods are refused: admission webhook"
+        f' "policy.example.com" denied the request: {denied}; the Job goes on trying'
+    )
+    cluster.webhooks.remove(refusing)
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+
+
+def is_of_download(pod: Object) -> bool:
+    return bool(pod["metadata"]["labels"].get("app.kubernetes.io/name") == POD_NAME)
+
+
+async def test_a_suspended_job_is_named() -> None:
+    cluster = await begun()
+    (job,) = jobs(cluster)
+    (pod,) = cluster.api.objects(PODS)
+    cluster.api.remove(PODS, NAMESPACE, pod["metadata"]["name"])
+    cluster.api.put(JOBS, {**job, "spec": {**job["spec"], "suspend": True}})
+    await cluster.settle()
+    assert cluster.conditions()["Ready"] == ("False", "WeightsNotDownloaded")
+    assert cluster.message("Ready") == (
+        f"Job {job['metadata']['name']}: it is suspended (spec.suspend), as Kueue suspends Jobs"
+        " until there is quota"
+    )
+    cluster.behaviours[POD_NAME] = downloaded
+    (job,) = jobs(cluster)
+    cluster.api.put(JOBS, {**job, "spec": {**job["spec"], "suspend": False}})
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+
+
+async def test_a_container_that_keeps_the_pod_from_its_end_is_named() -> None:
+    cluster = await begun()
+    (pod,) = cluster.api.objects(PODS)
+    status = downloaded(pod) | {"phase": "Running"}
+    status["containerStatuses"].append({"name": "proxy", "state": {"running": {"startedAt": "x"}}})
+    cluster.behaviours[POD_NAME] = lambda _: status
+    cluster.api.set_status(PODS, NAMESPACE, pod["metadata"]["name"], status)
+    await cluster.wait(delays.REQUEUE_UNWATCHED)
+    assert cluster.conditions()["Ready"] == ("False", "WeightsNotDownloaded")
+    assert cluster.message("Ready").endswith(
+        "the download has ended, and its pod waits for the end of the containers proxy"
+    )
 
 
 async def test_pods_of_a_job_that_cannot_be_listed_hide_only_their_words() -> None:

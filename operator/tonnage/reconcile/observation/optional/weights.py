@@ -8,10 +8,8 @@ download.
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import ANNOTATION_MODEL_COMMIT, ANNOTATION_MODEL_FACTS
@@ -23,7 +21,7 @@ from tonnage.engines.model_source import loaded_model
 from tonnage.engines.quantity import parse_quantity, read_quantity
 from tonnage.engines.registry import engine_container
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
-from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
+from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS
 from tonnage.kube.protocol import (
     ApiError,
     ClusterReader,
@@ -37,38 +35,20 @@ from tonnage.reconcile.observation.children import (
     is_controlled_by,
     read_child,
 )
-from tonnage.reconcile.observation.findings import parse_time, shorten
-from tonnage.telemetry.download_progress import DownloadProgress
+from tonnage.reconcile.observation.optional.download_jobs import (
+    DownloadJob,
+    ReadDownload,
+    read_job,
+    read_no_download,
+)
 from tonnage.workloads.pod.volumes import MODEL_VOLUME
 from tonnage.workloads.prefetch_job import prefetch_node_of
-from tonnage.workloads.weights_job import CONTAINER, wanted_weights_job
-
-JOB_OF_POD: Final = "batch.kubernetes.io/job-name"
-"""Label that the Job controller sets on pods."""
+from tonnage.workloads.weights_job import wanted_weights_job
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 MOST_PREFETCH_JOBS: Final = 128
 """Of an object with more of them, no pods are read."""
-
-_UNCHANGED_WAIT: Final = frozenset({"ContainerCreating", "PodInitializing"})
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadJob:
-    """A Job that downloads a checkpoint.
-
-    `failed` is when it gave up. `cause` is why it did, or why its newest pod does not run, in the
-    words of the program, the scheduler or the kubelet; None where nothing is wrong. `progress` is
-    how much it has downloaded, None where that is not known.
-    """
-
-    child: Child
-    created: datetime
-    is_complete: bool = False
-    failed: datetime | None = None
-    cause: str | None = None
-    progress: DownloadProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +57,6 @@ class PrefetchJob:
 
     node: str
     job: DownloadJob
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadPod:
-    """A pod of a Job whose program runs."""
-
-    namespace: str
-    name: str
-    created: datetime
-
-
-ReadDownload = Callable[[DownloadPod], Awaitable[DownloadProgress | None]]
-"""Reads how much a pod has downloaded; None where that is not known."""
-
-
-async def read_no_download(pod: DownloadPod) -> DownloadProgress | None:
-    """Read none, as in a dump of a cluster."""
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +164,7 @@ async def _read_prefetch_jobs(
     read_pods = live if len(named) <= MOST_PREFETCH_JOBS else None
     return tuple(
         [
-            PrefetchJob(node, await _read_job(read_pods, body, read_no_download))
+            PrefetchJob(node, await read_job(read_pods, body, read_no_download))
             for node, body in named
         ]
     )
@@ -224,7 +186,7 @@ async def _read_downloads(
         return ObservedWeights(jobs)
     body = next((job.body for job in jobs if job.name == name), None)
     if body is not None:
-        return ObservedWeights(jobs, job=await _read_job(live, body, read_download))
+        return ObservedWeights(jobs, job=await read_job(live, body, read_download))
     try:
         return ObservedWeights(jobs, claim=await _read_claim(live, owner.namespace, claim))
     except ForbiddenError:
@@ -254,34 +216,6 @@ def is_loaded(
     return any(_loads(one.pod_template, path, claim) for one in deployments)
 
 
-async def _read_job(
-    live: ClusterReader | None, body: Object, read_download: ReadDownload
-) -> DownloadJob:
-    """Read a Job, and from its newest pod, unless `live` is None, the cause of its failure or its
-    progress."""
-    metadata, status = body["metadata"], as_mapping(body.get("status"))
-    conditions = {
-        condition.get("type"): condition
-        for condition in map(as_mapping, as_sequence(status.get("conditions")))
-        if condition.get("status") == "True"
-    }
-    job = DownloadJob(read_child(body), parse_time(metadata["creationTimestamp"]))
-    if "Complete" in conditions:
-        return DownloadJob(job.child, job.created, is_complete=True)
-    pod = await _read_newest_pod(live, metadata["namespace"], metadata["name"]) if live else None
-    status = as_mapping(pod.get("status")) if pod else {}
-    cause = _explain_pod(status)
-    failed = conditions.get("Failed")
-    if failed is None:
-        progress = None
-        if pod is not None and _state_of(status).get("running") is not None:
-            progress = await read_download(_read_pod(pod))
-        return DownloadJob(job.child, job.created, cause=cause, progress=progress)
-    at = parse_time(str(failed.get("lastTransitionTime") or metadata["creationTimestamp"]))
-    words = shorten(failed.get("message")) or shorten(failed.get("reason")) or "the Job failed"
-    return DownloadJob(job.child, job.created, failed=at, cause=cause or words)
-
-
 async def _read_claim(live: ClusterReader, namespace: str, name: str) -> Claim | None:
     """Read the claim; None where there is none. Raises ApiError."""
     try:
@@ -298,41 +232,6 @@ async def _read_claim(live: ClusterReader, namespace: str, name: str) -> Claim |
         volume_mode=str(spec.get("volumeMode") or "Filesystem"),
         size_bytes=None if text is None else int(parse_quantity(text)),
     )
-
-
-async def _read_newest_pod(live: ClusterReader, namespace: str, job: str) -> Object | None:
-    """The newest pod of the Job; None where there is none, or it could not be read."""
-    pods: list[Object] = []
-    with suppress(ApiError):
-        pods = await live.list(PODS, namespace, {JOB_OF_POD: job})
-    return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
-
-
-def _read_pod(body: Object) -> DownloadPod:
-    metadata = body["metadata"]
-    created = parse_time(metadata["creationTimestamp"])
-    return DownloadPod(metadata["namespace"], metadata["name"], created)
-
-
-def _state_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of the container that downloads; a webhook may have added others."""
-    containers = map(as_mapping, as_sequence(status.get("containerStatuses")))
-    container = next((each for each in containers if each.get("name") == CONTAINER), {})
-    return as_mapping(container.get("state"))
-
-
-def _explain_pod(status: Mapping[str, Any]) -> str | None:
-    state = _state_of(status)
-    end, waiting = as_mapping(state.get("terminated")), as_mapping(state.get("waiting"))
-    if status.get("phase") == "Failed":
-        words = end.get("message") or status.get("message")
-        return shorten(words) or f"the container ended with exit code {end.get('exitCode')}"
-    if waiting and waiting.get("reason") not in _UNCHANGED_WAIT:
-        return shorten(f"{waiting.get('reason')}: {waiting.get('message') or 'no message'}")
-    for condition in map(as_mapping, as_sequence(status.get("conditions"))):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return shorten(condition.get("message"))
-    return None
 
 
 def _pinned_for(spec: InferenceDeploymentSpec) -> dict[str, str | None]:

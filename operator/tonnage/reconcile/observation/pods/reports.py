@@ -132,7 +132,7 @@ def ended_pods(pods: Iterable[ChildPod], now: datetime) -> Iterator[FailedPod]:
 
 def choose_event(pod: ChildPod, bodies: Iterable[Object]) -> PodEvent:
     """The newest Warning about the pod, else its newest Event."""
-    events = sorted(bodies, key=lambda body: (body.get("type") == "Warning", _last_time(body)))
+    events = sorted(bodies, key=lambda body: (body.get("type") == "Warning", last_time(body)))
     if not events:
         waiting = "WaitingForResourceClaims" if pod.unclaimed else ""
         return PodEvent(pod.waiting[0] if pod.waiting else waiting, "no Event says why", False)
@@ -172,7 +172,7 @@ def _times_of(body: Object) -> Iterable[datetime]:
             yield datetime.fromisoformat(time)
 
 
-def _last_time(body: Object) -> str:
+def last_time(body: Object) -> str:
     """When an Event was seen last. All components write times that sort as text."""
     series = body.get("series")
     observed = series.get("lastObservedTime") if isinstance(series, dict) else None
