@@ -56,6 +56,7 @@ from tonnage.reconcile.observation.optional.weights import (
     NO_WEIGHTS,
     ObservedWeights,
     hold_commit,
+    loaded_commit,
     read_weights,
 )
 from tonnage.reconcile.observation.plan_terms import (
@@ -186,7 +187,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         deployments = without_lost(deployments, pods, lost)
         pods = mark_lost(pods, lost)
     unready = unready_since(observation.previous_status, deployments)
-    observation, newest_commit = await _read_sources(sources, observation, service)
+    observation, newest_commit = await _read_sources(sources, observation, service, deployments)
     return replace(
         observation,
         deployments=deployments,
@@ -238,7 +239,10 @@ async def _read_weights(
 
 
 async def _read_sources(
-    sources: Sources, observation: Observation, service: Child | None
+    sources: Sources,
+    observation: Observation,
+    service: Child | None,
+    deployments: tuple[ChildDeployment, ...],
 ) -> tuple[Observation, str | None]:
     """The observation with the model and the adapters, as their sources give them now or gave them
     earlier; and a newer commit than that which the replicas load from a cache."""
@@ -248,8 +252,10 @@ async def _read_sources(
     hub, source = sources.ask_hub(key), spec.model.source
     ask = partial(read_model, sources.live, hub.model, key.namespace)
     known, unconfirmed = with_kept_facts(await ask(source), source, service)
+    is_unchanged = observation.previous_status.get("observedGeneration") == observation.generation
+    loaded = loaded_commit(spec, deployments) if is_unchanged else None
     model, newest_commit = await hold_commit(
-        spec, service, known, lambda commit: ask(source.at(commit))
+        spec, service, known, lambda commit: ask(source.at(commit)), loaded
     )
     if isinstance(known, ModelUnavailable) and isinstance(model, Checkpoint):
         unconfirmed = known

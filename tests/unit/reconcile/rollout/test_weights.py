@@ -182,6 +182,31 @@ async def test_a_branch_that_moves_is_reported_and_changes_nothing(kept: bool) -
     assert update["message"] == f"commit of main from {COMMIT} to {NEWER}"
 
 
+async def test_a_service_that_is_deleted_takes_no_commit_with_it() -> None:
+    cluster = await served()
+    before = jobs(cluster)
+    cluster.hub.answer = read_from_hub(NEWER)
+    cluster.hub.commits[COMMIT] = read_from_hub()
+    await cluster.resync()
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
+    await cluster.settle()
+    service = cluster.api.object(SERVICES, NAMESPACE, "llama")
+    assert COMMIT in service["metadata"]["annotations"][ANNOTATION_MODEL_COMMIT]
+    assert jobs(cluster) == before
+    assert cluster.status()["model"]["revision"] == COMMIT
+    assert NEWER in cluster.status()["availableUpdate"]["message"]
+
+
+async def test_a_new_revision_counts_also_while_the_service_is_deleted() -> None:
+    cluster = await served()
+    cluster.hub.answer = read_from_hub(NEWER, "v2")
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
+    cluster.apply("llama", cached_spec("v2"))
+    await cluster.settle()
+    (deployment,) = cluster.api.objects(DEPLOYMENTS)
+    assert path_of(deployment) == f"/models/acme--llama/{NEWER}"
+
+
 async def test_a_change_of_the_spec_keeps_the_commit() -> None:
     cluster = await served()
     cluster.hub.answer = read_from_hub(NEWER)

@@ -17,7 +17,7 @@ from tonnage.checkpoint.kept_facts import decode_facts
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.inputs import Owner
-from tonnage.engines.model_source import loaded_model
+from tonnage.engines.model_source import cached_path, loaded_model
 from tonnage.engines.quantity import parse_quantity, read_quantity
 from tonnage.engines.registry import engine_container
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
@@ -115,16 +115,38 @@ def kept_commit(spec: InferenceDeploymentSpec, service: Child | None) -> str | N
     return commit if is_commit and values == _pinned_for(spec) else None
 
 
+def loaded_commit(
+    spec: InferenceDeploymentSpec, deployments: Iterable[ChildDeployment]
+) -> str | None:
+    """The commit that all workloads load from the cache; None where they load none, or several."""
+    hub = spec.model.source.hugging_face
+    if hub is None or not spec.model.keeps_commit:
+        return None
+    folder = cached_path(hub.repo, "")
+    commits = {
+        path.removeprefix(folder)
+        for one in deployments
+        if isinstance(path := _loaded_path(one.pod_template), str) and path.startswith(folder)
+    }
+    commit = commits.pop() if len(commits) == 1 else ""
+    return commit if _COMMIT.fullmatch(commit) else None
+
+
 async def hold_commit(
     spec: InferenceDeploymentSpec,
     service: Child | None,
     answer: ModelAnswer,
     ask: Callable[[str], Awaitable[ModelAnswer]],
+    loaded: str | None = None,
 ) -> tuple[ModelAnswer, str | None]:
     """The model at the commit that the replicas keep, and the commit that the revision names now
     where that is another one; the answer as it is where no commit is kept. `ask` looks up the model
-    at a commit."""
-    commit = kept_commit(spec, service) if spec.model.keeps_commit else None
+    at a commit. `loaded` is what the workloads of an unchanged spec load, which is kept where the
+    Service was deleted."""
+    commit = None
+    if spec.model.keeps_commit:
+        has_kept = ANNOTATION_MODEL_COMMIT in _annotations(service)
+        commit = kept_commit(spec, service) if has_kept else loaded
     if commit is None:
         return answer, None
     newest = answer.revision if isinstance(answer, Checkpoint) else None
@@ -250,11 +272,16 @@ def _annotations(service: Child | None) -> Mapping[str, str]:
 
 def _loads(template: Object, path: str, claim: str | None) -> bool:
     pod = as_mapping(template.get("spec"))
-    container = engine_container(pod) or {}
     volumes = map(as_mapping, as_sequence(pod.get("volumes")))
     claims = (
         as_mapping(each.get("persistentVolumeClaim")).get("claimName")
         for each in volumes
         if each.get("name") == MODEL_VOLUME
     )
-    return path in as_sequence(container.get("args"))[:1] and claim in claims
+    return path == _loaded_path(template) and claim in claims
+
+
+def _loaded_path(template: Object) -> object:
+    """What the engine of a pod template loads: its first argument."""
+    container = engine_container(as_mapping(template.get("spec"))) or {}
+    return next(iter(as_sequence(container.get("args"))), None)
