@@ -156,6 +156,31 @@ def test_a_download_that_another_job_has_begun_is_awaited(hub: HubServer, volume
     assert hub.requests == []
 
 
+NO_LOCKS = """
+import errno, fcntl
+def flock(file, operation):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+fcntl.flock = flock
+"""
+
+
+def test_a_killed_download_leaves_no_lock_where_the_file_system_has_none(
+    hub: HubServer, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of the Hub makes files that mean a lock there, and waits for them for ever."""
+    text = program("download")
+    assert "seconds: float = 120.0" in text
+    changed = NO_LOCKS + text.replace("seconds: float = 120.0", "seconds: float = 0.1")
+    monkeypatch.setitem(globals(), "program", lambda name: changed)
+    commit = hub.add_repo(REPO, FILES)
+    hub.listed_sizes["config.json"] = 5
+    assert run(hub, volume, commit) == 1
+    hub.listed_sizes.clear()
+    records = volume / "acme--tiny" / f".{commit}.partial" / ".cache" / "huggingface" / "download"
+    (records / "config.json.lock").write_text("1\nthe-pod-before\n")
+    assert run(hub, volume, commit) == 0
+
+
 @pytest.mark.parametrize(
     ("trouble", "want", "want_code"),
     [

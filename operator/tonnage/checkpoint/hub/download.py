@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import HfApi, snapshot_download
@@ -46,7 +46,8 @@ MISTRAL = ("consolidated*.safetensors", "params.json")
 """The same weights once more in Mistral's own format."""
 
 RECORDS = Path(".cache", "huggingface", "download")
-"""Where huggingface_hub records which files it has downloaded, below their folder."""
+"""Where huggingface_hub records which files it has downloaded, and has its locks, below their
+folder."""
 
 CREDENTIALS = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
 """User and password in a URL, such as that of a mirror or a proxy."""
@@ -85,10 +86,10 @@ def download(repo: str, commit: str, folder: Path) -> str:
     if folder.exists():
         return f"{folder} is complete already"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with lock(folder.parent / f".{folder.name}.lock"):
+    partial = folder.parent / f".{folder.name}.partial"
+    with lock(folder.parent / f".{folder.name}.lock", partial):
         if folder.exists():
             return f"{folder} is complete already"
-        partial = folder.parent / f".{folder.name}.partial"
         sizes = list_files(repo, commit)
         check_space(partial, sizes)
         with report_progress(partial, sum(size or 0 for size in sizes.values())):
@@ -106,13 +107,28 @@ def download(repo: str, commit: str, folder: Path) -> str:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Wait for other Jobs that download the same checkpoint to the same volume. File systems
-    without locks have one that always succeeds, or none."""
+def lock(path: Path, partial: Path) -> Iterator[None]:
+    """Wait for other Jobs that download the same checkpoint to the same volume."""
     with path.open("w") as file:
-        with suppress(OSError):
+        try:
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # such as Lustre without the mount option flock
+            await_rest(partial)
         yield
+
+
+def await_rest(partial: Path, seconds: float = 120.0) -> None:
+    """Wait until nothing has changed in a folder for so long: on a file system without locks,
+    nothing else says that a download has ended. huggingface_hub gives up a connection after ten
+    seconds. Then remove the files that it has as locks there: it waits for ever for those of a
+    download that was killed."""
+    before = None
+    while partial.exists() and (present := count_bytes(partial)) != before:
+        before = present
+        time.sleep(seconds)
+    for left in (partial / RECORDS).rglob("*.lock"):
+        if left.is_file():
+            left.unlink(missing_ok=True)
 
 
 def list_files(repo: str, commit: str) -> dict[str, int | None]:
