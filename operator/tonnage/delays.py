@@ -117,6 +117,11 @@ PREFETCH_RETRY: Final = 3600.0
 """The same for a Job that downloads to a node before a replica needs it: no request waits for it,
 and a disk that is full stays full for long."""
 
+PREFETCH_RENEWAL: Final = 72000.0
+"""A Job that has brought the weights to a node is followed by another one on the same node, since
+the files may have been deleted. It is shorter than the time after which such a Job expires: without
+a Job, the node is chosen anew by its free GPUs."""
+
 PREFETCH_CHECK: Final = 60.0
 """No event of a node that joins or leaves concerns an object without pods on it, so the operator
 chooses the nodes to prefetch to again."""

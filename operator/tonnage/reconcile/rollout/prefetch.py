@@ -6,7 +6,9 @@ fail, a pod downloads what is missing. They begin once all replicas serve, so th
 compete with a start.
 
 A node whose Job has failed gives its place to another node. Its Job stays as the record of that, so
-that the node is not tried again before others, until it expires.
+that the node is not tried again before others, until it expires. A Job that has succeeded is made
+again each day on the same node, before it expires: the files may be gone, and would otherwise be
+downloaded to whichever node has the most free GPUs on that day.
 """
 
 from collections.abc import Iterator, Sequence
@@ -116,16 +118,19 @@ def plan_prefetch(
         records |= places.records
         if len(places.nodes) < count:
             problems.append(_explain_few(option, len(places.nodes), count))
+    renewed = {name for name, one in live.items() if _is_to_renew(one, context.now)}
     for name, one in live.items():
         is_over = (
-            _is_due(one, context.now) or has_other_inputs(one.job, wanted[name])
+            name in renewed or _is_due(one, context.now) or has_other_inputs(one.job, wanted[name])
             if name in wanted
             else name not in records
         )
         if is_over and not one.job.child.is_ending:
             actions.append(Delete(JOBS, one.job.child))
     actions.extend(
-        Apply(JOBS, body, exists=False) for name, body in wanted.items() if name not in live
+        Apply(JOBS, body, exists=False)
+        for name, body in wanted.items()
+        if name not in live or name in renewed
     )
     reported = [
         one
@@ -230,6 +235,14 @@ def _rank(job: PrefetchJob | None, now: datetime) -> _Rank:
 def _is_due(one: PrefetchJob, now: datetime) -> bool:
     """Whether the Job has failed for so long that another one is to follow."""
     return one.job.failed is not None and _retry_at(one.job.failed) <= now
+
+
+def _is_to_renew(one: PrefetchJob, now: datetime) -> bool:
+    """Whether the Job has ended well, and another one is to look at once whether the files are
+    still on the same node."""
+    job = one.job
+    is_old = now - job.created >= timedelta(seconds=delays.PREFETCH_RENEWAL)
+    return job.is_complete and is_old and not job.child.is_ending
 
 
 def _retry_at(failed: datetime) -> datetime:

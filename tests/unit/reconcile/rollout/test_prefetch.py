@@ -433,6 +433,22 @@ async def test_a_job_that_expires_is_made_again_since_the_files_may_be_gone() ->
     assert after["metadata"]["name"] == before["metadata"]["name"]
 
 
+async def test_the_files_stay_on_their_node_when_others_get_more_free_gpus() -> None:
+    cluster = await served({**MI300X, "count": 3})
+    (before,) = jobs(cluster)
+    node = before["metadata"]["annotations"][ANNOTATION_PREFETCH_NODE]
+    cluster.apply("other", spec_of(replicas=9))  # fills the first node, and takes GPUs of the next
+    await cluster.settle()
+    assert node in {pod["spec"].get("nodeName") for pod in cluster.pods("other")}
+    for _ in range(3):
+        await cluster.wait(86400 + 200)
+        (after,) = jobs(cluster)
+        assert after["metadata"]["annotations"][ANNOTATION_PREFETCH_NODE] == node
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        before = after
+    assert prefetch(cluster) == {"nodes": 1, "readyNodes": 1}
+
+
 @pytest.mark.parametrize("node", ["", "other"])
 async def test_a_job_of_the_object_for_another_node_is_deleted(node: str) -> None:
     cluster = await served()
