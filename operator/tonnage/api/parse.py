@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.schema import UNION_TAGS, ApiModel
@@ -23,6 +24,34 @@ _ENV: Final = "env"
 
 _PATCH: Final = "podTemplate"
 """Field whose spec is a merge patch: a null deletes a field."""
+
+_EXPECTED: Final = {
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "a length of at least {min_length}",
+    "string_too_long": "a length of at most {max_length}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "too_short": "a length of at least {min_length}",
+    "too_long": "a length of at most {max_length}",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+}
+"""The expected value, by pydantic's name of the error; its context fills in the bounds."""
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -45,6 +74,14 @@ def parse_model(model: type[Parsed], raw: object, field: str) -> Parsed:
         raise InvalidSpecError(_describe(error, field)) from None
     except _TooDeepError:
         raise InvalidSpecError(f"{field}: is nested deeper than {_MAX_DEPTH} levels") from None
+
+
+def describe_expected(problem: ErrorDetails) -> str:
+    """The expected value of a field that pydantic refused, as in `expected at least 1`."""
+    expected = _EXPECTED.get(problem["type"])
+    if expected is None:
+        return problem["msg"]
+    return f"expected {expected.format(**problem.get('ctx', {}))}"
 
 
 def parse_duration(text: str) -> float:
@@ -87,7 +124,7 @@ def _describe(error: ValidationError, field: str) -> str:
     return "; ".join(shown)
 
 
-def _describe_one(problem: Any, field: str) -> str:
+def _describe_one(problem: ErrorDetails, field: str) -> str:
     parts = (str(part) for part in problem["loc"] if part not in UNION_TAGS)
     path = ".".join([field, *(_shorten(part, _MAX_KEY_CHARS) for part in parts)])
     if problem["type"] == "missing":
@@ -96,7 +133,7 @@ def _describe_one(problem: Any, field: str) -> str:
         return f"{path}: is not a field of this version"
     if problem["type"] == "value_error":
         return f"{path}: {problem['msg'].removeprefix('Value error, ')}"
-    return f"{path}: {problem['msg']}, found {_show(problem['input'], problem['loc'])}"
+    return f"{path}: {describe_expected(problem)}, found {_show(problem['input'], problem['loc'])}"
 
 
 def _show(value: object, location: Iterable[object]) -> str:
@@ -105,6 +142,8 @@ def _show(value: object, location: Iterable[object]) -> str:
         return "an object"
     if isinstance(value, list):
         return "a list"
+    if value is None:
+        return "none"
     if _ENV in location:
         return f"a {type(value).__name__} that is not shown"
     return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)

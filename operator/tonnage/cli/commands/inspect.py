@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
+from tonnage.api.parse import describe_expected
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
@@ -220,7 +221,7 @@ def _usage(claim: PersistentVolumeClaimSource) -> str:
 def _first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     flag = _FLAG_OF_FIELD[str(first["loc"][-1])]
-    return f"{flag} {str(first['input'])[:80]!r}: {first['msg']}"
+    return f"{flag} {str(first['input'])[:80]!r}: {describe_expected(first)}"
 
 
 class _Dumper(yaml.SafeDumper):

@@ -15,11 +15,11 @@ from tonnage.reconcile.observation.findings import parse_time
 # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
-_TYPES: Final[Mapping[str, type]] = {
-    "uid": str,
-    "resourceVersion": str,
-    "generation": int,
-    "creationTimestamp": str,
+_TYPES: Final[Mapping[str, tuple[type, str]]] = {
+    "uid": (str, "a string"),
+    "resourceVersion": (str, "a string"),
+    "generation": (int, "an integer"),
+    "creationTimestamp": (str, "a string"),
 }
 """Types of metadata that the API server sets and a user's file may lack."""
 
@@ -57,7 +57,8 @@ def check_declared(document: Document) -> None:
     """Raise InputError for an InferenceDeployment that no API server could have stored."""
     version = document.body.get("apiVersion")
     if version != API_VERSION:
-        raise InputError(f"{document.source}: apiVersion is {version!r}, expected {API_VERSION}")
+        problem = "is missing" if version is None else f"is {version!r}"
+        raise InputError(f"{document.source}: apiVersion {problem}, expected {API_VERSION}")
     if not _NAME.fullmatch(document.name) or len(document.name) > MAX_NAME_LENGTH:
         raise InputError(
             f"{document.source}: metadata.name is {document.name!r}, expected at most "
@@ -65,9 +66,9 @@ def check_declared(document: Document) -> None:
         )
     _check_depth(document)
     metadata = document.body["metadata"]
-    for name, kind in _TYPES.items():
+    for name, (kind, expected) in _TYPES.items():
         if not isinstance(metadata.get(name, kind()), kind):
-            raise _invalid(document, f"metadata.{name}", f"{kind.__name__}", metadata[name])
+            raise _invalid(document, f"metadata.{name}", expected, metadata[name])
     _check_time(document, "metadata.creationTimestamp", metadata.get("creationTimestamp"))
     _check_status(document, document.body.get("status") or {})
 

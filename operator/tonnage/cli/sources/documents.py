@@ -137,8 +137,7 @@ def _flatten(root: Any, name: str) -> Iterator[dict[str, Any]]:
     """Yield the root itself, or the items of a List."""
     if not isinstance(root, dict):
         raise InputError(
-            f"{name}: expected a Kubernetes object with apiVersion and kind, "
-            f"found {type(root).__name__} {_shorten(root)}"
+            f"{name}: expected a Kubernetes object with apiVersion and kind, found {_shorten(root)}"
         )
     items = root.get("items")
     if not (_text(root.get("kind")).endswith("List") and isinstance(items, list)):

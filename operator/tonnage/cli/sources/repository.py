@@ -3,6 +3,7 @@
 from pydantic import ValidationError
 
 from tonnage.api.model import HuggingFaceSource
+from tonnage.api.parse import describe_expected
 from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.hub.errors import HubInputs
 from tonnage.checkpoint.hub.reader import (
@@ -43,7 +44,9 @@ def _source(repo: str, revision: str, flag: str) -> HuggingFaceSource:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = flag if first["loc"][-1] == "repo" else "--revision"
-        raise InputError(f"{name} {str(first['input'])[:80]!r}: {first['msg']}") from None
+        raise InputError(
+            f"{name} {str(first['input'])[:80]!r}: {describe_expected(first)}"
+        ) from None
 
 
 def _inputs(flag: str, alternative: str) -> HubInputs:
