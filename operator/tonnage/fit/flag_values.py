@@ -6,7 +6,7 @@ Each function raises ArgumentTypeError naming the text and the expected form.
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ _CONTEXT_FIELDS: Final = frozenset(
 )  # fmt: skip
 """Fields of config.json that change the length of the context, and nothing else of memory."""
 
+_ENCODER_MODES: Final = ("weights", "data")
 _PERFORMANCE_MODES: Final = ("balanced", "interactivity", "throughput")
 _GIB: Final = 2**30
 _MULTIPLIERS: Final = {
@@ -47,7 +48,7 @@ def size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,9})?)(?:([kmgtKMGT])(i?)B?)?", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is no size: expected a number such as 65536, 64k or 20GiB"
+            f"{text[:40]!r} is no size: expected 1 to 2**53, such as 65536, 64k or 20GiB"
         )
     number, letter, binary = match.groups()
     factor = _MULTIPLIERS[letter.upper() if binary else letter] if letter else 1
@@ -156,15 +157,19 @@ def admits_nothing(text: str) -> bool:
 
 def is_data_parallel(text: str) -> bool:
     """Whether each GPU holds a whole encoder (--mm-encoder-tp-mode)."""
-    return text == "data"
+    return _one_of(text, _ENCODER_MODES) == "data"
 
 
 def is_for_throughput(text: str) -> bool:
     """Whether the default batch is doubled (vllm/engine/arg_utils.py --performance-mode)."""
-    if text not in _PERFORMANCE_MODES:
-        expected = ", ".join(_PERFORMANCE_MODES)
+    return _one_of(text, _PERFORMANCE_MODES) == "throughput"
+
+
+def _one_of(text: str, values: Sequence[str]) -> str:
+    if text not in values:
+        expected = ", ".join(values)
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected one of {expected}")
-    return text == "throughput"
+    return text
 
 
 def module_names(text: str) -> tuple[str, ...]:

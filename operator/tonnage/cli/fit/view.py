@@ -181,7 +181,7 @@ def format_next_steps(report: FitReport) -> Iterator[str]:
         yield f"  {lead}: {escape(_format_change(change))}"
     if not report.judged.by_engine:
         yield f"  to override the rule: --allow {report.judged.rule}"
-    elif not report.changes:
+    elif report.outcome is Outcome.DOES_NOT_FIT and not report.changes:
         gpus = format_count(report.flags.max_gpus, "GPU")
         yield (
             f"  no setting of vLLM makes it fit on up to {gpus} of this kind: take devices with "

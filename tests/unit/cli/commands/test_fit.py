@@ -82,6 +82,14 @@ def test_a_layout_that_vllm_refuses_ends_with_3_and_the_rule(fit: Run) -> None:
     assert "next step: --tensor-parallel-size 4" in out
 
 
+def test_more_memory_is_no_advice_for_a_quantization_that_vllm_refuses(fit: Run) -> None:
+    config = str(CONFIGS / "llama-3.1-405b-fp8.json")
+    code, out, _ = fit("--config", config, "--accelerator", "mi300x", "--quantization", "gptq")
+    assert code == 3
+    assert "does not match the checkpoint's, fbgemm_fp8; use quantization auto" in out
+    assert "more memory" not in out
+
+
 def test_without_a_degree_every_legal_one_is_judged(fit: Run) -> None:
     code, out, _ = fit(
         "--config", LLAMA, "--accelerator", "h100-sxm-80gb", "--max-model-len", "8192", "-o", "json"
@@ -285,6 +293,11 @@ BAD: list[tuple[list[str], str]] = [
     (["--config", LLAMA, "--accelerator", "mi300x", "--max-num-seqs", "0"], "--max-num-seqs"),
     (["--config", LLAMA, "--accelerator", "mi300x", "--kv-cache-dtype", "fp7"], "'fp7'"),
     (["--config", LLAMA, "--accelerator", "mi300x", "--gpu-memory-utilization", "1.1"], "'1.1'"),
+    (
+        ["--config", LLAMA, "--accelerator", "mi300x", "--mm-encoder-tp-mode", "row"],
+        "'row': expected one of weights, data",
+    ),
+    (["--config", LLAMA, "--accelerator", "mi300x", "--max-num-seqs", "-5"], "1 to 2**53"),
     (["--batch", LLAMA, "-o", "table"], "answered as jsonl"),
     ([], "--config"),
 ]
