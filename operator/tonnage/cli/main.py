@@ -80,16 +80,21 @@ def build_parser(subcommand: str | None) -> argparse.ArgumentParser:
     """Return the parser of all subcommands, with the options of the given one only."""
     parser = argparse.ArgumentParser(
         prog=_program(),
-        description="Places LLM inference on heterogeneous GPU fleets and says why.",
-        epilog="exit codes: 0 done, 2 unusable input, 3 the answer is no (it fits nowhere)",
+        description="Places LLM inference on the GPUs of a cluster, and shows why.",
+        epilog="exit codes: 0 done, 1 plan --diff found a change, 2 unusable input, 3 the answer "
+        "is no (it fits nowhere)",
     )
     parser.add_argument("--version", action="version", version=f"tonnage {__version__}")
     choices = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
     for name, purpose in SUBCOMMANDS.items():
-        child = choices.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
+        child = choices.add_parser(name, help=purpose, description=_format_sentence(purpose))
         if name == subcommand:
             load_subcommand(name).add_arguments(child)
     return parser
+
+
+def _format_sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
 
 
 def _program() -> str:

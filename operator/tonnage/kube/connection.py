@@ -118,7 +118,8 @@ def context_namespace(kubeconfig: str | None = None, context: str | None = None)
     try:
         contexts, current = _list_contexts(kubeconfig)
     except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        raise ConnectionConfigError(f"the kubeconfig cannot be read: {error}") from error
+        path = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+        raise ConnectionConfigError(f"kubeconfig {path} cannot be read: {error}") from error
     context_name = current["name"] if context is None else context
     entry = next((entry for entry in contexts if entry["name"] == context_name), None)
     if entry is None:

@@ -29,6 +29,15 @@ def test_every_subcommand_explains_itself(name, capsys):
     assert f"usage: tonnage {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["crds", "plan", "pools"])
+def test_the_help_of_a_subcommand_keeps_the_names_of_kinds(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    purpose = SUBCOMMANDS[name]
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"{purpose[0].upper()}{purpose[1:]}." in text
+
+
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_every_subcommand_is_a_module_with_the_two_functions(name):
     module = load_subcommand(name)

@@ -70,9 +70,11 @@ def test_listen_address_has_host_and_port(address: str, want: tuple[str, int]) -
     [
         ("--listen", "8080", "is not host:port"),
         ("--listen", "host:99999", "is not host:port"),
-        ("--workers", "0", "is not at least 1"),
-        ("--kube-api-qps", "nan", "is not above 0"),
-        ("--drain-seconds", "-1", "is not above 0"),
+        ("--workers", "0", "0 is not an integer of at least 1"),
+        ("--workers", "many", "many is not an integer of at least 1"),
+        ("--kube-api-qps", "fast", "fast is not a number above 0"),
+        ("--kube-api-qps", "nan", "is not a number above 0"),
+        ("--drain-seconds", "-1", "is not a number above 0"),
         ("--log-level", "loud", "is not debug, info, warning or error"),
         ("--metrics-auth", "password", "is not none or token"),
     ],
@@ -164,7 +166,7 @@ def test_a_tenant_is_a_header() -> None:
         ("--prometheus-tenant-header", "Authorization=Basic", "is not a tenant header"),
         ("--prometheus-bearer-token-file", "/none/token", "/none/token cannot be read: No such"),
         ("--prometheus-ca-file", "/none/ca.crt", "/none/ca.crt cannot be read: No such"),
-        ("--prometheus-deadline-seconds", "0", "is not above 0"),
+        ("--prometheus-deadline-seconds", "0", "is not a number above 0"),
     ],
 )
 def test_an_invalid_prometheus_setting_is_rejected_with_its_flag(

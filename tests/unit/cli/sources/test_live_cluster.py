@@ -37,6 +37,13 @@ def test_a_missing_context_is_an_error(capsys, unreachable):
     assert "the kubeconfig has no context 'two'" in capsys.readouterr().err
 
 
+def test_an_unreadable_kubeconfig_is_named(capsys, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text("words")
+    assert main(["explain", "llama", "--kubeconfig", str(path)]) == 2
+    assert f"kubeconfig {path} cannot be read" in capsys.readouterr().err
+
+
 def test_pods_without_gpus_are_dropped():
     cluster = asyncio.run(served(MI300X))
     body = {"metadata": {"name": "web", "namespace": "chat"}, "spec": {"containers": []}}
