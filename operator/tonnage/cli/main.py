@@ -38,7 +38,7 @@ SUBCOMMANDS: Final = {
     "upgrade": "run an InferenceDeployment with what the operator would choose now",
     "unpin": "carry out the plans of an InferenceDeployment without approval again",
     "pools": "show the accelerator pools of a cluster and the free GPUs of their nodes",
-    "inspect": "print a Job that gathers the facts of a model on a volume",
+    "inspect": "show the facts of a model, or print a Job that reads them from a volume",
     "crds": "print the CustomResourceDefinitions",
     "reference": "print the reference of the API",
     "rules": "print the compatibility rules",

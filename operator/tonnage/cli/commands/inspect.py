@@ -33,6 +33,19 @@ _FLAG_OF_FIELD: Final = {
     "path": "--path",
     "name": "--config-map",
 }
+_FLAGS_OF_SOURCE: Final[Mapping[str, Mapping[str, str | None]]] = {
+    "--repo": {"--revision": "main", "--output": "table"},
+    "--adapter": {"--revision": "main", "--output": "table"},
+    "--config": {"--index": None, "--output": "table"},
+    "--pvc": {
+        "--path": "",
+        "--namespace": "default",
+        "--config-map": None,
+        "--image": DEFAULT_IMAGE,
+    },
+}
+"""The flags of each source, with their defaults."""
+
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE: Final = re.compile(r"[\w./:@+-]{1,512}", re.ASCII)
 
@@ -46,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--pvc", metavar="CLAIM", help="volume; prints a Job that reads it")
     parser.add_argument(
         "--revision",
-        default="main",
         help="with --repo and --adapter: branch, tag or commit (default: main)",
     )
     parser.add_argument(
@@ -54,28 +66,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--path",
-        default="",
         help="with --pvc: folder of the model or adapter (default: the volume's root)",
     )
     parser.add_argument(
+        "-n",
         "--namespace",
-        default="default",
-        help="with --pvc: namespace of the claim (default: %(default)s)",
+        help="with --pvc: namespace of the claim (default: default)",
     )
     parser.add_argument(
         "--config-map", metavar="NAME", help="with --pvc: where to write (default: from the names)"
     )
     parser.add_argument(
         "--image",
-        default=DEFAULT_IMAGE,
-        help="with --pvc: image with python3 (default: %(default)s)",
+        help=f"with --pvc: image with python3 (default: {DEFAULT_IMAGE})",
     )
     parser.add_argument(
         "-o",
         "--output",
         choices=["table", "json"],
-        default="table",
-        help="with --repo, --adapter and --config",
+        help="with --repo, --adapter and --config: form of the answer (default: table)",
     )
     parser.epilog = (
         "The token for private and gated repositories is HF_TOKEN, or what `hf auth login` saved."
@@ -84,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts, or the manifests of the Job that gathers them."""
+    _complete(options)
     if options.pvc is not None:
         sys.stdout.write(_render_job(options))
         return ExitCode.DONE
@@ -102,6 +112,19 @@ def run(options: argparse.Namespace) -> int:
     else:
         make_console().print(_tabulate(checkpoint))
     return ExitCode.DONE
+
+
+def _complete(options: argparse.Namespace) -> None:
+    """Set the defaults. Raises InputError for a flag of another source."""
+    (source,) = (flag for flag in _FLAGS_OF_SOURCE if getattr(options, flag[2:]) is not None)
+    for sources in _FLAGS_OF_SOURCE.values():
+        for flag in sources:
+            name = flag[2:].replace("-", "_")
+            if getattr(options, name) is None:
+                setattr(options, name, _FLAGS_OF_SOURCE[source].get(flag))
+            elif flag not in _FLAGS_OF_SOURCE[source]:
+                owners = [one for one, flags in _FLAGS_OF_SOURCE.items() if flag in flags]
+                raise InputError(f"{flag} is not for {source}, but for {', '.join(owners)}")
 
 
 def _show_adapter(options: argparse.Namespace) -> None:

@@ -129,6 +129,16 @@ def test_a_refusal_of_the_hub_is_one_line(tonnage: Run, monkeypatch: pytest.Monk
             ["--pvc", "m", "--namespace", "a.b"], "--namespace 'a.b'", id="a namespace with a dot"
         ),
         pytest.param(["--pvc", "m", "--image", "x y"], "--image 'x y'", id="an image with a blank"),
+        pytest.param(
+            ["--pvc", "m", "-o", "json"],
+            "--output is not for --pvc, but for --repo, --adapter, --config",
+            id="a form for a Job",
+        ),
+        pytest.param(
+            ["--config", "{config}", "--path", "x"],
+            "--path is not for --config, but for --pvc",
+            id="a path in a file",
+        ),
     ],
 )
 def test_an_invalid_argument_is_named(
