@@ -12,7 +12,7 @@ from tests.support.controllers import serves, set_status
 from tests.support.fake_api import FakeApi
 from tests.support.rollouts import TEMPLATE_HASH, owner_reference
 from tonnage.api.text import digest
-from tonnage.kube.kinds import CONTROLLER_REVISIONS, LEADER_WORKER_SETS, PODS
+from tonnage.kube.kinds import CONTROLLER_REVISIONS, LEADER_WORKER_SETS, PODS, SERVICES
 from tonnage.kube.protocol import Object
 
 SET_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
@@ -36,6 +36,7 @@ def run_leader_worker_sets(api: FakeApi, *, surges: bool = False) -> None:
     for body in api.objects(LEADER_WORKER_SETS):
         groups = pods[(body["metadata"]["namespace"], body["metadata"]["name"])]
         _keep_revision(api, body)
+        _ensure_service(api, body)
         surge = _surge(body, any_number=surges) if _is_rolling(body, groups) else 0
         _replace(api, body, groups, surge)
         _create(api, body, groups, surge)
@@ -58,6 +59,30 @@ def _keep_revision(api: FakeApi, body: Object) -> None:
     }
     if revision["metadata"]["name"] not in {one["metadata"]["name"] for one in _kept(api, body)}:
         api.put(CONTROLLER_REVISIONS, revision, manager="lws-controller")
+
+
+def _ensure_service(api: FakeApi, body: Object) -> None:
+    """The headless Service by which the pods of a group find their leader. The controller takes any
+    Service of the name for it."""
+    metadata = body["metadata"]
+    place = metadata["namespace"], metadata["name"]
+    services = (one["metadata"] for one in api.objects(SERVICES))
+    if place in {(one["namespace"], one["name"]) for one in services}:
+        return
+    service = {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": {SET_NAME: metadata["name"]},
+            "ownerReferences": [owner_reference(body)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {SET_NAME: metadata["name"]},
+            "publishNotReadyAddresses": True,
+        },
+    }
+    api.put(SERVICES, service, manager="lws-controller")
 
 
 def _truncate_revisions(api: FakeApi, body: Object, groups: Groups) -> None:

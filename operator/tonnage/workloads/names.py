@@ -8,6 +8,7 @@ from tonnage.api.workload import Context
 from tonnage.placement.model import Option
 
 _NVLINK: Final = "-nvlink"
+_LEADERS: Final = "-leaders"
 _DIGEST_LENGTH: Final = 8
 _POOL_DIGEST_LENGTH: Final = 5
 
@@ -83,9 +84,13 @@ def disruption_budget_name(owner_name: str) -> str:
     return owner_name
 
 
-def placement_service_name(owner_name: str, placement: str) -> str:
-    """Name of the Service of one of several placements: that of its Deployment."""
-    return deployment_name(owner_name, placement)
+def placement_service_name(owner_name: str, placement: str, nodes: int) -> str:
+    """Name of the Service of one of several placements, whose replicas are on so many nodes each:
+    that of its Deployment. A LeaderWorkerSet has a headless Service of its own name, by which the
+    pods of a group find their leader."""
+    if nodes == 1:
+        return deployment_name(owner_name, placement)
+    return f"{leader_worker_set_name(owner_name, placement)}{_LEADERS}"
 
 
 def service_name(owner_name: str) -> str:

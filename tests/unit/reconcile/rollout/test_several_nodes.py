@@ -7,8 +7,9 @@ from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import crashing, ready
 from tests.support.leader_worker_sets import GROUP, WORKER
 from tests.support.serving import SETTLED
+from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.kube import kinds
-from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS
+from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS, SERVICES
 from tonnage.kube.protocol import Object
 
 NODES = {**H100, "count": 8, "resources": {"rdma/ib": "1k"}}
@@ -59,6 +60,23 @@ async def test_replicas_are_spread_over_pools_of_one_node_and_of_two() -> None:
     assert sum(shares.values()) == 4
     assert shares["h100-sxm-80gb"] == sets(cluster)[0]["spec"]["replicas"] >= 1
     assert cluster.status()["readyReplicas"] == 4
+
+
+async def test_a_service_of_a_placement_leaves_the_group_the_name_of_its_leader() -> None:
+    """Pods of a group find the leader by a headless Service with the name of the LeaderWorkerSet,
+    which its controller makes unless there is a Service of that name."""
+    cluster = cluster_of({**MI300X, "count": 1, "gpusPerNode": 8}, {**NODES, "count": 4})
+    spread = {"spread": {"policy": "WhenShort"}}
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=3, placement=spread))
+    await cluster.settle()
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    services = {one["metadata"]["name"]: one for one in cluster.api.objects(SERVICES)}
+    name = sets(cluster)[0]["metadata"]["name"]
+    assert services[name]["spec"]["clusterIP"] == "None"
+    assert services.keys() == {"llama", "llama-mi300x", name, f"{name}-leaders"}
+    by_placement = services[f"{name}-leaders"]["spec"]["selector"]
+    assert by_placement == {LABEL_OWNER: "llama", LABEL_PLACEMENT: "h100-sxm-80gb-2nodes"}
 
 
 async def test_a_replica_that_runs_out_of_memory_on_two_nodes_gets_more_of_them() -> None:
