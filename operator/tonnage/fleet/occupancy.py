@@ -7,7 +7,8 @@ fit decreasing, ties by name). A replica that fits on no node takes no GPUs: it 
 block that does not exist yet, or for a node that an autoscaler may still add.
 
 A replica that needs several nodes takes GPUs on all of them at once, or none: first on the nodes
-that hold the most of its pods, so that as many such replicas as possible are placed.
+that hold the most of its pods, so that as many such replicas as possible are placed. Where only
+some of its nodes exist and a node autoscaler may add the others, it takes GPUs of both.
 
 Where a replica replaces its owner's pods, which have another parallelism or are being deleted, the
 GPUs that these still hold are its own: GPUs are assumed only for what it needs in addition.
@@ -74,6 +75,40 @@ def pack(blocks: Mapping[int, int], waiting: Waiting) -> Packed:
                 break
             missing -= placed
     return Packed({free: nodes for free, nodes in left.items() if nodes}, unplaced)
+
+
+def split_waiting(
+    blocks: Mapping[int, int], to_come: Mapping[int, int], waiting: Waiting
+) -> tuple[Waiting, Waiting]:
+    """Split the waiting replicas into what takes GPUs of nodes that exist, and of nodes to come.
+    Replicas that fit on neither, nor on both together, are among the first."""
+    if not to_come or all(footprint.nodes == 1 for footprint, _ in waiting):
+        return waiting, ()
+    here, later = dict(blocks), dict(to_come)
+    now: list[tuple[Footprint, int]] = []
+    after: list[tuple[Footprint, int]] = []
+    for footprint, replicas in waiting:
+        packed = pack(here, ((footprint, replicas),))
+        here, missing = packed.left, sum(count for _, count in packed.unplaced)
+        now.append((footprint, replicas - missing))
+        for placed in range(missing):
+            part, rest = _split(footprint, here)
+            grown = pack(later, rest)
+            if grown.unplaced:
+                now.append((footprint, missing - placed))
+                break
+            here, later = pack(here, part).left, grown.left
+            now += part
+            after += rest
+    return [each for each in now if each[1]], after
+
+
+def _split(footprint: Footprint, blocks: Mapping[int, int]) -> tuple[Waiting, Waiting]:
+    """Split a replica for which these nodes do not suffice into what they hold, and the rest."""
+    gpus = footprint.gpus_per_node
+    nodes = sum(count for free, count in blocks.items() if free >= gpus)
+    part = ((Footprint(gpus, nodes), 1),) if nodes else ()
+    return part, ((Footprint(gpus, footprint.nodes - nodes), 1),)
 
 
 def _place(left: Counter[int], footprint: Footprint, missing: int) -> int:

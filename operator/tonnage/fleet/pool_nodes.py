@@ -21,6 +21,7 @@ from tonnage.fleet.occupancy import (
     count_replicas,
     pack,
     pack_nodes,
+    split_waiting,
 )
 from tonnage.fleet.resources import NOTHING, UNKNOWN_SIZE, Resources, least, most
 
@@ -138,8 +139,14 @@ class NodeCounts:
         splits, unplaced = self.alignment.pack(self.splits, waiting)
         return replace(left, splits=splits).less_to_come(unplaced)
 
+    def split_waiting(self, waiting: Waiting) -> tuple[Waiting, Waiting]:
+        """Split the replicas into what takes GPUs of nodes that exist, and of nodes to come."""
+        return split_waiting(dict(self.blocks), dict(self.to_come), waiting)
+
     def less_to_come(self, unplaced: Waiting) -> "NodeCounts":
         """The counts after replicas that fit on no node are packed onto the nodes to come."""
+        if not unplaced:
+            return self
         packed = pack(dict(self.to_come), unplaced)
         return replace(self, to_come=as_blocks(packed.left))
 
@@ -251,7 +258,9 @@ class PoolNodes(Sequence[PoolNode]):
     def less(self, waiting: Waiting) -> "PoolNodes":
         """The nodes after these replicas are packed onto them, too."""
         if not self.has_domains:
-            return PoolNodes(self.counts.less(waiting), lambda: self._list_less(waiting))
+            now, after = self.counts.split_waiting(waiting)
+            counts = self.counts.less_to_come(after).less(now)
+            return PoolNodes(counts, lambda: self._list_less(now))
         packed = self.pack(waiting)
         to_come = self.counts.less_to_come(packed.unplaced).to_come
         return PoolNodes.of(self._list_less(waiting), to_come, has_domains=True)

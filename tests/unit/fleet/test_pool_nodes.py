@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tonnage.fit.model import Footprint
+from tonnage.fleet.occupancy import Waiting
 from tonnage.fleet.pool_nodes import PoolNode, PoolNodes
 from tonnage.fleet.resources import Resources
 
@@ -104,3 +105,26 @@ def test_a_node_to_come_has_as_much_as_the_largest_one() -> None:
     assert counts.count_pods_to_come(Footprint(1), Resources(6001)) == {0: 2}
     of_no_node = PoolNodes.of([], ((8, 2),)).counts
     assert of_no_node.count_pods_to_come(Footprint(1), Resources(6001)) == {8: 2}
+
+
+@pytest.mark.parametrize(
+    ("existing", "to_come", "waiting", "want_now", "want_later"),
+    [
+        (1, 1, [(Footprint(8, 2), 1)], 0, 0),
+        (1, 2, [(Footprint(8, 2), 1)], 0, 1),
+        (1, 3, [(Footprint(8, 2), 2)], 0, 0),
+        (1, 1, [(Footprint(8, 3), 1)], 1, 1),  # it waits for a node that never comes
+        (1, 3, [(Footprint(8, 2), 1), (Footprint(8), 1)], 0, 1),
+        (1, 3, [(Footprint(8, 4), 1), (Footprint(8, 2), 1)], 0, 0),
+        (2, 3, [(Footprint(8, 2), 2)], 0, 1),
+        (1, 1, [(Footprint(8), 1)], 0, 1),
+    ],
+)
+def test_a_replica_takes_nodes_that_exist_and_nodes_to_come(
+    existing: int, to_come: int, waiting: Waiting, want_now: int, want_later: int
+) -> None:
+    nodes = [PoolNode(f"n{index}", 8, 8, 8, None) for index in range(existing)]
+    left = PoolNodes.of(nodes, ((8, to_come),)).less(waiting)
+    free = left.replica_capacity(Footprint(8))
+    assert (free, left.capacity_after_growth(Footprint(8))) == (want_now, want_now + want_later)
+    assert sum(node.free == 8 for node in left) == free

@@ -88,11 +88,18 @@ def _growth(group: Group, max_nodes: int | None) -> int:
 
 def _nodes_of(group: Group, shape: Shape, max_nodes: int | None, packing: Packing) -> PoolNodes:
     members = group.members.snapshot()
+    counts = _count_nodes(group, shape, max_nodes, packing)
+    if packing.by_name:
+        counts = _pack_by_name(counts, group, packing)
+    else:
+        now, after = counts.split_waiting(packing.demands.waiting)
+        counts = counts.less_to_come(after).less(now)
+        if after:
+            packing = replace(packing, demands=replace(packing.demands, waiting=now))
 
     def list_nodes() -> Iterator[PoolNode]:
         return _list_nodes(members, shape, max_nodes, packing)
 
-    counts = _count_nodes(group, shape, max_nodes, packing)
     has_domains = packing.topology_key is not None
     if packing.by_name or packing.alignment is not None:
         return PoolNodes(counts, list_nodes, has_domains=has_domains)
@@ -101,7 +108,8 @@ def _nodes_of(group: Group, shape: Shape, max_nodes: int | None, packing: Packin
 
 
 def _count_nodes(group: Group, shape: Shape, max_nodes: int | None, packing: Packing) -> NodeCounts:
-    """Count the nodes by their classes, without iterating over all nodes."""
+    """Count the nodes by their classes, without iterating over all nodes. Waiting replicas take
+    nothing yet."""
     demands = packing.demands
     blocks: Counter[int] = Counter()
     splits: Counter[Split] = Counter()
@@ -127,7 +135,7 @@ def _count_nodes(group: Group, shape: Shape, max_nodes: int | None, packing: Pac
             splits[demands.split(name, member)] += 1
             spare = least((spare, demands.spare_per_gpu(name, member) or UNKNOWN_SIZE))
     to_come = _count_to_come(group, shape, max_nodes, largest)
-    node_counts = NodeCounts(
+    return NodeCounts(
         nodes=len(group.members),
         usable=usable,
         total=total,
@@ -142,10 +150,12 @@ def _count_nodes(group: Group, shape: Shape, max_nodes: int | None, packing: Pac
         alignment=packing.alignment,
         splits=as_splits(splits) if packing.alignment else (),
     )
-    if not packing.by_name:
-        return node_counts.less(demands.waiting)
+
+
+def _pack_by_name(counts: NodeCounts, group: Group, packing: Packing) -> NodeCounts:
+    """The counts after the waiting replicas are packed onto the nodes by name."""
     packed = packing.pack(group.members)
-    left = replace(node_counts, blocks=as_blocks(Counter(packed.left.values())))
+    left = replace(counts, blocks=as_blocks(Counter(packed.left.values())))
     if packing.alignment is not None:
         by_name = Counter(
             packing.split(name, group.members[name], free) for name, free in packed.left.items()

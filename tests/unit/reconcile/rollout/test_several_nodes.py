@@ -9,7 +9,7 @@ from tests.support.leader_worker_sets import GROUP, WORKER
 from tests.support.serving import SETTLED
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.kube import kinds
-from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS, SERVICES
+from tonnage.kube.kinds import ACCELERATOR_POOLS, LEADER_WORKER_SETS, PODS, SERVICES
 from tonnage.kube.protocol import Object
 
 NODES = {**H100, "count": 8, "resources": {"rdma/ib": "1k"}}
@@ -177,3 +177,19 @@ async def test_a_group_that_runs_in_two_nvlink_domains_stays() -> None:
 def of_group(cluster: Cluster, index: str) -> list[Object]:
     pods = cluster.api.objects(PODS)
     return [pod for pod in pods if pod["metadata"]["labels"][GROUP] == index]
+
+
+async def test_two_groups_do_not_wait_for_one_node_of_an_autoscaler() -> None:
+    """The second one is planned before the scheduler has seen the first."""
+    team = {"team": "chat"}
+    cluster = cluster_of({**NODES, "count": 1, "labels": team})
+    pool = {"metadata": {"name": "chat"}, "spec": {"nodeSelector": team, "maxNodes": 2}}
+    cluster.api.put(ACCELERATOR_POOLS, pool)
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    cluster.apply("next", spec_of(model="deepseek-v3"))
+    cluster.watch()
+    await cluster.reconcile("llama")
+    await cluster.reconcile("next")
+    assert [one["metadata"]["labels"][LABEL_OWNER] for one in sets(cluster)] == ["llama"]
+    await cluster.settle()
+    assert len(sets(cluster)) == 1
