@@ -89,6 +89,7 @@ def _scale_to(
 
 
 def _scale(deployment: ChildDeployment, replicas: int) -> Scale | None:
-    if replicas == deployment.wanted:
+    requested = deployment.replicas_for(replicas)
+    if requested == deployment.wanted:
         return None
-    return Scale(deployment.kind, deployment.child, replicas)
+    return Scale(deployment.kind, deployment.child, requested)

@@ -84,8 +84,9 @@ class Rollback:
         """The actions on the Deployment."""
         if self._needs_apply:
             return (Apply(self.live.kind, pin_to_uid(self.body, self.live.child.uid), exists=True),)
-        if self.live.wanted != self.replicas:
-            return (Scale(self.live.kind, self.live.child, self.replicas),)
+        requested = self.live.replicas_for(self.replicas)
+        if self.live.wanted != requested:
+            return (Scale(self.live.kind, self.live.child, requested),)
         return ()
 
     @property

@@ -3,6 +3,8 @@ plan after the GPU memory was too small."""
 
 from typing import Any
 
+import pytest
+
 from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tests.support.controllers import crashing, ready
 from tests.support.leader_worker_sets import GROUP, WORKER
@@ -157,6 +159,26 @@ async def test_a_group_that_lost_its_node_takes_no_other_group_with_it() -> None
     assert cluster.conditions() == SETTLED
     assert {pod["metadata"]["uid"] for pod in of_group(cluster, "1")} == before
     assert cluster.status()["readyReplicas"] == 2
+
+
+@pytest.mark.parametrize("held_back", [{"rollout": {"paused": True}}, {"engine": {"vllm": 1}}, {}])
+async def test_a_scale_down_never_stops_the_groups_that_serve_for_one_that_does_not(
+    held_back: Object,
+) -> None:
+    """The controller stops the groups with the highest numbers, and the first one is not ready."""
+    cluster = cluster_of(NODES)
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=3))
+    await cluster.settle()
+    named = {pod["metadata"]["name"]: pod for pod in cluster.api.objects(PODS)}
+    name = f"{sets(cluster)[0]['metadata']['name']}-0"
+    status = {**named[name]["status"], "conditions": [{"type": "Ready", "status": "False"}]}
+    cluster.api.set_status(PODS, NAMESPACE, name, status)
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=1, **held_back))
+    for _ in range(3):
+        cluster.watch()
+        await cluster.reconcile("llama")
+        assert cluster.status()["readyReplicas"] >= 1
+    assert sets(cluster)[0]["spec"]["replicas"] == 2
 
 
 async def test_a_group_that_runs_in_two_nvlink_domains_stays() -> None:
