@@ -61,6 +61,8 @@ _FORBIDDEN_GROUPS: Final = {
     "argocd.argoproj.io": _GITOPS,
     "toolkit.fluxcd.io": _GITOPS,
     "kubectl.kubernetes.io": _GITOPS,
+    # The controller keeps those that a template has: all groups would have one number.
+    "leaderworkerset.sigs.k8s.io": "the LeaderWorkerSet controller sets it",
 }
 """Groups of keys, with all their subgroups, that users must not set on pods."""
 

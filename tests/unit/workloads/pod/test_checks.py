@@ -28,6 +28,7 @@ def spec_with(**template: Any) -> Any:
         "argocd.argoproj.io/tracking-id",
         "kubectl.kubernetes.io/last-applied-configuration",
         "kustomize.toolkit.fluxcd.io/name",
+        "leaderworkerset.sigs.k8s.io/group-index",
         "app.kubernetes.io/instance",
         "app.kubernetes.io/managed-by",
         "tonnage.dev/placement",
