@@ -205,8 +205,8 @@ class _FreeNodes:
         return self._take_superseded(superseded_gpus, gpus) or self._take(gpus)
 
     def _take_on_several(self, footprint: Footprint, superseded_gpus: dict[str, int]) -> bool:
-        """Take GPUs of as many different nodes as the replica needs, in the smallest domain that
-        has so many; False where none has."""
+        """Take GPUs of as many different nodes as the replica needs, in the domain with the most of
+        its predecessors' GPUs, else in the smallest one that has so many; False where none has."""
         gpus = footprint.gpus_per_node
         by_domain: dict[str, list[tuple[int, int, int, str]]] = {}
         for name, free in self.left.items():
@@ -217,13 +217,13 @@ class _FreeNodes:
                 node = additional, -footprint.pods_on(free), free, name
                 by_domain.setdefault(domain, []).append(node)
         enough = [
-            (len(nodes), domain)
+            (sum(node[0] for node in heapq.nsmallest(footprint.nodes, nodes)), len(nodes), domain)
             for domain, nodes in by_domain.items()
             if len(nodes) >= footprint.nodes
         ]
         if not enough:
             return False
-        _, domain = min(enough)
+        *_, domain = min(enough)
         for additional, _, _, name in heapq.nsmallest(footprint.nodes, by_domain[domain]):
             if additional < gpus:
                 superseded_gpus[name] -= gpus - additional

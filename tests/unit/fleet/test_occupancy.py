@@ -98,6 +98,16 @@ def test_a_successor_on_two_nodes_takes_what_its_predecessors_hold() -> None:
     assert (packed.left, packed.unplaced) == ({"a": 0, "b": 0, "c": 8}, [])
 
 
+def test_a_successor_on_two_nodes_stays_in_the_domain_of_its_predecessors() -> None:
+    free, domains = (
+        {"x0": 8, "x1": 8, "y0": 0, "y1": 0},
+        {"x0": "x", "x1": "x", "y0": "y", "y1": "y"},
+    )
+    successor = Successor(Footprint(8, 2), 1, {"y0": 8, "y1": 8})
+    packed = pack_nodes(free, (), [successor], domains)
+    assert (packed.left, packed.unplaced) == (free, [])
+
+
 def test_a_successor_that_lacks_a_node_leaves_what_its_predecessors_hold() -> None:
     successors = [Successor(Footprint(8, 2), 1, {"a": 8}), Successor(Footprint(8), 1, {"a": 8})]
     packed = pack_nodes({"a": 0, "b": 4}, (), successors)
