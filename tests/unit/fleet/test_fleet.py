@@ -364,6 +364,22 @@ class TestGrowth:
             6,
         )
 
+    @pytest.mark.parametrize("replaced", [0, 8], ids=["next to a rollout", "alone"])
+    def test_a_replica_on_an_existing_node_and_one_to_come_counts_once(self, replaced: int) -> None:
+        other, labels = ("chat", "other"), H100 | {"team": "chat"}
+        fleet = fleet_of(
+            nvidia_node("a", labels),
+            nvidia_node("b", labels),
+            declared=(declare("chat", {"team": "chat"}, maxNodes=3),),
+        )
+        fleet.put_pod(pod("p", "b", 8, other))
+        fleet.reserve(other, [Reservation(other, "h100", "chat", Footprint(replaced or 4), 1)])
+        footprint = Footprint(8, 2)
+        assert by_name(fleet)["chat"].capacity_after_growth(footprint) == 1
+        fleet.reserve(LLAMA, [Reservation(LLAMA, "h100-2nodes", "chat", footprint, 1)])
+        assert by_name(fleet)["chat"].capacity_after_growth(footprint) == 0
+        assert free(by_name(fleet)["chat"]) == {"a": 0, "b": 0}
+
     def test_the_first_node_of_a_pool_has_the_gpus_of_the_catalogue(self) -> None:
         selector = {"team": "chat"}
         declared = declare("chat", selector, accelerator="h100-sxm-80gb", maxNodes=3)

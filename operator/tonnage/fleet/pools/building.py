@@ -89,13 +89,16 @@ def _growth(group: Group, max_nodes: int | None) -> int:
 def _nodes_of(group: Group, shape: Shape, max_nodes: int | None, packing: Packing) -> PoolNodes:
     members = group.members.snapshot()
     counts = _count_nodes(group, shape, max_nodes, packing)
-    if packing.by_name:
-        counts = _pack_by_name(counts, group, packing)
-    else:
+    if packing.topology_key is None:  # nodes to come are assumed in a domain of their own
         now, after = counts.split_waiting(packing.demands.waiting)
-        counts = counts.less_to_come(after).less(now)
         if after:
             packing = replace(packing, demands=replace(packing.demands, waiting=now))
+            counts = counts.less_to_come(after)
+    counts = (
+        _pack_by_name(counts, group, packing)
+        if packing.by_name
+        else counts.less(packing.demands.waiting)
+    )
 
     def list_nodes() -> Iterator[PoolNode]:
         return _list_nodes(members, shape, max_nodes, packing)
