@@ -253,15 +253,16 @@ def _leave_later(
 
 
 def _silent_nodes(search: Search, current: ChildDeployment, option: Option) -> tuple[str, ...]:
-    """Silent nodes whose replicas fit nowhere else in the pool. Their GPUs stay reserved meanwhile,
-    so that a node that comes back finds its replicas."""
+    """Silent nodes whose replicas fit nowhere else in the pool, or keep those in their place from
+    starting. Their GPUs stay reserved meanwhile, so that a node that comes back finds its
+    replicas."""
+    held_up = search.held_up(current) if current.ready < option.replicas else []
     lost = search.lost(current.placement)
     held = count_held((pod for pod in search.pods if pod not in lost), current)
     footprint = option.parallelism.footprint
     elsewhere = max(option.pool.replica_capacity(footprint, option.others), held)
-    if elsewhere >= option.replicas:
-        return ()
-    return tuple(sorted({pod.node for pod in lost if pod.node}))
+    stuck = held_up if elsewhere >= option.replicas else [*lost, *held_up]
+    return tuple(sorted({pod.node for pod in stuck if pod.node}))
 
 
 def _wait_for_pool(search: Search, current: ChildDeployment, decision: Decision) -> Pending | None:

@@ -75,6 +75,22 @@ class Search:
         pods = find_scheduled_pods(self.pods, placement)
         return [pod for pod in pods if not pod.ready and fleet.is_silent(pod.node or "")]
 
+    def held_up(self, current: ChildDeployment) -> list[ChildPod]:
+        """Pods of groups that are being deleted and that a silent kubelet does not end. Unlike with
+        a Deployment, nothing replaces a group before that."""
+        if current.parallelism.nodes == 1:
+            return []
+        fleet = self.context.fleet
+        return [
+            pod
+            for pod in self.pods
+            if pod.placement == current.placement
+            and pod.deleting
+            and pod.node is not None
+            and fleet.pool_of(pod.node) is not None  # else it is deleted, and its pods are, too
+            and fleet.is_silent(pod.node)
+        ]
+
     def has_failed(self, option: Option) -> bool:
         """Whether replicas failed to start there; no replica migrates there by choice again."""
         return self.context.attempts.have_failed_on(option.pool.name, option.parallelism)

@@ -181,6 +181,30 @@ async def test_a_scale_down_never_stops_the_groups_that_serve_for_one_that_does_
     assert sets(cluster)[0]["spec"]["replicas"] == 2
 
 
+async def test_a_group_that_a_silent_node_does_not_end_starts_on_another_pool() -> None:
+    """Kubernetes deletes pods of a node that does not answer, but only its kubelet ends them, and
+    no group takes the place of one whose pods exist."""
+    cluster = cluster_of(NODES)
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    await cluster.settle()
+    pods = cluster.api.objects(PODS)
+    node = pods[1]["spec"]["nodeName"]
+    cluster.silence(node)
+    for pod in pods:
+        metadata = {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:02:00Z"}
+        status = {**pod["status"], "conditions": [{"type": "Ready", "status": "False"}]}
+        cluster.api.restore(PODS, {**pod, "metadata": metadata, "status": status})
+    cluster.watch()
+    await cluster.reconcile("llama")
+    assert cluster.conditions()["Placed"] == ("False", "InsufficientGPUs")
+    assert f"replicas on nodes that do not answer ({node})" in cluster.message("Ready")
+    cluster.join(**{**MI300X, "count": 1, "gpusPerNode": 8})
+    cluster.clock.advance(3600)
+    cluster.watch()
+    await cluster.reconcile("llama")
+    assert "mi300x" in {one["accelerator"] for one in cluster.status()["placements"]}
+
+
 async def test_a_group_that_runs_in_two_nvlink_domains_stays() -> None:
     """The labels come later than the group, for example with a newer feature discovery."""
     cluster = cluster_of({**NODES, "count": 2})
