@@ -113,11 +113,11 @@ class Fleet:
 
     def put_claim(self, claim: AllocatedClaim) -> None:
         """Add or update a ResourceClaim that holds devices."""
-        self._mark_changed(self._devices.mark_stale(self._devices.allocations.put_claim(claim)))
+        self._mark_changed(self._devices.put_claim(claim))
 
     def remove_claim(self, uid: str) -> None:
         """Remove a ResourceClaim that is gone or holds no device."""
-        self._mark_changed(self._devices.mark_stale(self._devices.allocations.remove_claim(uid)))
+        self._mark_changed(self._devices.remove_claim(uid))
 
     def declare(self, pool: DeclaredPool) -> None:
         """Add or update an AcceleratorPool."""

@@ -108,7 +108,8 @@ class GpuPod:
     `owner` is (namespace, name) of the InferenceDeployment and `placement` its placement when the
     operator created the pod (label tonnage.dev/inferencedeployment), else None. One that is
     `deleting` holds its GPUs until it is gone. `others` is what it requests besides GPUs. `tainted`
-    counts devices that it has in addition to `requests`, and that its node does not offer any more.
+    counts devices that it has in addition to `requests`, and that its node does not offer any more:
+    tainted ones, and those that the driver has withdrawn.
     `weights` is what it keeps on the disk of its node, None where that is nothing.
     """
 

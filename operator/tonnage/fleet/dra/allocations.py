@@ -135,8 +135,20 @@ class Allocations:
 
     def nodes_of_pod(self, uid: str) -> set[str]:
         """The nodes with devices that claims hold for a pod."""
-        claims = (self._claims[claim] for claim in self._claims_of.get(uid, ()))
-        return {node for claim in claims for node in self._nodes_of(claim)}
+        return {node for claim in self.claims_of_pod(uid) for node in self._nodes_of(claim)}
+
+    def claim(self, uid: str) -> AllocatedClaim | None:
+        """The claim with this uid; None where none holds devices."""
+        return self._claims.get(uid)
+
+    def claims_of_pod(self, uid: str) -> list[AllocatedClaim]:
+        """The claims that hold devices for a pod."""
+        return [self._claims[claim] for claim in self._claims_of.get(uid, ())]
+
+    def count_unlisted(self, claim: AllocatedClaim) -> int:
+        """Devices that a claim holds and no current ResourceSlice lists: the driver has withdrawn
+        them, for example as unhealthy, and the claim keeps them until its pods end."""
+        return sum(self._node_of(device) is None for device in set(claim.devices))
 
     def held_on(self, node: str) -> Mapping[AllocatedClaim, Held]:
         """GPUs of a node that each claim holds."""
@@ -200,13 +212,12 @@ class Allocations:
         return [self._pools[pool_id] for pool_id in sorted(self._pools_on.get(node, ()))]
 
     def _nodes_of(self, claim: AllocatedClaim) -> set[str]:
-        nodes = set()
-        for driver, pool_name, name in claim.devices:
-            pool = self._pools.get((driver, pool_name))
-            node = pool.node_of(name) if pool else None
-            if node is not None:
-                nodes.add(node)
-        return nodes
+        nodes = map(self._node_of, claim.devices)
+        return {node for node in nodes if node is not None}
+
+    def _node_of(self, device: DeviceID) -> str | None:
+        pool = self._pools.get(device[:2])
+        return pool.node_of(device[2]) if pool else None
 
 
 def _add(index: dict[_Key, tuple[_Name, ...]], key: _Key, name: _Name) -> None:

@@ -1,8 +1,9 @@
 """What pods hold of GPUs that drivers publish: by the claims on their devices, not by requests.
 
 A pod has what the claims reserved for it hold, from their allocation on, which is before the pod is
-bound. A claim that no known pod uses is a holder of its own. Nodes of a device plugin, and pods on
-them, are as they were read.
+bound. A claim that no known pod uses is a holder of its own. Devices that a driver withdraws stay
+with their pods, which need no others. Nodes of a device plugin, and pods on them, are as they were
+read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import Final
 from tonnage.fleet.devices.resources import shared_counts, vendor_of
 from tonnage.fleet.dra.allocations import Allocations
 from tonnage.fleet.model import GpuPod, Node
+from tonnage.fleet.resource_slices import AllocatedClaim
 from tonnage.fleet.usage.gpu_pods import GpuPods
 
 _MAX_STALE: Final = 256
@@ -69,6 +71,16 @@ class DeviceUsage:
         before = self._forget(uid)
         return [*self._set(uid, None), *self.mark_stale(self._nodes_of(before))]
 
+    def put_claim(self, claim: AllocatedClaim) -> list[GpuPod]:
+        """Add or update a claim that holds devices."""
+        nodes = self._nodes_of_users(self.allocations.claim(claim.uid), claim)
+        return self.mark_stale(nodes | self.allocations.put_claim(claim))
+
+    def remove_claim(self, uid: str) -> list[GpuPod]:
+        """Remove a claim that is gone or holds no device any more."""
+        nodes = self._nodes_of_users(self.allocations.claim(uid))
+        return self.mark_stale(nodes | self.allocations.remove_claim(uid))
+
     def mark_stale(self, nodes: Iterable[str]) -> list[GpuPod]:
         """Note that what pods and claims hold on these nodes may have changed. Many stale nodes are
         counted at once, so that no call takes long."""
@@ -84,20 +96,11 @@ class DeviceUsage:
         holders = self._holders.pop(node, set())
         bound = self._bound.get(node, set())
         if not holders and not self.allocations.is_published(node):
-            return [pod for uid in sorted(bound) for pod in self._set(uid, self._pods[uid])]
-        wanted: dict[str, GpuPod] = {}
-        for claim, gpus in self.allocations.held_on(node).items():
-            users = sorted(uid for uid in claim.pods if uid in self._pods)
-            pod = self._pods[users[0]] if users else GpuPod(f"claim {claim.uid}", node, {})
-            before = wanted.get(pod.uid)
-            total = dict(before.requests) if before else {}
-            for resource, count in gpus.usable.items():
-                total[resource] = total.get(resource, 0) + count
-            requests = shared_counts(tuple(total.items()))
-            tainted = gpus.tainted + (before.tainted if before else 0)
-            wanted[pod.uid] = replace(pod, node=node, requests=requests, tainted=tainted)
+            pods = ((uid, self._without_listed(self._pods[uid], node)) for uid in sorted(bound))
+            return [each for uid, pod in pods for each in self._set(uid, pod)]
+        wanted = self._holding(node)
         for uid in bound - wanted.keys():
-            wanted[uid] = self._without_claims(self._pods[uid], node)
+            wanted[uid] = self._without_listed(self._pods[uid], node)
         now = wanted.keys() - bound
         if now:
             self._holders[node] = now
@@ -107,9 +110,28 @@ class DeviceUsage:
             changed += self._set(uid, pod)
         return changed
 
-    def _without_claims(self, pod: GpuPod, node: str) -> GpuPod:
-        """A bound pod whose claims are not known: its requests count as the published GPUs that
-        the scheduler satisfies them with (KEP-5004)."""
+    def _holding(self, node: str) -> dict[str, GpuPod]:
+        """The pods that hold GPUs of the node by claims, and the claims of no known pod."""
+        holding: dict[str, GpuPod] = {}
+        for claim, gpus in self.allocations.held_on(node).items():
+            pod = self._user_of(claim) or GpuPod(f"claim {claim.uid}", node, {})
+            before = holding.get(pod.uid)
+            total = dict(before.requests) if before else {}
+            for resource, count in gpus.usable.items():
+                total[resource] = total.get(resource, 0) + count
+            requests = shared_counts(tuple(total.items()))
+            tainted = gpus.tainted + (before.tainted if before else self._count_unlisted(pod.uid))
+            holding[pod.uid] = replace(pod, node=node, requests=requests, tainted=tainted)
+        return holding
+
+    def _without_listed(self, pod: GpuPod, node: str) -> GpuPod:
+        """A bound pod for which no claim holds a GPU that is listed: the others that claims hold
+        for it. While no claim is known, its requests count as the published GPUs that the scheduler
+        satisfies them with (KEP-5004)."""
+        if unlisted := self._count_unlisted(pod.uid):
+            return replace(pod, requests={}, tainted=unlisted)
+        if not self.allocations.is_published(node):
+            return pod
         published = self.node(node)
         requests = dict(pod.requests)
         for one in published.published if published else ():
@@ -118,6 +140,21 @@ class DeviceUsage:
             if one.total and whole:
                 requests[one.resource] = sum(requests.pop(name) for name in whole)
         return replace(pod, requests=requests)
+
+    def _count_unlisted(self, uid: str) -> int:
+        """The devices that claims hold for the pod, and that no ResourceSlice lists any more."""
+        claims = self.allocations.claims_of_pod(uid)
+        users = ((claim, self._user_of(claim)) for claim in claims)
+        return sum(
+            self.allocations.count_unlisted(claim)
+            for claim, pod in users
+            if pod is not None and pod.uid == uid
+        )
+
+    def _user_of(self, claim: AllocatedClaim) -> GpuPod | None:
+        """The pod that holds the claim's devices: the first of those that it is reserved for."""
+        uid = min((uid for uid in claim.pods if uid in self._pods), default=None)
+        return None if uid is None else self._pods[uid]
 
     def _set(self, uid: str, pod: GpuPod | None) -> list[GpuPod]:
         """Set what a pod holds, None: nothing; return it before and after where that differs."""
@@ -139,9 +176,19 @@ class DeviceUsage:
         return pod
 
     def _nodes_of(self, *pods: GpuPod | None) -> set[str]:
-        """The nodes with published GPUs that pods are on, or have claims on."""
-        known = [pod for pod in pods if pod is not None]
-        nodes = {pod.node for pod in known if pod.node is not None}
-        for pod in known:
+        """The nodes whose GPUs pods hold by claims, or may hold: those with published GPUs."""
+        nodes: set[str] = set()
+        for pod in pods:
+            if pod is None:
+                continue
             nodes |= self.allocations.nodes_of_pod(pod.uid)
-        return {node for node in nodes if self.allocations.is_published(node)}
+            is_published = pod.node is not None and self.allocations.is_published(pod.node)
+            if pod.node is not None and (is_published or self.allocations.claims_of_pod(pod.uid)):
+                nodes.add(pod.node)
+        return nodes
+
+    def _nodes_of_users(self, *claims: AllocatedClaim | None) -> set[str]:
+        """The nodes of the pods that claims are reserved for."""
+        uids = (uid for claim in claims if claim is not None for uid in claim.pods)
+        pods = (self._pods[uid] for uid in uids if uid in self._pods)
+        return {pod.node for pod in pods if pod.node is not None}
