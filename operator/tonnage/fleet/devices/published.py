@@ -29,16 +29,28 @@ def add_facts(
     cards: Sequence[CardLabel], published: PublishedGPUs, index: LabelIndex
 ) -> tuple[CardLabel, ...]:
     """The labels of a node together with what its ResourceSlices state, each kind in turn."""
-    facts = [
-        CardLabel(fact.label, as_catalogued(fact.label, fact.value), fact.attribute, fact.stated)
-        for fact in published.facts
-    ]
+    facts = _facts_as_labels(published)
     kinds = {kind: place for place, kind in enumerate((*index.identifying, *index.supporting))}
     return tuple(sorted((*cards, *facts), key=lambda card: kinds.get(card.kind, len(kinds))))
 
 
+def is_named(published: PublishedGPUs, accelerator: Accelerator, index: LabelIndex) -> bool:
+    """Whether an attribute names the accelerator. Claims select GPUs by it, never by labels."""
+    return any(
+        fact.kind in index.identifying and accelerator.id in index.named_by(fact)
+        for fact in _facts_as_labels(published)
+    )
+
+
+def _facts_as_labels(published: PublishedGPUs) -> list[CardLabel]:
+    return [
+        CardLabel(fact.label, as_catalogued(fact.label, fact.value), fact.attribute, fact.stated)
+        for fact in published.facts
+    ]
+
+
 def explain_unidentified(published: PublishedGPUs) -> str:
-    """Why neither ResourceSlices nor labels name the accelerator."""
+    """Why the ResourceSlices do not name the accelerator."""
     driver = load_dra_drivers().by_name[published.driver]
     names = " or ".join(driver.qualify(one.attribute) for one in driver.attributes[:2])
     return f"no attribute of its ResourceSlices names the accelerator: expected {names}"

@@ -46,6 +46,7 @@ from tonnage.fleet.devices.published import (
     add_facts,
     check_published,
     explain_unidentified,
+    is_named,
     published_as,
 )
 from tonnage.fleet.devices.resources import (
@@ -291,6 +292,8 @@ def _identify(
             f"{needed[0]} is {accelerator.id}, the pool declares {declared.id}: correct "
             "spec.accelerator, or leave it out"
         )
+    if declared is None and published and not is_named(published, accelerator, index):
+        raise NotPlannableError(explain_unidentified(published))
     return identified
 
 

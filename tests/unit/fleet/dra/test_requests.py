@@ -10,6 +10,7 @@ from tests.support.dra_objects import (
     NVIDIA_RESOURCE,
     dra_node,
     gpu_slice,
+    nvidia_device,
     old_amd_device,
 )
 from tests.support.gpu_nodes import nvidia_node
@@ -64,6 +65,24 @@ def test_an_accelerator_that_the_pool_declares_is_selected_by_its_nodes_and_its_
     claim = pool_of(*dra(), accelerator="h100-sxm-80gb").claim
     assert not any("productName" in each for each in claim.selectors)
     assert any("72981Mi" in each for each in claim.selectors)
+
+
+def without_name(kind, index):
+    device = nvidia_device(kind, index)
+    del device["attributes"]["productName"]
+    return device
+
+
+def test_gpus_that_only_labels_name_need_a_pool_that_declares_them():
+    """A claim selects by the attributes of devices: it would find none of these."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"} | TEAM
+    fleet = [dra_node("a", labels)], [gpu_slice("a", device=without_name)]
+    unnamed, named = pool_of(*fleet), pool_of(*fleet, accelerator="h100-sxm-80gb")
+    assert (unnamed.free, unnamed.claim) == (0, None)
+    assert "expected gpu.nvidia.com/productName" in unnamed.unrecognised
+    assert (named.free, named.unrecognised) == (8, None)
+    other = pool_of(*fleet, accelerator="h200-sxm-141gb")
+    assert "gpu.product=NVIDIA-H100-80GB-HBM3 is h100-sxm-80gb" in other.nodes[0].unusable
 
 
 @pytest.mark.parametrize(
