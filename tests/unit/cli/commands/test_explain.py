@@ -209,18 +209,24 @@ def test_the_claims_of_the_pods_are_shown_with_their_devices(explain):
     held = claim("held", "mi300x-0", ["gpu-1-129"], driver=AMD, pods=[uid])
     waiting = {**claim("waiting", "mi300x-0", []), "status": {}}
     foreign = claim("foreign", "mi300x-0", ["gpu-2-130"], driver=AMD, pods=["another"])
-    for body, owners in ((held, [owner]), (waiting, [owner]), (foreign, [])):
+    channel = claim("channel", "mi300x-0", ["channel-0"], driver="fabric.example.com", pods=[uid])
+    shared = claim("shared", "mi300x-0", ["gpu-1-129"], driver=AMD, pods=[uid], admin=True)
+    owned = (held, waiting, channel)
+    for body, owners in (*((body, [owner]) for body in owned), (shared, []), (foreign, [])):
         body["metadata"]["ownerReferences"] = owners
         cluster.api.put(RESOURCE_CLAIMS, body)
     runs = sections(explain(cluster))["Runs"]
-    rows = [line.split() for line in runs if line.startswith(("held", "waiting", "foreign"))]
+    names = ("held", "waiting", "foreign", "channel", "shared")
+    rows = [line.split(maxsplit=3) for line in runs if line.startswith(names)]
     name = pod["metadata"]["name"]
     assert rows == [
+        ["channel", name, "allocated", "fabric.example.com/mi300x-0/channel-0"],
         ["held", name, "allocated", "gpu.amd.com/mi300x-0/gpu-1-129"],
+        ["shared", name, "allocated", "gpu.amd.com/mi300x-0/gpu-1-129 (admin access)"],
         ["waiting", name, "pending", "-"],
     ]
     data = json.loads(explain(cluster, "llama", "-o", "json"))
-    assert data["claims"][0] == {
+    assert data["claims"][1] == {
         "name": "held",
         "pod": name,
         "state": "allocated",
