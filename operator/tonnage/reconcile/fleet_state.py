@@ -78,9 +78,11 @@ class FleetState:
         """Record a ResourceSlice; None is one of another driver, or deleted."""
         if before == after:
             return
-        losers = self._fleet.remove_slice(before.name) if before is not None else set()
+        losers = set()
         if after is not None:
-            losers = losers | self._fleet.put_slice(after)
+            losers = self._fleet.put_slice(after)
+        elif before is not None:
+            losers = self._fleet.remove_slice(before.name)
         for owner in sorted(losers):
             self._on_loss(Key(*owner))
         self._record_change()

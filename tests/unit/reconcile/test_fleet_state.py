@@ -4,10 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.dra_objects import MI300X, dra_node, gpu_slice
 from tests.support.fleet_objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint
+from tonnage.fleet.dra.read import read_slice
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
@@ -42,6 +44,12 @@ class Notifications:
         """Change the store's pod."""
         self.fleet.change_pod(*(body and read_gpu_pod(body) for body in (before, after)))
 
+    def slice(self, before: Object | None, after: Object | None) -> None:
+        """Change the store's ResourceSlice."""
+        slices = (None if body is None else read_slice(body) for body in (before, after))
+        self.fleet.change_slice(*slices)
+        self.fleet.view().pools()
+
     def _change(self) -> None:
         self.changes += 1
 
@@ -70,6 +78,27 @@ def test_view_follows_every_change(notifications: Notifications) -> None:
     assert [pool.nodes.counts.nodes for pool in view.pools()] == [1]
     notifications.node(node(), None)
     assert view.pools() == ()
+
+
+def test_only_gpus_that_a_slice_lists_no_more_are_lost(notifications: Notifications) -> None:
+    """Its driver writes all slices of a pool again at each change, in a new generation."""
+    name = "amd-mi300x-dra"
+    notifications.node(None, dra_node("n"))
+    first, second, fewer = (
+        gpu_slice("n", MI300X, gpus, generation=generation)
+        for gpus, generation in ((8, 1), (8, 2), (7, 3))
+    )
+    notifications.slice(None, first)
+    reserved = Reservation((LLAMA.namespace, LLAMA.name), "amd", name, Footprint(4), 1)
+    notifications.fleet.reserve(LLAMA, [reserved])
+    notifications.slice(first, second)
+    assert notifications.losers == []
+    notifications.slice(second, fewer)
+    assert notifications.losers == [LLAMA]
+    notifications.losers.clear()
+    notifications.slice(fewer, None)
+    assert notifications.losers == [LLAMA]
+    assert notifications.fleet.view().pools() == ()
 
 
 def test_snapshot_is_in_order(notifications: Notifications) -> None:
