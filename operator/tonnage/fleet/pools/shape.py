@@ -205,11 +205,13 @@ def _unrecognised_resource(classes: NodesPerClass) -> str:
 
 def _of_one_allocation(pool: DeclaredPool, classes: NodesPerClass) -> NodesPerClass:
     """Return the classes whose nodes offer GPUs in the way that the pool states, else in the way of
-    most nodes: by a device plugin, or in ResourceSlices. Those without GPUs stay."""
+    most nodes: by a device plugin, or in ResourceSlices. Those without a resource stay. Nodes that
+    offer no GPUs, and which labels alone recognise, do not count: either software may be on its way
+    there."""
     published = {each: dra_driver_of(each.resource) is not None for each in classes}
     votes = Counter[bool]()
     for node_class, count in classes.items():
-        if node_class.resource:
+        if published[node_class] or node_class.gpus:
             votes[published[node_class]] += count
     wanted = votes[True] > 0 and votes[True] >= votes[False]
     if pool.spec.allocation is not None:
@@ -225,7 +227,11 @@ def _why_other_allocation(
     pool: DeclaredPool, classes: NodesPerClass, of_allocation: NodesPerClass
 ) -> str | None:
     """Why no node offers GPUs in the way that the pool states; None where one does."""
-    others = {each.resource for each in classes if each.resource and each not in of_allocation}
+    others = {
+        each.resource
+        for each in classes
+        if each not in of_allocation and (each.gpus or dra_driver_of(each.resource))
+    }
     if not others or any(each.resource for each in of_allocation):
         return None
     offered = ", ".join(sorted(others))

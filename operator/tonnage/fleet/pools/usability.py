@@ -15,12 +15,15 @@ def why_unusable(node_class: NodeClass, shape: Shape) -> str | None:
     """Why the nodes are unusable whatever a pod tolerates, None when they are usable."""
     if isinstance(node_class.recognition, Unrecognised):
         return node_class.recognition.reason
+    driver = dra_driver_of(shape.resource)
+    if driver is not None and node_class.gpus == 0:
+        return f"no ResourceSlice lists GPUs of it (is {driver.driver} running?)"
     if node_class.recognition is not None and node_class.recognition.unusable is not None:
         return node_class.recognition.unusable
     if node_class.gpus == 0:
         offers_no = f"offers no {shape.resource or 'GPUs'}"
         return f"{offers_no} (is the device plugin running?)"
-    if bool(dra_driver_of(node_class.resource)) != bool(dra_driver_of(shape.resource)):
+    if bool(dra_driver_of(node_class.resource)) != bool(driver):
         return _why_other_allocation(node_class)
     if node_class.resource != shape.resource:
         return f"offers {node_class.resource}, other nodes of the pool {shape.resource}"

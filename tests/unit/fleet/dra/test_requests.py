@@ -150,3 +150,26 @@ def test_a_way_that_no_node_offers_is_named(fleet, allocation):
     pool = pool_of(*fleet, allocation=allocation)
     assert pool.free == 0
     assert f"spec.allocation of AcceleratorPool chat is {allocation}" in pool.unrecognised
+
+
+LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"} | TEAM
+"""As the labeller writes them, also before the driver lists the GPUs."""
+
+
+def test_nodes_on_which_the_driver_does_not_run_yet_take_no_gpus_from_the_others():
+    nodes = [dra_node(name, LABELS) for name in ("a", "b", "c")]
+    pool = pool_of(nodes, [gpu_slice("a")])
+    assert (pool.resource, pool.free, pool.unrecognised) == (NVIDIA_RESOURCE, 8, None)
+    reason = "no ResourceSlice lists GPUs of it (is gpu.nvidia.com running?)"
+    assert {node.name: node.unusable for node in pool.nodes} == {
+        "a": None,
+        "b": reason,
+        "c": reason,
+    }
+
+
+def test_no_way_is_wrong_while_no_node_offers_gpus():
+    pool = pool_of([dra_node("a", LABELS)], [], allocation="ResourceClaim")
+    assert pool.unrecognised == (
+        "selects no node with GPUs; set spec.accelerator if the nodes are starting"
+    )
