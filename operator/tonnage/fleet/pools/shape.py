@@ -11,6 +11,7 @@ from typing import Final
 
 from tonnage.api.pool import Allocation
 from tonnage.catalog.catalog import Catalog, UnknownAcceleratorError
+from tonnage.catalog.dra_drivers import load_dra_drivers
 from tonnage.catalog.interconnects import load_interconnects
 from tonnage.catalog.model import Accelerator
 from tonnage.catalog.vllm.images import CudaVersion
@@ -85,7 +86,7 @@ def shape_declared(
     accelerator = declared or (first.accelerator if first else selected)
     resource = first.resource if first else _unrecognised_resource(classes)
     return Shape(
-        resource=resource or (accelerator.resource if accelerator else ""),
+        resource=resource or (_resource_to_come(pool, accelerator) if accelerator else ""),
         accelerator=None if problem else accelerator,
         virtual_function=any(card.virtual_function for card in cards),
         partition=_partition(cards),
@@ -238,6 +239,17 @@ def _why_other_allocation(
     return (
         f"spec.allocation of AcceleratorPool {pool.name} is {pool.spec.allocation}, but its nodes "
         f"offer {offered}; correct it, or leave it out"
+    )
+
+
+def _resource_to_come(pool: DeclaredPool, accelerator: Accelerator) -> str:
+    """The resource of the GPUs of nodes that are still to come, in the way that the pool states:
+    by a device plugin where it states none."""
+    drivers = load_dra_drivers()
+    if pool.spec.allocation in (None, Allocation.DEVICE_PLUGIN):
+        return accelerator.resource
+    return next(
+        drivers.resource_of(one) for one in drivers.drivers if one.vendor is accelerator.vendor
     )
 
 

@@ -168,6 +168,25 @@ def test_nodes_on_which_the_driver_does_not_run_yet_take_no_gpus_from_the_others
     }
 
 
+@pytest.mark.parametrize("nodes", [[], [dra_node("a", TEAM)], [dra_node("a", LABELS)]])
+@pytest.mark.parametrize(
+    ("allocation", "resource", "is_claimed"),
+    [
+        (None, "nvidia.com/gpu", False),
+        ("DevicePlugin", "nvidia.com/gpu", False),
+        ("ResourceClaim", NVIDIA_RESOURCE, True),
+        ("ExtendedResource", NVIDIA_RESOURCE, False),
+    ],
+)
+def test_a_pool_whose_gpus_are_still_to_come_states_how_its_pods_get_them(
+    nodes, allocation, resource, is_claimed
+):
+    """A node autoscaler adds the first node for pods that exist."""
+    pool = pool_of(nodes, [], accelerator="h100-sxm-80gb", maxNodes=2, allocation=allocation)
+    assert (pool.resource, pool.unrecognised) == (resource, None)
+    assert (pool.claim is not None) == is_claimed
+
+
 def test_no_way_is_wrong_while_no_node_offers_gpus():
     pool = pool_of([dra_node("a", LABELS)], [], allocation="ResourceClaim")
     assert pool.unrecognised == (
