@@ -3,7 +3,10 @@
 from functools import lru_cache
 from typing import Any, Final
 
+from tonnage.api.names import LABEL_CONTEXT
+from tonnage.api.shard import Shard
 from tonnage.api.text import digest
+from tonnage.api.workload import Context
 from tonnage.engines.inputs import Owner
 from tonnage.fleet.devices.resources import as_mapping, as_sequence, read_count
 from tonnage.fleet.model import ClaimRequest
@@ -48,7 +51,7 @@ def claim_template_of(owner: Owner, option: Option) -> str | None:
     request = option.pool.claim
     if request is None:
         return None
-    spec_digest = _claim_digest(request, _count_devices(option))
+    spec_digest = _claim_digest(request, _count_devices(option), owner.shard, owner.context)
     return claim_template_name(owner.name, option.placement_name, spec_digest)
 
 
@@ -74,10 +77,13 @@ def _count_devices(option: Option) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _claim_digest(request: ClaimRequest, count: int) -> str:
+def _claim_digest(request: ClaimRequest, count: int, shard: Shard, context: Context | None) -> str:
     """The digest of the spec, which is the same for all placements of a pool with so many devices
-    a pod."""
-    return digest(_claim_spec(request, count))
+    a pod. It includes those labels of the claims that a user may change: they are in the immutable
+    spec as well."""
+    spec = _claim_spec(request, count)
+    labels = {**shard.own_labels, **({LABEL_CONTEXT: context.value} if context else {})}
+    return digest({"labels": labels, "spec": spec} if labels else spec)
 
 
 def _claim_spec(request: ClaimRequest, count: int) -> Json:
