@@ -9,6 +9,7 @@ from tonnage.api.status import FailedPlan, PlacementStatus
 from tonnage.api.text import redact, truncate
 from tonnage.fit.messages import GIB, format_parallelism
 from tonnage.fit.weights.total import stored_bytes
+from tonnage.fleet.devices.resources import dra_driver_of
 from tonnage.kube.rights import Right
 from tonnage.placement.report import read_parallelism
 from tonnage.reconcile.accept import Accepted, Refused
@@ -187,10 +188,30 @@ def _find_ready(
     fallback = describe_fallback(inputs, leaves_at) if leaves_at else None
     if failure is not None:
         message = f"{failure}; {fallback}" if fallback else str(failure)
+        upgrade = _explain_old_requests(observation, inputs, failure)
+        message = f"{message.rstrip('.')}; {upgrade}" if upgrade else message
         return Finding(kind, False, failure.reason, message)
     if inputs.weights is not None:
         return Finding(kind, False, inputs.weights.reason, inputs.weights.message)
     return _find_ready_replicas(observation, inputs, earlier[1], fallback)
+
+
+def _explain_old_requests(
+    observation: Observation, inputs: StatusInput, failure: PodFailure
+) -> str | None:
+    """What to do where new pods still request GPUs of a device plugin, and the nodes of their pool
+    have moved to ResourceSlices: that alone changes no pod template."""
+    if failure.reason is not Reason.UNSCHEDULABLE or not isinstance(inputs.outcome, Scheduled):
+        return None
+    key = observation.key
+    for option in (inputs.outcome.option, *(share.option for share in inputs.outcome.secondary)):
+        is_claimed = dra_driver_of(option.pool.resource) is not None
+        if is_claimed and f"Insufficient {option.accelerator.resource}" in failure.words:
+            return (
+                f"the GPUs of pool {option.pool.name} are in ResourceSlices now, and pods claim "
+                f"them after `kubectl tonnage upgrade {key.name} -n {key.namespace}`"
+            )
+    return None
 
 
 def _find_ready_replicas(

@@ -88,6 +88,26 @@ async def test_a_pool_that_moves_to_a_driver_replaces_no_pod() -> None:
     assert claim_templates(cluster) == []
 
 
+async def test_a_pod_that_requests_gpus_as_its_pool_offered_them_before_says_what_to_do() -> None:
+    cluster = await served(MI300X)
+    publish(cluster)
+    await cluster.settle()
+    (pod,) = cluster.pods()
+    cluster.api.remove(PODS, "chat", pod["metadata"]["name"])  # its node is drained
+    await cluster.settle()
+    assert cluster.conditions()["Ready"] == ("False", "Unschedulable")
+    message = cluster.message("Ready")
+    assert "Insufficient amd.com/gpu" in message
+    assert message.endswith(
+        "; the GPUs of pool amd-mi300x-dra are in ResourceSlices now, and pods claim them after "
+        "`kubectl tonnage upgrade llama -n chat`"
+    )
+    upgraded = {"upgradedAt": "2026-11-28T12:00:00Z"}
+    cluster.apply("llama", spec_of(rollout=upgraded))
+    await cluster.settle()
+    assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
+
+
 async def test_a_rollback_starts_pods_though_the_failed_plan_had_other_claims() -> None:
     cluster = Cluster({**MI300X, "count": 1})
     publish(cluster)
