@@ -86,7 +86,7 @@ class Fleet:
     def remove_node(self, name: str) -> set[Owner]:
         """Remove a node; return the owners that may have lost GPUs by that."""
         key = self._groups.key_of(name)
-        self._devices.remove_node(name)
+        self._mark_changed(self._devices.remove_node(name))
         self._groups.remove_node(name)
         return self._affected_owners(name, key)
 

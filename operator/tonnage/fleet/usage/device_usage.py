@@ -54,9 +54,10 @@ class DeviceUsage:
         """Add or update a node."""
         self._nodes[node.name] = node
 
-    def remove_node(self, name: str) -> None:
+    def remove_node(self, name: str) -> list[GpuPod]:
         """Remove a node."""
         self._nodes.pop(name, None)
+        return self.mark_stale([name])
 
     def put_pod(self, pod: GpuPod) -> list[GpuPod]:
         """Add or update a pod."""
@@ -128,7 +129,7 @@ class DeviceUsage:
         """A bound pod for which no claim holds a GPU that is listed: the others that claims hold
         for it. While no claim is known, its requests count as the published GPUs that the scheduler
         satisfies them with (KEP-5004)."""
-        if unlisted := self._count_unlisted(pod.uid):
+        if node in self._nodes and (unlisted := self._count_unlisted(pod.uid)):
             return replace(pod, requests={}, tainted=unlisted)
         if not self.allocations.is_published(node):
             return pod

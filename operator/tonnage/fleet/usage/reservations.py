@@ -1,7 +1,8 @@
 """GPUs assumed for the operator's replicas: what is reserved, less what scheduled replicas hold.
 
 A bound pod counts for its placement when it is in the placement's pool, holds as many GPUs as a pod
-of a replica does now, and is not being deleted. Any other pod will be replaced, and its successor
+of a replica does now, and is not being deleted. One whose GPUs the driver has withdrawn stays, and
+counts in whatever pool its node is meanwhile. Any other pod will be replaced, and its successor
 needs GPUs: those of the pod it replaces, where it is in the same pool, or others.
 """
 
@@ -178,6 +179,9 @@ class Reservations:
         for pod in sorted(self._gpu_pods.of(owner), key=lambda pod: pod.uid):
             pool = pool_of(pod.node) if pod.node else None
             pods = (pod.placement or "", pool, pod.gpus)
+            if pod.tainted and not pod.requests:
+                # Its node offers none of its GPUs now, and may be in no pool for that.
+                pods = next((each for each in missing if _is_same_size(each, pods)), pods)
             if not pod.deleting and missing[pods] > 0:
                 missing[pods] -= 1
             elif pool is not None and pod.node is not None:
@@ -194,6 +198,11 @@ class Reservations:
         return UnscheduledReplicas(
             +left, {pool: by_node for pool, by_node in superseded.items() if pool in pools}
         )
+
+
+def _is_same_size(pods: tuple[str, str | None, int], other: tuple[str, str | None, int]) -> bool:
+    """Whether pods are of one placement and have as many GPUs each, in whatever pool."""
+    return (pods[0], pods[2]) == (other[0], other[2])
 
 
 def _on(pool: str, unscheduled: UnscheduledReplicas) -> Iterator[tuple[Footprint, int]]:

@@ -90,6 +90,25 @@ def test_a_replica_keeps_its_gpus_and_needs_no_others(left, limits):
         assert free_of(fleet_after(order)) == {"n": 0, "m": 8}
 
 
+@pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}])
+def test_the_gpus_are_not_assumed_again_while_the_node_is_in_no_pool_of_the_driver(labels):
+    """While its driver is updated, the node is in no pool, or in that of its labels."""
+    fleet = Fleet(load_catalog())
+    name, owner = "nvidia-h100-sxm-80gb-dra", (running()["metadata"]["namespace"], "llama")
+    for node in ("n", "m"):
+        fleet.put_node(read_node(dra_node(node, labels)))
+        fleet.put_slice(read_slice(gpu_slice(node)))
+    fleet.put_claim(read_claim(claim("c", "n", GPUS, pods=["u"])))
+    fleet.put_pod(read_gpu_pod(running()))
+    fleet.reserve(owner, [Reservation(owner, "x", name, Footprint(8), 1)])
+    assert free_of(fleet) == {"n": 0, "m": 8}
+    fleet.remove_slice("n-gpu.nvidia.com")
+    assert free_of(fleet)["m"] == 8
+    assert fleet.assumed_gpus(name) == 0
+    fleet.remove_node("n")  # the replica is lost with it
+    assert free_of(fleet)["m"] == 0
+
+
 def test_the_next_pod_of_the_claim_holds_them():
     """A claim that several pods share is held by one of them, also where nothing is listed."""
     other = running()
