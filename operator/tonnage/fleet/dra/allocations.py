@@ -148,7 +148,7 @@ class Allocations:
     def count_unlisted(self, claim: AllocatedClaim) -> int:
         """Devices that a claim holds and no current ResourceSlice lists: the driver has withdrawn
         them, for example as unhealthy, and the claim keeps them until its pods end."""
-        return sum(self._node_of(device) is None for device in set(claim.devices))
+        return len({device for device in claim.devices if self._node_of(device) is None})
 
     def held_on(self, node: str) -> Mapping[AllocatedClaim, Held]:
         """GPUs of a node that each claim holds."""

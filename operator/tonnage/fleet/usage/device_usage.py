@@ -144,13 +144,12 @@ class DeviceUsage:
 
     def _count_unlisted(self, uid: str) -> int:
         """The devices that claims hold for the pod, and that no ResourceSlice lists any more."""
-        claims = self.allocations.claims_of_pod(uid)
-        users = ((claim, self._user_of(claim)) for claim in claims)
-        return sum(
-            self.allocations.count_unlisted(claim)
-            for claim, pod in users
-            if pod is not None and pod.uid == uid
-        )
+        total = 0
+        for claim in self.allocations.claims_of_pod(uid):
+            unlisted = self.allocations.count_unlisted(claim)
+            if unlisted and (user := self._user_of(claim)) is not None and user.uid == uid:
+                total += unlisted
+        return total
 
     def _user_of(self, claim: AllocatedClaim) -> GpuPod | None:
         """The pod that holds the claim's devices: the first of those that it is reserved for."""
@@ -183,13 +182,16 @@ class DeviceUsage:
             if pod is None:
                 continue
             nodes |= self.allocations.nodes_of_pod(pod.uid)
-            is_published = pod.node is not None and self.allocations.is_published(pod.node)
-            if pod.node is not None and (is_published or self.allocations.claims_of_pod(pod.uid)):
+            if pod.node is None:
+                continue
+            has_claims = pod.node in self._nodes and self.allocations.claims_of_pod(pod.uid)
+            if has_claims or self.allocations.is_published(pod.node):
                 nodes.add(pod.node)
         return nodes
 
     def _nodes_of_users(self, *claims: AllocatedClaim | None) -> set[str]:
-        """The nodes of the pods that claims are reserved for."""
+        """The nodes of the pods that claims are reserved for. Nodes that are still to be read count
+        then."""
         uids = (uid for claim in claims if claim is not None for uid in claim.pods)
         pods = (self._pods[uid] for uid in uids if uid in self._pods)
-        return {pod.node for pod in pods if pod.node is not None}
+        return {pod.node for pod in pods if pod.node in self._nodes and pod.node is not None}
