@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+import sys
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 _POLL_SECONDS = 0.02  # the longest that its end takes
 
@@ -90,3 +91,8 @@ class LoopbackServer:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64  # a full queue costs a client of many connections a second
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no traceback of clients that give up, as a busy Prometheus does by the thousand."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)

@@ -49,3 +49,18 @@ def test_its_port_is_free_at_its_end_though_it_never_answered() -> None:
 def test_other_machines_never_reach_it(host: str) -> None:
     with pytest.raises(ValueError, match=f"{host} is no address of loopback"):
         LoopbackServer(Handler, host)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_printed"), [(BrokenPipeError("gone"), False), (ValueError("a mistake"), True)]
+)
+def test_only_errors_of_the_handler_are_printed(
+    error: Exception, is_printed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(Handler):
+        def do_GET(self) -> None:
+            raise error
+
+    with LoopbackServer(Failing) as server, pytest.raises(ConnectionError):
+        read(server.url)
+    assert (str(error) in capfd.readouterr().err) is is_printed
