@@ -9,15 +9,15 @@ def adapter_path(adapter: Adapter, spec: InferenceDeploymentSpec) -> str:
     """What a server loads the adapter from: a folder in the container, or with updates Live the
     repository, which the server downloads then (vLLM's lora/utils.py get_adapter_absolute_path).
 
-    The revision of a repository is a part of the folder: a server keeps what it has cached of an
-    adapter whose path does not change.
+    Repository and revision name the folder: objects can share the volume of the cache, and a server
+    keeps what it has cached of an adapter whose path does not change.
     """
     hub, claim = adapter.source.hugging_face, adapter.source.persistent_volume_claim
     if hub is not None and spec.lora is not None and spec.lora.is_live:
         return hub.repo
     if hub is not None:
-        revision = hub.revision.replace("/", "--")
-        return f"{load_defaults().cache.path}/adapters/{adapter.name}/{revision}"
+        repo, revision = (part.replace("/", "--") for part in (hub.repo, hub.revision))
+        return f"{load_defaults().cache.path}/adapters/{repo}/{revision}"
     assert claim is not None, "an adapter without a source passed validation"
     root = claim_path(claim.claim_name, spec)
     return f"{root}/{claim.path}" if claim.path else root

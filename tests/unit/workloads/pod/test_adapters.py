@@ -42,14 +42,14 @@ def modules(rendered: dict[str, Any]) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("adapter", "want"),
     [
-        (hub(), "/cache/adapters/sql/main"),
-        (hub(revision="v2"), "/cache/adapters/sql/v2"),
-        (hub(revision="refs/pr/1"), "/cache/adapters/sql/refs--pr--1"),
+        (hub(), "/cache/adapters/acme--sql/main"),
+        (hub(revision="v2"), "/cache/adapters/acme--sql/v2"),
+        (hub(revision="refs/pr/1"), "/cache/adapters/acme--sql/refs--pr--1"),
         (claim("sql", "tuned"), "/adapters/tuned"),
         (claim("sql", "tuned", "sql/v1"), "/adapters/tuned/sql/v1"),
     ],
 )
-def test_the_path_names_the_adapter_and_its_revision(adapter: dict[str, Any], want: str) -> None:
+def test_the_path_names_the_repository_and_its_revision(adapter: dict[str, Any], want: str) -> None:
     (module,) = modules(deployment(adapter))
     assert module == {"name": "sql", "path": want, "base_model_name": "llama-70b"}
 
@@ -60,7 +60,7 @@ def test_a_repository_is_downloaded_at_its_revision_before_vllm_starts() -> None
         hub(revision="v2", tokenSecretRef=token), settings=RenderSettings("https://mirror/hub")
     )
     (download,) = pod_of(rendered)["initContainers"]
-    assert download["args"] == ["acme/sql", "v2", "/cache/adapters/sql/v2"]
+    assert download["args"] == ["acme/sql", "v2", "/cache/adapters/acme--sql/v2"]
     assert download["volumeMounts"] == [{"name": "cache", "mountPath": "/cache"}]
     variables = {variable["name"]: variable for variable in download["env"]}
     assert variables["HF_ENDPOINT"]["value"] == "https://mirror/hub"
