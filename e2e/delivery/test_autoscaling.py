@@ -174,7 +174,7 @@ def test_an_hpa_target_above_the_capacity_causes_no_writes(
     before = user.get("llama")["metadata"]
     enough = metrics.asked + 10
     admin.until(
-        "the autoscaler to look ten times more", lambda: metrics.asked >= enough, timeout=SLOW
+        "the autoscaler to read ten times more", lambda: metrics.asked >= enough, timeout=SLOW
     )
     after = user.get("llama")["metadata"]
     assert (after["generation"], after["resourceVersion"]) == (

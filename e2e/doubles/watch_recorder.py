@@ -58,7 +58,7 @@ class WatchRecorder:
 
     def _watch(self) -> None:
         """Record until the end; a namespace that is gone, or a watch too old, ends it as well. The
-        last look begins after the end, so it brings all that was stored before."""
+        last request begins after the end, so it brings all that was stored before."""
         with suppress(ApiError):
             is_last = False
             while not is_last:

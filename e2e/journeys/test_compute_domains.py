@@ -124,7 +124,7 @@ def pods_of_group(user: User) -> list[Json]:
 
 
 def start_and_await_reconcile(user: User, operator: OperatorProcess) -> None:
-    """Start the operator and wait until it leads, has reconciled the object and is at rest."""
+    """Start the operator and wait until it leads, has reconciled the object and is idle."""
     key = f"{user.namespace}/deepseek"
 
     def reconciled() -> int:

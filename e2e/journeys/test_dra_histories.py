@@ -99,7 +99,7 @@ class History:
             self.run_pod(self.chance.randint(1, roomy[self.chance.choice(sorted(roomy))]))
 
     def inspect(self) -> None:
-        """A monitor looks at a device, whatever claim holds it."""
+        """A monitor reads a device, whatever claim holds it."""
         self.run_pod(1, adminAccess=True)
 
     def run_pod(self, count: int, **request: Any) -> None:

@@ -45,7 +45,7 @@ def test_device_plugins_serve_and_no_request_goes_to_the_missing_group(tmp_path:
         user.wait("llama", runs_on(H100))
         await_pool(user.admin, H100, lambda status: counts(status)[0] == 8, why="the pool")
         user.await_quiet()
-        assert asked(user), "the operator looks for the kinds once, at its start"
+        assert asked(user), "the operator asks for the kinds once, at its start"
         mark = user.admin.audit_mark()
         user.apply(inference("second"))
         user.wait("second", lambda status: status.get("candidates"))

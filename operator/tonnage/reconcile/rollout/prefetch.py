@@ -238,7 +238,7 @@ def _is_due(one: PrefetchJob, now: datetime) -> bool:
 
 
 def _is_to_renew(one: PrefetchJob, now: datetime) -> bool:
-    """Whether the Job has ended well, and another one is to look at once whether the files are
+    """Whether the Job has ended well, and another one is due to check whether the files are
     still on the same node."""
     job = one.job
     is_old = now - job.created >= timedelta(seconds=delays.PREFETCH_RENEWAL)

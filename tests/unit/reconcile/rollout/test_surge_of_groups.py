@@ -24,12 +24,12 @@ def spec(image: str, replicas: int, **fields: Any) -> Object:
 
 
 def slow() -> Behaviour:
-    """A server that answers only the third time that its kubelet looks."""
-    looks: Counter[str] = Counter()
+    """A server that answers only the third time that its kubelet probes it."""
+    probes: Counter[str] = Counter()
 
     def behave(pod: Object) -> Object:
-        looks[pod["metadata"]["uid"]] += 1
-        return ready(pod) if looks[pod["metadata"]["uid"]] > 2 else loading(pod)
+        probes[pod["metadata"]["uid"]] += 1
+        return ready(pod) if probes[pod["metadata"]["uid"]] > 2 else loading(pod)
 
     return behave
 
