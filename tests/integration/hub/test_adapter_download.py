@@ -1,11 +1,12 @@
 """The command of the init container downloads an adapter at its revision, with the real client."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.golden.render.inputs import make_deployment, make_spec, pod_of
+from tests.golden.render.inputs import container_of, make_deployment, make_spec, pod_of
 from tests.support.hub_server import HubFile, HubServer
 from tonnage.engines.inputs import RenderSettings
 
@@ -42,6 +43,8 @@ def test_the_files_of_the_adapter_are_at_the_path_that_vllm_gets(
         check=True,
         env={**moved, "PATH": os.environ["PATH"]},
     )
-    folder = cache / "adapters" / "sql" / commit
+    serve = container_of(deployment)["args"]
+    module = json.loads(serve[serve.index("--lora-modules") + 1])
+    folder = Path(module["path"].replace("/cache", str(cache), 1))
     downloaded = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
     assert downloaded == {"adapter_config.json": "{}", "adapter_model.safetensors": "weights"}
