@@ -40,7 +40,7 @@ class FleetState:
         self._on_capacity_freed = on_capacity_freed
         self._on_loss = on_loss
         self._declared: dict[str, DeclaredPool] = {}
-        self._device_classes: dict[str, DeviceClass] = {}
+        self._device_classes: dict[str, DeviceClass] | None = None
         self._waiting = WaitingQueue()
         self._changes = 0
 
@@ -98,15 +98,17 @@ class FleetState:
         self._record_change(frees_capacity=before is not None)
 
     def change_device_class(self, before: DeviceClass | None, after: DeviceClass | None) -> None:
-        """Record a DeviceClass; None is one that is deleted. Without any, whether they are missing
-        or may not be listed is unknown."""
+        """Record a DeviceClass; None is one that is deleted. Before the first, whether they are
+        missing or may not be listed is unknown."""
         if before == after:
             return
+        classes = {} if self._device_classes is None else self._device_classes
         if before is not None:
-            del self._device_classes[before.name]
+            del classes[before.name]
         if after is not None:
-            self._device_classes[after.name] = after
-        for owner in sorted(self._fleet.set_device_classes(self._device_classes.values() or None)):
+            classes[after.name] = after
+        self._device_classes = classes
+        for owner in sorted(self._fleet.set_device_classes(classes.values())):
             self._on_loss(Key(*owner))
         self._record_change()
 

@@ -7,6 +7,7 @@ import pytest
 from tests.support.dra_objects import MI300X, dra_node, gpu_slice
 from tests.support.fleet_objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
+from tonnage.catalog.dra_drivers import load_dra_drivers
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint
 from tonnage.fleet.dra.read import read_slice
@@ -14,6 +15,7 @@ from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Reservation
 from tonnage.fleet.nodes.node import read_node
 from tonnage.fleet.nodes.pod import read_gpu_pod
+from tonnage.fleet.resource_slices import DeviceClass
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.key import Key
@@ -99,6 +101,19 @@ def test_only_gpus_that_a_slice_lists_no_more_are_lost(notifications: Notificati
     notifications.slice(fewer, None)
     assert notifications.losers == [LLAMA]
     assert notifications.fleet.view().pools() == ()
+
+
+def test_gpus_whose_last_device_class_is_deleted_are_lost(notifications: Notifications) -> None:
+    name = "amd-mi300x-dra"
+    notifications.node(None, dra_node("n"))
+    notifications.slice(None, gpu_slice("n", MI300X, 8))
+    reserved = Reservation((LLAMA.namespace, LLAMA.name), "amd", name, Footprint(4), 1)
+    notifications.fleet.reserve(LLAMA, [reserved])
+    only = DeviceClass(load_dra_drivers().by_name["gpu.amd.com"].device_class)
+    notifications.fleet.change_device_class(None, only)
+    assert notifications.losers == []
+    notifications.fleet.change_device_class(only, None)
+    assert notifications.losers == [LLAMA]
 
 
 def test_snapshot_is_in_order(notifications: Notifications) -> None:
