@@ -59,6 +59,8 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
         kept["description"] = " ".join(str(kept["description"]).split())
     if "exclusiveMinimum" in merged:
         kept |= {"minimum": merged["exclusiveMinimum"], "exclusiveMinimum": True}
+    if "exclusiveMaximum" in merged:
+        kept |= {"maximum": merged["exclusiveMaximum"], "exclusiveMaximum": True}
     if "const" in merged:
         kept["enum"] = [merged["const"]]
     if isinstance(merged.get("default"), str | int | float | bool):

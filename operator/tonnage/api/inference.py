@@ -16,6 +16,7 @@ from tonnage.api.schema import (
     Duration,
     Fraction,
     Moment,
+    PartialFraction,
     PlanHash,
     PositiveInt,
 )
@@ -115,9 +116,10 @@ class SglangEngine(EngineSettings):
     """Additional arguments of `sglang.launch_server`, after those of the operator."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
     """Additional environment variables of the SGLang container."""
-    mem_fraction_static: Fraction | None = None
-    """Fraction of each GPU's memory for weights and KV cache (--mem-fraction-static). Default:
-    SGLang's default, which depends on the GPU and the model."""
+    mem_fraction_static: PartialFraction | None = None
+    """Fraction of each GPU's memory for weights and KV cache (--mem-fraction-static); activations
+    and CUDA graphs get the rest. Default: SGLang's default, which depends on the GPU and the
+    model."""
 
 
 class CompileCacheClaim(ApiModel):

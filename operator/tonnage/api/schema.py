@@ -133,6 +133,9 @@ accept 2.0 as an integer."""
 Fraction = Annotated[float, Field(gt=0, le=1), STRICT_NUMBER]
 """A fraction above 0 and at most 1."""
 
+PartialFraction = Annotated[float, Field(gt=0, lt=1), STRICT_NUMBER]
+"""A fraction above 0 that leaves something: below 1."""
+
 UNION_TAGS: Final = ("(text)", "(object)")
 """Tags of a union of a text and an object, which are no part of a field's path in messages."""
 

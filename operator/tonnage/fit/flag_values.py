@@ -74,6 +74,14 @@ def share(text: str) -> float:
     return value
 
 
+def partial_share(text: str) -> float:
+    """A share above 0, below 1."""
+    value = share(text)
+    if value == 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected a share below 1")
+    return value
+
+
 def gibibytes(text: str) -> int:
     """Bytes of a number of GiB."""
     try:

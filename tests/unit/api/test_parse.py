@@ -161,6 +161,11 @@ def test_null_means_absent_as_for_the_api_server() -> None:
             "found 1.5",
         ),
         (
+            {"engine": {"sglang": {"memFractionStatic": 1}}},
+            "spec.engine.sglang.memFractionStatic",
+            "expected less than 1",
+        ),
+        (
             {
                 "model": {
                     "source": {

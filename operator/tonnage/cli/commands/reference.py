@@ -106,11 +106,14 @@ def _format_bounds(field: Schema) -> Iterator[str]:
     for suffix, unit in _UNITS.items():
         if bounds := _format_range(field.get(f"min{suffix}"), field.get(f"max{suffix}")):
             yield bounds + unit
-    lowest = field.get("minimum")
+    lowest, highest = field.get("minimum"), field.get("maximum")
     if field.get("exclusiveMinimum"):
         yield f"above {lowest}"
         lowest = None
-    if bounds := _format_range(lowest, field.get("maximum")):
+    if field.get("exclusiveMaximum"):
+        yield f"below {highest}"
+        highest = None
+    if bounds := _format_range(lowest, highest):
         yield bounds
     if "pattern" in field:
         yield f"matches `{_escape_cell(field['pattern'])}`"

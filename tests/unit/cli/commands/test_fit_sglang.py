@@ -140,6 +140,11 @@ def test_flags_of_sglang_count(ask: Ask) -> None:
     assert (default["concurrentRequests"], few["concurrentRequests"]) == (3, 2)
 
 
+def test_a_fraction_that_leaves_nothing_is_refused(fit: Run) -> None:
+    code, _, err = fit(*ON_H100, "-tp", "1", "--mem-fraction-static", "1")
+    assert (code, "--mem-fraction-static: '1': expected a share below 1" in err) == (2, True)
+
+
 def test_sglang_runs_2048_requests_at_a_time_by_default(ask: Ask) -> None:
     small = ("--input-tokens", "50", "--output-tokens", "50")
     data = ask(*ON_H100, "-tp", "1", *small)[1]

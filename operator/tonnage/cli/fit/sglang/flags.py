@@ -14,7 +14,7 @@ from typing import Any, Final
 from tonnage.catalog.sglang_arguments import load_sglang_arguments
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
-from tonnage.fit.flag_values import share, size
+from tonnage.fit.flag_values import partial_share, size
 
 _RENAMED: Final = {
     "context_length": "max_model_len",
@@ -72,7 +72,7 @@ def add_sglang_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--mem-fraction-static",
-        type=share,
+        type=partial_share,
         metavar="X",
         help="share of the free memory for weights and KV cache",
     )
