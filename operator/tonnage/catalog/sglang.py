@@ -70,6 +70,14 @@ class Requests(Entry):
     most: PositiveInt
 
 
+class Quantizations(Entry):
+    """Values of --quantization whose weights are calculated, besides a checkpoint's own method:
+    other names of it, and methods that quantize weights in 16 bits."""
+
+    other_names: Mapping[str, frozenset[str]]
+    online: frozenset[str]
+
+
 class SGLangMemory(Entry):
     """sglang.yaml."""
 
@@ -87,6 +95,7 @@ class SGLangMemory(Entry):
     cache_bytes: Mapping[str, PositiveInt]
     requests: Requests
     pipeline: Pipeline
+    quantizations: Quantizations
     architectures: frozenset[str]
 
     def defaults(self, memory_mib: int) -> SizeDefaults:

@@ -75,12 +75,10 @@ def judge_for_vllm(question: FitQuestion, catalog: Catalog) -> Judgement:
 def judge_for_user(question: FitQuestion, allow: Collection[str], catalog: Catalog) -> Judgement:
     """Judge as the operator would; `allow` are the rules that the user overrides.
 
-    For SGLang, only its memory and its context are judged: the rules are about vLLM. Raises
-    NotCalculatedError.
+    Raises NotCalculatedError for SGLang.
     """
-    if engine_of(question) is Engine.SGLANG:
-        return _judge_for_sglang(question, catalog)
-    return _judge(question, _check_compatibility(question, allow, catalog), catalog)
+    judgement = _judge(question, _check_compatibility(question, allow, catalog), catalog)
+    return _as_sglang(judgement) if engine_of(question) is Engine.SGLANG else judgement
 
 
 def _judge(question: FitQuestion, compatibility: Compatibility, catalog: Catalog) -> Judgement:
@@ -105,17 +103,15 @@ def _judge(question: FitQuestion, compatibility: Compatibility, catalog: Catalog
     return judgement
 
 
-def _judge_for_sglang(question: FitQuestion, catalog: Catalog) -> Judgement:
-    """Layouts are refused by vLLM's checks, not by SGLang's own."""
-    verdict = answer(question, catalog)
-    by_engine = not isinstance(verdict, IllegalParallelism)
-    shape = question.checkpoint.shape
-    too_long = question.memory.explain_too_long(shape, question.options, catalog)
-    judgement = _refuse_layout(Judgement(question, verdict, by_engine=by_engine), too_long)
+def _as_sglang(judgement: Judgement) -> Judgement:
+    """Layouts are refused by vLLM's checks, not by SGLang's own, which cuts off a pool."""
+    verdict = judgement.verdict
+    if isinstance(verdict, IllegalParallelism):
+        return replace(judgement, by_engine=False)
     if judgement.refusal is None and isinstance(verdict, DoesNotFit) and cuts_off(verdict):
         tokens = verdict.account.kv_cache_tokens
         note = f"SGLang itself would start: with a pool of {tokens:,} tokens for all requests"
-        return replace(judgement, notes=(note,))
+        return replace(judgement, notes=(*judgement.notes, note))
     return judgement
 
 

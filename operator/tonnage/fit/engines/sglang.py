@@ -1,6 +1,6 @@
 """What SGLang answers about memory."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +40,9 @@ _SETTING_NAMES: Final = {
     "maxNumSeqs": "--max-running-requests",
     "maxNumBatchedTokens": "--chunked-prefill-size",
 }
+
+_NOT_CALCULATED: Final = "NotCalculated"
+_AUTO: Final = "auto"
 
 _BY_FALLBACK: Final = (
     "its fallback on Transformers may run it, with other memory than is calculated here"
@@ -91,11 +94,11 @@ class SglangMemory:
     ) -> Compatibility:
         """Whether the memory is calculated at all, and what it leaves out: arguments, and how a
         model class runs that SGLang has no code for. The rules of the catalogue are about vLLM."""
-        refusals: tuple[Incompatible, ...] = ()
+        refusals = tuple(_check_quantization(question.checkpoint.shape, question.options))
         try:
             size_pools(replica_in(question), 0, load_sglang_memory())
         except NotCalculatedError as error:
-            refusals = (Incompatible("NotCalculated", str(error), "use spec.engine.vllm"),)
+            refusals += (Incompatible(_NOT_CALCULATED, str(error), "use spec.engine.vllm"),)
         missing = explain_missing_class(
             self.name, self.release(question.options, catalog), question.checkpoint.shape
         )
@@ -199,3 +202,17 @@ def replica_in(question: FitQuestion) -> Replica:
         question.parallelism,
         question.options,
     )
+
+
+def _check_quantization(shape: ModelShape, options: EngineOptions) -> Iterator[Incompatible]:
+    """Refuse a method that neither the checkpoint has nor SGLang quantizes its weights with."""
+    given, known = options.quantization, load_sglang_memory().quantizations
+    stored = None if shape.quantization is None else shape.quantization.method
+    if stored is None:
+        accepted, weights = known.online, "weights in 16 bits"
+    else:
+        accepted = {stored, *known.other_names.get(stored, ())}
+        weights = f"a checkpoint in {stored}"
+    if given != _AUTO and given not in accepted:
+        message = f"quantization {given} of {weights} is not calculated for SGLang"
+        yield Incompatible(_NOT_CALCULATED, message, "use quantization auto")

@@ -201,6 +201,25 @@ def test_accelerators_that_are_not_calculated_are_left_out(fit: Run) -> None:
     assert (code, "the memory of l40s is not calculated yet" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("config", "method", "verdict"),
+    [
+        ("llama-3.1-8b", "auto", "fits"),
+        ("llama-3.1-8b", "fp8", "fits"),
+        ("llama-3.1-8b", "awq", "refused"),
+        ("deepseek-v3", "auto", "fits"),
+        ("deepseek-v3", "fp8", "fits"),
+        ("deepseek-v3", "nvfp4_online", "refused"),
+    ],
+)
+def test_weights_are_calculated_in_methods_that_are_known(
+    ask: Ask, config: str, method: str, verdict: str
+) -> None:
+    model = ("--config", str(CONFIGS / f"{config}.json"), "--accelerator", "h200-sxm-141gb")
+    _, data = ask(*model, "--context-length", "8k", "--quantization", method)
+    assert data["verdict"] == verdict
+
+
 def test_what_a_model_has_that_is_not_calculated_is_named(fit: Run) -> None:
     kimi = str(CONFIGS / "kimi-linear-48b-a3b.json")
     code, _, err = fit("--config", kimi, *H100)

@@ -67,6 +67,14 @@ async def test_a_device_without_a_calculation_is_refused_by_name() -> None:
     assert "NotCalculated" in candidate["message"]
 
 
+async def test_a_quantization_without_a_calculation_is_refused_by_name() -> None:
+    cluster = await cluster_with(H100, quantization="awq")
+    assert cluster.conditions()["Placed"][0] == "False"
+    (candidate,) = cluster.status()["candidates"]
+    want = "quantization awq of weights in 16 bits is not calculated for SGLang"
+    assert (candidate["reason"], want in candidate["message"]) == ("Incompatible", True)
+
+
 async def test_another_engine_replaces_the_pods_and_nothing_else() -> None:
     cluster = await cluster_with(MI300X, engine={})
     assert server(cluster)["name"] == "vllm"

@@ -57,6 +57,8 @@ _OF_THE_REPLICA: Final = frozenset(
 )
 """Destinations of flags that say what a replica serves or how it is divided."""
 
+_AUTO: Final = "auto"
+
 _OF_BOTH: Final = _SHARED | _OF_THE_REPLICA | {"max_model_len"}
 """Destinations of flags of vLLM that count for SGLang, or keep it from the model."""
 
@@ -107,9 +109,11 @@ def sglang_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _check_quantization(method: str | None) -> None:
     choices = load_sglang_arguments().arguments["quantization"].choices
-    if method not in {None, *choices}:
+    if method not in {None, _AUTO, *choices}:
         known = ", ".join(sorted(choices))
-        raise InputError(f"--quantization {method}: SGLang has no such method; expected {known}")
+        raise InputError(
+            f"--quantization {method}: SGLang has no such method; expected {_AUTO}, {known}"
+        )
 
 
 def options_for_vllm(options: argparse.Namespace, extra: Mapping[str, Any]) -> argparse.Namespace:
