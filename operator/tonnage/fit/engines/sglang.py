@@ -208,6 +208,7 @@ def _check_quantization(shape: ModelShape, options: EngineOptions) -> Iterator[I
     """Refuse a method that neither the checkpoint has nor SGLang quantizes its weights with."""
     given, known = options.quantization, load_sglang_memory().quantizations
     stored = None if shape.quantization is None else shape.quantization.method
+    accepted: Collection[str]
     if stored is None:
         accepted, weights = known.online, "weights in 16 bits"
     else:
