@@ -76,12 +76,18 @@ def parse_model(model: type[Parsed], raw: object, field: str) -> Parsed:
         raise InvalidSpecError(f"{field}: is nested deeper than {_MAX_DEPTH} levels") from None
 
 
-def describe_expected(problem: ErrorDetails) -> str:
+def _describe_expected(problem: ErrorDetails) -> str:
     """The expected value of a field that pydantic refused, as in `expected at least 1`."""
     expected = _EXPECTED.get(problem["type"])
     if expected is None:
         return problem["msg"]
     return f"expected {expected.format(**problem.get('ctx', {}))}"
+
+
+def describe_first(error: ValidationError) -> str:
+    """The first value that pydantic refused, and what it expected: `'x': expected a number`."""
+    first = error.errors(include_url=False)[0]
+    return f"{str(first['input'])[:_MAX_INPUT_CHARS]!r}: {_describe_expected(first)}"
 
 
 def parse_duration(text: str) -> float:
@@ -133,7 +139,7 @@ def _describe_one(problem: ErrorDetails, field: str) -> str:
         return f"{path}: is not a field of this version"
     if problem["type"] == "value_error":
         return f"{path}: {problem['msg'].removeprefix('Value error, ')}"
-    return f"{path}: {describe_expected(problem)}, found {_show(problem['input'], problem['loc'])}"
+    return f"{path}: {_describe_expected(problem)}, found {_show(problem['input'], problem['loc'])}"
 
 
 def _show(value: object, location: Iterable[object]) -> str:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
-from tonnage.api.parse import describe_expected
+from tonnage.api.parse import describe_first
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
@@ -242,9 +242,8 @@ def _usage(claim: PersistentVolumeClaimSource) -> str:
 
 
 def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    flag = _FLAG_OF_FIELD[str(first["loc"][-1])]
-    return f"{flag} {str(first['input'])[:80]!r}: {describe_expected(first)}"
+    flag = _FLAG_OF_FIELD[str(error.errors()[0]["loc"][-1])]
+    return f"{flag} {describe_first(error)}"
 
 
 class _Dumper(yaml.SafeDumper):
