@@ -3,8 +3,8 @@
 What is looked at is what the API server lists, again and again: nodes, pods, Deployments. It is a
 double booking when the pods bound to a node ask for more GPUs than it has, or when, at rest, a
 Deployment's replica has no GPUs though on the nodes where it may run none was lost since it was
-promised (see tests/support/promise_book.py). Replicas for which there are GPUs enough, but in no
-block as large as they need, are counted apart.
+promised (see tests/support/faults/promise_book.py). Replicas for which there are GPUs enough, but
+in no block as large as they need, are counted apart.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from e2e.harness.rest import ApiError, Json
 from e2e.harness.stack import Stack, down, up
 from e2e.models import inference
 from e2e.nodes.fleet import apply_fleet
-from tests.support.promise_book import PromiseBook, Verdict, find_overcommitted
-from tests.support.promises import Promise, Sight, read_promises
+from tests.support.faults.promise_book import PromiseBook, Verdict, find_overcommitted
+from tests.support.fleets.promises import Promise, Sight, read_promises
 
 NAMES: Final = ("alpha", "beta", "gamma", "delta", "omega")
 GROUPS: Final[dict[str, Json]] = {

@@ -30,7 +30,7 @@ from e2e.harness.rest import Json
 from e2e.harness.stack import Stack, down, up
 from e2e.models import inference
 from e2e.nodes.fleet import apply_fleet
-from tests.support.exposition import Series, read_series
+from tests.support.load.exposition import Series, read_series
 from tonnage.fleet.nodes.pod import read_gpu_pod
 
 BASELINE_MINUTES = 10

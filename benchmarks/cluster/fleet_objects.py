@@ -15,7 +15,7 @@ from typing import Final
 from e2e.harness.rest import Json
 from e2e.nodes.descriptions import GROUP_ANNOTATION, render_nodes
 from e2e.nodes.slices import render_device_classes, render_slices
-from tests.support.node_affinity import admits
+from tests.support.fleets.node_affinity import admits
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.fleet.nodes.pod import read_gpu_pod
 

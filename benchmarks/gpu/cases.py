@@ -22,7 +22,7 @@ from pydantic.alias_generators import to_camel
 
 from accuracy.hardware import hardware_starts
 from accuracy.records import models
-from tests.support.gpu_nodes import H200, nvidia_node
+from tests.support.fleets.gpu_nodes import H200, nvidia_node
 from tonnage.cli.main import main as tonnage
 
 CASES: Final = Path(__file__).with_name("cases.yaml")

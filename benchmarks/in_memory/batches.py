@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, Final
 
 from e2e.nodes.descriptions import render_nodes
-from tests.support.placing import CATALOG, checkpoint_of
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.placing import CATALOG, checkpoint_of
 from tonnage.api.parse import parse_spec
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.fleet.fleet import build_pools

@@ -17,12 +17,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
-from tests.support.poisson import poisson
-from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
-from tests.support.scraped_load import ScrapedLoad
-from tests.support.simulated_service import SimulatedService
-from tests.support.synthetic_day import (
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B
+from tests.support.load.poisson import poisson
+from tests.support.load.replica_capacity import ReplicaCapacity, replica_capacity
+from tests.support.load.scraped_load import ScrapedLoad
+from tests.support.load.simulated_service import SimulatedService
+from tests.support.load.synthetic_day import (
     DAY_SECONDS,
     SyntheticDay,
     fewest_replicas,

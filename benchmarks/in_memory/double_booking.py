@@ -3,9 +3,9 @@
     python -m benchmarks.in_memory.double_booking [--histories N] [--seed S]
     python -m benchmarks.in_memory.double_booking --real [--histories N] [--seed S]
 
-tests/support/histories.py describes what happens in a history and what counts as a double booking
-for the control plane in memory, and in e2e/histories.py for the real one. Exits with 1 where there
-is any, or where operator and controllers never came to rest.
+tests/support/fleets/histories.py describes what happens in a history and what counts as a double
+booking for the control plane in memory, and in e2e/histories.py for the real one. Exits with 1
+where there is any, or where operator and controllers never came to rest.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.support.histories import run_history
-from tests.support.promise_book import Verdict
+from tests.support.faults.promise_book import Verdict
+from tests.support.fleets.histories import run_history
 
 
 def run_one(seed: int) -> tuple[int, Verdict]:

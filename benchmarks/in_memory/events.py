@@ -186,7 +186,7 @@ def tell(table: Table, name: str, figures: Figures) -> None:
 async def busy_server(sizes: argparse.Namespace) -> AsyncIterator[str]:
     """Its address."""
     flags = [f"--{name}={value}" for name, value in vars(sizes).items()]
-    command = [sys.executable, "-m", "tests.support.busy_api_server", *flags]
+    command = [sys.executable, "-m", "tests.support.api_server.busy_api_server", *flags]
     search = os.pathsep.join((str(ROOT / "operator"), str(ROOT)))
     server = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": search}

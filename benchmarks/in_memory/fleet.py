@@ -24,9 +24,9 @@ from random import Random
 
 from e2e.nodes.descriptions import render_nodes
 from e2e.nodes.labels import known_accelerators
-from tests.support.cluster import spec_of
-from tests.support.gpu_nodes import gpu_pod_body
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
+from tests.support.fleets.gpu_nodes import gpu_pod_body
+from tests.support.in_memory.cluster import spec_of
 from tonnage.api.parse import parse_spec
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import pairwise
 
 from benchmarks.in_memory.batches import RandomBatch, random_batch
-from tests.support.placing import CATALOG
+from tests.support.fleets.placing import CATALOG
 from tonnage.fleet.fleet import build_pools
 from tonnage.placement.batches.assignment import Batch, assign
 from tonnage.placement.batches.best_options import find_best_options

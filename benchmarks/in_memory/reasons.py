@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from tests.support.placing import CATALOG
-from tests.support.random_fleets import random_pools, random_request
+from tests.support.fleets.placing import CATALOG
+from tests.support.fleets.random_fleets import random_pools, random_request
 from tonnage.api.conditions import Condition, ConditionType
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.api.text import truncate

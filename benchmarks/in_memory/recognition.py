@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.support.node_fixtures import (
+from tests.support.fleets.node_fixtures import (
     NodeFixture,
     node_fixtures,
     other_cards_after_losing_labels,

@@ -31,8 +31,8 @@ from benchmarks.cluster.fleet_objects import (
     fleet_nodes,
     fleet_slices,
 )
-from tests.support.api_calls import WRITES
-from tests.support.cluster import NAMESPACE, Cluster, spec_of
+from tests.support.api_server.api_calls import WRITES
+from tests.support.in_memory.cluster import NAMESPACE, Cluster, spec_of
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import (
     DEPLOYMENTS,

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from prometheus_client import generate_latest
 
 from benchmarks.in_memory.fleet import Bench
-from tests.support.exposition import read_series
-from tests.support.statuses import conditions, placement, status
+from tests.support.load.exposition import read_series
+from tests.support.specs.statuses import conditions, placement, status
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.controller.metrics.registry import Metrics
 from tonnage.controller.metrics.statuses import StatusMetrics

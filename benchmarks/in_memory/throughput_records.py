@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from accuracy.records import models
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.checkpoint.shape import parse_config
 

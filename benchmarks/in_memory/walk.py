@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import tonnage
-from tests.support.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
 
 _PACKAGE = str(Path(tonnage.__file__).parent)
 

@@ -17,8 +17,8 @@ from e2e.harness.rest import Json
 from e2e.harness.stack import Stack
 from e2e.nodes.fleet import apply_fleet, load_fleet
 from e2e.programs.prometheus import Prometheus
-from tests.support.placing import CATALOG, LLAMA_8B
-from tests.support.replica_capacity import replica_capacity
+from tests.support.fleets.placing import CATALOG, LLAMA_8B
+from tests.support.load.replica_capacity import replica_capacity
 from tonnage.fit.model import EngineOptions, Parallelism
 
 OPTIONS = EngineOptions(CATALOG.default_release, max_model_len=8192)

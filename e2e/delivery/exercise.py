@@ -26,7 +26,7 @@ from e2e.models import inference
 from e2e.nodes.fleet import apply_fleet
 from e2e.rights import roles_of
 from e2e.volumes import MOUNTED, bind_volume
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 
 BASE = ROOT / "manifests" / "base"
 VOLUME = "exercised"

@@ -11,8 +11,8 @@ from e2e.journeys.user import Predicate, User, condition, has, runs_on
 from e2e.models import inference, token_secret
 from e2e.nodes.descriptions import connected_h100s
 from e2e.volumes import CLAIM
-from tests.support.hub_server import HubServer
-from tests.support.tiny_model import CONFIG, SHARDS
+from tests.support.foreign.hub_server import HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS
 
 TOKENS = 1_000_000
 """More than the least that is asked for, and far from what any GPU would hold."""

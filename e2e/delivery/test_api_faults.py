@@ -41,7 +41,7 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.end_state import everything, summary
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 
 NAMES = ("changed", "created")
 SLACK = 20.0

@@ -18,7 +18,7 @@ from e2e.harness.rest import ApiError, Json
 from e2e.harness.stack import Stack
 from e2e.models import inference
 from e2e.programs.helm import CRD_CHART, OPERATOR_CHART, Helm
-from tests.support.schema_examples import example, field_paths, paths_in
+from tests.support.specs.schema_examples import example, field_paths, paths_in
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import STATUS_FIELD_MANAGER
 from tonnage.api.parse import parse_model

@@ -21,9 +21,9 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
 from e2e.programs.prometheus import Prometheus
-from tests.support.placing import CATALOG, LLAMA_70B
-from tests.support.replica_capacity import replica_capacity
-from tests.support.synthetic_day import (
+from tests.support.fleets.placing import CATALOG, LLAMA_70B
+from tests.support.load.replica_capacity import replica_capacity
+from tests.support.load.synthetic_day import (
     DAY_SECONDS,
     SyntheticDay,
     oracle_replica_hours,

@@ -14,7 +14,7 @@ from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import H100, MI300X, declared, restore, silence
 from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 
 OPERATOR = "tonnage.dev/operator"
 RECONCILES = 1000

@@ -15,7 +15,7 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
 from e2e.models import inference
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 
 READABLE = re.compile(
     r"\d\d:\d\d:\d\d INFO     reconciled key=(?P<key>\S+) result=\w+ seconds=[\d.e-]+"

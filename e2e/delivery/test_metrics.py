@@ -12,8 +12,8 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.exposition import read_series
-from tests.support.metric_names import LABELS
+from tests.support.load.exposition import read_series
+from tests.support.load.metric_names import LABELS
 
 ONLY_AFTER = {
     "tonnage_kv_cache_tokens": "a Prometheus has reported what vLLM measured",

@@ -34,7 +34,7 @@ from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
 from e2e.rights import USED_LATE, denied, granted, roles_of, used
 from e2e.volumes import bind_volume
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 FILE = "TONNAGE_FLEET_FILE"

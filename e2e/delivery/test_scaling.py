@@ -24,8 +24,8 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import Predicate, User, condition, has
 from e2e.models import inference
 from e2e.programs.prometheus import Prometheus
-from tests.support.placing import CATALOG, LLAMA_8B
-from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
+from tests.support.fleets.placing import CATALOG, LLAMA_8B
+from tests.support.load.replica_capacity import ReplicaCapacity, replica_capacity
 from tonnage.fit.model import EngineOptions, Parallelism
 
 SPEED = 15.0

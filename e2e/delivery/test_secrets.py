@@ -22,7 +22,7 @@ from e2e.harness.stack import Stack
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference, token_secret
-from tests.support.hub_server import Answer, HubServer
+from tests.support.foreign.hub_server import Answer, HubServer
 
 SHAPED = "hf_PlantedHubToken1234567890"
 SHAPELESS = "planted-token-of-a-mirror"

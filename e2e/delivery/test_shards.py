@@ -20,7 +20,7 @@ from e2e.journeys.user import User, has, runs_on
 from e2e.models import inference
 from e2e.programs.helm import OPERATOR_CHART, Helm
 from e2e.rights import denied
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 from tonnage.api.names import LABEL_OWNER, LABEL_SHARD
 
 EAST, WEST = "east", "west"

@@ -21,7 +21,7 @@ from e2e.harness.stack import Stack
 from e2e.journeys.user import condition, has
 from e2e.models import token_secret
 from e2e.nodes.behaviours import KEY, WELL_KEY
-from tests.support.hub_server import Answer, HubServer
+from tests.support.foreign.hub_server import Answer, HubServer
 
 HUB = "http://93.184.216.34"
 """Of the whole world, as the real one is; the server of the tests answers for it as a proxy."""

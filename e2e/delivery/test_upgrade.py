@@ -20,7 +20,7 @@ from e2e.recordings.objects import NAMESPACE
 from e2e.recordings.record import prepare
 from e2e.recordings.recording import FOLDER, Recording
 from e2e.recordings.restore import Restorer
-from tests.support.recordings import comparable_status
+from tests.support.faults.recordings import comparable_status
 
 RECORDINGS = sorted(FOLDER.glob("*.json.gz"))
 WATCHED = ("deployments", "replicasets", "pods", "services", "infd")

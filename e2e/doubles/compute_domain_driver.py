@@ -15,7 +15,7 @@ from types import TracebackType
 
 from e2e.harness.admin import Admin
 from e2e.harness.rest import ApiError, Json, Rest
-from tests.support.dra_objects import device_class, raw_slice
+from tests.support.fleets.dra_objects import device_class, raw_slice
 
 DRIVER = "compute-domain.nvidia.com"
 CHANNEL = "channel-0"

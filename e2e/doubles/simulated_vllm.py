@@ -2,8 +2,8 @@
 
 Pods of the harness have no address that answers. So one server on loopback stands in the place of
 all of them: every pod that is ready has a /metrics of its own under the pod's name, with the text
-of a real vLLM and the values of a simulated replica (tests/support/simulated_vllm.py). Requests
-come at a rate that the test tells and go evenly to the ready pods, as through the Service.
+of a real vLLM and the values of a simulated replica (tests/support/load/simulated_vllm.py).
+Requests come at a rate that the test tells and go evenly to the ready pods, as through the Service.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Self
 from e2e.doubles.page_server import Page, PageServer
 from e2e.harness.admin import Admin, condition
 from e2e.harness.rest import Json
-from tests.support.poisson import poisson
-from tests.support.replica_capacity import ReplicaCapacity
-from tests.support.simulated_service import SimulatedService
-from tests.support.vllm_exposition import VllmExposition
+from tests.support.load.poisson import poisson
+from tests.support.load.replica_capacity import ReplicaCapacity
+from tests.support.load.simulated_service import SimulatedService
+from tests.support.load.vllm_exposition import VllmExposition
 
 Rate = Callable[[float], float]
 """Requests a second, by the simulated seconds since the load began."""

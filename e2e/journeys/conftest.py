@@ -26,7 +26,7 @@ from e2e.journeys.pools import await_pool
 from e2e.journeys.user import User
 from e2e.nodes.fleet import apply_fleet, load_fleet
 from e2e.rights import denied, granted, refused_by_policies, roles_of
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 
 UseFleet = Callable[[str | Json], None]
 Declare = Callable[[Json], Json]

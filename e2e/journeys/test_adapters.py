@@ -12,8 +12,8 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, argument, condition, container, has
 from e2e.models import inference
-from tests.support.hub_server import HubFile, HubServer, safetensors_file
-from tests.support.tiny_model import CONFIG, WEIGHTS
+from tests.support.foreign.hub_server import HubFile, HubServer, safetensors_file
+from tests.support.foreign.tiny_model import CONFIG, WEIGHTS
 
 MODEL = "acme/adapted"
 

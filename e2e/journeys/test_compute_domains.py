@@ -25,7 +25,7 @@ from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import declared
 from e2e.journeys.user import User, candidate, condition, has, runs_on
 from e2e.models import inference
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 
 WITHIN = 180
 CLIQUE = "nvidia.com/gpu.clique"

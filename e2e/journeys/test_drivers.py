@@ -8,7 +8,7 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.cluster import H100
+from tests.support.in_memory.cluster import H100
 
 NEWER: Final[Json] = {**H100, "gpusPerNode": 2}
 OLDER: Final[Json] = {

@@ -13,7 +13,7 @@ from e2e.journeys.user import User
 from e2e.models import inference
 from e2e.nodes.descriptions import render_nodes
 from e2e.nodes.labels import known_accelerators
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 
 
 def test_every_accelerator_has_its_own_pool_and_none_is_guessed(

@@ -11,8 +11,8 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference, token_secret
-from tests.support.hub_server import Answer, HubServer
-from tests.support.tiny_model import CONFIG, SHARDS, TOKEN
+from tests.support.foreign.hub_server import Answer, HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS, TOKEN
 
 GATED = "acme/kept"
 

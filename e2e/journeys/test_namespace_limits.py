@@ -10,7 +10,7 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.cluster import H100, MI300X
+from tests.support.in_memory.cluster import H100, MI300X
 
 FLEET: Final[Json] = {"groups": [H100, MI300X]}
 

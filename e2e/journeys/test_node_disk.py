@@ -18,8 +18,8 @@ from e2e.journeys.plugin import Plugin
 from e2e.journeys.pools import H100, declared
 from e2e.journeys.user import Predicate, User, condition, container, has
 from e2e.models import inference
-from tests.support.hub_server import HubFile, HubServer
-from tests.support.tiny_model import CONFIG, SHARDS
+from tests.support.foreign.hub_server import HubFile, HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS
 
 REPO = "acme/kept"
 FILES = {"config.json": CONFIG, **SHARDS}

@@ -8,7 +8,7 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.cluster import H100, MI300X
+from tests.support.in_memory.cluster import H100, MI300X
 
 SMALL_DISK: Final[Json] = {**H100, "disk": "40Gi"}
 """For one replica of an 8B model, which requests 24 GiB."""

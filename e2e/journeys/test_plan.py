@@ -21,7 +21,7 @@ from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import await_pool, counts, declared
 from e2e.journeys.user import User, has
 from e2e.models import inference
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 
 H200 = {"nvidia.com/gpu.product": "NVIDIA-H200"}
 WHOLE_DUMP = "nodes,pods,apool,infd,deploy,svc,priorityclass"

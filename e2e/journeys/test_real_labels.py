@@ -9,7 +9,7 @@ from e2e.harness.operator_process import OperatorProcess
 from e2e.harness.stack import Stack
 from e2e.nodes.descriptions import as_played
 from e2e.nodes.fleet import apply_nodes
-from tests.support.node_fixtures import NodeFixture, node_fixtures
+from tests.support.fleets.node_fixtures import NodeFixture, node_fixtures
 
 UNKNOWN = "unknown"
 

@@ -9,7 +9,7 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
-from tests.support.cluster import MI300X
+from tests.support.in_memory.cluster import MI300X
 
 ONE_NODE: Final[Json] = {"groups": [{**MI300X, "count": 1, "gpusPerNode": 8}]}
 WITH_ACCOUNT: Final[Json] = {"spec": {"serviceAccountName": "models"}}

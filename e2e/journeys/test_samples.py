@@ -14,7 +14,7 @@ from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.user import User, has
 from e2e.models import token_secret
 from e2e.volumes import bind_volume
-from tests.support.hub_server import HubFile, HubServer
+from tests.support.foreign.hub_server import HubFile, HubServer
 
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
 MODELS = [path for path in SAMPLES if not path.stem.startswith("acceleratorpool")]

@@ -11,10 +11,10 @@ from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference, token_secret
-from tests.support.hub_server import HubServer
-from tests.support.markdown_pages import read_page
-from tests.support.shell_lines import typed_commands
-from tests.support.tiny_model import CONFIG, SHARDS, TOKEN, WEIGHTS
+from tests.support.foreign.hub_server import HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS, TOKEN, WEIGHTS
+from tests.support.pages.markdown_pages import read_page
+from tests.support.pages.shell_lines import typed_commands
 
 TINY = {"maxModelLen": 2048}
 RIGHTS_PAGE = ROOT / "docs" / "rights.md"

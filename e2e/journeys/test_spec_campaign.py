@@ -16,11 +16,11 @@ import pytest
 from e2e.harness.rest import ApiError, Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User
-from tests.support.admission import RefusedByServerError, Schema, admit
-from tests.support.cluster import H100, L40S, MI300X, Cluster
-from tests.support.end_state import end_state, end_state_of
-from tests.support.first_spec import FACTS, give, new_cluster
-from tests.support.spec_walks import Spec, fixed_walks, schema_without
+from tests.support.api_server.admission import RefusedByServerError, Schema, admit
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster
+from tests.support.in_memory.end_state import end_state, end_state_of
+from tests.support.specs.first_spec import FACTS, give, new_cluster
+from tests.support.specs.spec_walks import Spec, fixed_walks, schema_without
 from tonnage.api.names import LABEL_OWNER
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 

@@ -12,7 +12,7 @@ from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import Predicate, User, condition, has
 from e2e.models import inference
 from e2e.nodes.behaviours import LOG_KEY, PACE_KEY
-from tests.support.exposition import read_series
+from tests.support.load.exposition import read_series
 
 ONE_POOL: Json = {
     "groups": [{"name": "mi300x", "count": 1, "accelerator": "mi300x", "gpusPerNode": 8}]

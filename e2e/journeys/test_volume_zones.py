@@ -14,7 +14,7 @@ from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, condition, has
 from e2e.models import inference
 from e2e.volumes import MOUNTED, ZONE, bind_volume
-from tests.support.cluster import H100, MI300X
+from tests.support.in_memory.cluster import H100, MI300X
 
 FLEET: Final[Json] = {
     "groups": [{**H100, "labels": {ZONE: "a"}}, {**MI300X, "labels": {ZONE: "b"}}]

@@ -18,8 +18,8 @@ from e2e.journeys.plugin import Plugin
 from e2e.journeys.user import User, condition, container, has
 from e2e.models import inference
 from e2e.volumes import CLAIM, bind_volume
-from tests.support.hub_server import HubFile, HubServer
-from tests.support.tiny_model import CONFIG, SHARDS
+from tests.support.foreign.hub_server import HubFile, HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS
 
 REPO = "acme/cached"
 FILES = {"config.json": CONFIG, **SHARDS}

@@ -7,7 +7,7 @@ from typing import Any
 
 from e2e.nodes.descriptions import GROUP_ANNOTATION, Group, gpus_of, parse_groups
 from e2e.nodes.labels import catalogue, vendor_of
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     AMD,
     DEVICE_OF,
     NVIDIA,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.views import VIEWS_EACH
+from tests.support.faults.views import VIEWS_EACH
 
 _PLAYED = pytest.StashKey[Counter[str]]()
 

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster import NAMESPACE, write_count
-from tests.support.crash_plans import Plans, crashes, errors, play
-from tests.support.end_state import end_state, find_faults
-from tests.support.fake_api import Crash
-from tests.support.scenarios import SCENARIOS, Scenario
+from tests.support.api_server.fake_api import Crash
+from tests.support.faults.crash_plans import Plans, crashes, errors, play
+from tests.support.faults.scenarios import SCENARIOS, Scenario
+from tests.support.in_memory.cluster import NAMESPACE, write_count
+from tests.support.in_memory.end_state import end_state, find_faults
 from tonnage.api.names import CHILD_FIELD_MANAGER
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import ConflictError, Kind, NotFoundError, TransientError

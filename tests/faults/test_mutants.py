@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.mutants import MUTANTS
+from tests.support.faults.mutants import MUTANTS
 
 
 @pytest.mark.parametrize("name", MUTANTS)

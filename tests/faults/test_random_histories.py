@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.histories import run_history
-from tests.support.promises import read_promises
+from tests.support.fleets.histories import run_history
+from tests.support.fleets.promises import read_promises
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES, PRIORITY_CLASSES
 from tonnage.reconcile.fleet_state import FleetState
 

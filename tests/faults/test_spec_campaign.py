@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from tests.support.admission import spec_schema
-from tests.support.campaign import Campaign
-from tests.support.spec_walks import WITHOUT_CONSTANTS, Spec, Walk, first_spec, walks
+from tests.support.api_server.admission import spec_schema
+from tests.support.faults.campaign import Campaign
+from tests.support.specs.spec_walks import WITHOUT_CONSTANTS, Spec, Walk, first_spec, walks
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile import plan
 from tonnage.reconcile.actions import Delete

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.approving import proposed
-from tests.support.chaos import FOREIGN
-from tests.support.cluster import spec_of
-from tests.support.controllers import crashing, loading, without_image
-from tests.support.end_state import find_faults, find_unrest
-from tests.support.fake_api import Crash
-from tests.support.histories import GROUPS, NAMES, SPECS, Checked
-from tests.support.pricing import price
+from tests.support.api_server.fake_api import Crash
+from tests.support.faults.chaos import FOREIGN
+from tests.support.fleets.histories import GROUPS, NAMES, SPECS, Checked
+from tests.support.in_memory.approving import proposed
+from tests.support.in_memory.cluster import spec_of
+from tests.support.in_memory.controllers import crashing, loading, without_image
+from tests.support.in_memory.end_state import find_faults, find_unrest
+from tests.support.in_memory.pricing import price
 from tonnage.kube.kinds import PODS
 from tonnage.kube.protocol import ConflictError, NotFoundError, TransientError
 

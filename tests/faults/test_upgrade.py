@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.api_calls import WRITES
-from tests.support.cluster import Cluster
-from tests.support.recordings import RECORDINGS, comparable_status, load_recording, restore
+from tests.support.api_server.api_calls import WRITES
+from tests.support.faults.recordings import RECORDINGS, comparable_status, load_recording, restore
+from tests.support.in_memory.cluster import Cluster
 from tonnage.api.names import (
     ANNOTATION_POD_TEMPLATE,
     ANNOTATION_RENDERED,

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from tests.support.behind_its_back import edit_at_each_call, put_others_at_each_call
-from tests.support.late_leader import wake_up_late
-from tests.support.late_watch import LATE_SECONDS
-from tests.support.scenarios import SCENARIOS
-from tests.support.views import OPTIONAL_VIEWS, VIEWS, VIEWS_EACH, View, Viewers
+from tests.support.api_server.behind_its_back import edit_at_each_call, put_others_at_each_call
+from tests.support.api_server.late_watch import LATE_SECONDS
+from tests.support.faults.late_leader import wake_up_late
+from tests.support.faults.scenarios import SCENARIOS
+from tests.support.faults.views import OPTIONAL_VIEWS, VIEWS, VIEWS_EACH, View, Viewers
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, NODES
 
 

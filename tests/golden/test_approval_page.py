@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.golden.test_cluster_pages import DOCS, FLEET, LARGE, Noon, infd, render, write
-from tests.support.cluster import Cluster
-from tests.support.dumps import dump
-from tests.support.live_editor import edit
-from tests.support.live_fake import connect_to
+from tests.support.api_server.live_editor import edit
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import Cluster
+from tests.support.in_memory.dumps import dump
 from tonnage.cli.commands import explain, plan, restart
 from tonnage.kube.kinds import NODES
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
-from tests.support.controllers import crashing
-from tests.support.dumps import dump
-from tests.support.live_fake import connect_to
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing
+from tests.support.in_memory.dumps import dump
 from tonnage.cli.commands import explain, plan, pools
 from tonnage.cli.main import main
 from tonnage.kube.kinds import NODES

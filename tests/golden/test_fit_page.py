@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "fit.md"
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster import H100, MI300X
-from tests.support.serving import served
+from tests.support.in_memory.cluster import H100, MI300X
+from tests.support.in_memory.serving import served
 from tonnage.api.names import ANNOTATION_PLACEMENT
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.live_fake import connect_to
-from tests.support.startup_logs import REQUESTED, bar, log_of, step
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.load.startup_logs import REQUESTED, bar, log_of, step
 from tonnage.cli.commands import explain
 from tonnage.cli.main import main
 from tonnage.kube.protocol import Object

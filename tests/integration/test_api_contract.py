@@ -8,8 +8,8 @@ from contextlib import aclosing
 import pytest
 
 from e2e.harness.stack import Stack
-from tests.support.api_contract import ApiContract
-from tests.support.contract_world import World, config_map, version
+from tests.support.api_server.api_contract import ApiContract
+from tests.support.api_server.contract_world import World, config_map, version
 from tonnage.kube import client
 from tonnage.kube.client import AioKubeApi, AioLeaseApi
 from tonnage.kube.connection import connect

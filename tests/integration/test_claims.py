@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.harness.admin import Admin
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     H100,
     MI300X,
     device_class,

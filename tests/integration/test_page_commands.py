@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from e2e.harness.binaries import program_path
-from tests.support.markdown_pages import ROOT, pages, read_page
-from tests.support.shell_lines import typed_commands
+from tests.support.pages.markdown_pages import ROOT, pages, read_page
+from tests.support.pages.shell_lines import typed_commands
 
 COMMANDS = {
     f"{page.name}:{command.line}": command.words

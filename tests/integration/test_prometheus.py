@@ -13,8 +13,8 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from e2e.harness.stack import Stack
 from e2e.programs.prometheus import Guard, Prometheus
-from tests.support import hostile_server
-from tests.support.hostile_server import says, says_nothing
+from tests.support.foreign import hostile_server
+from tests.support.foreign.hostile_server import says, says_nothing
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome
 

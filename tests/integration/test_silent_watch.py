@@ -14,7 +14,7 @@ from e2e.harness.admin import Admin
 from e2e.harness.ports import PortLease
 from e2e.harness.processes import spawn_bound
 from e2e.harness.stack import Stack
-from tests.support.exposition import Series, read_series
+from tests.support.load.exposition import Series, read_series
 
 pytestmark = pytest.mark.usefixtures("_installed")
 
@@ -31,7 +31,7 @@ class Replica:
         self._lease = PortLease(["replica"])
         self._address = f"127.0.0.1:{self._lease.ports['replica']}"
         search = os.pathsep.join((str(ROOT / "operator"), str(ROOT)))
-        command = [sys.executable, "-P", "-m", "tests.support.impatient_replica", *flags]
+        command = [sys.executable, "-P", "-m", "tests.support.faults.impatient_replica", *flags]
         command += [f"--kubeconfig={control_plane.kubeconfig}", f"--listen={self._address}"]
         environment = {**os.environ, "PYTHONPATH": search}
         self.process = spawn_bound(command, folder / "replica.log", environment)

@@ -8,7 +8,7 @@ import pytest
 from e2e.harness.admin import Admin
 from e2e.harness.failure import HarnessError
 from e2e.harness.rest import ApiError
-from tests.support.pod_patches import BASE, CONTAINER_PATCHES, SPEC_PATCHES, random_patch
+from tests.support.specs.pod_patches import BASE, CONTAINER_PATCHES, SPEC_PATCHES, random_patch
 from tonnage.workloads.pod.strategic_merge import merge_pod_spec
 
 LABELS = {"app": "merged"}

@@ -35,7 +35,7 @@ class Replica:
         search = os.pathsep.join((str(ROOT / "operator"), str(ROOT)))
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.replica", *arguments],
+                [sys.executable, "-m", "tests.support.faults.replica", *arguments],
                 stderr=log,
                 cwd=folder,
                 env=os.environ | {"PYTHONPATH": search},

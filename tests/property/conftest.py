@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.claims import claims_compared
+from tests.support.fleets.claims import claims_compared
 
 
 @pytest.fixture(scope="module")

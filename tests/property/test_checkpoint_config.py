@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.counted_work import counted_work
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.foreign.counted_work import counted_work
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Attention, CheckpointError, ModelShape
 from tonnage.checkpoint.shape import parse_config, parse_config_text

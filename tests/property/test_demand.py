@@ -7,7 +7,7 @@ from math import inf, nan
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.demand import OLDEST_SECONDS, RECKONED, measured, serving, terms, to_zero
+from tests.support.load.demand import OLDEST_SECONDS, RECKONED, measured, serving, terms, to_zero
 from tonnage.demand.capacity import EstimatedCapacity
 from tonnage.demand.opinion import NoOpinion, judge_load
 from tonnage.demand.signals import Mean, PodLoad, QueueSample

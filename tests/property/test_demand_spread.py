@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.demand import OLDEST_SECONDS, measured, terms
+from tests.support.load.demand import OLDEST_SECONDS, measured, terms
 from tonnage.demand.capacity import EstimatedCapacity
 from tonnage.demand.curve import ServingCurve
 from tonnage.demand.opinion import LoadEstimate, Serving, judge_load

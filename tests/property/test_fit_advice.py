@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.shapes import CONFIGS, load_shape
+from tests.support.engines.shapes import CONFIGS, load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.context import context_limit

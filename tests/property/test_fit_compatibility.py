@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.subjects import (
+from tests.support.engines.subjects import (
     BLOCK_FP8,
     CATALOG,
     FP8,

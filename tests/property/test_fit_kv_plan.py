@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.shapes import layer, load_shape, with_layers
+from tests.support.engines.shapes import layer, load_shape, with_layers
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.mixer_kinds import CompressedAttention, Mamba2
 from tonnage.checkpoint.model import (

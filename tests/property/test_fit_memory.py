@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.shapes import layer
+from tests.support.engines.shapes import layer
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import (
     Attention,

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.support.dra_objects import MI300X, claim, dra_node, gpu_slice
+from tests.support.fleets.dra_objects import MI300X, claim, dra_node, gpu_slice
 from tonnage.api.pool import AcceleratorPoolSpec, DeviceAlignment
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import H100, amd_node, nvidia_node, snapshot_of
+from tests.support.fleets.gpu_nodes import H100, amd_node, nvidia_node, snapshot_of
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import build_pools

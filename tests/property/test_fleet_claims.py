@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.dra_objects import claim, dra_node, gpu_slice
-from tests.support.gpu_nodes import H100, gpu_pod_body, nvidia_node
+from tests.support.fleets.dra_objects import claim, dra_node, gpu_slice
+from tests.support.fleets.gpu_nodes import H100, gpu_pod_body, nvidia_node
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.dra.read import read_claim, read_slice
 from tonnage.fleet.fleet import Fleet

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import H100, L40S, MI300X, amd_node, nvidia_labels, nvidia_node
+from tests.support.fleets.gpu_nodes import H100, L40S, MI300X, amd_node, nvidia_labels, nvidia_node
 from tonnage.api.pod import Toleration
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint

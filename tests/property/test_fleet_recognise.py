@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.node_fixtures import node_fixtures
+from tests.support.fleets.node_fixtures import node_fixtures
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.devices.recognize import Recognised, Recogniser, Unrecognised

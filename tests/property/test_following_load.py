@@ -10,9 +10,9 @@ from benchmarks.in_memory.day_of_load import (
     FollowedLoad,
     Pace,
 )
-from tests.support.placing import CATALOG, LLAMA_70B
-from tests.support.replica_capacity import replica_capacity
-from tests.support.synthetic_day import SyntheticDay, oracle_replica_hours, share_over
+from tests.support.fleets.placing import CATALOG, LLAMA_70B
+from tests.support.load.replica_capacity import replica_capacity
+from tests.support.load.synthetic_day import SyntheticDay, oracle_replica_hours, share_over
 from tonnage.fit.model import EngineOptions, Parallelism
 
 CAPACITY = replica_capacity(

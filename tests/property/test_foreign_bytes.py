@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.foreign_readers import PAGE, READERS, Reader
-from tests.support.hostile_values import VALUES, WHOLE, places
+from tests.support.foreign.hostile_values import VALUES, WHOLE, places
+from tests.support.foreign.readers import PAGE, READERS, Reader
 from tonnage.api.model import HuggingFaceSource, ModelSource, SecretKeyRef
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.reconcile.observation.model_source import read_model
@@ -169,6 +169,6 @@ def test_every_module_that_parses_has_a_reader_in_a_test() -> None:
         if not PARSING.isdisjoint(calls_of(path))
     }
     listed = {module for reader in READERS.values() for module in reader.of}
-    assert parsing <= listed | ELSEWHERE.keys(), "add them to tests/support/foreign_readers.py"
+    assert parsing <= listed | ELSEWHERE.keys(), "add them to tests/support/foreign/readers.py"
     assert ELSEWHERE.keys() <= parsing
     assert all((SOURCES / module).exists() for module in listed)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.bounded_readers import (
+from tests.support.foreign.bounded_readers import (
     LARGEST,
     MIB,
     MOST_BYTES,
@@ -19,8 +19,8 @@ from tests.support.bounded_readers import (
     MOST_SECONDS_ALONE,
     Outcome,
 )
-from tests.support.broken_readers import BROKEN
-from tests.support.foreign_readers import READERS
+from tests.support.foreign.broken_readers import BROKEN
+from tests.support.foreign.readers import READERS
 from tonnage.controller.hub_cache import WORKERS
 
 pytestmark = pytest.mark.skipif(
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 def outcomes_of(module: str) -> list[Outcome]:
     """What a module tells that tries readers in a process of its own."""
-    command = [sys.executable, "-m", f"tests.support.{module}"]
+    command = [sys.executable, "-m", f"tests.support.foreign.{module}"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return [Outcome(**json.loads(line)) for line in output.splitlines()]
 

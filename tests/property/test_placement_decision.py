@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import amd_node, nvidia_node
-from tests.support.placing import CATALOG, LLAMA_70B, pools_of, spec_of
-from tests.support.random_fleets import random_pools, random_request
+from tests.support.fleets.gpu_nodes import amd_node, nvidia_node
+from tests.support.fleets.placing import CATALOG, LLAMA_70B, pools_of, spec_of
+from tests.support.fleets.random_fleets import random_pools, random_request
 from tonnage.fleet.model import Pool
 from tonnage.placement.decide import decide
 from tonnage.placement.filters.latency import meets_targets

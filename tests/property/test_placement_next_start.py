@@ -4,7 +4,7 @@ bounded."""
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B
 from tonnage.fit.engines.vllm import VLLM_MEMORY
 from tonnage.fit.model import EngineOptions, MemoryFit, Parallelism
 from tonnage.fit.questions.question import FitQuestion

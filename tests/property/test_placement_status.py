@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import amd_node
-from tests.support.placing import LLAMA_8B, chosen, decide_on
+from tests.support.fleets.gpu_nodes import amd_node
+from tests.support.fleets.placing import LLAMA_8B, chosen, decide_on
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Condition, ConditionType
 from tonnage.api.status import InferenceDeploymentStatus, ModelStatus
 from tonnage.api.text import truncate

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
-from tests.support.pricing import price
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster, spec_of
+from tests.support.in_memory.pricing import price
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.reconcile.observation.children import read_deployment
 

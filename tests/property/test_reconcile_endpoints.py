@@ -6,9 +6,16 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, Cluster
-from tests.support.end_state import end_state
-from tests.support.long_context import ALL, LONG, apart, objects, ready_by_context, together
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster
+from tests.support.in_memory.end_state import end_state
+from tests.support.in_memory.long_context import (
+    ALL,
+    LONG,
+    apart,
+    objects,
+    ready_by_context,
+    together,
+)
 from tonnage.api.names import ANNOTATION_RENDERED
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import Object

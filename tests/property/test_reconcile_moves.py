@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading
 from tonnage.api.names import ANNOTATION_MOVED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, PODS
 from tonnage.reconcile.observation.children import read_deployment

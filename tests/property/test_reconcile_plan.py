@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.claims import claims_in_status
-from tests.support.cluster import WORLD
-from tests.support.cluster import spec_of as raw_spec
-from tests.support.gpu_nodes import MI355X, amd_node, mixed_fleet, snapshot_of
-from tests.support.placing import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from tests.support.fleets.claims import claims_in_status
+from tests.support.fleets.gpu_nodes import MI355X, amd_node, mixed_fleet, snapshot_of
+from tests.support.fleets.placing import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from tests.support.in_memory.cluster import WORLD
+from tests.support.in_memory.cluster import spec_of as raw_spec
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.names import (
     ANNOTATION_PLACED_FOR,

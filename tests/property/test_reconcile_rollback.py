@@ -6,8 +6,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import Behaviour, crashing, loading, ready, serves, without_image
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import (
+    Behaviour,
+    crashing,
+    loading,
+    ready,
+    serves,
+    without_image,
+)
 from tonnage.kube.kinds import DEPLOYMENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.children import read_deployment

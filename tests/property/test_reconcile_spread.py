@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
 from tonnage.api.names import ANNOTATION_PLACEMENT
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES
 

@@ -6,8 +6,14 @@ from collections.abc import Iterable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import Cluster
-from tests.support.spreading import H100_CHILD, H100_POOL, MI300X_CHILD, MI300X_POOL, two_pools
+from tests.support.in_memory.cluster import Cluster
+from tests.support.in_memory.spreading import (
+    H100_CHILD,
+    H100_POOL,
+    MI300X_CHILD,
+    MI300X_POOL,
+    two_pools,
+)
 from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.corrections import MemoryCorrection
 from tonnage.kube.protocol import Object

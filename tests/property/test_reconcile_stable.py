@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, loading, without_image
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, loading, without_image
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import ApiError, NotFoundError, TransientError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PRIORITY_CLASSES
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.observation import Observation

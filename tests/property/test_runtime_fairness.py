@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.queueing.key_schedule import KeySchedule
 from tonnage.controller.queueing.priority import Priority, WorkerShares
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.queueing.key_schedule import KeySchedule
 from tonnage.controller.queueing.priority import Priority, WorkerShares
 

@@ -36,7 +36,7 @@ from tests.simulator.scenarios import (
     following_load,
     nodes,
 )
-from tests.support.synthetic_day import SyntheticDay
+from tests.support.load.synthetic_day import SyntheticDay
 from tonnage.reconcile.fleet_state import FleetState
 from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.scheduling import place, retain

@@ -9,8 +9,8 @@ from math import ceil
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.gpu_nodes import amd_node
-from tests.support.placing import chosen, decide_on
+from tests.support.fleets.gpu_nodes import amd_node
+from tests.support.fleets.placing import chosen, decide_on
 from tonnage.placement.model import Option
 from tonnage.placement.spread import ALL_WORK, Share, SpreadLimits, missing_work, split_over
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.placing import CATALOG, DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, checkpoint_of
+from tests.support.fleets.placing import CATALOG, DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, checkpoint_of
 from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism
 from tonnage.throughput.estimate import estimate_throughput
 from tonnage.throughput.figures import load_throughput_data

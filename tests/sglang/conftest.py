@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.asked_tests import ignore_unless_asked
+from tests.support.engines.asked_tests import ignore_unless_asked
 
 ORACLE = Path(__file__).parent / "oracle"
 

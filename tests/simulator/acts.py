@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tests.simulator.gpu_site import Site
 from tests.simulator.server import Server
-from tests.support.synthetic_day import SyntheticDay
+from tests.support.load.synthetic_day import SyntheticDay
 
 MINUTE, HOUR = 60.0, 3600.0
 

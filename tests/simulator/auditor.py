@@ -9,7 +9,7 @@ What a user is promised (docs/placement.md):
 - all replicas together cost at most `maxCostPerHour` where they are put;
 - replicas that were added by load stay for `scaling.scaleDown.stabilizationWindow`;
 - a plan whose servers died is not tried again for the same spec;
-- no GPU is promised twice (tests/support/histories.py says what that means).
+- no GPU is promised twice (tests/support/fleets/histories.py says what that means).
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ from tests.simulator.gpu_site import Site
 from tests.simulator.scalings import Scalings
 from tests.simulator.scene import Scene
 from tests.simulator.trials import Trials, has_died
-from tests.support.promise_book import PromiseBook, find_overcommitted, find_overpromised
-from tests.support.promises import Promise, Sight, read_promises
+from tests.support.faults.promise_book import PromiseBook, find_overcommitted, find_overpromised
+from tests.support.fleets.promises import Promise, Sight, read_promises
 from tonnage.api.names import LABEL_OWNER
 from tonnage.api.parse import parse_duration, parse_spec
 from tonnage.api.placement import PlacementSpec

@@ -1,6 +1,6 @@
 """A cluster with realistic durations: models load, nodes drain, lost pods end late.
 
-On top of the cluster in memory (tests/support/cluster.py), whose operator is the real one:
+On top of the cluster in memory (tests/support/in_memory/cluster.py), with the real operator in it:
 
 - a pod answers once its model is loaded (`Server`);
 - a node that is drained gives up its pods one after the other. Of an object with two replicas or
@@ -21,10 +21,10 @@ from e2e.nodes.descriptions import render_nodes
 from tests.simulator.models import Shelf, capacity_of
 from tests.simulator.server import Server
 from tests.simulator.traffic import Traffic
-from tests.support.cluster import NAMESPACE, WORLD, Cluster
-from tests.support.controllers import gpus_of, serves
-from tests.support.replica_capacity import ReplicaCapacity
-from tests.support.synthetic_day import SyntheticDay
+from tests.support.in_memory.cluster import NAMESPACE, WORLD, Cluster
+from tests.support.in_memory.controllers import gpus_of, serves
+from tests.support.load.replica_capacity import ReplicaCapacity
+from tests.support.load.synthetic_day import SyntheticDay
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.demand.signals import MeasuredLoad
 from tonnage.kube.kinds import ACCELERATOR_POOLS, INFERENCE_DEPLOYMENTS, NODES, PODS

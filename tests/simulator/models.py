@@ -3,9 +3,9 @@
 from functools import cache
 from typing import Final
 
-from tests.support.cluster import WORLD, Hub
-from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
+from tests.support.in_memory.cluster import WORLD, Hub
+from tests.support.load.replica_capacity import ReplicaCapacity, replica_capacity
 from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.checkpoint.model import Checkpoint

@@ -23,8 +23,8 @@ from tests.simulator.acts import (
 )
 from tests.simulator.day import Day
 from tests.simulator.models import MAX_MODEL_LEN, REQUESTS, capacity_of
-from tests.support.cluster import H100, L40S, MI300X
-from tests.support.synthetic_day import SyntheticDay
+from tests.support.in_memory.cluster import H100, L40S, MI300X
+from tests.support.load.synthetic_day import SyntheticDay
 
 PRICES: Final = {"mi300x": "2.60", "h100": "2.10", "l40s": "0.80"}
 SMALL: Final = "llama-3.1-8b"

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.simulator.gpu_site import Site, wanted_of
-from tests.support.controllers import serves
-from tests.support.promises import Sight, gpus_of_node, gpus_of_pod, is_usable, owner_of
+from tests.support.fleets.promises import Sight, gpus_of_node, gpus_of_pod, is_usable, owner_of
+from tests.support.in_memory.controllers import serves
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, NODES, PODS
 from tonnage.kube.protocol import Object
 

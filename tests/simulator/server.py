@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tests.support.controllers import crashing, loading, ready
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.in_memory.controllers import crashing, loading, ready
 from tonnage.api.names import LABEL_PLACEMENT
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import format_time

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from random import Random
 
-from tests.support.poisson import poisson
-from tests.support.replica_capacity import ReplicaCapacity
-from tests.support.scraped_load import ScrapedLoad
-from tests.support.simulated_service import SimulatedService
-from tests.support.synthetic_day import SyntheticDay
+from tests.support.load.poisson import poisson
+from tests.support.load.replica_capacity import ReplicaCapacity
+from tests.support.load.scraped_load import ScrapedLoad
+from tests.support.load.simulated_service import SimulatedService
+from tests.support.load.synthetic_day import SyntheticDay
 from tonnage.demand.signals import MeasuredLoad
 
 

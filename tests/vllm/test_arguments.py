@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from e2e.programs.vllm_environment import PARSER, interpreter
-from tests.support.rendered_arguments import combined_lists, flags_of, golden_lists, variables
-from tests.support.vllm_arguments import Answer, read_arguments
+from tests.support.engines.rendered_arguments import (
+    combined_lists,
+    flags_of,
+    golden_lists,
+    variables,
+)
+from tests.support.engines.vllm_arguments import Answer, read_arguments
 
 RECORDED_HELP = Path(__file__).parents[1] / "data" / "vllm-serve-help.txt"
 RENDERED = [*golden_lists(), *combined_lists()]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session
 
-from tests.support.hub_server import HubServer
+from tests.support.foreign.hub_server import HubServer
 from tonnage.checkpoint.hub.reader import HubSettings
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.golden.render.inputs import container_of, make_deployment, make_spec, pod_of
-from tests.support.hub_server import HubFile, HubServer
+from tests.support.foreign.hub_server import HubFile, HubServer
 from tonnage.engines.inputs import RenderSettings
 
 REPO = "acme/sql-lora"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hub_server import Answer, HubFile, HubServer
-from tests.support.tiny_model import CONFIG, SHARDS, TOKEN
+from tests.support.foreign.hub_server import Answer, HubFile, HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS, TOKEN
 from tonnage.workloads.pod.weights import program
 
 TIMEOUT_SECONDS = 300

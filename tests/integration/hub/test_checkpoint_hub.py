@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hub_server import HubFile, HubServer, safetensors_file, safetensors_index
-from tests.support.tiny_model import CONFIG, REPO, SHARDS, TOKEN, WEIGHTS, source
+from tests.support.foreign.hub_server import HubFile, HubServer, safetensors_file, safetensors_index
+from tests.support.foreign.tiny_model import CONFIG, REPO, SHARDS, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.kept_facts import decode_facts

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.hub_server import HubFile, HubServer, safetensors_file
-from tests.support.tiny_model import CONFIG, REPO, source
+from tests.support.foreign.hub_server import HubFile, HubServer, safetensors_file
+from tests.support.foreign.tiny_model import CONFIG, REPO, source
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.hub.errors import ADAPTER_INPUTS
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_adapter

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from huggingface_hub import close_session
 
-from tests.support.hub_server import Answer, HubServer
-from tests.support.tiny_model import CONFIG, REPO, TOKEN, WEIGHTS, source
+from tests.support.foreign.hub_server import Answer, HubServer
+from tests.support.foreign.tiny_model import CONFIG, REPO, TOKEN, WEIGHTS, source
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.hub import session as hub_session

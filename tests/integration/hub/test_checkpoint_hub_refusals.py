@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.hub_server import Answer, HubFile, HubServer, safetensors_index
-from tests.support.tiny_model import CONFIG, REPO, SHARDS, STRANGER, TOKEN, WEIGHTS, source
+from tests.support.foreign.hub_server import Answer, HubFile, HubServer, safetensors_index
+from tests.support.foreign.tiny_model import CONFIG, REPO, SHARDS, STRANGER, TOKEN, WEIGHTS, source
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint

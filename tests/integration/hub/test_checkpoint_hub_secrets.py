@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.hub_server import Answer, HubServer
-from tests.support.tiny_model import CONFIG, REPO, WEIGHTS, source
+from tests.support.foreign.hub_server import Answer, HubServer
+from tests.support.foreign.tiny_model import CONFIG, REPO, WEIGHTS, source
 from tonnage.checkpoint.hub.reader import HubSettings, fetch_checkpoint
 from tonnage.checkpoint.lookup import ModelLookupError
 

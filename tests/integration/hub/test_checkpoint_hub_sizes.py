@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.support.hub_server import HubFile, HubServer, safetensors_file
-from tests.support.tiny_model import CONFIG, REPO, source
+from tests.support.foreign.hub_server import HubFile, HubServer, safetensors_file
+from tests.support.foreign.tiny_model import CONFIG, REPO, source
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.hub import headers as hub_headers
 from tonnage.checkpoint.hub import session as hub_session

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hub_server import HubFile, HubServer
-from tests.support.tiny_model import CONFIG, SHARDS
+from tests.support.foreign.hub_server import HubFile, HubServer
+from tests.support.foreign.tiny_model import CONFIG, SHARDS
 from tonnage.checkpoint.hub.prefetch import TERMINATED
 from tonnage.workloads.pod.weights import program
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.hub_server import HubServer
-from tests.support.tiny_model import CONFIG, REPO, WEIGHTS, source
+from tests.support.foreign.hub_server import HubServer
+from tests.support.foreign.tiny_model import CONFIG, REPO, WEIGHTS, source
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.cli.sources.user_hub import make_user_hub_lookup
 

@@ -12,8 +12,8 @@ import pytest
 from accuracy.records import models
 from accuracy.sglang import SGLangLayout, sglang_layouts
 from e2e.programs.sglang_packages import sglang_python
-from tests.support.rendered_arguments import combined_sglang_lists, golden_lists
-from tests.support.shapes import CONFIGS
+from tests.support.engines.rendered_arguments import combined_sglang_lists, golden_lists
+from tests.support.engines.shapes import CONFIGS
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.catalog.sglang_arguments import load_sglang_arguments
 from tonnage.checkpoint.shape import parse_config

@@ -7,7 +7,7 @@ PodSecurity and webhooks may refuse it, and the quota comes last, as in the serv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tests.support.production.kinds import SERVICE_ACCOUNTS
 from tests.support.production.limit_ranges import (
     fill_in_limits,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from e2e.nodes.descriptions import render_nodes
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tests.support.production.resources import Amounts, amounts, has_finished, requests_of
 from tests.support.production.scheduler import suits, take
 from tonnage.kube.kinds import NODES, PODS

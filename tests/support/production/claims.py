@@ -4,8 +4,8 @@ that a node cannot mount.
 Source: Kubernetes pkg/scheduler/framework/plugins/volumebinding/volume_binding.go.
 """
 
-from tests.support.fake_api import FakeApi
-from tests.support.node_affinity import admits
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.fleets.node_affinity import admits
 from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tonnage.kube.protocol import NotFoundError, Object
 

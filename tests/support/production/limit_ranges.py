@@ -7,7 +7,7 @@ pkg/apis/core/v1/defaults.go.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tests.support.production.resources import amounts, container_limits, container_requests
 from tonnage.kube.kinds import LIMIT_RANGES
 from tonnage.kube.protocol import Object

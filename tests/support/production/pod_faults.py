@@ -8,7 +8,7 @@ pkg/kubelet/kuberuntime/kuberuntime_manager.go.
 from dataclasses import dataclass
 from datetime import datetime
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import format_time

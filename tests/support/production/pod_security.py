@@ -6,7 +6,7 @@ Source: k8s.io/pod-security-admission admission/admission.go and policy/.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tonnage.kube.kinds import NAMESPACES
 from tonnage.kube.protocol import NotFoundError, Object
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tests.support.production.resources import (
     Amounts,
     amounts,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.support.fake_api import FakeApi
-from tests.support.node_affinity import admits
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.fleets.node_affinity import admits
 from tests.support.production.claims import has_unreachable_volume, unbound_claim
 from tests.support.production.resources import Amounts, amounts, has_finished, requests_of
 from tonnage.kube.kinds import NODES, PODS

@@ -2,7 +2,8 @@
 
 Standard input is a list of lists in JSON. The answer on standard output has the parser's own help,
 the environment variables that vLLM knows, and for each list what it was read as, or why it was
-refused. There is no Tonnage where this runs: `tests/support/vllm_arguments.py` is the other side.
+refused. There is no Tonnage where this runs: `tests/support/engines/vllm_arguments.py` is the other
+side.
 """
 
 import contextlib

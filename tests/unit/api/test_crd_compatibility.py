@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.crd_compatibility import incompatibilities
+from tests.support.specs.crd_compatibility import incompatibilities
 
 ROOT = Path(__file__).parents[3]
 OLDER = ROOT / "tests" / "data" / "crds"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.subjects import BLOCK_FP8, CATALOG, FP8, MXFP4, Example
+from tests.support.engines.subjects import BLOCK_FP8, CATALOG, FP8, MXFP4, Example
 from tonnage.catalog.engine_choice import EngineRule, load_engine_rules
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.catalog.sglang_server import load_sglang_server

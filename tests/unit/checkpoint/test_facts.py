@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.tiny_model import CONFIG
+from tests.support.foreign.tiny_model import CONFIG
 from tonnage.api.model import ConfigMapSource, InlineSource
 from tonnage.checkpoint.facts import (
     adapter_from_config_map,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.foreign_readers import KEPT_FACTS
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.foreign.readers import KEPT_FACTS
 from tonnage.api.packed import MAX_PACKED_CHARS
 from tonnage.checkpoint.kept_facts import decode_facts, encode_facts
 from tonnage.checkpoint.model import Checkpoint

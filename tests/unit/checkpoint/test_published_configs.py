@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.checkpoint.model import Attention, Experts, LatentAttention, ModelShape
 from tonnage.checkpoint.shape import parse_config, parse_config_text
 from tonnage.cli.fit.case import parse_case

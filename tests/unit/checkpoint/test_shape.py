@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import CONFIGS, load_shape
+from tests.support.engines.shapes import CONFIGS, load_shape
 from tonnage.checkpoint.model import (
     Attention,
     CheckpointError,

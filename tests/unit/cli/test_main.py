@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.gpu_nodes import amd_node
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.gpu_nodes import amd_node
 from tonnage import __version__
 from tonnage.api.crd import crd_manifests
 from tonnage.cli import main as program

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.foreign_readers import NODE, POOL
-from tests.support.gpu_nodes import amd_node
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.gpu_nodes import amd_node
+from tests.support.foreign.readers import NODE, POOL
 from tonnage.cli.main import main
 from tonnage.cli.output import make_console, make_table
 

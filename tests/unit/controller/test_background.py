@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.support.virtual_time import run_in_virtual_time
+from tests.support.faults.virtual_time import run_in_virtual_time
 from tonnage.controller.background import Background
 from tonnage.controller.periodic import repeat
 from tonnage.kube.protocol import TransientError

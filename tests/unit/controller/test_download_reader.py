@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.controller.download_reader import CAPACITY, DownloadReader
 from tonnage.kube.protocol import ForbiddenError

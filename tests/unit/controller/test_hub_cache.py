@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.tiny_model import CONFIG, source
+from tests.support.foreign.tiny_model import CONFIG, source
 from tonnage.api.conditions import Reason
 from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.adapter import AdapterFacts

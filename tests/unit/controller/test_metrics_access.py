@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.controller.health import Health
 from tonnage.controller.metrics_access import MAX_REVIEWS, MAX_VERDICTS, MetricsAccess

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.health import Health
 from tonnage.controller.metrics.queue_and_api import ApiMetrics
 from tonnage.controller.server import build_app, serve

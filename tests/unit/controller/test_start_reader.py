@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
-from tests.support.startup_logs import LOADED, REQUESTED, STARTED, bar, log_of
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.load.startup_logs import LOADED, REQUESTED, STARTED, bar, log_of
 from tonnage import delays
 from tonnage.api.conditions import StartPhase
 from tonnage.controller.start_reader import (

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.queueing.priority import Priority
 from tonnage.controller.queueing.workqueue import WorkQueue
 from tonnage.controller.workers import Controller, drain

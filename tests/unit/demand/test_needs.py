@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.demand import (
+from tests.support.load.demand import (
     OLDEST_SECONDS,
     RECKONED,
     judge,

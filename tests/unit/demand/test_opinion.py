@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from tests.support.demand import (
+from tests.support.load.demand import (
     OLDEST_SECONDS,
     judge,
     load,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.demand import terms, to_zero
+from tests.support.load.demand import terms, to_zero
 from tonnage.demand.needs import Need
 from tonnage.demand.opinion import LoadEstimate, NoOpinion
 from tonnage.demand.step import next_step, recommend

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import ended
-from tests.support.double_engine import GIB, NAME, TOKEN_BYTES, WEIGHTS_BYTES, double_engine
+from tests.support.engines.double_engine import GIB, NAME, TOKEN_BYTES, WEIGHTS_BYTES, double_engine
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import ended
 from tonnage.engines.interface import EngineKind
 from tonnage.telemetry.load import measure_load
 from tonnage.telemetry.pod_metrics import read_page

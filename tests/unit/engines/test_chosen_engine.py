@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import ended, ready
-from tests.support.later_operator import take_over
+from tests.support.faults.later_operator import take_over
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import ended, ready
 
 __all__ = ["take_over"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import spec_of
+from tests.support.in_memory.cluster import spec_of
 from tonnage.api.parse import parse_spec
 from tonnage.engines.medium import Medium
 from tonnage.engines.model_source import medium_of

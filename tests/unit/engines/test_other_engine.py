@@ -3,7 +3,7 @@
 import pytest
 
 from tests.golden.render.inputs import make_spec
-from tests.support.vllm_help import FLAGS
+from tests.support.engines.vllm_help import FLAGS
 from tonnage.catalog.sglang_arguments import load_sglang_arguments
 from tonnage.catalog.sglang_server import load_sglang_server
 from tonnage.catalog.vllm.flags import engine_flags

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.memory import judge_fit

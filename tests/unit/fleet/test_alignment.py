@@ -1,6 +1,6 @@
 """Free GPUs of aligned pools: pods start only where one NUMA node or PCIe root has enough."""
 
-from tests.support.dra_objects import MI300X, claim, dra_node, gpu_slice
+from tests.support.fleets.dra_objects import MI300X, claim, dra_node, gpu_slice
 from tonnage.api.pool import AcceleratorPoolSpec, Allocation, DeviceAlignment
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.gpu_nodes import (
+from tests.support.fleets.gpu_nodes import (
     H100,
     L40S,
     MI300X,

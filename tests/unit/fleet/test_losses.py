@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.gpu_nodes import H100, Raw, amd_node, nvidia_labels, nvidia_node
+from tests.support.fleets.gpu_nodes import H100, Raw, amd_node, nvidia_labels, nvidia_node
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import (
+from tests.support.fleets.gpu_nodes import (
     H100,
     MI300X,
     MI355X,

@@ -1,6 +1,6 @@
 """Older events and answers do not bring a deleted object back, for a while."""
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.informers.expectations import Expectations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tenacity import RetryCallState
 
-from tests.support.fleet_objects import node
+from tests.support.fleets.objects import node
 from tonnage.informers import reflector as module
 from tonnage.informers.reflector import EVENTS_PER_STEP, NODES_TO_BATCH, Reflector
 from tonnage.informers.restarts import Restarts

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fleet_objects import node
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.fleets.objects import node
 from tonnage import delays
 from tonnage.informers.reflector import Reflector
 from tonnage.informers.resync import ROUNDS, Resync, verify_all

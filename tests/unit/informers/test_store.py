@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_clock import FakeClock
-from tests.support.fleet_objects import node, pod
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.fleets.objects import node, pod
 from tonnage import delays
 from tonnage.api.names import LABEL_OWNER
 from tonnage.informers.expectations import Expectations

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
-from tests.support.scripted_server import Answer, ScriptedServer, serving
+from tests.support.foreign.scripted_server import Answer, ScriptedServer, serving
 from tonnage.kube.access_review import AioAccessReviewer, Verdict
 from tonnage.kube.protocol import ForbiddenError, TransientError
 from tonnage.kube.rights import PermissionTracker

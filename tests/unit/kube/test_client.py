@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
-from tests.support.scripted_server import Answer, ReceivedRequest, ScriptedServer, serving
+from tests.support.foreign.scripted_server import Answer, ReceivedRequest, ScriptedServer, serving
 from tonnage import delays
 from tonnage.kube.client import PARTIAL_METADATA_LIST, AioKubeApi, AioLeaseApi
 from tonnage.kube.kinds import (

@@ -6,7 +6,7 @@ import pytest
 from kubernetes.aio import config
 from kubernetes.aio.config import kube_config
 
-from tests.support.kubeconfigs import write_kubeconfig
+from tests.support.api_server.kubeconfigs import write_kubeconfig
 from tonnage.kube.connection import ConnectionConfigError, connect, context_namespace
 
 

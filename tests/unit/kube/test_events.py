@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.kube.events import MAX_WAITING, EventRecorder
 from tonnage.kube.kinds import EVENTS
 from tonnage.kube.protocol import ForbiddenError, Object

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import V1ObjectMeta
 
-from tests.support import cluster_bytes
+from tests.support.api_server import cluster_bytes
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
 from tonnage.kube.objects import ObjectParser, _FullMetadata
 from tonnage.kube.protocol import Kind, Object, ObjectParts, TransientError, WatchEvent

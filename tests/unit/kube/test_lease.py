@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.kube.kinds import LEASES
 from tonnage.kube.lease import Clock, LeaderElector, LeaseNamespaceMissingError
 from tonnage.kube.protocol import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import cluster_bytes, dra_objects, gpu_nodes
+from tests.support.api_server import cluster_bytes
+from tests.support.fleets import dra_objects, gpu_nodes
 from tonnage.api.names import WEIGHTS_CONTAINER
 from tonnage.fleet.dra.read import read_claim, read_slice
 from tonnage.fleet.model import KeptWeights

@@ -3,7 +3,7 @@
 from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.support.scripted_server import Answer, serving
+from tests.support.foreign.scripted_server import Answer, serving
 from tonnage.controller.metrics.components import RightsCollector
 from tonnage.kube.client import AioKubeApi
 from tonnage.kube.kinds import DEPLOYMENTS

@@ -1,6 +1,6 @@
 """The token bucket lets a burst through, then its rate."""
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.kube.throttle import TokenBucket
 
 

@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.fake_api import FakeApi
-from tests.support.live_operator import Line, LiveCluster
-from tests.support.virtual_time import run_in_virtual_time
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.live_operator import Line, LiveCluster
+from tests.support.faults.virtual_time import run_in_virtual_time
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -143,7 +143,7 @@ async def lead_while_an_object_is_created() -> dict[str, tuple[str, str]]:
                 await asyncio.sleep(5)
             return bodies
 
-    with patch("tests.support.live_operator.Line", SlowLine):
+    with patch("tests.support.faults.live_operator.Line", SlowLine):
         async with LiveCluster.led(api, start.behaviours) as live:
             return {name: live.conditions(name)["Ready"] for name in (*NAMES, "new")}
 

@@ -5,7 +5,7 @@ import json
 import aiohttp
 import pytest
 
-from tests.support.scripted_server import Answer, serving
+from tests.support.foreign.scripted_server import Answer, serving
 from tonnage.kube.protocol import Object
 from tonnage.manager.kopf_responses import KopfResponse
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fleet_objects import node
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.fleets.objects import node
 from tonnage.api.shard import UNNAMED_SHARD, Shard
 from tonnage.catalog.load import load_catalog
 from tonnage.controller.queueing.priority import Priority

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.cluster import H100, WORLD, Cluster, spec_of
-from tests.support.fake_api import FakeApi
-from tests.support.gpu_nodes import amd_node, snapshot_of
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.fleets.gpu_nodes import amd_node, snapshot_of
+from tests.support.in_memory.cluster import H100, WORLD, Cluster, spec_of
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
 from tonnage.fleet.fleet import build_pools

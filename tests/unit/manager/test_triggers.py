@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet_objects import node, pod, pool
+from tests.support.fleets.objects import node, pod, pool
 from tonnage import delays
 from tonnage.api.names import (
     API_VERSION,

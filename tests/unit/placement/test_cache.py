@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.gpu_nodes import mixed_fleet, snapshot_of
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, declared, spec_of
+from tests.support.fleets.gpu_nodes import mixed_fleet, snapshot_of
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B, OWNER, declared, spec_of
 from tonnage.fit.model import Parallelism
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import GpuPod, Pool

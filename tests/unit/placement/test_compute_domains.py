@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H100, Raw, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import H100, Raw, nvidia_node
+from tests.support.fleets.placing import (
     DEEPSEEK_V3,
     LLAMA_70B,
     by_pool,

@@ -4,8 +4,8 @@ are proposed, ranked and refused."""
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.gpu_nodes import Raw, amd_node, with_resources
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import Raw, amd_node, with_resources
+from tests.support.fleets.placing import (
     CATALOG,
     DEEPSEEK_V3,
     LLAMA_8B,

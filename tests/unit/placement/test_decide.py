@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import (
+from tests.support.engines.shapes import load_shape
+from tests.support.fleets.gpu_nodes import (
     H100,
     H200,
     L40S,
@@ -15,7 +16,7 @@ from tests.support.gpu_nodes import (
     nvidia_labels,
     nvidia_node,
 )
-from tests.support.placing import (
+from tests.support.fleets.placing import (
     DEEPSEEK_V3,
     H100_POOL,
     H200_POOL,
@@ -35,7 +36,6 @@ from tests.support.placing import (
     reason_of,
     taken,
 )
-from tests.support.shapes import load_shape
 from tonnage.api.conditions import Reason
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import Parallelism

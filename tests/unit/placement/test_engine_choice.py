@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H100, H200, L40S, MI300X, amd_node, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import H100, H200, L40S, MI300X, amd_node, nvidia_node
+from tests.support.fleets.placing import (
     CATALOG,
     DEEPSEEK_V3,
     H100_POOL,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.support.gpu_nodes import H100, nvidia_node
-from tests.support.placing import H100_POOL, LLAMA_8B, by_pool, chosen, decide_on, reason_of
+from tests.support.fleets.gpu_nodes import H100, nvidia_node
+from tests.support.fleets.placing import H100_POOL, LLAMA_8B, by_pool, chosen, decide_on, reason_of
 from tonnage.fit.model import Parallelism
 from tonnage.placement.model import Decision, PlacedFor, Verdict
 

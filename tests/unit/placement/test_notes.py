@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H200, MI300X, amd_node, mixed_fleet, nvidia_node
-from tests.support.placing import (
+from tests.support.engines.shapes import load_shape
+from tests.support.fleets.gpu_nodes import H200, MI300X, amd_node, mixed_fleet, nvidia_node
+from tests.support.fleets.placing import (
     LLAMA_8B,
     MI300X_POOL,
     by_pool,
@@ -17,7 +18,6 @@ from tests.support.placing import (
     spec_of,
     taken,
 )
-from tests.support.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fit.model import Parallelism

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.support.gpu_nodes import amd_node, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import amd_node, nvidia_node
+from tests.support.fleets.placing import (
     H100_POOL,
     LLAMA_8B,
     LLAMA_70B,

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.support.gpu_nodes import amd_node, snapshot_of
-from tests.support.placing import CATALOG
+from tests.support.fleets.gpu_nodes import amd_node, snapshot_of
+from tests.support.fleets.placing import CATALOG
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.fleet.fleet import build_pools
 from tonnage.fleet.model import Partition, Pool

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.gpu_nodes import (
+from tests.support.fleets.gpu_nodes import (
     H100,
     UNPRICED,
     amd_node,
@@ -10,7 +10,7 @@ from tests.support.gpu_nodes import (
     mixed_fleet,
     nvidia_node,
 )
-from tests.support.placing import (
+from tests.support.fleets.placing import (
     H100_POOL,
     MI300X_POOL,
     UNPRICED_POOL,

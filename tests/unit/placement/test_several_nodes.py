@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import (
+from tests.support.fleets.gpu_nodes import (
     H100,
     H200,
     Raw,
@@ -13,7 +13,7 @@ from tests.support.gpu_nodes import (
     nvidia_node,
     with_resources,
 )
-from tests.support.placing import (
+from tests.support.fleets.placing import (
     DEEPSEEK_V3,
     H100_POOL,
     LLAMA_8B,

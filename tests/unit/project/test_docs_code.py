@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.markdown_pages import ROOT, Block, pages, read_page
-from tests.support.page_blocks import UNCHECKED, complaints
-from tests.support.shell_lines import typed_commands
+from tests.support.pages.markdown_pages import ROOT, Block, pages, read_page
+from tests.support.pages.page_blocks import UNCHECKED, complaints
+from tests.support.pages.shell_lines import typed_commands
 
 # What a page shows on purpose although no rule here can follow it: (page, first line) and why.
 ALLOWED: dict[tuple[str, str], str] = {}

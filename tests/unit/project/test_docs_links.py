@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.markdown_pages import ROOT, pages, parse_page, read_page
-from tests.support.page_commands import complaints_about_words, missing_files
+from tests.support.pages.markdown_pages import ROOT, pages, parse_page, read_page
+from tests.support.pages.page_commands import complaints_about_words, missing_files
 
 OURS = ROOT / "docs" / "page.md"
 PACKAGE = ROOT / "operator" / "tonnage"

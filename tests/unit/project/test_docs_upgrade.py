@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.schema_examples import field_paths
+from tests.support.specs.schema_examples import field_paths
 
 ROOT = Path(__file__).parents[3]
 KINDS = {

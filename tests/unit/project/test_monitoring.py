@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.markdown_pages import read_page
+from tests.support.pages.markdown_pages import read_page
 from tonnage.api.conditions import Reason
 from tonnage.engines.registry import engine_named
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.api.conditions import ConditionType, Reason
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.api.pod import EnvVar

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.support.observed import observed
-from tests.support.placing import spec_of
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
+from tests.support.fleets.placing import spec_of
+from tests.support.specs.observed import observed
 from tonnage.api.conditions import Reason
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.controllers import ready, without_image
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import ready, without_image
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.webhooks import Webhook, adding_toleration, rewriting_registry
-from tests.support.serving import SETTLED
 from tonnage.kube.kinds import DEPLOYMENTS, PODS
 from tonnage.kube.protocol import Object
 

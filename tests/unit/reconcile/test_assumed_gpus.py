@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.claims import claims_compared
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.spreading import HOUR, lose, two_pools
+from tests.support.fleets.claims import claims_compared
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.spreading import HOUR, lose, two_pools
 
 MI300X_POOL, H100_POOL = "amd-mi300x", "nvidia-h100-sxm-80gb"
 

@@ -6,10 +6,10 @@ from math import ceil
 
 import pytest
 
-from tests.support.approving import approve
-from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of, write_count
-from tests.support.controllers import ready, without_image
-from tests.support.replica_load import ReplicaLoad
+from tests.support.in_memory.approving import approve
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster, spec_of, write_count
+from tests.support.in_memory.controllers import ready, without_image
+from tests.support.load.replica_load import ReplicaLoad
 from tonnage.demand.signals import LoadSample
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.reconcile.autoscaling import follow_load

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from accuracy.records import models
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import crashing, ready
-from tests.support.in_memory_corrections import InMemoryCorrections
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, ready
+from tests.support.in_memory.in_memory_corrections import InMemoryCorrections
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.engines.metrics import MeasuredCache

@@ -3,10 +3,10 @@ the condition reports the one that is farthest off, and each yields its own corr
 
 import pytest
 
-from tests.support.cluster import L40S, MI300X, Cluster
-from tests.support.controllers import crashing, ready
-from tests.support.serving import SETTLED
-from tests.support.spreading import (
+from tests.support.in_memory.cluster import L40S, MI300X, Cluster
+from tests.support.in_memory.controllers import crashing, ready
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.spreading import (
     H100_CHILD,
     H100_POOL,
     L40S_POOL,

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, ready
-from tests.support.spreading import scarce, spread, two_pools
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, ready
+from tests.support.in_memory.spreading import scarce, spread, two_pools
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.fleet.nodes.pod import read_gpu_pod
 from tonnage.kube.kinds import DEPLOYMENTS, PODS, SERVICES

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.dra_objects import MI300X, dra_node, gpu_slice
-from tests.support.fleet_objects import node, pod, pool
+from tests.support.fleets.dra_objects import MI300X, dra_node, gpu_slice
+from tests.support.fleets.objects import node, pod, pool
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.catalog.dra_drivers import load_dra_drivers
 from tonnage.catalog.load import load_catalog

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster import (
+from tests.support.in_memory.cluster import (
     H100,
     L40S,
     MI300X,
@@ -11,8 +11,8 @@ from tests.support.cluster import (
     spec_of,
     write_count,
 )
-from tests.support.end_state import end_state
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.end_state import end_state
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_PLACEMENT, LABEL_OWNER
 from tonnage.kube.kinds import (
     DEPLOYMENTS,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import loading, ready, without_image
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import loading, ready, without_image
+from tests.support.in_memory.serving import SETTLED, served
 
 PAUSED = {"rollout": {"paused": True}}
 CHANGE: dict[str, Any] = {"engine": {"vllm": {"maxNumSeqs": 77}}}

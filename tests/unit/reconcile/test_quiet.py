@@ -1,8 +1,8 @@
 """Which changes restart no replica, which write no status, and which do."""
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import Behaviour, ready
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, ready
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS
 from tonnage.kube.protocol import Object
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.cluster import (
+from tests.support.in_memory.cluster import (
     MI300X,
     NAMESPACE,
     Cluster,
     spec_of,
 )
-from tests.support.controllers import crashing
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.controllers import crashing
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.kube.kinds import (
     CONFIG_MAPS,

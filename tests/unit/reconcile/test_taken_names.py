@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
-from tests.support.controllers import loading
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.controllers import loading
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import ConflictError, ForbiddenError, InvalidError, TransientError
 

@@ -8,9 +8,9 @@ import pytest
 
 from e2e.recordings.recording import Recording, part_of
 from e2e.recordings.restore import CHILD_MANAGER, rendered_digest
-from tests.support.cluster import WORLD, Cluster
-from tests.support.observed import observed
-from tests.support.recordings import RECORDINGS, load_recording
+from tests.support.faults.recordings import RECORDINGS, load_recording
+from tests.support.in_memory.cluster import WORLD, Cluster
+from tests.support.specs.observed import observed
 from tonnage.api.names import (
     ANNOTATION_PLACED_FOR,
     ANNOTATION_RENDERED,

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES
 from tonnage.kube.protocol import ConflictError, Kind, Object

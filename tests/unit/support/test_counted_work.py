@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.counted_work import TooMuchWorkError, counted_work
+from tests.support.foreign.counted_work import TooMuchWorkError, counted_work
 
 
 def on_many_lines(size: int) -> int:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.api_contract import ApiContract
-from tests.support.contract_world import World
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.api_contract import ApiContract
+from tests.support.api_server.contract_world import World
+from tests.support.api_server.fake_api import FakeApi
 from tonnage.kube.protocol import Kind, Object
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from e2e.nodes.descriptions import render_nodes
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading
 from tests.support.production.admission import Admission, service_account
 from tests.support.production.contract import (
     REFUSED,

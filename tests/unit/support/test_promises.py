@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.promise_book import PromiseBook, find_overcommitted
-from tests.support.promises import Promise, Sight, can_pack, pack_largest_first
+from tests.support.faults.promise_book import PromiseBook, find_overcommitted
+from tests.support.fleets.promises import Promise, Sight, can_pack, pack_largest_first
 
 A, B = "g-0", "g-1"
 BOTH = frozenset({A, B})

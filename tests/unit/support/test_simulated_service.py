@@ -1,8 +1,8 @@
 """A Service before simulated replicas: who gets the requests when replicas come and go."""
 
-from tests.support.placing import CATALOG, LLAMA_8B
-from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
-from tests.support.simulated_service import SimulatedService
+from tests.support.fleets.placing import CATALOG, LLAMA_8B
+from tests.support.load.replica_capacity import ReplicaCapacity, replica_capacity
+from tests.support.load.simulated_service import SimulatedService
 from tonnage.fit.model import EngineOptions, Parallelism
 
 OPTIONS = EngineOptions(CATALOG.default_release, max_model_len=8192)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
-from tests.support.replica_capacity import ReplicaCapacity, replica_capacity
-from tests.support.simulated_vllm import Served, SimulatedVllm
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B
+from tests.support.load.replica_capacity import ReplicaCapacity, replica_capacity
+from tests.support.load.simulated_vllm import Served, SimulatedVllm
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.model import EngineOptions, Parallelism
 

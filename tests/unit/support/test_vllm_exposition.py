@@ -3,11 +3,11 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.exposition import read_series
-from tests.support.placing import CATALOG, LLAMA_8B
-from tests.support.replica_capacity import replica_capacity
-from tests.support.simulated_vllm import SimulatedVllm
-from tests.support.vllm_exposition import RECORDED, VllmExposition
+from tests.support.fleets.placing import CATALOG, LLAMA_8B
+from tests.support.load.exposition import read_series
+from tests.support.load.replica_capacity import replica_capacity
+from tests.support.load.simulated_vllm import SimulatedVllm
+from tests.support.load.vllm_exposition import RECORDED, VllmExposition
 from tonnage.fit.model import EngineOptions, Parallelism
 
 OPTIONS = EngineOptions(CATALOG.default_release, max_model_len=8192)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_clock import FakeClock
-from tests.support.scripted_server import Answer, ScriptedServer, serving
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.foreign.scripted_server import Answer, ScriptedServer, serving
 from tonnage import delays
 from tonnage.telemetry import pod_adapters
 from tonnage.telemetry.pod_adapters import TASK_NAME, PodAdapters

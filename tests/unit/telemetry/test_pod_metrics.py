@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.fake_clock import FakeClock
-from tests.support.scripted_server import Answer, serving
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.foreign.scripted_server import Answer, serving
 from tonnage import delays
 from tonnage.engines.metrics import MeasuredCache
 from tonnage.telemetry import pod_metrics

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from tests.support import hostile_server
-from tests.support.hostile_server import says, says_nothing, says_raw, says_without_end
+from tests.support.foreign import hostile_server
+from tests.support.foreign.hostile_server import says, says_nothing, says_raw, says_without_end
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.prometheus import (
     MAX_ANSWER_BYTES,

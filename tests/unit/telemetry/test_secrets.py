@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import hostile_server
-from tests.support.hostile_server import says, says_raw
+from tests.support.foreign import hostile_server
+from tests.support.foreign.hostile_server import says, says_raw
 from tonnage.controller.log_lines import configure_logging
 from tonnage.telemetry.access import Access
 from tonnage.telemetry.prometheus import PrometheusSource, QueryOutcome

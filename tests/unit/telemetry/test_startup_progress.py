@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import startup_logs
-from tests.support.startup_logs import DOWNLOADED, LOADED, REQUESTED, STARTED, bar
+from tests.support.load import startup_logs
+from tests.support.load.startup_logs import DOWNLOADED, LOADED, REQUESTED, STARTED, bar
 from tonnage.api.conditions import StartPhase
 from tonnage.telemetry.startup_progress import LoadedFiles, read_progress
 

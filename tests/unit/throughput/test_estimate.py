@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.support.placing import CATALOG, DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, checkpoint_of
+from tests.support.fleets.placing import CATALOG, DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, checkpoint_of
 from tonnage.catalog.model import Accelerator
 from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fit.model import EngineOptions, MemoryAccount, Parallelism

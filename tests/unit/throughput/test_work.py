@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.fit.model import MemoryAccount
 from tonnage.throughput.work import token_work
 

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.programs.vllm_server import VllmServer
 from tests.golden.render.inputs import container_of, make_deployment, make_option
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tests.vllm.server.conftest import spec_for
 from tonnage import delays
 from tonnage.api.model import Lora

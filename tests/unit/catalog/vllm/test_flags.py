@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from tests.support.rendered_arguments import combined_lists, flags_of, rule_settings
-from tests.support.vllm_help import FLAGS
+from tests.support.engines.rendered_arguments import combined_lists, flags_of, rule_settings
+from tests.support.engines.vllm_help import FLAGS
 from tonnage.catalog.vllm.flags import COUNTED, engine_flags
 from tonnage.cli.fit.vllm.flags import add_engine_arguments
 from tonnage.fit.flag_values import READERS

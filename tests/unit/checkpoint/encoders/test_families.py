@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.checkpoint.model import ModelShape
 
 SIGLIP_27 = {

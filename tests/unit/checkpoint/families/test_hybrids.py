@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.checkpoint.mixer_kinds import (
     CompressedAttention,
     DeltaAttention,

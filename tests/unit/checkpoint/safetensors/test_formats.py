@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.checkpoint_files import FP8, LLAMA, llama_tensors
+from tests.support.foreign.checkpoint_files import FP8, LLAMA, llama_tensors
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import SafetensorsIndex, parse_index
 from tonnage.checkpoint.shape import parse_config

@@ -15,8 +15,8 @@ import certifi
 import pytest
 
 from e2e.harness.loopback_server import LoopbackServer
-from tests.support.hub_server import HubFile, safetensors_file, safetensors_index
-from tests.support.tiny_model import CONFIG, SHARDS, WEIGHTS
+from tests.support.foreign.hub_server import HubFile, safetensors_file, safetensors_index
+from tests.support.foreign.tiny_model import CONFIG, SHARDS, WEIGHTS
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
 from tonnage.checkpoint.facts import adapter_from_config_map, checkpoint_from_config_map
 from tonnage.checkpoint.safetensors.headers import parse_header

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.command_line import Run, runner
+from tests.support.pages.command_line import Run, runner
 from tonnage.catalog.load import load_catalog
 
 

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.kubeconfigs import write_kubeconfig
-from tests.support.live_editor import FakeEditor, edit
-from tests.support.live_fake import connect_to
-from tests.support.scripted_server import Answer, serving
-from tests.support.serving import served
+from tests.support.api_server.kubeconfigs import write_kubeconfig
+from tests.support.api_server.live_editor import FakeEditor, edit
+from tests.support.api_server.live_fake import connect_to
+from tests.support.foreign.scripted_server import Answer, serving
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.serving import served
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.commands import plan as plan_module
 from tonnage.cli.main import main

@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing
-from tests.support.dra_objects import AMD, claim
-from tests.support.dumps import dump
-from tests.support.jobs import downloading
-from tests.support.live_fake import connect_to
-from tests.support.serving import served
-from tests.support.startup_logs import REQUESTED, bar, log_of, step
-from tests.support.weights import cached_spec, on_hub
+from tests.support.api_server.live_fake import connect_to
+from tests.support.fleets.dra_objects import AMD, claim
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing
+from tests.support.in_memory.dumps import dump
+from tests.support.in_memory.jobs import downloading
+from tests.support.in_memory.serving import served
+from tests.support.in_memory.weights import cached_spec, on_hub
+from tests.support.load.startup_logs import REQUESTED, bar, log_of, step
 from tonnage.checkpoint.lookup import HubLookup
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.main import main

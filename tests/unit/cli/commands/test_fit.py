@@ -11,8 +11,8 @@ import yaml
 from huggingface_hub.errors import OfflineModeIsEnabled
 from rich.console import Console
 
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.hub.errors import HubRequest, translate_errors
 from tonnage.checkpoint.hub.reader import HubSettings

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import Run, runner
-from tests.support.gpu_nodes import H100, H200, L40S, MI300X, amd_node, nvidia_node
-from tests.support.placing import CATALOG, decide_on
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.gpu_nodes import H100, H200, L40S, MI300X, amd_node, nvidia_node
+from tests.support.fleets.placing import CATALOG, decide_on
+from tests.support.pages.command_line import Run, runner
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.shape import parse_config_text
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from accuracy.sglang import sglang_layouts
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 
 GIB = 2**30
 SMALL = str(CONFIGS / "llama-3.1-8b.json")

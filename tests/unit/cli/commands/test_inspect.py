@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.command_line import Run, runner
-from tests.support.hub_server import safetensors_index
-from tests.support.tiny_model import CONFIG, SHARDS
+from tests.support.foreign.hub_server import safetensors_index
+from tests.support.foreign.tiny_model import CONFIG, SHARDS
+from tests.support.pages.command_line import Run, runner
 from tonnage.api.conditions import Reason
 from tonnage.api.model import HuggingFaceSource
 from tonnage.checkpoint.adapter import AdapterFacts

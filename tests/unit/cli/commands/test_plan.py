@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.gpu_nodes import amd_node, gpu_pod_body, mixed_fleet, nvidia_node
-from tests.support.hub_server import HubFile, HubServer
+from tests.support.fleets.gpu_nodes import amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tests.support.foreign.hub_server import HubFile, HubServer
 from tonnage.cli.main import main
 
 SAMPLES = Path(__file__).parents[4] / "manifests" / "samples"

@@ -5,7 +5,14 @@ import json
 import pytest
 import yaml
 
-from tests.support.gpu_nodes import H100, MI300X, amd_node, gpu_pod_body, mixed_fleet, nvidia_node
+from tests.support.fleets.gpu_nodes import (
+    H100,
+    MI300X,
+    amd_node,
+    gpu_pod_body,
+    mixed_fleet,
+    nvidia_node,
+)
 from tonnage.cli.main import main
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     MI300X,
     NVIDIA_RESOURCE,
     claim,
@@ -15,7 +15,7 @@ from tests.support.dra_objects import (
     nvidia_device,
     raw_slice,
 )
-from tests.support.gpu_nodes import L40S, nvidia_node
+from tests.support.fleets.gpu_nodes import L40S, nvidia_node
 from tonnage.cli.main import main
 
 LLAMA = str(Path(__file__).parents[4] / "manifests" / "samples" / "llama-70b-inline.yaml")

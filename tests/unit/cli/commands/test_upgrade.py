@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from tests.support.cluster import MI300X
-from tests.support.later_operator import LATER_RELEASE, LATER_REPOSITORY, take_over
-from tests.support.live_editor import edit
-from tests.support.live_fake import connect_to
-from tests.support.serving import SETTLED, served
+from tests.support.api_server.live_editor import edit
+from tests.support.api_server.live_fake import connect_to
+from tests.support.faults.later_operator import LATER_RELEASE, LATER_REPOSITORY, take_over
+from tests.support.in_memory.cluster import MI300X
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.main import main
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 
 CONFIG = CONFIGS / "llama-3.1-8b.json"
 FLAGS = ("--config", str(CONFIG), "--accelerator", "h100-sxm-80gb", "-tp", "1", "-o", "json")

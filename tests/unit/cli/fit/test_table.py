@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 from tonnage.cli.fit.bars import tabulate_memory
 from tonnage.cli.main import main
 from tonnage.fit.model import MemoryAccount

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import spec_of
-from tests.support.command_line import Run, runner
-from tests.support.gpu_nodes import L40S, amd_node, nvidia_node
+from tests.support.fleets.gpu_nodes import L40S, amd_node, nvidia_node
+from tests.support.in_memory.cluster import spec_of
+from tests.support.pages.command_line import Run, runner
 from tonnage.kube.protocol import Object
 
 L40S_NODES = [nvidia_node("l40s-a", L40S, gpus=1), nvidia_node("l40s-b", L40S, gpus=1)]

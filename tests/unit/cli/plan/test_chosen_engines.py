@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.dumps import dump
+from tests.support.in_memory.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.dumps import dump
 from tonnage.cli.main import main
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, NODES, PODS
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import yaml
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.live_fake import connect_to
-from tests.support.serving import served
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.serving import served
 from tonnage.cli.commands import plan as plan_module
 from tonnage.cli.main import main
 from tonnage.cli.plan.diff import Difference, diff_action

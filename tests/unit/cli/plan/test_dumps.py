@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import run_deployments
-from tests.support.dumps import dump
-from tests.support.serving import served
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import run_deployments
+from tests.support.in_memory.dumps import dump
+from tests.support.in_memory.serving import served
 from tonnage.cli.main import main
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading
-from tests.support.dumps import dump
-from tests.support.live_fake import connect_to
-from tests.support.long_context import LONG, apart, served_apart, together, two_cards
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading
+from tests.support.in_memory.dumps import dump
+from tests.support.in_memory.long_context import LONG, apart, served_apart, together, two_cards
 from tonnage.cli.commands import explain, plan
 from tonnage.cli.main import main
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, NODES

@@ -6,8 +6,8 @@ import sys
 
 import yaml
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.dumps import dump
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.dumps import dump
 from tonnage.cli.main import main
 
 ONE_OF_EACH = (dict(MI300X, count=1, gpusPerNode=1), dict(H100, count=1, gpusPerNode=1))

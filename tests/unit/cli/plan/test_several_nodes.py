@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster import spec_of
-from tests.support.gpu_nodes import H100, nvidia_node
+from tests.support.fleets.gpu_nodes import H100, nvidia_node
+from tests.support.in_memory.cluster import spec_of
 from tonnage.api.names import API_VERSION
 from tonnage.cli.main import main
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.command_line import Run, runner
-from tests.support.gpu_nodes import amd_node
-from tests.support.live_fake import connect_to
-from tests.support.shapes import CONFIGS
+from tests.support.api_server.live_fake import connect_to
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.gpu_nodes import amd_node
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.pages.command_line import Run, runner
 from tonnage.cli.commands import explain as explain_module
 from tonnage.cli.commands import plan as plan_module
 from tonnage.engines.metrics import MeasuredCache

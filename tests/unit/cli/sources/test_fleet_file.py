@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tests.support.fleet_objects import node
+from tests.support.fleets.objects import node
 from tonnage.cli.sources.fleet_file import read_fleet_file
 from tonnage.manager.fleet_file import FleetFileError
 

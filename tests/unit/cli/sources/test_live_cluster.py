@@ -5,11 +5,11 @@ import asyncio
 import pytest
 import yaml
 
-from tests.support.cluster import MI300X, Cluster
-from tests.support.fake_api import FakeApi
-from tests.support.kubeconfigs import write_kubeconfig
-from tests.support.live_fake import connect_to
-from tests.support.serving import served
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.api_server.kubeconfigs import write_kubeconfig
+from tests.support.api_server.live_fake import connect_to
+from tests.support.in_memory.cluster import MI300X, Cluster
+from tests.support.in_memory.serving import served
 from tonnage.cli.commands import plan as plan_module
 from tonnage.cli.commands import pools as pools_module
 from tonnage.cli.main import main

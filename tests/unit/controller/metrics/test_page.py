@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.measured import Measured
+from tests.support.load.measured import Measured
 from tonnage.controller.metrics.components import register_fleet_file_metric
 from tonnage.kube.rights import Right
 

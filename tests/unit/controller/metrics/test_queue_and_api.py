@@ -6,12 +6,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.fake_clock import FakeClock
-from tests.support.gpu_nodes import H100, nvidia_node, snapshot_of
-from tests.support.measured import CATALOG, Measured
-from tests.support.metric_names import LABELS
-from tests.support.placing import declared
-from tests.support.statuses import conditions, placement, status
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.fleets.gpu_nodes import H100, nvidia_node, snapshot_of
+from tests.support.fleets.placing import declared
+from tests.support.load.measured import CATALOG, Measured
+from tests.support.load.metric_names import LABELS
+from tests.support.specs.statuses import conditions, placement, status
 from tonnage.controller.metrics.state import LastRunTimestamp
 from tonnage.controller.workers import Result
 from tonnage.fleet.fleet import Fleet

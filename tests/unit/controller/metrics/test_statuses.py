@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.statuses import conditions, placement, scaling, status
+from tests.support.specs.statuses import conditions, placement, scaling, status
 from tonnage.controller.metrics.statuses import MAX_UNSCHEDULED, MAX_WANTED, OTHER, StatusMetrics
 from tonnage.reconcile.key import Key
 

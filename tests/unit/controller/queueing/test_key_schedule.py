@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.queueing.delayed_keys import DelayedKeys
 from tonnage.controller.queueing.key_schedule import KeySchedule
 from tonnage.controller.queueing.priority import Priority, WeightedFairOrder, WorkerShares

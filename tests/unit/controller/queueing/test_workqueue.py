@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.support.fake_clock import FakeClock
+from tests.support.faults.fake_clock import FakeClock
 from tonnage.controller.queueing.priority import Priority, WorkerShares
 from tonnage.controller.queueing.workqueue import WorkQueue
 from tonnage.kube.throttle import TokenBucket

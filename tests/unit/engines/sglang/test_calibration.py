@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import ended
-from tests.support.in_memory_corrections import InMemoryCorrections
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import ended
+from tests.support.in_memory.in_memory_corrections import InMemoryCorrections
 from tonnage.engines.metrics import MeasuredCache
 from tonnage.fit.calibration.corrections import KnownCorrections, MemoryCorrection
 from tonnage.fit.calibration.entries import read_entries, write_entry

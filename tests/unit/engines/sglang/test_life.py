@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import ended
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import ended
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import InvalidSpecError, parse_spec
 from tonnage.placement.adjustments import MemoryShortfall, ShortfallKind

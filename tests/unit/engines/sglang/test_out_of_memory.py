@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import ended, ready
-from tests.support.placing import CATALOG, LLAMA_8B
+from tests.support.fleets.placing import CATALOG, LLAMA_8B
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import ended, ready
 from tonnage.fit.engines.sglang import SGLANG_MEMORY
 from tonnage.fit.model import EngineOptions, Parallelism
 from tonnage.fit.questions.question import FitQuestion

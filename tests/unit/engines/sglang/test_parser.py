@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.rendered_arguments import (
+from tests.support.engines.rendered_arguments import (
     combined_sglang_lists,
     flags_of,
     golden_lists,
 )
-from tests.support.sglang_parser import RefusedError, read_by_sglang
+from tests.support.engines.sglang_parser import RefusedError, read_by_sglang
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.catalog.sglang_arguments import (
     SglangArgumentError,

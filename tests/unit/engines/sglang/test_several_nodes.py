@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, Cluster, spec_of
-from tests.support.gpu_nodes import Raw, nvidia_node, with_resources
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import Raw, nvidia_node, with_resources
+from tests.support.fleets.placing import (
     DEEPSEEK_V3,
     H100_POOL,
     LLAMA_70B,
@@ -16,6 +15,7 @@ from tests.support.placing import (
     chosen,
     decide_on,
 )
+from tests.support.in_memory.cluster import H100, Cluster, spec_of
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.engines.metrics import MeasuredCache
 from tonnage.engines.registry import engine_named

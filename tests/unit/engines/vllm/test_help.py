@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.rendered_arguments import combined_lists, flags_of, golden_lists
-from tests.support.vllm_help import FLAGS
+from tests.support.engines.rendered_arguments import combined_lists, flags_of, golden_lists
+from tests.support.engines.vllm_help import FLAGS
 
 
 def test_the_help_is_parsed_in_full():

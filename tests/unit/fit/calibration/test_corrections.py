@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.calibration.corrections import (

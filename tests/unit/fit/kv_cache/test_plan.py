@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import layer, load_shape, with_layers
+from tests.support.engines.shapes import layer, load_shape, with_layers
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import LinearAttention, Mlp, ModelShape, Quantization
 from tonnage.checkpoint.shape import parse_config

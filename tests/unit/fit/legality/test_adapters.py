@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import CONFIGS
-from tests.support.subjects import LLAMA
+from tests.support.engines.shapes import CONFIGS
+from tests.support.engines.subjects import LLAMA
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.shape import parse_config
 from tonnage.fit.legality.parallelism import check_parallelism

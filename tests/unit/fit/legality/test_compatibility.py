@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.subjects import (
+from tests.support.engines.subjects import (
     BLOCK_FP8,
     CATALOG,
     FP8,

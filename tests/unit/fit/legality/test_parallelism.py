@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shapes import (
+from tests.support.engines.shapes import (
     grouped_query,
     layer,
     load_shape,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from accuracy.records import AdapterBuild, adapter_builds, models
-from tests.support.subjects import LLAMA
+from tests.support.engines.subjects import LLAMA
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.checkpoint.shape import parse_config

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.subjects import EXPERTS, LLAMA
+from tests.support.engines.subjects import EXPERTS, LLAMA
 from tonnage.checkpoint.shape import parse_config
 from tonnage.fit.lora.targets import buffer_layers
 

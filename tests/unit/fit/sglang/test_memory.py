@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.shape import parse_config_text

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from accuracy.sglang import SGLangLayout, sglang_layouts
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.checkpoint.shape import parse_config_text
 from tonnage.fit.sglang.fraction import static_fraction

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.placing import CATALOG
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.fleets.placing import CATALOG
 from tonnage.catalog.sglang import load_sglang_memory
 from tonnage.checkpoint.model import Checkpoint, ModelShape
 from tonnage.checkpoint.shape import parse_config_text

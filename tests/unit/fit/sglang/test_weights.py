@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from accuracy.records import models
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, LatentAttention, ModelShape
 from tonnage.checkpoint.shape import parse_config, parse_config_text

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.checkpoint_files import FP8, LLAMA, Tensor, llama_tensors
+from tests.support.foreign.checkpoint_files import FP8, LLAMA, Tensor, llama_tensors
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, ModelShape
 from tonnage.checkpoint.safetensors.formats import make_checkpoint

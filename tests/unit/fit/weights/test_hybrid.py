@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.shapes import load_shape
+from tests.support.engines.shapes import load_shape
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.mixer_kinds import (
     CompressedAttention,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.shapes import load_shape, with_exception
+from tests.support.engines.shapes import load_shape, with_exception
 from tonnage.catalog.load import load_catalog
 from tonnage.checkpoint.model import Checkpoint, DType, ModelShape, Quantization
 from tonnage.fit.model import EngineOptions, Parallelism

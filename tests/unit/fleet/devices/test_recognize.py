@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H100, MI300X, nvidia_labels, raw_node
+from tests.support.fleets.gpu_nodes import H100, MI300X, nvidia_labels, raw_node
 from tonnage.catalog.load import load_catalog
 from tonnage.catalog.model import Accelerator
 from tonnage.fleet.devices.recognize import Recognised, Recogniser, Unrecognised

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.node_fixtures import (
+from tests.support.fleets.node_fixtures import (
     NodeFixture,
     node_fixtures,
     other_cards_after_losing_labels,

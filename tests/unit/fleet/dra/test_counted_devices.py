@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     AMD,
     AMD_RESOURCE,
     H100,
@@ -17,9 +17,9 @@ from tests.support.dra_objects import (
     nvidia_device,
     raw_slice,
 )
-from tests.support.gpu_nodes import L40S as L40S_LABELS
-from tests.support.gpu_nodes import MI300X as MI300X_LABELS
-from tests.support.gpu_nodes import gpu_pod_body, nvidia_labels, nvidia_node
+from tests.support.fleets.gpu_nodes import L40S as L40S_LABELS
+from tests.support.fleets.gpu_nodes import MI300X as MI300X_LABELS
+from tests.support.fleets.gpu_nodes import gpu_pod_body, nvidia_labels, nvidia_node
 from tonnage.api.names import LABEL_PLACEMENT as PLACEMENT
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.dra_objects import DEVICE_OF, dra_node, driver_of, gpu_slice
+from tests.support.fleets.dra_objects import DEVICE_OF, dra_node, driver_of, gpu_slice
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.dra.read import read_slice
 from tonnage.fleet.fleet import build_pools

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     AMD_RESOURCE,
     MI300X,
     NVIDIA_RESOURCE,
@@ -13,7 +13,7 @@ from tests.support.dra_objects import (
     nvidia_device,
     old_amd_device,
 )
-from tests.support.gpu_nodes import nvidia_node
+from tests.support.fleets.gpu_nodes import nvidia_node
 from tonnage.api.parse import parse_model
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.catalog.load import load_catalog

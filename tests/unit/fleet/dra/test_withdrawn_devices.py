@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.support.dra_objects import (
+from tests.support.fleets.dra_objects import (
     H100,
     NVIDIA_RESOURCE,
     claim,
@@ -13,7 +13,7 @@ from tests.support.dra_objects import (
     nvidia_device,
     raw_slice,
 )
-from tests.support.gpu_nodes import gpu_pod_body
+from tests.support.fleets.gpu_nodes import gpu_pod_body
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.api.parse import parse_model
 from tonnage.api.pool import AcceleratorPoolSpec

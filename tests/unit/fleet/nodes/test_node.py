@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import MI300X, amd_node, nvidia_node, raw_node
+from tests.support.fleets.gpu_nodes import MI300X, amd_node, nvidia_node, raw_node
 from tonnage.fleet.devices.resources import read_count
 from tonnage.fleet.model import Taint
 from tonnage.fleet.nodes.node import UNNAMED, read_node

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H100, MI300X, amd_node, nvidia_labels, nvidia_node
+from tests.support.fleets.gpu_nodes import H100, MI300X, amd_node, nvidia_labels, nvidia_node
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.nodes.node import read_node

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import gpu_pod_body
+from tests.support.fleets.gpu_nodes import gpu_pod_body
 from tonnage.fleet.nodes.pod import read_gpu_pod, read_other_requests
 from tonnage.fleet.resources import Resources
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.gpu_nodes import nvidia_node
+from tests.support.fleets.gpu_nodes import nvidia_node
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Footprint
 from tonnage.fleet.devices.recognize import Recogniser

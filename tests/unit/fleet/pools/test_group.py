@@ -1,6 +1,6 @@
 """Nodes counted by class and by free GPUs."""
 
-from tests.support.gpu_nodes import nvidia_node
+from tests.support.fleets.gpu_nodes import nvidia_node
 from tonnage.catalog.load import load_catalog
 from tonnage.fleet.devices.recognize import Recogniser
 from tonnage.fleet.nodes.node import read_node

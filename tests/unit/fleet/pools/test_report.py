@@ -1,6 +1,6 @@
 """The status of a pool, and the object of a discovered one."""
 
-from tests.support.gpu_nodes import H100, amd_node, nvidia_labels, nvidia_node, snapshot_of
+from tests.support.fleets.gpu_nodes import H100, amd_node, nvidia_labels, nvidia_node, snapshot_of
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import parse_model
 from tonnage.api.pool import AcceleratorPoolSpec

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import Raw, amd_node, nvidia_node, snapshot_of
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B, spec_of
+from tests.support.fleets.gpu_nodes import Raw, amd_node, nvidia_node, snapshot_of
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B, spec_of
 from tonnage.api.placement import PlacementSpec, PoolSelector
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.checkpoint.model import Checkpoint

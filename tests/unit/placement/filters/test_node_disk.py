@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import nvidia_node
-from tests.support.placing import CATALOG, LLAMA_8B, OWNER, pools_of, spec_of
+from tests.support.fleets.gpu_nodes import nvidia_node
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, OWNER, pools_of, spec_of
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import Raw, gpu_pod_body, nvidia_node
-from tests.support.placing import H100_POOL, LLAMA_8B, OWNER, by_pool, declared, pools_of, spec_of
+from tests.support.fleets.gpu_nodes import Raw, gpu_pod_body, nvidia_node
+from tests.support.fleets.placing import (
+    H100_POOL,
+    LLAMA_8B,
+    OWNER,
+    by_pool,
+    declared,
+    pools_of,
+    spec_of,
+)
 from tonnage.api.conditions import Reason
 from tonnage.catalog.load import load_catalog
 from tonnage.fit.model import Parallelism

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.gpu_nodes import H100, mixed_fleet, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import H100, mixed_fleet, nvidia_node
+from tests.support.fleets.placing import (
     CATALOG,
     H100_POOL,
     H200_POOL,

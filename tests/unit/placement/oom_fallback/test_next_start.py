@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.placing import CATALOG, LLAMA_8B, LLAMA_70B
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, LLAMA_70B
 from tonnage.checkpoint.model import Checkpoint
 from tonnage.fit.engines.registry import ENGINE_FITS
 from tonnage.fit.engines.vllm import VLLM_MEMORY

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import H100, L40S, UNPRICED, amd_node, mixed_fleet, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import H100, L40S, UNPRICED, amd_node, mixed_fleet, nvidia_node
+from tests.support.fleets.placing import (
     H100_POOL,
     L40S_POOL,
     LLAMA_8B,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.gpu_nodes import H200, amd_node, mixed_fleet, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import H200, amd_node, mixed_fleet, nvidia_node
+from tests.support.fleets.placing import (
     H100_POOL,
     H200_POOL,
     LLAMA_8B,

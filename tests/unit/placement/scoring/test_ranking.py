@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import Raw, amd_node, nvidia_labels, nvidia_node
-from tests.support.placing import (
+from tests.support.fleets.gpu_nodes import Raw, amd_node, nvidia_labels, nvidia_node
+from tests.support.fleets.placing import (
     H100_POOL,
     LLAMA_8B,
     MI300X_POOL,

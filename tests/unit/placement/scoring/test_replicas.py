@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import amd_node
-from tests.support.placing import CATALOG, LLAMA_8B, chosen, decide_on, spec_of
+from tests.support.fleets.gpu_nodes import amd_node
+from tests.support.fleets.placing import CATALOG, LLAMA_8B, chosen, decide_on, spec_of
 from tonnage.placement.filters.latency import meets_targets
 from tonnage.placement.load import Demanded, FullReplica, Load, load_of
 from tonnage.placement.scoring.replicas import count_replicas, fill_replica

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, WORLD, Cluster, spec_of
+from tests.support.in_memory.cluster import H100, MI300X, WORLD, Cluster, spec_of
 from tonnage.api.names import LABEL_DISCOVERED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import ConflictError, TransientError

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading, ready, serves
-from tests.support.leader_worker_sets import SET_NAME, WORKER
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading, ready, serves
+from tests.support.in_memory.leader_worker_sets import SET_NAME, WORKER
 from tonnage.kube.kinds import LEADER_WORKER_SETS, POD_DISRUPTION_BUDGETS, PODS
 from tonnage.kube.protocol import Object
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing
 from tonnage.kube.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS
 from tonnage.kube.protocol import (
     ApiError,

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.approving import approve
-from tests.support.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, loading
-from tests.support.fake_api import Crash
-from tests.support.long_context import (
+from tests.support.api_server.fake_api import Crash
+from tests.support.in_memory.approving import approve
+from tests.support.in_memory.cluster import L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, loading
+from tests.support.in_memory.long_context import (
     ABOVE,
     ALL,
     LONG,
@@ -20,7 +20,7 @@ from tests.support.long_context import (
     together,
     two_cards,
 )
-from tests.support.serving import SETTLED
+from tests.support.in_memory.serving import SETTLED
 from tonnage.api.model import InlineSource
 from tonnage.api.names import LABEL_CONTEXT, LABEL_KUEUE_QUEUE, LABEL_OWNER
 from tonnage.checkpoint.facts import checkpoint_from_inline

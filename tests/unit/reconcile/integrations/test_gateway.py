@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_POOLS, SERVICES
 from tonnage.kube.protocol import (
     ApiError,

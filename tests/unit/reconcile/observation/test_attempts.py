@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, WORLD, Cluster, spec_of
-from tests.support.observed import observed
+from tests.support.in_memory.cluster import H100, L40S, MI300X, WORLD, Cluster, spec_of
+from tests.support.specs.observed import observed
 from tonnage.api.parse import parse_spec
 from tonnage.api.status import FailedPlan, LastReadyPlan
 from tonnage.fit.model import Parallelism

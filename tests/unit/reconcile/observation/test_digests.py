@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.observed import observed
-from tests.support.placing import spec_of
+from tests.support.fleets.placing import spec_of
+from tests.support.specs.observed import observed
 from tonnage.api.inference import Engine, InferenceDeploymentSpec, VllmEngine
 from tonnage.fit.model import Parallelism
 from tonnage.reconcile.observation.children import Child, ChildDeployment

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.support.fake_api import FakeApi
+from tests.support.api_server.fake_api import FakeApi
 from tonnage.api.model import Lora
 from tonnage.checkpoint.lookup import ModelPending
 from tonnage.kube.kinds import CONFIG_MAPS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
 from tonnage import delays
 from tonnage.kube.kinds import PRIORITY_CLASSES
 from tonnage.kube.protocol import TransientError

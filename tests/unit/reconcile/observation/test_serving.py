@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import spec_of
-from tests.support.observed import observed
+from tests.support.in_memory.cluster import spec_of
+from tests.support.specs.observed import observed
 from tonnage.api.parse import parse_spec
 from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd
 from tonnage.reconcile.observation.serving import failure_to_serve

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import spec_of
-from tests.support.fake_api import FakeApi
-from tests.support.fake_clock import FakeClock
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.faults.fake_clock import FakeClock
+from tests.support.in_memory.cluster import spec_of
 from tests.support.production.claims import volume_claim, volume_in_zone
 from tonnage.api.parse import parse_spec
 from tonnage.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.fake_api import FakeApi
-from tests.support.weights import prefetching_spec, read_from_hub
+from tests.support.api_server.fake_api import FakeApi
+from tests.support.in_memory.weights import prefetching_spec, read_from_hub
 from tonnage.api.names import ANNOTATION_PREFETCH_NODE
 from tonnage.api.parse import parse_spec
 from tonnage.engines.inputs import Owner

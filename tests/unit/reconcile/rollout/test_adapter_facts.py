@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
-from tests.support.later_operator import take_over
+from tests.support.faults.later_operator import take_over
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.claims import volume_claim
-from tests.support.serving import SETTLED
 from tonnage.api.conditions import Reason
 from tonnage.api.names import ANNOTATION_ADAPTER_FACTS
 from tonnage.checkpoint.adapter import AdapterFacts, parse_adapter

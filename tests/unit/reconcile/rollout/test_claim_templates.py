@@ -3,11 +3,11 @@ them."""
 
 import copy
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.controllers import ready, without_image
-from tests.support.dra_objects import MI300X as KIND
-from tests.support.dra_objects import gpu_slice
-from tests.support.serving import served
+from tests.support.fleets.dra_objects import MI300X as KIND
+from tests.support.fleets.dra_objects import gpu_slice
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import ready, without_image
+from tests.support.in_memory.serving import served
 from tonnage.kube.kinds import (
     DEPLOYMENTS,
     NODES,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.api_calls import Call
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.serving import SETTLED
+from tests.support.api_server.api_calls import Call
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.serving import SETTLED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, COMPUTE_DOMAINS, LEADER_WORKER_SETS, PODS
 from tonnage.kube.protocol import Kind, Object
 from tonnage.reconcile.actions import Delete

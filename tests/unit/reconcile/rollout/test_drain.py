@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import loading, ready
-from tests.support.serving import served
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import loading, ready
+from tests.support.in_memory.serving import served
 from tonnage.fit.model import Parallelism
 from tonnage.reconcile.actions import Delete, Scale
 from tonnage.reconcile.key import Key

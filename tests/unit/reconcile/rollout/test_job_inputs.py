@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster
-from tests.support.jobs import download_fails, downloading
-from tests.support.serving import SETTLED
-from tests.support.weights import cached_spec, jobs, on_hub, prefetching_spec, with_disks
+from tests.support.in_memory.cluster import MI300X, Cluster
+from tests.support.in_memory.jobs import download_fails, downloading
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.weights import cached_spec, jobs, on_hub, prefetching_spec, with_disks
 from tonnage import delays
 from tonnage.api.names import ANNOTATION_JOB_INPUTS
 from tonnage.kube.kinds import JOBS, SECRETS

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, write_count
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.serving import SETTLED
 from tonnage.api.conditions import Reason
 from tonnage.api.names import ANNOTATION_MODEL_FACTS
 from tonnage.checkpoint.kept_facts import encode_facts

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.claims import volume_claim
-from tests.support.serving import SETTLED
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.adapter import AdapterFacts

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.weights import COMMIT, NEWER, cached_spec, jobs, on_hub, read_from_hub
 from tests.support.production.pod_security import enforced_namespace
-from tests.support.serving import SETTLED
-from tests.support.weights import COMMIT, NEWER, cached_spec, jobs, on_hub, read_from_hub
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.shape import parse_config_text
 from tonnage.kube.kinds import ACCELERATOR_POOLS, PODS

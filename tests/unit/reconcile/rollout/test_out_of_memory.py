@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, write_count
-from tests.support.controllers import Behaviour, crashing, ended, ready
-from tests.support.pricing import place_of, price
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.controllers import Behaviour, crashing, ended, ready
+from tests.support.in_memory.pricing import place_of, price
+from tests.support.in_memory.serving import SETTLED
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import Object
 

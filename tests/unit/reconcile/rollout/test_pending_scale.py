@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.serving import served
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.serving import served
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.facts import checkpoint_from_inline

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_TEMPLATE
 from tonnage.kube.kinds import ACCELERATOR_POOLS, PODS
 

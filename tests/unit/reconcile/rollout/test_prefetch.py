@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.jobs import download_fails, downloaded, downloading
-from tests.support.serving import SETTLED
-from tests.support.weights import COMMIT, NEWER, jobs, prefetching_spec, read_from_hub, with_disks
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.jobs import download_fails, downloaded, downloading
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.weights import (
+    COMMIT,
+    NEWER,
+    jobs,
+    prefetching_spec,
+    read_from_hub,
+    with_disks,
+)
 from tonnage import delays
 from tonnage.api.names import ANNOTATION_PREFETCH_NODE
 from tonnage.kube.kinds import JOBS, NODES, PODS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster import Cluster, spec_of, write_count
+from tests.support.in_memory.cluster import Cluster, spec_of, write_count
 from tonnage.api.conditions import Reason
 from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.facts import checkpoint_from_inline

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
-from tests.support.later_operator import (
+from tests.support.faults.later_operator import (
     LATER_RELEASE,
     LATER_REPOSITORY,
     LATER_VARIABLE,
     take_over,
 )
-from tests.support.pricing import price
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, WORLD, Cluster, spec_of
+from tests.support.in_memory.pricing import price
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_POD_TEMPLATE, ANNOTATION_RENDERED_FROM
 from tonnage.engines.inputs import RenderSettings
 from tonnage.kube.kinds import ACCELERATOR_POOLS, DEPLOYMENTS, NODES, PODS

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.approving import approve
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.controllers import Behaviour, crashing, loading, ready, serves, without_image
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.approving import approve
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import (
+    Behaviour,
+    crashing,
+    loading,
+    ready,
+    serves,
+    without_image,
+)
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,

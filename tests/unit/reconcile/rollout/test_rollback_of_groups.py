@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, ready, without_image
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, ready, without_image
+from tests.support.in_memory.serving import SETTLED
 from tonnage.api.names import ANNOTATION_PLACEMENT, ANNOTATION_TEMPLATE
 from tonnage.kube.kinds import CONTROLLER_REVISIONS, LEADER_WORKER_SETS, PODS, REPLICA_SETS
 from tonnage.kube.protocol import ForbiddenError, Object

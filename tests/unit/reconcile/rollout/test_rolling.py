@@ -2,21 +2,21 @@
 
 import pytest
 
-from tests.support.cluster import (
+from tests.support.in_memory.cluster import (
     L40S,
     MI300X,
     NAMESPACE,
     Cluster,
     spec_of,
 )
-from tests.support.controllers import (
+from tests.support.in_memory.controllers import (
     crashing,
     loading,
     ready,
     run_deployments,
     without_image,
 )
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.kube.kinds import (
     INFERENCE_DEPLOYMENTS,
     PODS,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import crashing, ready
-from tests.support.leader_worker_sets import GROUP, WORKER
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import crashing, ready
+from tests.support.in_memory.leader_worker_sets import GROUP, WORKER
+from tests.support.in_memory.serving import SETTLED
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.kube import kinds
 from tonnage.kube.kinds import ACCELERATOR_POOLS, LEADER_WORKER_SETS, PODS, SERVICES

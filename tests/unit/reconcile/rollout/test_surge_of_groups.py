@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, Cluster, spec_of
-from tests.support.controllers import Behaviour, loading, ready, serves
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, loading, ready, serves
+from tests.support.in_memory.serving import SETTLED
 from tonnage.kube.kinds import LEADER_WORKER_SETS, PODS
 from tonnage.kube.protocol import Object
 

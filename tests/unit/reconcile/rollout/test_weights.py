@@ -2,12 +2,10 @@
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
-from tests.support.jobs import download_fails, downloaded, downloading
-from tests.support.production.claims import volume_in_zone
-from tests.support.production.webhooks import Webhook
-from tests.support.serving import SETTLED
-from tests.support.weights import (
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.jobs import download_fails, downloaded, downloading
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.weights import (
     CLAIM,
     COMMIT,
     NEWER,
@@ -17,6 +15,8 @@ from tests.support.weights import (
     on_hub,
     read_from_hub,
 )
+from tests.support.production.claims import volume_in_zone
+from tests.support.production.webhooks import Webhook
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.api.names import ANNOTATION_MODEL_COMMIT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from tonnage.kube.protocol import ForbiddenError, InvalidError, TransientError
 from tonnage.reconcile.key import Key

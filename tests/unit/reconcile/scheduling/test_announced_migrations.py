@@ -1,9 +1,9 @@
 """One event reports each migration: from where, to where and why; and nothing else counts as
 one."""
 
-from tests.support.cluster import L40S, MI300X, Cluster, spec_of
-from tests.support.pricing import ONE_H100, on_h100, price
-from tests.support.statuses import placement, status
+from tests.support.in_memory.cluster import L40S, MI300X, Cluster, spec_of
+from tests.support.in_memory.pricing import ONE_H100, on_h100, price
+from tests.support.specs.statuses import placement, status
 from tonnage.reconcile.report import ReplicaEvent, find_migration
 
 MINUTE = 60.0

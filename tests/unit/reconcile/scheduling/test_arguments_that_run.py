@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, Cluster, spec_of
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, Cluster, spec_of
+from tests.support.in_memory.serving import SETTLED
 from tonnage.catalog.vllm.flags import EngineFlag
 
 EPLB = "--enable-eplb"

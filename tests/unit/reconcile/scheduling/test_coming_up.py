@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
-from tests.support.controllers import Behaviour, crashing, loading, ready, without_image
-from tests.support.pricing import ONE_H100, place_of, price
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, crashing, loading, ready, without_image
+from tests.support.in_memory.pricing import ONE_H100, place_of, price
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.quotas import resource_quota
 from tests.support.production.webhooks import Webhook, adding_node_selector, denying
-from tests.support.serving import SETTLED
 from tonnage.kube.kinds import PODS, RESOURCE_QUOTAS
 from tonnage.kube.protocol import Object
 

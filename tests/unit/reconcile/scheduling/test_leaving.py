@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.pricing import ONE_H100, SELECTORS, on_h100, place_of, price
-from tests.support.serving import SETTLED
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.pricing import ONE_H100, SELECTORS, on_h100, place_of, price
+from tests.support.in_memory.serving import SETTLED
 from tonnage import delays
 from tonnage.kube.kinds import ACCELERATOR_POOLS, PODS
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.pricing import price
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.pricing import price
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.limit_ranges import limit_range
 from tests.support.production.pod_security import enforced_namespace
-from tests.support.serving import SETTLED
 from tonnage.kube.protocol import Object
 
 

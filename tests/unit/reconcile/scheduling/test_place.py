@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster import (
+from tests.support.in_memory.cluster import (
     H100,
     L40S,
     MI300X,
@@ -10,9 +10,9 @@ from tests.support.cluster import (
     Cluster,
     spec_of,
 )
-from tests.support.controllers import loading, ready
-from tests.support.end_state import end_state
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.controllers import loading, ready
+from tests.support.in_memory.end_state import end_state
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
 )

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, Cluster, spec_of
-from tests.support.pricing import price
+from tests.support.in_memory.cluster import H100, L40S, MI300X, Cluster, spec_of
+from tests.support.in_memory.pricing import price
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.quotas import resource_quota
-from tests.support.serving import SETTLED
 from tonnage.kube.protocol import Object
 
 NVIDIA, AMD = "requests.nvidia.com/gpu", "requests.amd.com/gpu"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.controllers import loading, ready
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.controllers import loading, ready
 from tests.support.production.admission import service_account
 from tests.support.production.claims import volume_claim
 from tests.support.production.limit_ranges import limit_range

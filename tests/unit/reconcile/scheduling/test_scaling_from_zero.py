@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
-from tests.support.pricing import place_of
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.pricing import place_of
+from tests.support.in_memory.serving import SETTLED
 from tests.support.production.autoscaler import Autoscaler, InMemoryCloud, NodeGroup
-from tests.support.serving import SETTLED
 from tonnage.kube.kinds import ACCELERATOR_POOLS, NODES
 from tonnage.kube.protocol import Object
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.serving import SETTLED
-from tests.support.spreading import (
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.spreading import (
     H100_CHILD,
     H100_POOL,
     HOUR,

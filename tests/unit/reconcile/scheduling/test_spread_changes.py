@@ -1,10 +1,10 @@
 """Changes of an object whose replicas run on several pools: one placement after the other."""
 
-from tests.support.approving import approve, change, proposed
-from tests.support.cluster import L40S
-from tests.support.controllers import loading, ready, without_image
-from tests.support.serving import SETTLED
-from tests.support.spreading import (
+from tests.support.in_memory.approving import approve, change, proposed
+from tests.support.in_memory.cluster import L40S
+from tests.support.in_memory.controllers import loading, ready, without_image
+from tests.support.in_memory.serving import SETTLED
+from tests.support.in_memory.spreading import (
     H100_POOL,
     HOUR,
     MI300X_CHILD,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import loading, ready
-from tests.support.pricing import ONE_H100, on_h100, place_of, price
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import loading, ready
+from tests.support.in_memory.pricing import ONE_H100, on_h100, place_of, price
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.api.names import ANNOTATION_MOVED
 from tonnage.kube.kinds import DEPLOYMENTS, INFERENCE_DEPLOYMENTS
 from tonnage.reconcile.key import Key

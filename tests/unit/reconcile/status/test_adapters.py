@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.support.cluster import MI300X, Cluster, spec_of
-from tests.support.serving import served
+from tests.support.in_memory.cluster import MI300X, Cluster, spec_of
+from tests.support.in_memory.serving import served
 
 
 def adapter(name: str, rank: int | None = 16) -> dict[str, Any]:

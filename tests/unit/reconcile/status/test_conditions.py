@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_nodes import amd_node, nvidia_node
-from tests.support.observed import observed
-from tests.support.placing import LLAMA_8B, decide_on, spec_of
+from tests.support.fleets.gpu_nodes import amd_node, nvidia_node
+from tests.support.fleets.placing import LLAMA_8B, decide_on, spec_of
+from tests.support.specs.observed import observed
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, ConditionType, Reason
 from tonnage.api.status import InferenceDeploymentStatus
 from tonnage.api.text import truncate

@@ -1,9 +1,9 @@
 """A replica on several nodes whose containers fail: its pods are deleted at once, with their logs,
 so the status keeps why."""
 
-from tests.support.cluster import H100, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import Behaviour, crashing, loading, ready, without_image
-from tests.support.leader_worker_sets import WORKER
+from tests.support.in_memory.cluster import H100, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, crashing, loading, ready, without_image
+from tests.support.in_memory.leader_worker_sets import WORKER
 from tonnage.kube.kinds import PODS
 
 NODES = {**H100, "count": 4, "resources": {"rdma/ib": "1k"}}

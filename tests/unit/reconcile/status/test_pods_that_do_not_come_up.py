@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import Behaviour, loading, ready
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, loading, ready
 from tests.support.production.pod_faults import (
     creating,
     evicted,

@@ -2,9 +2,17 @@
 
 from datetime import datetime
 
-from tests.support.cluster import MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.controllers import Behaviour, ready
-from tests.support.startup_logs import DOWNLOADED, LOADED, REQUESTED, STARTED, bar, log_of, step
+from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.controllers import Behaviour, ready
+from tests.support.load.startup_logs import (
+    DOWNLOADED,
+    LOADED,
+    REQUESTED,
+    STARTED,
+    bar,
+    log_of,
+    step,
+)
 from tonnage import delays
 from tonnage.kube.kinds import PODS
 from tonnage.kube.protocol import ForbiddenError

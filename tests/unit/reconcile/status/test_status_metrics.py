@@ -1,6 +1,6 @@
 """The status metrics hold what a new leader reads and what it reports, and drop deleted objects."""
 
-from tests.support.cluster import H100, MI300X, Cluster, spec_of
+from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
 
 READY = ("Ready", "True")
 

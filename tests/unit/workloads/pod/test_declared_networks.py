@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.golden.render.inputs import make_deployment, make_option
-from tests.support.markdown_pages import ROOT, read_page
+from tests.support.pages.markdown_pages import ROOT, read_page
 from tonnage.api.parse import parse_model
 from tonnage.api.pool import AcceleratorPoolSpec
 from tonnage.engines.inputs import RenderSettings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.pod_patches import BASE, CONTAINER_PATCHES, SPEC_PATCHES, random_patch
+from tests.support.specs.pod_patches import BASE, CONTAINER_PATCHES, SPEC_PATCHES, random_patch
 from tonnage.workloads.pod.strategic_merge import MergeError, merge_container, merge_pod_spec
 
 

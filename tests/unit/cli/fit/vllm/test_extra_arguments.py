@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import Run, runner
-from tests.support.shapes import CONFIGS
+from tests.support.engines.shapes import CONFIGS
+from tests.support.pages.command_line import Run, runner
 from tonnage.cli.fit.vllm.extra_arguments import BadArgumentError, parse_extra_arguments
 
 ARGUMENTS = ("--config", str(CONFIGS / "llama-3.3-70b.json"), "--accelerator", "h100-sxm-80gb",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import cluster_bytes
+from tests.support.api_server import cluster_bytes
 from tonnage.api.conditions import Reason
 from tonnage.api.names import WEIGHTS_CONTAINER
 from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd, read_pods

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.startup_logs import DOWNLOADED, LOADED, REQUESTED, STARTED, bar, log_of
+from tests.support.load.startup_logs import DOWNLOADED, LOADED, REQUESTED, STARTED, bar, log_of
 from tonnage.api.conditions import StartPhase
 from tonnage.engines.medium import Medium
 from tonnage.reconcile.observation.child_pods import ChildPod, ContainerEnd, StartTimes

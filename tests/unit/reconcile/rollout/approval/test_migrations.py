@@ -1,9 +1,16 @@
 """With approval: Manual the operator proposes a migration, and it blocks no other object."""
 
-from tests.support.approving import MANUAL, OTHER_IMAGE, approve, approved, change, proposed
-from tests.support.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.pricing import ONE_H100, place_of, price
-from tests.support.serving import SETTLED
+from tests.support.in_memory.approving import (
+    MANUAL,
+    OTHER_IMAGE,
+    approve,
+    approved,
+    change,
+    proposed,
+)
+from tests.support.in_memory.cluster import H100, L40S, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.pricing import ONE_H100, place_of, price
+from tests.support.in_memory.serving import SETTLED
 from tonnage.reconcile.key import Key
 
 MINUTE = 60.0

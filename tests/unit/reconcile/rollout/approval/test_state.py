@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.approving import MANUAL, OTHER_IMAGE, approve, approved, change, proposed
-from tests.support.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.pricing import place_of, price
-from tests.support.serving import SETTLED, served
+from tests.support.in_memory.approving import (
+    MANUAL,
+    OTHER_IMAGE,
+    approve,
+    approved,
+    change,
+    proposed,
+)
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
+from tests.support.in_memory.pricing import place_of, price
+from tests.support.in_memory.serving import SETTLED, served
 from tonnage.api.parse import parse_spec
 from tonnage.checkpoint.facts import checkpoint_from_inline
 from tonnage.checkpoint.lookup import ModelPending

@@ -1,0 +1,1 @@
+"""Engines: a double, arguments and their parsers, and shapes of models."""

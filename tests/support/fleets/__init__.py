@@ -1,0 +1,1 @@
+"""Nodes, pods and devices as vendors and drivers publish them, and who was promised their GPUs."""

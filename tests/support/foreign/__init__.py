@@ -1,0 +1,1 @@
+"""Input from strangers: readers, hostile values, and servers that answer as they like."""

@@ -1,0 +1,1 @@
+"""Load on replicas, simulated servers, and what a Prometheus makes of them."""

@@ -1,0 +1,1 @@
+"""Pages of documentation and what a reader does with them: code blocks, commands, links."""

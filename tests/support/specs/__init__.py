@@ -1,0 +1,1 @@
+"""Specs, pod templates and statuses: examples, values of fields, and changes."""
