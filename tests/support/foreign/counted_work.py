@@ -1,7 +1,8 @@
 """How much work a call is, in lines of Python that run: it is the same on every machine.
 
 A loop on one line counts each time round. What one call of C does is not seen, however long it
-takes: tests/property/test_foreign_bytes_bounds.py holds that to seconds, with the largest texts.
+takes: tests/property/foreign/test_foreign_bytes_bounds.py holds that to seconds, with the largest
+texts.
 """
 
 from __future__ import annotations
