@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.delivery.argo_fixtures import argo_cd, delivery, repository, with_argo_cd
 from e2e.delivery.clusters import empty_stack, operator_namespace, platform
-from e2e.delivery.exercise import exercised, roles
-from e2e.delivery.followed_load import prometheus
-from e2e.delivery.operators_token import as_operator, inference_pools, operator_rest
-from e2e.delivery.tenants import tenant
+from e2e.delivery.gitops.argo_fixtures import argo_cd, delivery, repository, with_argo_cd
+from e2e.delivery.permissions.exercise import exercised, roles
+from e2e.delivery.permissions.operators_token import as_operator, inference_pools, operator_rest
+from e2e.delivery.permissions.tenants import tenant
+from e2e.delivery.scaling.followed_load import prometheus
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import OperatorProcess, RestartedOperator
 from e2e.harness.stack import Stack

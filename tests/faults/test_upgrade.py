@@ -1,6 +1,6 @@
 """A later operator takes over what an earlier one left on a real control plane, and rolls nothing.
 
-The recordings are made by `python -m e2e.recordings.record`; `e2e/delivery/test_upgrade.py`
+The recordings are made by `python -m e2e.recordings.record`; `e2e/delivery/install/test_upgrade.py`
 restores them to a real control plane.
 """
 

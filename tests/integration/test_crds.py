@@ -7,7 +7,7 @@ import pytest
 from e2e.harness.admin import Admin, condition
 from e2e.harness.failure import HarnessError
 from e2e.harness.rest import ApiError
-from e2e.journeys.test_changes import REFUSED_BY_THE_API_SERVER
+from e2e.journeys.rollouts.test_changes import REFUSED_BY_THE_API_SERVER
 from e2e.models import inference
 from tonnage.api.names import GROUP
 from tonnage.api.parse import InvalidSpecError, parse_spec

@@ -2,7 +2,7 @@
 
 Unknown fields are pruned, nulls dropped, defaults filled in; then the schema has its say, and the
 rules in CEL (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources). Held to the real
-API server by e2e/journeys/test_spec_campaign.py.
+API server by e2e/journeys/rollouts/test_spec_campaign.py.
 """
 
 from collections.abc import Iterator

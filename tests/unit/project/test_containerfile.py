@@ -1,4 +1,4 @@
-"""The image, as far as possible without building it; e2e/delivery/test_image.py runs it."""
+"""The image, as far as possible without building it; e2e/delivery/install/test_image.py runs it."""
 
 import re
 import subprocess

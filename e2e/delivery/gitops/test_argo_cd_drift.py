@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from e2e.delivery.applications import KIND, Delivery
+from e2e.delivery.gitops.applications import KIND, Delivery
 from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import WRITES
 from e2e.harness.operator_process import USER as OPERATOR

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from e2e.delivery.tenants import Tenant, llama
+from e2e.delivery.permissions.tenants import Tenant, llama
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import CORRECTIONS, NAMESPACE, USER, OperatorProcess
 from e2e.harness.rest import ApiError, Json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.delivery.applications import KIND, shipped
+from e2e.delivery.gitops.applications import KIND, shipped
 from e2e.doubles.watch_recorder import WatchRecorder
 from e2e.harness.admin import Admin, condition
 from e2e.harness.binaries import program_path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.harness.admin import Admin
+from e2e.harness.operator_process import OperatorProcess
 from e2e.journeys.conftest import Declare, UseFleet
 from e2e.journeys.pools import await_pool, counts, declared, discovered, unusable
 from e2e.journeys.user import User, condition, container, has, verdict
@@ -20,7 +21,7 @@ NOT_USABLE = {
 
 
 @pytest.fixture
-def awkward(fleet: UseFleet, installed: Admin) -> None:
+def awkward(fleet: UseFleet, installed: Admin, operator: OperatorProcess) -> None:
     """The fleet of odd nodes, once the operator has reported it."""
     fleet("awkward")
     installed.until(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.delivery.applications import Delivery
+from e2e.delivery.gitops.applications import Delivery
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet
 from e2e.journeys.user import User, has

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from e2e.delivery.held_pods import let_come_up
-from e2e.delivery.life import TWO_NODES
-from e2e.delivery.team import grant_on_cluster, withdraw_from_cluster
+from e2e.delivery.availability.held_pods import let_come_up
+from e2e.delivery.permissions.life import TWO_NODES
+from e2e.delivery.permissions.team import grant_on_cluster, withdraw_from_cluster
 from e2e.harness.admin import SLOW, Admin
 from e2e.harness.operator_process import ROOT, Account, OperatorProcess
 from e2e.harness.rest import Json

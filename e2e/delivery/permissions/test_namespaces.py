@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.delivery.life import (
+from e2e.delivery.permissions.life import (
     TOKENS,
     TWO_NODES,
     download_weights,
@@ -16,7 +16,7 @@ from e2e.delivery.life import (
     live_a_life,
     serve_on_several_nodes,
 )
-from e2e.delivery.team import (
+from e2e.delivery.permissions.team import (
     MountedFile,
     Team,
     grant_on_cluster,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from e2e.delivery.operators_token import (
+from e2e.delivery.permissions.operators_token import (
     DEPLOYMENT,
     JOB,
     TokenHolder,

@@ -19,7 +19,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from e2e.delivery.trouble import DEADLINE, Troubled, get_into_trouble, impatient
+from e2e.delivery.availability.trouble import DEADLINE, Troubled, get_into_trouble, impatient
 from e2e.doubles.fault_proxy import (
     Call,
     Effect,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.delivery.followed_load import following
+from e2e.delivery.scaling.followed_load import following
 from e2e.doubles.simulated_vllm import SimulatedPods
 from e2e.harness.admin import Admin
 from e2e.harness.operator_process import OperatorProcess

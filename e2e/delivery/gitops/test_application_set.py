@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.delivery.applications import KIND, shipped
+from e2e.delivery.gitops.applications import KIND, shipped
 from e2e.harness.admin import Admin
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet

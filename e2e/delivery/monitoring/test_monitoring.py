@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.delivery.monitored import FOLDER, LEADER, OUT_OF_MEMORY, STANDBY, Monitored, monitored
+from e2e.delivery.monitoring.monitored import (
+    FOLDER,
+    LEADER,
+    OUT_OF_MEMORY,
+    STANDBY,
+    Monitored,
+    monitored,
+)
 from e2e.harness.admin import SLOW, Admin, condition
 from e2e.harness.rest import Json
 from e2e.harness.stack import Stack

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.delivery.tenants import Tenant, container_of, llama, pod_of
+from e2e.delivery.permissions.tenants import Tenant, container_of, llama, pod_of
 from e2e.harness.operator_process import ROOT, OperatorProcess
 from e2e.harness.rest import ApiError, Json
 from e2e.journeys.user import condition, has

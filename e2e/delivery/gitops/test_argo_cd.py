@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.delivery.applications import KIND, Delivery
-from e2e.delivery.held_pods import let_come_up
+from e2e.delivery.availability.held_pods import let_come_up
+from e2e.delivery.gitops.applications import KIND, Delivery
 from e2e.doubles.watch_recorder import WatchRecorder, version_of
 from e2e.harness.rest import Json
 from e2e.journeys.conftest import UseFleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.delivery.life import (
+from e2e.delivery.permissions.life import (
     BY_DRIVER,
     TOKENS,
     TWO_NODES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from e2e.delivery.operators_token import (
+from e2e.delivery.permissions.operators_token import (
     API_VERSION,
     BUDGET,
     CHILDREN,

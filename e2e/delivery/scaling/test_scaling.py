@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from e2e.delivery.followed_load import following
+from e2e.delivery.scaling.followed_load import following
 from e2e.doubles.page_server import Page, PageServer
 from e2e.doubles.simulated_vllm import GATEWAY_METRIC, SimulatedPods
 from e2e.harness.admin import Admin

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.delivery.applications import Delivery
+from e2e.delivery.gitops.applications import Delivery
 from e2e.harness.admin import Admin
 from e2e.harness.stack import Stack
 from e2e.journeys.user import User

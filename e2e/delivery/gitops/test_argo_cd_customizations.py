@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.delivery.overrides import changed_by, overrides
+from e2e.delivery.gitops.overrides import changed_by, overrides
 from e2e.harness.rest import Json
 from e2e.programs.argo_cd_settings import CUSTOMIZATIONS, SETTINGS, render_settings
 

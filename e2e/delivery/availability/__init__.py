@@ -1,0 +1,1 @@
+"""Several operators: standbys, shards, two leaders; and an API server that fails."""

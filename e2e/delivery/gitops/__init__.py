@@ -1,0 +1,1 @@
+"""Deployment with Argo CD, and what it and Flux see of an object."""

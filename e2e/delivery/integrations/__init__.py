@@ -1,0 +1,1 @@
+"""Kueue, gateways, and the samples for other projects."""

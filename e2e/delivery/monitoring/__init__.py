@@ -1,0 +1,1 @@
+"""Logs, metrics, Events, alerts, and a Prometheus that fails."""

@@ -1,0 +1,1 @@
+"""Who may do what: the operator, tenants, and people with the roles of Kubernetes."""

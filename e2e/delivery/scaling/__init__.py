@@ -1,0 +1,1 @@
+"""Replicas that follow the load, or an autoscaler."""

@@ -1,0 +1,1 @@
+"""Models: where they come from, how nodes get their weights, adapters, engines, and endpoints."""

@@ -1,0 +1,1 @@
+"""Replicas that take several nodes."""

@@ -1,0 +1,1 @@
+"""Which pool, nodes and GPUs replicas get, and which of several objects goes first."""

@@ -1,0 +1,1 @@
+"""Starts of pods: their phases, failures, and what the servers then measure."""
