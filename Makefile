@@ -151,7 +151,7 @@ verify: install ## Generated files are what their sources generate
 	for figures in docs/bench-*.json; do \
 	  [ -e $$figures ] || continue; \
 	  page=$$(basename $$figures .json).md; \
-	  $(BIN)/python -m benchmarks.cluster.page $$figures --output "$$folder/$$page"; \
+	  $(BIN)/python -m benchmarks.pages.page $$figures --output "$$folder/$$page"; \
 	  diff -u docs/$$page "$$folder/$$page" || { \
 	    echo "docs/$$page is not what was measured: run 'make bench-pages' and commit" >&2; \
 	    exit 1; }; \
@@ -175,26 +175,26 @@ BENCH_FOLDER ?= $(if $(SHORT),build/bench,docs)
 bench-cluster: install control-plane ## Measure the operator next to Go controllers on a real control plane: 25 minutes (SHORT=1: 5)
 	@mkdir -p $(BENCH_FOLDER)
 	@$(BIN)/python -m benchmarks.cluster.latency --figures $(BENCH_FOLDER)/bench-cluster.json $(if $(SHORT),--short)
-	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
+	@$(BIN)/python -m benchmarks.pages.page $(BENCH_FOLDER)/bench-cluster.json --output $(BENCH_FOLDER)/bench-cluster.md
 	@$(BIN)/python -m benchmarks.cluster.request_cost $(if $(SHORT),--times 15)
 
 .PHONY: bench-fleet
 bench-fleet: install control-plane ## Measure 10,000 nodes, 40,000 pods and 5,000 objects, and how cost grows up to that: an hour (SHORT=1)
 	@mkdir -p $(BENCH_FOLDER)
 	@$(BIN)/python -m benchmarks.cluster.fleet --shares 0.125 0.25 0.5 1 --figures $(BENCH_FOLDER)/bench-fleet.json $(if $(SHORT),--short)
-	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
-	@$(BIN)/python -m benchmarks.cluster.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
+	@$(BIN)/python -m benchmarks.pages.page $(BENCH_FOLDER)/bench-fleet.json --output $(BENCH_FOLDER)/bench-fleet.md
+	@$(BIN)/python -m benchmarks.pages.fleet_plot $(BENCH_FOLDER)/bench-fleet.json $(BENCH_FOLDER)/scale.svg
 
 .PHONY: bench-fleet-dra
 bench-fleet-dra: install control-plane ## Measure the same fleet with 80,000 devices in ResourceSlices and 40,000 ResourceClaims: half an hour (SHORT=1)
 	@mkdir -p $(BENCH_FOLDER)
 	@$(BIN)/python -m benchmarks.cluster.fleet --dra --figures $(BENCH_FOLDER)/bench-fleet-dra.json $(if $(SHORT),--short)
-	@$(BIN)/python -m benchmarks.cluster.page $(BENCH_FOLDER)/bench-fleet-dra.json --output $(BENCH_FOLDER)/bench-fleet-dra.md
+	@$(BIN)/python -m benchmarks.pages.page $(BENCH_FOLDER)/bench-fleet-dra.json --output $(BENCH_FOLDER)/bench-fleet-dra.md
 
 .PHONY: bench-pages
 bench-pages: install ## Write the pages of bench-cluster and bench-fleet anew from the figures of their last runs
 	@for figures in docs/bench-*.json; do \
-	  [ ! -e $$figures ] || $(BIN)/python -m benchmarks.cluster.page $$figures --output $${figures%.json}.md; \
+	  [ ! -e $$figures ] || $(BIN)/python -m benchmarks.pages.page $$figures --output $${figures%.json}.md; \
 	done
 
 MINUTES ?= 60

@@ -24,16 +24,16 @@ from typing import Final
 
 from benchmarks.cluster.api_client import open_client
 from benchmarks.cluster.etcd_store import open_etcd
-from benchmarks.cluster.figures import SUBJECT, Report, describe_run
 from benchmarks.cluster.fleet_cluster import FleetCluster, FleetSize, fleet_control_plane, owner_key
-from benchmarks.cluster.fleet_figures import FleetSample, fleet_figures, fleet_table
 from benchmarks.cluster.fleet_objects import GPUS_PER_NODE
 from benchmarks.cluster.heartbeats import node_heartbeats
 from benchmarks.cluster.operator_metrics import OperatorCounters, parse_counters
 from benchmarks.cluster.reconcile_log import ReconcileLog
 from benchmarks.cluster.resource_cost import describe_request, requests_of, writes_of
-from benchmarks.cluster.tables import open_console, print_report
 from benchmarks.cluster.usage import cpu_seconds, peak_rss_bytes, watch_cpu
+from benchmarks.pages.figures import SUBJECT, Report, describe_run
+from benchmarks.pages.fleet_figures import FleetSample, fleet_figures, fleet_table
+from benchmarks.pages.tables import open_console, print_report
 from e2e.harness.admin import Admin
 from e2e.harness.audit_log import AuditLog
 from e2e.harness.failure import HarnessError, run_cli

@@ -24,11 +24,11 @@ from typing import Final
 from benchmarks.cluster.api_client import open_client
 from benchmarks.cluster.baselines import CONTROLLERS, TONNAGE, MeasuredController
 from benchmarks.cluster.bench_cluster import bench_cluster
-from benchmarks.cluster.cluster_figures import cluster_figures, cluster_tables
-from benchmarks.cluster.figures import Report, describe_run
 from benchmarks.cluster.rounds import ClusterBench, ClusterResults, LoadPlan
-from benchmarks.cluster.tables import open_console, print_report
 from benchmarks.cluster.usage import peak_rss_bytes
+from benchmarks.pages.cluster_figures import cluster_figures, cluster_tables
+from benchmarks.pages.figures import Report, describe_run
+from benchmarks.pages.tables import open_console, print_report
 from e2e.harness.admin import Admin
 from e2e.harness.audit_log import AuditLog
 from e2e.harness.failure import run_cli

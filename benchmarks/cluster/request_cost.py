@@ -22,9 +22,9 @@ from typing import Final
 
 from benchmarks.cluster.api_client import ApiClient, open_client
 from benchmarks.cluster.bench_cluster import bench_cluster
-from benchmarks.cluster.figures import ResultTable
-from benchmarks.cluster.tables import open_console, print_table
 from benchmarks.cluster.usage import CpuMeter
+from benchmarks.pages.figures import ResultTable
+from benchmarks.pages.tables import open_console, print_table
 from e2e.harness.admin import Admin
 from e2e.harness.failure import run_cli
 from e2e.harness.operator_process import OperatorProcess

@@ -6,13 +6,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cluster.baselines import CONTROLLERS, DEPLOYMENT, LWS, TONNAGE
-from benchmarks.cluster.cluster_figures import (
-    cluster_figures,
-    cluster_tables,
-    plans_per_object,
-    requests_per_reconcile,
-)
-from benchmarks.cluster.figures import Bar
 from benchmarks.cluster.latency_probe import CHANGE_ANNOTATION, Stage, change_of
 from benchmarks.cluster.operator_metrics import OperatorCounters
 from benchmarks.cluster.reconcile_log import ReconcileLog
@@ -27,6 +20,13 @@ from benchmarks.cluster.rounds import (
     TouchRound,
 )
 from benchmarks.cluster.usage import CpuUse
+from benchmarks.pages.cluster_figures import (
+    cluster_figures,
+    cluster_tables,
+    plans_per_object,
+    requests_per_reconcile,
+)
+from benchmarks.pages.figures import Bar
 from e2e.harness.failure import HarnessError
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.cluster.figures import (
+from benchmarks.pages.figures import (
     Bar,
     Figure,
     Report,
@@ -14,8 +14,8 @@ from benchmarks.cluster.figures import (
     read_report,
     show_value,
 )
-from benchmarks.cluster.page import render_page
-from benchmarks.cluster.tables import figures_table, markdown_table
+from benchmarks.pages.page import render_page
+from benchmarks.pages.tables import figures_table, markdown_table
 from e2e.harness.failure import HarnessError
 
 RUN = {

@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.cluster.fleet_cluster import FleetSize
-from benchmarks.cluster.fleet_figures import FleetSample, fleet_figures, fleet_table
 from benchmarks.cluster.fleet_objects import FreeCapacity, fleet_nodes, fleet_slices
-from benchmarks.cluster.fleet_plot import exponent
+from benchmarks.pages.fleet_figures import FleetSample, fleet_figures, fleet_table
+from benchmarks.pages.fleet_plot import exponent
 from tonnage.fleet.devices.resources import gpu_counts
 from tonnage.fleet.dra.read import read_claim, read_slice
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.cluster.figures import SUBJECT, Bar, Figure, ResultTable
+from benchmarks.pages.figures import SUBJECT, Bar, Figure, ResultTable
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cluster.figures import SUBJECT, Report, ResultTable
+from benchmarks.pages.figures import SUBJECT, Report, ResultTable
 
 _DISTURBING_CORES: Final = 0.1
 _FILE_WIDTH: Final = 150

@@ -1,4 +1,4 @@
-"""The page of a benchmark, from its figures: `python -m benchmarks.cluster.page FIGURES --output
+"""The page of a benchmark, from its figures: `python -m benchmarks.pages.page FIGURES --output
 PAGE`.
 
 Figures stand in pages that this script writes, so that none can be out of date unnoticed.
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.figures import Report, read_report
-from benchmarks.cluster.tables import figures_table, markdown_table, notes
+from benchmarks.pages.figures import Report, read_report
+from benchmarks.pages.tables import figures_table, markdown_table, notes
 from e2e.harness.failure import HarnessError, run_cli
 
 _TITLES: Final = {
@@ -40,7 +40,7 @@ def render_page(report: Report, source: str) -> str:
 def main() -> int:
     """Write the page."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster.page",
+        prog="python -m benchmarks.pages.page",
         description="Render the figures of bench-cluster or bench-fleet as a Markdown page.",
     )
     parser.add_argument("figures", type=Path, help="the file that `--figures` wrote")

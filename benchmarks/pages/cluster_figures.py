@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Final
 
 from benchmarks.cluster.baselines import CONTROLLERS, LWS, TONNAGE
-from benchmarks.cluster.figures import Bar, Figure, ResultTable, percentile
 from benchmarks.cluster.latency_probe import Stage
 from benchmarks.cluster.resource_cost import RequestCost, most_frequent
 from benchmarks.cluster.rounds import ClusterResults, CreateRound, IdleRound, LoadPlan, TouchRound
 from benchmarks.cluster.usage import CpuUse
+from benchmarks.pages.figures import Bar, Figure, ResultTable, percentile
 
 _SELDOM: Final = 0.1
 """Requests an object that are fewer than this do not belong to objects: lists now and then."""

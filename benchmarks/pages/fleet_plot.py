@@ -1,4 +1,4 @@
-"""How cost grows with a fleet: `python -m benchmarks.cluster.fleet_plot FIGURES PICTURE`.
+"""How cost grows with a fleet: `python -m benchmarks.pages.fleet_plot FIGURES PICTURE`.
 
 The title of each line has the exponent of the power law that fits it best: 1 is linear, less is
 better.
@@ -17,8 +17,8 @@ from typing import Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.cluster.figures import read_report
-from benchmarks.cluster.fleet_figures import FleetSample
+from benchmarks.pages.figures import read_report
+from benchmarks.pages.fleet_figures import FleetSample
 from e2e.harness.failure import HarnessError, run_cli
 
 _SHOWN: Final = (
@@ -55,7 +55,7 @@ def draw(samples: Sequence[FleetSample], picture: Path) -> None:
 def main() -> int:
     """Draw it."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster.fleet_plot", description="The plot of a fleet's figures."
+        prog="python -m benchmarks.pages.fleet_plot", description="The plot of a fleet's figures."
     )
     parser.add_argument(
         "figures", type=Path, help="as `benchmarks.cluster.fleet --figures` wrote them"

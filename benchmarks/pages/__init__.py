@@ -1,0 +1,1 @@
+"""From the figures of a benchmark to its page: bars, tables and a plot."""
