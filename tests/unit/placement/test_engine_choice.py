@@ -22,7 +22,7 @@ from tests.support.fleets.placing import (
     pools_of,
     spec_of,
 )
-from tonnage.checkpoint.model import Checkpoint
+from tonnage.checkpoint.model import Checkpoint, Quantization
 from tonnage.fit.model import Parallelism
 from tonnage.placement.adjustments import (
     UNADJUSTED,
@@ -135,13 +135,13 @@ class TestWhereOneCanRunIt:
 
 class TestWhereNoneCanRunIt:
     def test_what_a_rule_refuses_to_vllm_is_not_tried_with_sglang(self) -> None:
-        decision = decide_on(
-            [amd_node("a", MI300X)], LLAMA_8B, engine=AUTO, quantization="bitsandbytes"
-        )
+        gptq = Quantization(method="gptq", weight_bits=4, group_size=128, desc_act=True)
+        refused = replace(LLAMA_8B, shape=replace(LLAMA_8B.shape, quantization=gptq))
+        decision = decide_on([nvidia_node("a", H100)], refused, engine=AUTO)
         assert decision.chosen is None
-        candidate = candidate_of(MI300X_POOL, decision)
+        candidate = candidate_of(H100_POOL, decision)
         assert candidate.reason == "Incompatible"
-        assert "vllm: quantization bitsandbytes needs" in candidate.message
+        assert "no longer takes GPTQ with desc_act: true" in candidate.message
         assert "sglang: fits with TP 1" in candidate.message
         assert "name it to try" in candidate.message
 
