@@ -75,7 +75,7 @@ def judge_for_vllm(question: FitQuestion, catalog: Catalog) -> Judgement:
 def judge_for_user(question: FitQuestion, allow: Collection[str], catalog: Catalog) -> Judgement:
     """Judge as the operator would; `allow` are the rules that the user overrides.
 
-    Raises NotCalculatedError for SGLang.
+    Raises NotCalculatedError where the memory of SGLang is not calculated.
     """
     judgement = _judge(question, _check_compatibility(question, allow, catalog), catalog)
     return _as_sglang(judgement) if engine_of(question) is Engine.SGLANG else judgement
