@@ -40,7 +40,7 @@ class FleetState:
         self._on_capacity_freed = on_capacity_freed
         self._on_loss = on_loss
         self._declared: dict[str, DeclaredPool] = {}
-        self._device_classes: dict[str, DeviceClass] | None = None
+        self._device_classes: dict[str, DeviceClass] = {}
         self._waiting = WaitingQueue()
         self._changes = 0
 
@@ -102,13 +102,11 @@ class FleetState:
         missing or may not be listed is unknown."""
         if before == after:
             return
-        classes = {} if self._device_classes is None else self._device_classes
         if before is not None:
-            del classes[before.name]
+            del self._device_classes[before.name]
         if after is not None:
-            classes[after.name] = after
-        self._device_classes = classes
-        for owner in sorted(self._fleet.set_device_classes(classes.values())):
+            self._device_classes[after.name] = after
+        for owner in sorted(self._fleet.set_device_classes(self._device_classes.values())):
             self._on_loss(Key(*owner))
         self._record_change()
 
