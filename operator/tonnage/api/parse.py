@@ -84,10 +84,9 @@ def _describe_expected(problem: ErrorDetails) -> str:
     return f"expected {expected.format(**problem.get('ctx', {}))}"
 
 
-def describe_first(error: ValidationError) -> str:
-    """The first value that pydantic refused, and what it expected: `'x': expected a number`."""
-    first = error.errors(include_url=False)[0]
-    return f"{str(first['input'])[:_MAX_INPUT_CHARS]!r}: {_describe_expected(first)}"
+def describe_refused(problem: ErrorDetails) -> str:
+    """A value that pydantic refused, and what it expected: `'x': expected a number`."""
+    return f"{str(problem['input'])[:_MAX_INPUT_CHARS]!r}: {_describe_expected(problem)}"
 
 
 def parse_duration(text: str) -> float:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tonnage.api.model import ConfigMapSource, ModelFacts, PersistentVolumeClaimSource
-from tonnage.api.parse import describe_first
+from tonnage.api.parse import describe_refused
 from tonnage.checkpoint.model import Checkpoint, CheckpointError
 from tonnage.checkpoint.safetensors.formats import make_checkpoint
 from tonnage.checkpoint.safetensors.headers import MAX_INDEX_BYTES, parse_index
@@ -242,8 +242,8 @@ def _usage(claim: PersistentVolumeClaimSource) -> str:
 
 
 def _first_error(error: ValidationError) -> str:
-    flag = _FLAG_OF_FIELD[str(error.errors()[0]["loc"][-1])]
-    return f"{flag} {describe_first(error)}"
+    first = error.errors(include_url=False)[0]
+    return f"{_FLAG_OF_FIELD[str(first['loc'][-1])]} {describe_refused(first)}"
 
 
 class _Dumper(yaml.SafeDumper):

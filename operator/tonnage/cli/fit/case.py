@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
 
-from tonnage.api.parse import describe_first
+from tonnage.api.parse import describe_refused
 from tonnage.catalog.model import Vendor
 from tonnage.cli.errors import InputError
 from tonnage.cli.fit.vllm.flags import CACHE_DTYPES
@@ -140,4 +140,4 @@ def _first_error(error: ValidationError) -> str:
     field = ".".join(str(part) for part in first["loc"]) or "the line"
     if first["type"] == "missing":
         return f"{field} is missing"
-    return f"{field} is {describe_first(error)}"
+    return f"{field} is {describe_refused(first)}"

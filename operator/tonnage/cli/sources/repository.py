@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 from tonnage.api.model import HuggingFaceSource
-from tonnage.api.parse import describe_first
+from tonnage.api.parse import describe_refused
 from tonnage.checkpoint.adapter import AdapterFacts
 from tonnage.checkpoint.hub.errors import HubInputs
 from tonnage.checkpoint.hub.reader import (
@@ -42,8 +42,9 @@ def _source(repo: str, revision: str, flag: str) -> HuggingFaceSource:
     try:
         return HuggingFaceSource(repo=repo, revision=revision)
     except ValidationError as error:
-        name = flag if error.errors()[0]["loc"][-1] == "repo" else "--revision"
-        raise InputError(f"{name} {describe_first(error)}") from None
+        first = error.errors(include_url=False)[0]
+        name = flag if first["loc"][-1] == "repo" else "--revision"
+        raise InputError(f"{name} {describe_refused(first)}") from None
 
 
 def _inputs(flag: str, alternative: str) -> HubInputs:
