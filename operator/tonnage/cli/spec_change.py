@@ -15,7 +15,11 @@ from tonnage.api.parse import InvalidSpecError, parse_model, parse_spec
 from tonnage.api.status import InferenceDeploymentStatus, reported_status
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.cluster_client import open_editor
-from tonnage.cli.sources.live_cluster import add_cluster_arguments, namespace_of
+from tonnage.cli.sources.live_cluster import (
+    add_cluster_arguments,
+    add_namespace_argument,
+    namespace_of,
+)
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 from tonnage.reconcile.key import Key
@@ -53,7 +57,7 @@ def add_object_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the object, its namespace, and the flags to reach the cluster."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("name", metavar="NAME", help="an InferenceDeployment (NAME or infd/NAME)")
-    parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
+    add_namespace_argument(parser)
     add_cluster_arguments(parser)
 
 

@@ -190,3 +190,25 @@ def test_crds_that_cannot_be_written_are_an_error(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     assert main(["crds", "--output-dir", str(tmp_path / "file")]) == 2
     assert "cannot write there: File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["explain", "x", "-n", "Chat"], "--namespace: 'Chat' is no name of a namespace"),
+        (["explain", "x", "-n", ""], "--namespace: '' is no name of a namespace"),
+        (["plan", "-f", "x", "-n", "a.b"], "--namespace: 'a.b' is no name of a namespace"),
+        (["restart", "x", "-n", "a" * 64], "at most 63 lowercase letters"),
+        (["plan", "-f", "x", "--operator-namespace", "_"], "'_' is no name of a namespace"),
+        (["explain", ""], "'' has no name; give NAME or KIND/NAME"),
+        (["explain", "infd/"], "'infd/' has no name; give NAME or KIND/NAME"),
+    ],
+)
+def test_a_name_that_no_object_can_have_is_refused_before_the_cluster_is_read(
+    capsys, monkeypatch, arguments, want
+):
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert want in capsys.readouterr().err

@@ -27,6 +27,7 @@ from tonnage.cli.sources.fleet_files import (
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
+    add_namespace_argument,
     find_group_kinds,
     namespace_of,
     open_cluster,
@@ -81,11 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "name",
+        type=_object_argument,
         metavar="NAME",
         help="an InferenceDeployment (NAME or infd/NAME), or a child of one (deploy/NAME, "
         "svc/NAME, pod/NAME)",
     )
-    parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")
+    add_namespace_argument(parser)
     add_hub_argument(parser)
     add_render_arguments(parser)
     add_operator_corrections_arguments(parser)
@@ -93,6 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kinds_argument(parser)
     add_cluster_arguments(parser)
     add_output_argument(parser)
+
+
+def _object_argument(text: str) -> str:
+    if not text.rpartition("/")[2]:
+        raise argparse.ArgumentTypeError(f"{text!r} has no name; give NAME or KIND/NAME")
+    return text
 
 
 def run(options: argparse.Namespace) -> int:

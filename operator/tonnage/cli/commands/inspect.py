@@ -24,6 +24,7 @@ from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.volume.job import DEFAULT_IMAGE, render_inspection
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import make_console, make_table
+from tonnage.cli.sources.live_cluster import add_namespace_argument
 
 Parsed = TypeVar("Parsed")
 
@@ -46,7 +47,6 @@ _FLAGS_OF_SOURCE: Final[Mapping[str, Mapping[str, str | None]]] = {
 }
 """The flags of each source, with their defaults."""
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE: Final = re.compile(r"[\w./:@+-]{1,512}", re.ASCII)
 
 
@@ -68,11 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--path",
         help="with --pvc: folder of the model or adapter (default: the volume's root)",
     )
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        help="with --pvc: namespace of the claim (default: default)",
-    )
+    add_namespace_argument(parser, "with --pvc: namespace of the claim (default: default)")
     parser.add_argument(
         "--config-map", metavar="NAME", help="with --pvc: where to write (default: from the names)"
     )
@@ -203,12 +199,8 @@ def _render_job(options: argparse.Namespace) -> str:
     """The manifests as YAML, with instructions as comments above."""
     config_map = options.config_map or _default_config_map(options.pvc, options.path)
     claim = _parse_claim(options, config_map)
-    for flag, value, pattern in (
-        ("--namespace", options.namespace, _NAMESPACE),
-        ("--image", options.image, _IMAGE),
-    ):
-        if not pattern.fullmatch(value):
-            raise InputError(f"{flag} {value[:80]!r} does not match {pattern.pattern}")
+    if not _IMAGE.fullmatch(options.image):
+        raise InputError(f"--image {options.image[:80]!r} does not match {_IMAGE.pattern}")
     manifests = render_inspection(claim, options.namespace, config_map, options.image)
     return _usage(claim) + yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100)
 

@@ -35,6 +35,7 @@ from tonnage.cli.sources.fleet_files import (
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
+    add_namespace_argument,
     find_group_kinds,
     namespace_of,
     open_cluster,
@@ -98,11 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="InferenceDeployments, and the ConfigMaps they name: a file, a folder of manifests, "
         "or - for standard input; can be given several times",
     )
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        help="namespace of objects that name none (default: default; where a cluster is read, "
-        "that of the context)",
+    add_namespace_argument(
+        parser,
+        "namespace of objects that name none (default: default; where a cluster is read, that of "
+        "the context)",
     )
     parser.add_argument(
         "--diff",

@@ -8,6 +8,7 @@ from tonnage.api.names import CORRECTIONS_CONFIG_MAP
 from tonnage.catalog.catalog import Catalog
 from tonnage.cli.sources.corrections import add_corrections_argument, read_corrections
 from tonnage.cli.sources.dump import Dump
+from tonnage.cli.sources.live_cluster import namespace_name
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
 from tonnage.fit.calibration.entries import read_entries
 from tonnage.kube.kinds import CONFIG_MAPS
@@ -21,6 +22,7 @@ def add_operator_corrections_arguments(parser: argparse.ArgumentParser) -> None:
     add_corrections_argument(parser)
     parser.add_argument(
         "--operator-namespace",
+        type=namespace_name,
         default=_OPERATOR_NAMESPACE,
         metavar="NAME",
         help=f"namespace of the operator; ConfigMap {CORRECTIONS_CONFIG_MAP} is read there unless "

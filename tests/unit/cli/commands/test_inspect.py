@@ -126,7 +126,7 @@ def test_a_refusal_of_the_hub_is_one_line(tonnage: Run, monkeypatch: pytest.Monk
             ["--pvc", "m", "--config-map", "A"], "--config-map 'A': ", id="a ConfigMap in capitals"
         ),
         pytest.param(
-            ["--pvc", "m", "--namespace", "a.b"], "--namespace 'a.b'", id="a namespace with a dot"
+            ["--pvc", "m", "--namespace", "a.b"], "--namespace: 'a.b' is no name", id="a dot"
         ),
         pytest.param(["--pvc", "m", "--image", "x y"], "--image 'x y'", id="an image with a blank"),
         pytest.param(
