@@ -374,7 +374,7 @@ def _objects(manifest: str | Path | Json | Iterable[Json]) -> list[Json]:
     if isinstance(manifest, Path):
         manifest = manifest.read_text(encoding="utf-8")
     if isinstance(manifest, str):
-        manifest = [item for item in yaml.safe_load_all(manifest) if item]
+        manifest = [item for item in yaml.load_all(manifest, yaml.CSafeLoader) if item]
     given = [manifest] if isinstance(manifest, dict) else list(manifest)
     return [one for item in given for one in (item["items"] if item["kind"] == "List" else [item])]
 

@@ -56,7 +56,7 @@ POLICY_KINDS = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 def kustomize(folder: Path) -> list[Json]:
     command = [str(program_path("kubectl")), "kustomize", str(folder)]
     text = subprocess.check_output(command, text=True)
-    objects = [document for document in yaml.safe_load_all(text) if document]
+    objects = [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
     for manifest in objects:
         if manifest["kind"] in POLICY_KINDS:
             # kustomize 5.7 does not know that they belong to no namespace; the API server drops it.
