@@ -135,6 +135,8 @@ def test_a_child_that_was_edited_scaled_or_deleted_is_repaired(fleet: UseFleet, 
     user.admin.wait_for("deployments", name, lambda one: container(one)["image"] == image)
     user.admin.kubectl("-n", user.namespace, "scale", f"deploy/{name}", "--replicas=3")
     user.admin.wait_for("deployments", name, lambda one: one["spec"]["replicas"] == 1)
+    user.admin.kubectl("-n", user.namespace, "rollout", "pause", f"deploy/{name}")
+    user.admin.wait_for("deployments", name, lambda one: not one["spec"].get("paused"))
     user.admin.delete("deployments", name, timeout=None)
     uid = deployment["metadata"]["uid"]
     user.admin.wait_for("deployments", name, lambda one: one["metadata"]["uid"] != uid)

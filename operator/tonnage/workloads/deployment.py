@@ -133,9 +133,9 @@ class DeploymentKind:
         """Whether the Deployment is paused."""
         return bool(body["spec"].get("paused"))
 
-    def with_pause(self, body: Object) -> Object:
-        """The paused Deployment."""
-        return _with_spec(body, paused=True)
+    def with_pause(self, body: Object, *, paused: bool) -> Object:
+        """The Deployment, paused or not."""
+        return _with_spec(body, paused=paused)
 
     def deadline_seconds(self, body: Object) -> int | None:
         """The progress deadline."""

@@ -146,8 +146,8 @@ class WorkloadKind(Protocol):
         """Whether no pod is replaced, whatever the template."""
         ...
 
-    def with_pause(self, body: Object) -> Object:
-        """The workload so that no pod is replaced."""
+    def with_pause(self, body: Object, *, paused: bool) -> Object:
+        """The workload so that no pod is replaced, or so that this goes on, whoever paused it."""
         ...
 
     def deadline_seconds(self, body: Object) -> int | None:

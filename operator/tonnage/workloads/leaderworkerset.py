@@ -206,10 +206,10 @@ class LeaderWorkerSetKind:
         partition = (strategy.get("rollingUpdateConfiguration") or {}).get("partition") or 0
         return bool(partition)
 
-    def with_pause(self, body: Object) -> Object:
-        """The LeaderWorkerSet with a partition above all groups."""
+    def with_pause(self, body: Object, *, paused: bool) -> Object:
+        """The LeaderWorkerSet with a partition above all groups, or below them."""
         strategy = body["spec"]["rolloutStrategy"]
-        partition = max(1, body["spec"].get("replicas", 1))
+        partition = max(1, body["spec"].get("replicas", 1)) if paused else 0
         rolling = {**strategy.get("rollingUpdateConfiguration", {}), "partition": partition}
         return _with_spec(
             body, {"rolloutStrategy": {**strategy, "rollingUpdateConfiguration": rolling}}

@@ -5,6 +5,7 @@ from typing import Any
 from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.in_memory.controllers import loading, ready, without_image
 from tests.support.in_memory.serving import SETTLED, served
+from tonnage.kube.kinds import DEPLOYMENTS
 
 PAUSED = {"rollout": {"paused": True}}
 CHANGE: dict[str, Any] = {"engine": {"vllm": {"maxNumSeqs": 77}}}
@@ -41,7 +42,18 @@ async def test_a_change_waits_for_the_end_of_the_pause() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert not before & pods(cluster)
-    assert "paused" not in cluster.deployment("llama-mi300x")["spec"]
+    assert not cluster.deployment("llama-mi300x")["spec"].get("paused")
+
+
+async def test_a_pause_of_the_deployment_by_somebody_else_is_ended() -> None:
+    cluster = await served(MI300X, replicas=2)
+    before = pods(cluster)
+    body = cluster.deployment("llama-mi300x")
+    cluster.api.put(DEPLOYMENTS, {**body, "spec": {**body["spec"], "paused": True}})
+    cluster.apply("llama", spec_of(replicas=2, **CHANGE))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert not before & pods(cluster)
 
 
 async def test_a_rollout_stops_halfway_and_goes_on() -> None:
@@ -116,7 +128,7 @@ async def test_a_pause_after_a_failed_rollout_keeps_the_failure() -> None:
     cluster.apply("llama", spec_of(**CHANGE))
     await cluster.settle()
     assert cluster.conditions()["Ready"] == ("False", "RolledBack")
-    assert "paused" not in cluster.deployment("llama-mi300x")["spec"]
+    assert not cluster.deployment("llama-mi300x")["spec"].get("paused")
     assert pods(cluster) == before
 
 

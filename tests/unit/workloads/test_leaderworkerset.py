@@ -185,7 +185,7 @@ def test_a_mode_is_read_back(mode: SurgeMode) -> None:
     rollout = Rollout()
     body = KIND.with_surge_mode(render(), mode, rollout)
     assert KIND.surge_mode(body, rollout) is mode
-    assert KIND.surge_mode(KIND.with_pause(body), rollout) is mode
+    assert KIND.surge_mode(KIND.with_pause(body, paused=True), rollout) is mode
 
 
 def test_a_surge_begins_only_with_a_controller_that_ends_it() -> None:
@@ -227,10 +227,11 @@ def test_a_strategy_of_a_user_is_no_mode() -> None:
 def test_a_pause_puts_all_groups_below_the_partition() -> None:
     body = render(replicas=4)
     assert not KIND.is_paused(body)
-    paused = KIND.with_pause(body)
+    paused = KIND.with_pause(body, paused=True)
     assert KIND.is_paused(paused)
     assert paused["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] == 4
-    assert KIND.is_paused(KIND.with_pause(render(replicas=0)))
+    assert KIND.is_paused(KIND.with_pause(render(replicas=0), paused=True))
+    assert not KIND.is_paused(KIND.with_pause(paused, paused=False))
     restored = {**paused, "spec": KIND.rendered_spec(paused)}
     assert not KIND.is_paused(restored)
 

@@ -207,7 +207,7 @@ def render_from_live(
         "spec": {**kind.rendered_spec(body), "replicas": replicas},
     }
     rendered = kind.with_templates_of(rendered, source)
-    return kind.with_pause(rendered) if paused else rendered
+    return kind.with_pause(rendered, paused=paused) if paused or kind.is_paused(body) else rendered
 
 
 def _with_placement(body: Object, placement: PlacementStatus) -> Object:

@@ -91,10 +91,13 @@ def _with_strategy(
         mode = _read_mode(live, rollout)
     if mode is None or _surge_is_stuck(live, observation, rollout):
         mode = _choose_mode(context, placed, live, retained.body)
-    body = workload_kind_of(retained.body).with_surge_mode(retained.body, mode, rollout)
+    kind = workload_kind_of(retained.body)
+    body = kind.with_surge_mode(retained.body, mode, rollout)
     if live is not None:
         spec = {**body["spec"], "replicas": live.replicas_for(placed.granted)}
         body = {**body, "spec": spec}
+        if kind.is_paused(live.child.body):
+            body = kind.with_pause(body, paused=False)
     return replace(retained, body=body)
 
 
