@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from e2e.doubles.watch_recorder import WatchRecorder, version_of
@@ -41,6 +42,19 @@ def images(user: User) -> set[str]:
 def ready_replicas(body: Json) -> int:
     """Replicas of a Deployment that answer."""
     return int(body.get("status", {}).get("readyReplicas", 0))
+
+
+def is_complete_with(image: str) -> Callable[[Json], bool]:
+    """A predicate for a Deployment: its rollout of this image is complete."""
+
+    def is_complete(body: Json) -> bool:
+        status = body.get("status", {})
+        reasons = {one.get("reason") for one in status.get("conditions", [])}
+        is_observed = status.get("observedGeneration") == body["metadata"]["generation"]
+        is_current = is_observed and container(body)["image"] == image
+        return is_current and "NewReplicaSetAvailable" in reasons
+
+    return is_complete
 
 
 def is_rolled_back_with_one_replica(status: Json) -> bool:
@@ -93,6 +107,21 @@ def test_a_bad_image_is_rolled_back_once_and_a_fixed_one_rolls_out(
     assert images(user) == {BETTER}
     assert condition(status, "Degraded") == {}
     assert "failedPlans" not in status
+
+
+def test_a_bad_image_that_came_with_zero_replicas_is_rolled_back_too(
+    fleet: UseFleet, user: User
+) -> None:
+    """The Deployment controller reports a rollout of no replica as complete."""
+    fleet(FULL)
+    user.apply(model(GOOD))
+    user.wait_ready("llama")
+    user.apply(model(BAD, replicas=0, rollout=SOON))
+    user.wait("llama", has("Ready", "True", "ScaledToZero"))
+    user.admin.wait_for("deployments", "llama-mi300x", is_complete_with(BAD))
+    user.apply(model(BAD, rollout=SOON))
+    user.wait("llama", has("Degraded", "True", "RolledBack"), timeout=240)
+    user.admin.until("the good image to run again", lambda: images(user) == {GOOD})
 
 
 def test_replicas_migrate_to_another_vendor_one_by_one_without_losing_capacity(

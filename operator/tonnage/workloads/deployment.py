@@ -1,6 +1,7 @@
 """The Deployment of a placement whose replicas have one pod each."""
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from tonnage.api.inference import Rollout
@@ -162,15 +163,15 @@ class DeploymentKind:
         """Read what the Deployment controller reports."""
         status: Mapping[str, Any] = body.get("status") or {}
         conditions = (status.get("conditions") or []) if is_observed else []
-        # The controller keeps this reason when a pod of the newest ReplicaSet fails later.
         progress = _read_progress(conditions)
+        reason = progress.get("reason")
         return WorkloadState(
             existing=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
             updated=status.get("updatedReplicas", 0),
             observed=is_observed,
-            completed=progress == _COMPLETED,
-            overdue=progress == _OVERDUE,
+            completed=reason == _COMPLETED and _has_served(progress, pods),
+            overdue=None if reason == _COMPLETED else reason == _OVERDUE,
             refused=_read_refusal(conditions),
         )
 
@@ -192,9 +193,20 @@ def _with_spec(body: Object, **fields: Any) -> Object:
     return {**body, "spec": {**body["spec"], **fields}}
 
 
-def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> str | None:
-    """The reason of condition Progressing, which is about the newest ReplicaSet."""
-    return next((one.get("reason") for one in conditions if one.get("type") == "Progressing"), None)
+def _read_progress(conditions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Condition Progressing, which is about the newest ReplicaSet; empty where there is none."""
+    return next((one for one in conditions if one.get("type") == "Progressing"), {})
+
+
+def _has_served(progress: Mapping[str, Any], pods: ServingPods | None) -> bool:
+    """Whether a rollout that is complete had replicas. The controller completes one without any,
+    too, and leaves the condition as it is when replicas are added, or when pods fail later."""
+    if pods is None:
+        return True
+    completed_at = progress.get("lastUpdateTime")
+    if pods.oldest is None or completed_at is None:
+        return False
+    return pods.oldest <= datetime.fromisoformat(completed_at)
 
 
 def _read_refusal(conditions: Iterable[Mapping[str, Any]]) -> str | None:

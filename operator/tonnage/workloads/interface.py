@@ -7,6 +7,7 @@ one for each replica; a kind derives the templates of a replica's other pods fro
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from tonnage.api.inference import Rollout
@@ -43,11 +44,13 @@ class Rendering:
 @dataclass(frozen=True, slots=True)
 class ServingPods:
     """The pods of a workload that serve requests, except those that are being deleted: how many
-    there are, how many of them have the current template, and how many of these are ready."""
+    there are, how many of them have the current template, how many of these are ready, and when
+    the oldest of all was created, None where there are none."""
 
     existing: int
     updated: int
     ready: int
+    oldest: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

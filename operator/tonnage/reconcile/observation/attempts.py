@@ -33,10 +33,11 @@ from tonnage.placement.report import (
     read_parallelism,
 )
 from tonnage.reconcile.observation.children import ChildDeployment
-from tonnage.reconcile.observation.deadline import is_overdue
+from tonnage.reconcile.observation.deadline import is_overdue, is_unready_for_long
 from tonnage.reconcile.observation.findings import format_time
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.plan_terms import Terms, read_last_ready
+from tonnage.reconcile.observation.pods.failures import PodFailure
 from tonnage.reconcile.observation.previous import read_reported
 from tonnage.reconcile.observation.serving import failure_to_serve
 from tonnage.telemetry.startup_log import read_shortfall
@@ -207,13 +208,12 @@ def find_fault(
         return None
     if running.updated == 0:
         is_new = blocked is not None
-        return _find_refusal(running, fleet) if is_new and running.overdue else None
+        is_late = is_new and is_unready_for_long(observation, running, now)
+        return _find_refusal(running, fleet) if is_late else None
     failure = failure_to_serve(observation, running.placement)
     if failure is not None and failure.reason is Reason.OUT_OF_MEMORY:
         return Fault(failure.reason, failure.words)
-    keeps_failing = failure is not None and failure.reason is Reason.POD_FAILED
-    counts_here = keeps_failing or running.overdue is None
-    if not running.overdue and not (counts_here and is_overdue(observation, running, now)):
+    if not _is_late(observation, running, failure, now):
         return None
     if failure is not None and failure.reason in _FAULTS:
         return Fault(failure.reason, failure.words)
@@ -260,6 +260,18 @@ def _shortfall_of(failed: FailedPlan) -> MemoryShortfall | None:
 def _adjustments_of(failed: FailedPlan) -> EngineAdjustments:
     adjustments = failed.adjustments
     return EngineAdjustments(**adjustments.model_dump()) if adjustments else UNADJUSTED
+
+
+def _is_late(
+    observation: Observation, running: ChildDeployment, failure: PodFailure | None, now: datetime
+) -> bool:
+    """Whether the deadline has passed, by the clock of the controller, or by that of the operator
+    where the former tells nothing."""
+    if failure is not None and failure.reason is Reason.UNSCHEDULABLE:
+        return is_unready_for_long(observation, running, now)
+    keeps_failing = failure is not None and failure.reason is Reason.POD_FAILED
+    counts_here = keeps_failing or running.overdue is None
+    return bool(running.overdue) or (counts_here and is_overdue(observation, running, now))
 
 
 def _find_refusal(running: ChildDeployment, fleet: Fleet) -> Fault | None:

@@ -255,7 +255,8 @@ def _count_serving(
     ]
     template = workload_kind_of(body).template_name(body)
     current = {pod.replica for pod in serving if pod.template == template}
-    return ServingPods(len(serving), len(current), len(current.intersection(ready)))
+    oldest = min((pod.created for pod in serving), default=None)
+    return ServingPods(len(serving), len(current), len(current.intersection(ready)), oldest)
 
 
 def _read_placement(text: str) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 when to reconcile them again for what no watch reports.
 
 The Deployment controller keeps that clock for a rollout. It restarts it at each pod that replaces a
-failed one, and has none for a Deployment that has served once; the controller of LeaderWorkerSets
-keeps none. So the operator keeps it as well: it
-starts when the object was ready last, or when the first of its pods that are not ready got a node.
+failed one, and has none after a rollout is complete, be it with zero replicas; the controller of
+LeaderWorkerSets keeps none. So the operator keeps it as well: it starts when the object was ready
+last, or when the first of its pods that are not ready got a node.
 """
 
 from collections.abc import Iterator
@@ -38,6 +38,16 @@ def is_overdue(observation: Observation, deployment: ChildDeployment, now: datet
     is not trying."""
     at = overdue_at(observation, deployment)
     return at is not None and (bool(deployment.overdue) or now >= at)
+
+
+def is_unready_for_long(
+    observation: Observation, deployment: ChildDeployment, now: datetime
+) -> bool:
+    """The same for replicas without a node, or without pods."""
+    if deployment.overdue is not None:
+        return deployment.overdue
+    since = unready_since(observation.previous_status, [deployment])
+    return since is not None and now >= since + deadline_of(deployment)
 
 
 def _starts(observation: Observation, placement: str) -> Iterator[datetime]:

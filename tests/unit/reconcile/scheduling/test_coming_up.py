@@ -192,6 +192,25 @@ async def test_replicas_that_cannot_come_leave_after_the_fallback_time(
     assert f"its replicas did not come up: {reason}" in place_of(cluster)["message"]
 
 
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES.values(), ids=OBSTACLES)
+async def test_replicas_of_an_object_created_with_none_leave_such_a_pool(
+    obstacle: Act, reason: str
+) -> None:
+    """For the Deployment controller, its rollout was complete before there was a replica."""
+    cluster = refused(obstacle, ONE_H100, MI300X, replicas=0)
+    await cluster.settle()
+    cluster.clock.advance(MINUTE)
+    cluster.apply("llama", spec_of(rollout=SOON, replicas=1))
+    await cluster.settle()
+    for _ in range(4):
+        await cluster.wait(MINUTE)
+    (failed,) = cluster.status()["failedPlans"]
+    assert (failed["pool"], failed["reason"]) == ("h100", reason)
+    await cluster.wait(8 * MINUTE)
+    assert cluster.conditions() == SETTLED
+    assert cluster.deployments() == ["llama-mi300x"]
+
+
 async def test_a_quota_that_every_pool_exceeds_makes_no_replica_move() -> None:
     def deny(cluster: Cluster) -> None:
         cluster.denied.add(RESOURCE_QUOTAS)  # else no pool is chosen

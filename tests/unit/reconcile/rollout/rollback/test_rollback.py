@@ -218,6 +218,32 @@ async def test_a_late_failure_after_a_lost_status_is_no_failed_rollout() -> None
 async def test_a_silent_node_is_no_failure_of_a_plan() -> None:
     cluster = await serving({**MI300X, "gpusPerNode": 1})
     cluster.behaviours["llama"] = only_with(BAD, loading)
+async def test_a_plan_that_was_scaled_to_zero_before_it_served_can_fail() -> None:
+    """The Deployment controller reports a rollout of no replica as complete."""
+    cluster = await serving(MI300X, replicas=2)
+    cluster.apply("llama", image(BAD, replicas=0))
+    await cluster.settle()
+    cluster.clock.advance(HOUR)
+    cluster.apply("llama", image(BAD, replicas=2))
+    await cluster.settle()
+    assert images(cluster) == [BAD, BAD]
+    await cluster.wait(HOUR)
+    assert images(cluster) == [GOOD, GOOD]
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+
+
+async def test_an_object_created_with_zero_replicas_tries_other_plans() -> None:
+    cluster = Cluster(MI300X, H100)
+    cluster.behaviours["llama"] = crashing(1, message=KV_SPACE)
+    cluster.apply("llama", spec_of(replicas=0))
+    await cluster.settle()
+    cluster.clock.advance(HOUR)
+    cluster.apply("llama", spec_of(replicas=1))
+    await cluster.settle()
+    tried = {(one["pool"], one["tensorParallelSize"]) for one in cluster.status()["failedPlans"]}
+    assert tried >= {("amd-mi300x", 1), ("amd-mi300x", 2), ("nvidia-h100-sxm-80gb", 1)}
+
+
     cluster.apply("llama", image(BAD))
     await cluster.settle()
     assert images(cluster) == [BAD]
