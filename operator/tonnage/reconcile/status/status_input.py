@@ -1,6 +1,6 @@
 """The result of one plan, of which the status is made, and nothing else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tonnage.api.scaling import ScalingStatus
 from tonnage.api.status import AvailableUpdate, EndpointStatus
@@ -115,6 +115,8 @@ def make_status_input(
     rollback: Rollback | None = None,
 ) -> StatusInput:
     """The status input that plans of an accepted spec share."""
+    if rollback is not None and approval.plan is not None:
+        approval = replace(approval, plan=rollback.last.hash)
     return StatusInput(
         context.accepted,
         outcome,

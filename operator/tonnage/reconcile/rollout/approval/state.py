@@ -54,8 +54,11 @@ class ApprovalCheck:
         return _is_approved(self.context, self._terms(placed), self.in_force)
 
     def state_of(self, outcome: PlacementOutcome, proposed: Scheduled | None) -> ApprovalState:
-        """The state when the operator carries out `outcome` and proposes `proposed`."""
-        terms = self._terms(outcome) if isinstance(outcome, Scheduled) else self.in_force
+        """The state when the operator carries out `outcome`, unless the rollout is paused, and
+        proposes `proposed`."""
+        terms = self.in_force
+        if isinstance(outcome, Scheduled) and not self.context.spec.rollout.paused:
+            terms = self._terms(outcome)
         state = ApprovalState(terms.hash if terms else None)
         if proposed is None:
             return state

@@ -253,6 +253,19 @@ FREE_CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+async def test_an_approved_plan_does_not_run_during_a_pause() -> None:
+    cluster = await approved(MI300X)
+    running = cluster.status()["plan"]
+    change(cluster, engine=OTHER_IMAGE, rollout={"paused": True})
+    await cluster.settle()
+    waiting = approve(cluster)
+    await cluster.settle()
+    assert cluster.status()["plan"] == running
+    change(cluster, rollout={})
+    await cluster.settle()
+    assert cluster.status()["plan"] == waiting
+
+
 @pytest.mark.parametrize("case", FREE_CHANGES)
 async def test_a_change_without_a_new_plan_needs_no_approval(case: str) -> None:
     cluster = await approved(MI300X, H100, replicas=2)

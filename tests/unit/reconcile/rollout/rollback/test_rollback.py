@@ -302,7 +302,7 @@ async def test_a_rollback_needs_no_approval() -> None:
     vllm = {"vllm": {"image": BAD}}
     cluster.apply("llama", {**body["spec"], "engine": vllm})
     await cluster.settle()
-    approve(cluster)
+    plan = approve(cluster)
     await cluster.settle()
     await cluster.wait(HOUR)
     assert images(cluster) == [GOOD]
@@ -358,6 +358,7 @@ async def test_a_lost_status_costs_one_more_try() -> None:
     body = cluster.inference_deployment()
     cluster.api.put(INFERENCE_DEPLOYMENTS, {**body, "status": {}})
     await cluster.settle()
+    assert cluster.status()["plan"] == plan
     assert BAD in images(cluster)
 
 
