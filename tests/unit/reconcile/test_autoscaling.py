@@ -188,7 +188,7 @@ async def test_without_an_answer_it_says_so_and_writes_once():
     await sample(cluster)
     assert active(cluster) == ("False", "NoOpinion")
     assert cluster.message("ScalingActive") == (
-        "Prometheus gives no answer that can be used; 4 replicas stay wanted"
+        "Prometheus gives no answer that can be used; the number of wanted replicas stays 4"
     )
     before = write_count(cluster.api, ALL)
     await sample(cluster, 900, every=90)

@@ -136,7 +136,9 @@ def _explain(by_load: ByLoad, wanted: int, recommended: int) -> tuple[str, str]:
     if opinion is None:
         opinion = _NOT_SAMPLED
     if isinstance(opinion, NoOpinion):
-        return Reason.NO_OPINION, f"{opinion.why}; {_count(wanted)} stay wanted"
+        stays = f"the number of wanted replicas stays {wanted}"
+        number = "spec.replicas sets the number of replicas" if by_load.is_fixed else stays
+        return Reason.NO_OPINION, f"{opinion.why}; {number}"
     reason = Reason.REPLICAS_GIVEN if by_load.is_fixed else Reason.LOAD_MEASURED
     outcome = (wanted, recommended, reason)
     if previous is not None and outcome == (
