@@ -12,6 +12,7 @@ from tests.support.api_server.fake_api import FakeApi
 from tests.support.in_memory.rollouts import (
     TEMPLATE_HASH,
     failure_of,
+    has_revision,
     keep_revision,
     owner_reference,
     progress_of,
@@ -210,10 +211,12 @@ def _roll(api: FakeApi, deployment: Object, pods: list[Object]) -> Rolled:
 
 
 def _scale(api: FakeApi, deployment: Object, template: str, pods: list[Object]) -> Rolled:
-    """What a paused Deployment does still: it follows the number of replicas, where it has any."""
+    """What a paused Deployment does still: it follows the number of replicas, once it has begun a
+    rollout (pkg/controller/deployment/sync.go)."""
     lacking = deployment["spec"]["replicas"] - len(pods)
     remain = _without(api, pods, sorted(pods, key=serves)[: max(0, -lacking)])
-    return _create_pods(api, deployment, template, remain, lacking if pods else 0)
+    has_begun = has_revision(api, deployment)
+    return _create_pods(api, deployment, template, remain, lacking if has_begun else 0)
 
 
 def _without(api: FakeApi, pods: list[Object], gone: list[Object]) -> list[Object]:

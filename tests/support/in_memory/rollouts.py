@@ -39,6 +39,12 @@ def keep_revision(api: FakeApi, deployment: Object, template: str) -> None:
         api.put(REPLICA_SETS, body, manager="deployment-controller")
 
 
+def has_revision(api: FakeApi, deployment: Object) -> bool:
+    """Whether the Deployment has a ReplicaSet."""
+    owner = owner_reference(deployment)
+    return any(owner in body["metadata"]["ownerReferences"] for body in api.objects(REPLICA_SETS))
+
+
 def owner_reference(workload: Object) -> Object:
     """Makes what has it belong to the workload."""
     metadata = workload["metadata"]
