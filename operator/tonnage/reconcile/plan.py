@@ -35,7 +35,12 @@ from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, term
 from tonnage.reconcile.rollout.available_update import find_update
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.live_adapters import plan_adapter_calls
-from tonnage.reconcile.rollout.pending_scale import scale_reserved, scales_down, scales_in_force
+from tonnage.reconcile.rollout.pending_scale import (
+    scale_reserved,
+    scale_secondary,
+    scales_down,
+    scales_in_force,
+)
 from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
 from tonnage.reconcile.rollout.prefetch import plan_prefetch
 from tonnage.reconcile.rollout.review import review
@@ -333,6 +338,7 @@ def _roll_back(
     secondary = [child for child in others if child.secondary]
     old = [child for child in others if not child.secondary]
     drain = shift_replicas(observation.key, old, rollback.settled, rollback.replicas)
+    scales = tuple(scale_secondary(secondary, rollback.wanted - rollback.replicas))
     waits = not isinstance(outcome, Scheduled)
     return Plan(
         observation,
@@ -341,11 +347,12 @@ def _roll_back(
         actions=(
             *apply_if_changed(SERVICES, service, observation.service),
             *rollback.actions,
+            *scales,
             *drain.actions,
         ),
         reservations=(
             rollback.reservation(observation.key),
-            *reserve_all(observation.key, secondary),
+            *scale_reserved(reserve_all(observation.key, secondary), scales),
             *drain.reservations,
         ),
         children=(service, rollback.body, *(deployment.child.body for deployment in secondary)),

@@ -5,7 +5,7 @@ sight, the rollout is paused, or the spec is not accepted. Fewer replicas, and n
 More of them need an accepted spec and capacity.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tonnage.api.names import LABEL_PLACEMENT
@@ -66,6 +66,17 @@ def subtract_secondary(
     return max(1, requested - sum(one.wanted for one in secondary))
 
 
+def scale_secondary(deployments: Iterable[ChildDeployment], left: int) -> Iterator[Scale]:
+    """Scale the secondary ones among the Deployments down to the replicas that are left to them."""
+    for deployment in deployments:
+        if deployment.secondary:
+            kept = max(0, min(deployment.wanted, left))
+            left -= kept
+            scale = _scale(deployment, kept)
+            if scale is not None:
+                yield scale
+
+
 def _scale_to(
     observation: Observation, requested: int | None, capacity_of: CapacityOf
 ) -> tuple[Scale, ...]:
@@ -77,14 +88,13 @@ def _scale_to(
     wanted = subtract_secondary(requested, current, observation.deployments) or 0
     if wanted > current.wanted:
         wanted = max(current.wanted, min(wanted, capacity_of(current)))
-    left = max(0, requested - wanted)
-    actions = [_scale(current, wanted)]
-    for deployment in observation.deployments:
-        if deployment is current:
-            continue
-        kept = min(deployment.wanted, left if deployment.secondary else requested)
-        left -= kept if deployment.secondary else 0
-        actions.append(_scale(deployment, kept))
+    others = [one for one in observation.deployments if one is not current]
+    draining = [one for one in others if not one.secondary]
+    actions = (
+        _scale(current, wanted),
+        *(_scale(deployment, min(deployment.wanted, requested)) for deployment in draining),
+        *scale_secondary(others, requested - wanted),
+    )
     return tuple(action for action in actions if action is not None)
 
 

@@ -29,7 +29,7 @@ from tonnage.reconcile.observation.plan_terms import (
     find_revision,
     is_running,
 )
-from tonnage.reconcile.observation.serving import newest
+from tonnage.reconcile.observation.serving import newest, pool_now
 from tonnage.reconcile.rollout.approval.state import terms_in_force
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
 from tonnage.reconcile.rollout.strategy import find_deployment
@@ -44,21 +44,17 @@ class Rollback:
     """The replicas run by `last`, since `failed` did not come up.
 
     `live` is the Deployment that carries them. `revision` is the Deployment as it was by that plan;
-    None where it has its template. `replicas` have capacity, of the `requested` ones (None: as many
-    as served then).
+    None where it has its template. `pool` is the name that its pool has now. `replicas` have
+    capacity, of the `wanted` ones of the object, which those of secondary placements are part of.
     """
 
     last: LastReadyPlan
     failed: FailedPlan
     live: ChildDeployment
     revision: Object | None
+    pool: str
     replicas: int
-    requested: int | None = None
-
-    @property
-    def wanted(self) -> int:
-        """Replicas that are to run, with capacity for them or without."""
-        return self.last.placement.replicas if self.requested is None else self.requested
+    wanted: int
 
     @property
     def is_complete(self) -> bool:
@@ -101,7 +97,7 @@ class Rollback:
         return Reservation(
             owner,
             placement.name,
-            placement.pool,
+            self.pool,
             read_parallelism(placement).footprint,
             self.replicas,
         )
@@ -160,15 +156,19 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     revision = None if is_running(last, live) else find_revision(last, live, revisions)
     if revision is None and not is_running(last, live):
         return None
-    requested = context.accepted.asked_on(last.placement.name)
-    requested = subtract_secondary(requested, live, deployments)
-    wanted = last.placement.replicas if requested is None else requested
+    asked = context.accepted.asked_on(last.placement.name)
+    own = subtract_secondary(asked, live, deployments)
+    replicas = last.placement.replicas if own is None else own
+    secondary = sum(one.wanted for one in deployments if one.secondary and one is not live)
+    wanted = last.placement.replicas + secondary if asked is None else asked
+    pool = pool_now(live, context.observation.pods, context.own_pools(), context.fleet)
     running = live.wanted if revision is None else 0
-    if wanted > running:
-        footprint = read_parallelism(last.placement).footprint
-        capacity = context.capacity_in(last.placement.pool, footprint)
-        wanted = max(running, min(wanted, capacity))
-    return Rollback(last, failed, live, revision, wanted, requested) if wanted else None
+    if replicas > running:
+        capacity = context.capacity_in(pool, read_parallelism(last.placement).footprint)
+        replicas = max(running, min(replicas, capacity))
+    if not replicas:
+        return None
+    return Rollback(last, failed, live, revision, pool, replicas, wanted)
 
 
 def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:

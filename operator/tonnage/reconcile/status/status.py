@@ -303,6 +303,7 @@ def _rolled_back_placement(rollback: Rollback) -> PlacementStatus:
     message = f"returned to, since plan {rollback.failed.hash} failed: {placement.message}"
     return placement.model_copy(
         update={
+            "pool": rollback.pool,
             "replicas": rollback.replicas,
             "ready_replicas": rollback.live.ready,
             "reason": Reason.ROLLED_BACK.value,

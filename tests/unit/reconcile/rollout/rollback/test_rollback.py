@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.in_memory.approving import approve
+from tests.support.in_memory.approving import approve, change
 from tests.support.in_memory.cluster import H100, MI300X, Cluster, spec_of
 from tests.support.in_memory.controllers import (
     Behaviour,
@@ -14,11 +14,14 @@ from tests.support.in_memory.controllers import (
     serves,
     without_image,
 )
+from tests.support.in_memory.pricing import price
 from tests.support.in_memory.serving import SETTLED, served
+from tests.support.in_memory.spreading import by_pool, spread
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
     DEPLOYMENTS,
     INFERENCE_DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
     REPLICA_SETS,
 )
 from tonnage.kube.protocol import ForbiddenError, Object
@@ -215,9 +218,6 @@ async def test_a_late_failure_after_a_lost_status_is_no_failed_rollout() -> None
     assert "failedPlans" not in cluster.status()
 
 
-async def test_a_silent_node_is_no_failure_of_a_plan() -> None:
-    cluster = await serving({**MI300X, "gpusPerNode": 1})
-    cluster.behaviours["llama"] = only_with(BAD, loading)
 async def test_a_plan_that_was_scaled_to_zero_before_it_served_can_fail() -> None:
     """The Deployment controller reports a rollout of no replica as complete."""
     cluster = await serving(MI300X, replicas=2)
@@ -244,6 +244,9 @@ async def test_an_object_created_with_zero_replicas_tries_other_plans() -> None:
     assert tried >= {("amd-mi300x", 1), ("amd-mi300x", 2), ("nvidia-h100-sxm-80gb", 1)}
 
 
+async def test_a_silent_node_is_no_failure_of_a_plan() -> None:
+    cluster = await serving({**MI300X, "gpusPerNode": 1})
+    cluster.behaviours["llama"] = only_with(BAD, loading)
     cluster.apply("llama", image(BAD))
     await cluster.settle()
     assert images(cluster) == [BAD]
@@ -275,6 +278,54 @@ async def test_a_server_that_never_answers_has_until_the_deadline_too() -> None:
     assert "within 600 s" in cluster.message("Ready")
 
 
+async def spread_and_rolled_back() -> Cluster:
+    """Two replicas on each of two pools, of a spec whose last change has failed."""
+    cluster = Cluster({**MI300X, "gpusPerNode": 2}, {**H100, "gpusPerNode": 2})
+    cluster.behaviours["llama"] = only_with(BAD, without_image)
+    cluster.apply("llama", spread(4, engine={"vllm": {"image": GOOD}}))
+    await cluster.settle()
+    assert by_pool(cluster) == {"amd-mi300x": 2, "nvidia-h100-sxm-80gb": 2}
+    cluster.clock.advance(HOUR)
+    cluster.apply("llama", spread(4, engine={"vllm": {"image": BAD}}))
+    await cluster.settle()
+    await cluster.wait(2 * HOUR)
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+    return cluster
+
+
+async def test_spread_replicas_all_count_after_a_rollback() -> None:
+    cluster = await spread_and_rolled_back()
+    assert sorted(images(cluster)) == [GOOD] * 4
+    assert cluster.status()["desiredReplicas"] == 4
+    (budget,) = cluster.api.objects(POD_DISRUPTION_BUDGETS)
+    assert budget["spec"]["minAvailable"] == 3
+
+
+@pytest.mark.parametrize("replicas", [3, 2, 1, 0])
+async def test_spread_replicas_are_scaled_down_after_a_rollback(replicas: int) -> None:
+    cluster = await spread_and_rolled_back()
+    change(cluster, replicas=replicas)
+    await cluster.settle()
+    assert len(cluster.pods()) == replicas
+    assert cluster.status()["desiredReplicas"] == replicas
+
+
+@pytest.mark.parametrize("is_rolled_back", [True, False], ids=["after", "before"])
+async def test_a_pool_may_be_renamed_around_a_rollback(is_rolled_back: bool) -> None:
+    cluster = await serving({**MI300X, "gpusPerNode": 2}, replicas=2)
+    cluster.apply("llama", image(BAD, replicas=2))
+    await cluster.settle()
+    if is_rolled_back:
+        await cluster.wait(HOUR)
+        assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+    price(cluster, "mi300x", "2")  # declares a pool for the same nodes
+    await cluster.resync()
+    await cluster.wait(2 * HOUR)
+    assert images(cluster) == [GOOD, GOOD]
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+    assert cluster.status()["placements"][0]["pool"] == "mi300x"
+
+
 async def test_another_pool_that_fails_leaves_the_first_one_serving() -> None:
     cluster = await served(MI300X, H100, replicas=2, placement={"accelerators": ["mi300x"]})
     pods = {pod["metadata"]["name"] for pod in cluster.pods()}
@@ -295,18 +346,19 @@ async def test_a_rollback_needs_no_approval() -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", image(GOOD, approval="Manual"))
     await cluster.settle()
-    approve(cluster)
+    plan = approve(cluster)
     await cluster.settle()
     cluster.behaviours["llama"] = only_with(BAD, without_image)
     body = cluster.inference_deployment()
     vllm = {"vllm": {"image": BAD}}
     cluster.apply("llama", {**body["spec"], "engine": vllm})
     await cluster.settle()
-    plan = approve(cluster)
+    approve(cluster)
     await cluster.settle()
     await cluster.wait(HOUR)
     assert images(cluster) == [GOOD]
     assert cluster.conditions()["Degraded"] == ("True", "RolledBack")
+    assert cluster.status()["plan"] == plan
 
 
 async def test_an_edit_of_the_rolled_back_deployment_is_undone() -> None:
@@ -358,7 +410,6 @@ async def test_a_lost_status_costs_one_more_try() -> None:
     body = cluster.inference_deployment()
     cluster.api.put(INFERENCE_DEPLOYMENTS, {**body, "status": {}})
     await cluster.settle()
-    assert cluster.status()["plan"] == plan
     assert BAD in images(cluster)
 
 
