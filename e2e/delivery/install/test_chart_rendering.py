@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from copy import deepcopy
 from pathlib import Path
@@ -293,6 +294,31 @@ def test_a_value_grants_the_same_rules_as_its_kustomize_component(
     with_value = helm.render(OPERATOR_CHART, *PAIRS[overlay], f"--set={value}", namespace=NAMESPACE)
     assert rules(with_value) == rules(kustomize(tmp_path))
     assert rules(with_value) != rules(plain)
+
+
+@pytest.mark.parametrize("overlay", ["base", "overlays/namespace-scoped"])
+def test_components_that_remove_permissions_combine_in_the_order_of_the_page(
+    tmp_path: Path, overlay: str
+) -> None:
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    (line,) = re.findall(r"^- (`without-.*): remove permissions\.", page, re.MULTILINE)
+    names = re.findall(r"`(without-[a-z]+)`", line)
+    assert len(names) == len(list((MANIFESTS / "components").glob("without-*")))
+    kustomization = {
+        "resources": [os.path.relpath(MANIFESTS / overlay, tmp_path)],
+        "components": [
+            os.path.relpath(MANIFESTS / "components" / name, tmp_path) for name in names
+        ],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
+    resources = {
+        resource
+        for manifest in kustomize(tmp_path)
+        for rule in manifest.get("rules") or []
+        for resource in rule["resources"]
+    }
+    assert not resources & {"secrets", "jobs", "leaderworkersets", "controllerrevisions"}
+    assert "deployments" in resources
 
 
 PROTECTED = (

@@ -113,13 +113,14 @@ def test_a_bad_image_that_came_with_zero_replicas_is_rolled_back_too(
     fleet: UseFleet, user: User
 ) -> None:
     """The Deployment controller reports a rollout of no replica as complete."""
+    failing: Json = {"rollout": SOON, "behaviour": "image-pull-failure"}
     fleet(FULL)
     user.apply(model(GOOD))
     user.wait_ready("llama")
-    user.apply(model(BAD, replicas=0, rollout=SOON))
+    user.apply(model(BAD, replicas=0, **failing))
     user.wait("llama", has("Ready", "True", "ScaledToZero"))
     user.admin.wait_for("deployments", "llama-mi300x", is_complete_with(BAD))
-    user.apply(model(BAD, rollout=SOON))
+    user.apply(model(BAD, **failing))
     user.wait("llama", has("Degraded", "True", "RolledBack"), timeout=240)
     user.admin.until("the good image to run again", lambda: images(user) == {GOOD})
 
