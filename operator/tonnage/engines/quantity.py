@@ -15,6 +15,9 @@ from tonnage.api.schema import ApiModel
 GIB: Final = 2**30
 
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+_ANY_QUANTITY: Final = re.compile(
+    r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
+)
 _BINARY_BASE: Final = 1024
 _DECIMAL_BASE: Final = 1000
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -28,6 +31,14 @@ _CACHED_QUANTITIES: Final = 1024
 def gibibytes(count: int) -> str:
     """A number of GiB (at least 1) as a quantity."""
     return _binary(count * GIB)
+
+
+def is_quantity(value: object) -> bool:
+    """Whether the API server takes the value for a quantity of zero or more (apimachinery
+    pkg/api/resource). `read_quantity` knows the usual ones."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    return _ANY_QUANTITY.fullmatch(str(value)) is not None
 
 
 def read_quantity(value: object) -> str | None:

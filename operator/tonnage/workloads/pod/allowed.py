@@ -13,6 +13,7 @@ from tonnage.api.text import redact
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import PodTemplateError
 from tonnage.engines.interface import EngineKind
+from tonnage.engines.quantity import is_quantity
 from tonnage.engines.registry import ENGINE_KINDS
 from tonnage.workloads.metadata import check_metadata
 from tonnage.workloads.pod.mounts import normalize_path
@@ -166,6 +167,7 @@ def _check_fields(
     _check_shape(patch)
     _check_affinity(patch)
     _check_grace(patch)
+    _check_node_selector(patch)
     for kind in CONTAINER_LISTS:
         for index, container in enumerate(patch.containers(kind)):
             path = f"{kind}[{index}]"
@@ -223,8 +225,14 @@ def _objects(patch: PodPatch, value: object, path: str) -> Sequence[Mapping[str,
 
 def _check_grace(patch: PodPatch) -> None:
     seconds = patch.spec.get("terminationGracePeriodSeconds", 0)
-    if isinstance(seconds, bool) or not isinstance(seconds, int):
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds < 2**63:
         raise _refuse(patch, "terminationGracePeriodSeconds", seconds, "expected seconds")
+
+
+def _check_node_selector(patch: PodPatch) -> None:
+    for name, value in _object(patch, patch.spec.get("nodeSelector"), "nodeSelector").items():
+        if value is not None and not isinstance(value, str):
+            raise _refuse(patch, f"nodeSelector[{name}]", value, "expected a text; quote it")
 
 
 def _check_engine(
@@ -293,10 +301,18 @@ def _check_resources(patch: PodPatch, container: Mapping[str, Any], path: str) -
             raise _refuse(patch, f"{path}.resources.{name}", resources[name], _ONLY_GPUS)
     for kind in ("requests", "limits"):
         quantities = _object(patch, resources.get(kind), f"{path}.resources.{kind}")
-        for name in quantities:
+        for name, quantity in quantities.items():
+            where = f"{path}.resources.{kind}[{name}]"
             if _GPU_RESOURCE.fullmatch(name):
-                where = f"{path}.resources.{kind}[{name}]"
-                raise _refuse(patch, where, quantities[name], _ONLY_GPUS)
+                raise _refuse(patch, where, quantity, _ONLY_GPUS)
+            if name != PATCH:
+                _check_quantity(patch, quantity, where)
+
+
+def _check_quantity(patch: PodPatch, value: object, path: str) -> None:
+    """Null removes a quantity."""
+    if value is not None and not is_quantity(value):
+        raise _refuse(patch, path, value, "expected a quantity, such as 500m, 80G or 80Gi")
 
 
 def _object(patch: PodPatch, value: object, path: str) -> Mapping[str, Any]:
@@ -324,6 +340,8 @@ def _check_mounts(
 def _check_own_volumes(patch: PodPatch) -> None:
     for index, volume in enumerate(_volumes(patch)):
         path, name = f"volumes[{index}]", volume.get("name")
+        empty = _object(patch, volume.get("emptyDir"), f"{path}.emptyDir")
+        _check_quantity(patch, empty.get("sizeLimit"), f"{path}.emptyDir.sizeLimit")
         if name == MODEL_VOLUME:
             raise _refuse(patch, f"{path}.name", name,
                           "it has the model; use spec.model.source, or another name")  # fmt: skip

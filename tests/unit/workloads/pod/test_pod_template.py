@@ -245,6 +245,21 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"volumes": [{"name": "model", "emptyDir": {}}]}, "volumes[0].name: 'model'", "model.source"),
     ({"volumes": [{"name": "shm", "secret": {}}]}, "volumes[0]: 'shm'", "sizeLimit"),
     ({"terminationGracePeriodSeconds": "10"}, "terminationGracePeriodSeconds", "expected seconds"),
+    ({"terminationGracePeriodSeconds": -1}, "terminationGracePeriodSeconds", "expected seconds"),
+    ({"nodeSelector": {"rack": 5}}, "nodeSelector[rack]", "expected a text; quote it"),
+    (
+        {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1GB"}}]},
+        "volumes[0].emptyDir.sizeLimit",
+        "expected a quantity, such as 500m, 80G or 80Gi",
+    ),
+    *(
+        (
+            {"containers": [{"name": "vllm", "resources": {"requests": {"memory": quantity}}}]},
+            "containers[0].resources.requests[memory]",
+            "expected a quantity, such as 500m, 80G or 80Gi",
+        )
+        for quantity in ("3000GB", "-5Gi", "abc", "", True)
+    ),
 ]
 FOR_POOLS: list[tuple[dict[str, Any], str, str]] = [
     (
