@@ -5,6 +5,7 @@ import of the operator's clients and servers.
 """
 
 import argparse
+import errno
 import gc
 import importlib
 import os
@@ -58,22 +59,35 @@ class Subcommand(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit code (see `ExitCode`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = build_parser(arguments[0] if arguments else None)
-    options = parser.parse_args(arguments)
-    options.typed = tuple(arguments[1:])
-    subcommand = load_subcommand(options.subcommand)
     try:
-        return subcommand.run(options)
+        return _run(arguments)
     except InputError as error:
-        sys.stderr.write(f"{_program()} {options.subcommand}: {escape_controls(str(error))}\n")
-        return ExitCode.BAD_INPUT
+        return _refuse(arguments[0], str(error))
     except BrokenPipeError:
         # The reader (`head`, a pager) has closed the pipe. Buffered output must not raise the same
         # error again when the interpreter exits.
         sys.stdout = None
         return ExitCode.DONE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stdout = None
+        return _refuse(arguments[0], f"the output cannot be written: {error.strerror}")
     except KeyboardInterrupt:
         return 128 + 2  # the exit code of a shell for a program ended by SIGINT
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = build_parser(arguments[0] if arguments else None).parse_args(arguments)
+    options.typed = tuple(arguments[1:])
+    code = load_subcommand(options.subcommand).run(options)
+    sys.stdout.flush()
+    return code
+
+
+def _refuse(subcommand: str, message: str) -> int:
+    sys.stderr.write(f"{_program()} {subcommand}: {escape_controls(message)}\n")
+    return ExitCode.BAD_INPUT
 
 
 def build_parser(subcommand: str | None) -> argparse.ArgumentParser:

@@ -51,19 +51,33 @@ def write_data(form: str, data: Mapping[str, Any] | Sequence[Mapping[str, Any]])
     if form == "json":
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
     else:
+        _escape_unencodable()
         yaml.dump(data, sys.stdout, NoAliases, sort_keys=False, allow_unicode=True, width=100)
 
 
 def make_console() -> Console:
     """A console as wide as the variable COLUMNS says, else as the terminal or wide enough for a
     log."""
-    if isinstance(sys.stdout, TextIOWrapper):  # an unencodable name must not end the program
-        sys.stdout.reconfigure(errors="backslashreplace")
-    console = Console(highlight=False, width=_read_columns())
+    _escape_unencodable()
+    console = _Console(highlight=False, width=_read_columns())
     console.push_render_hook(_ControlEscaper())
     if not console.is_terminal and _read_columns() is None:
         console.width = _FILE_COLUMNS
     return console
+
+
+def _escape_unencodable() -> None:
+    """A name that the encoding of the output lacks must not end the program."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+class _Console(Console):
+    """Leaves it to `main` how the program ends where the reader has closed the pipe."""
+
+    def on_broken_pipe(self) -> None:
+        """Implement Console, which would end it with 1, as `--diff` ends on a difference."""
+        raise BrokenPipeError
 
 
 def print_line(console: Console, markup: str) -> None:

@@ -1,5 +1,6 @@
 """The command line reports an input error in one line with an exit code for scripts."""
 
+import errno
 import io
 import subprocess
 import sys
@@ -154,13 +155,37 @@ def test_a_command_without_a_cluster_loads_no_client(command, offline):
     assert process.stderr.splitlines()[-1] == "0 []", process.stderr
 
 
-def test_a_closed_pipe_is_no_error(monkeypatch):
-    class Closed(io.StringIO):
-        def write(self, _):
-            raise BrokenPipeError
+class Unwritable(io.StringIO):
+    """An output on which each write fails."""
 
-    monkeypatch.setattr(sys, "stdout", Closed())
-    assert main(["crds"]) == 0
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def write(self, _):
+        raise self.error
+
+
+@pytest.mark.parametrize("command", ["crds", "accelerators"], ids=["text", "a table"])
+def test_a_closed_pipe_is_no_error(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Unwritable(BrokenPipeError()))
+    assert main([command]) == 0
+
+
+@pytest.mark.parametrize("command", ["crds", "accelerators"], ids=["text", "a table"])
+def test_a_full_disk_is_named(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Unwritable(OSError(errno.ENOSPC, "No space left")))
+    assert main([command]) == 2
+    want = f"{command}: the output cannot be written: No space left\n"
+    assert capsys.readouterr().err.endswith(want)
+
+
+def test_a_batch_that_cannot_be_answered_is_not_called_unreadable(tmp_path, monkeypatch, capsys):
+    batch = tmp_path / "cases.jsonl"
+    batch.write_text("{}\n")
+    monkeypatch.setattr(sys, "stdout", Unwritable(OSError(errno.ENOSPC, "No space left")))
+    assert main(["fit", "--batch", str(batch)]) == 2
+    assert "cannot be read" not in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_as_a_shell_expects(monkeypatch):

@@ -74,7 +74,8 @@ def run_batch(path: str, answer: Answer, catalog: Catalog) -> int:
             sys.stdout.write(json.dumps(data) + "\n")
             invalid += "error" in data
     if invalid:
-        sys.stderr.write(f"tonnage fit: {invalid} lines could not be used: see their error\n")
+        lines = "1 line" if invalid == 1 else f"{invalid} lines"
+        sys.stderr.write(f"tonnage fit: {lines} could not be used: see their error\n")
     return ExitCode.DONE
 
 
@@ -114,10 +115,11 @@ def _open_lines(path: str) -> Iterator[Iterator[tuple[int, bytes]]]:
         yield _number_lines(sys.stdin.buffer)
         return
     try:
-        with Path(path).open("rb") as file:
-            yield _number_lines(file)
+        file = Path(path).open("rb")  # noqa: SIM115 - what fails while it is used is another error
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
+    with file:
+        yield _number_lines(file)
 
 
 def _number_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
