@@ -17,9 +17,9 @@ from tonnage.cli.errors import InputError
 from tonnage.cli.sources.cluster_client import open_editor
 from tonnage.cli.sources.live_cluster import (
     add_cluster_arguments,
-    add_namespace_argument,
     namespace_of,
 )
+from tonnage.cli.sources.namespaces import add_namespace_argument
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS
 from tonnage.kube.protocol import ApiError, ConflictError, NotFoundError, Object
 from tonnage.reconcile.key import Key

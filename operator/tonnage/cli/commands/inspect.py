@@ -24,7 +24,7 @@ from tonnage.checkpoint.shape import MAX_CONFIG_BYTES, parse_config_text
 from tonnage.checkpoint.volume.job import DEFAULT_IMAGE, render_inspection
 from tonnage.cli.errors import ExitCode, InputError
 from tonnage.cli.output import make_console, make_table
-from tonnage.cli.sources.live_cluster import add_namespace_argument
+from tonnage.cli.sources.namespaces import add_namespace_argument
 
 Parsed = TypeVar("Parsed")
 

@@ -35,12 +35,12 @@ from tonnage.cli.sources.fleet_files import (
 from tonnage.cli.sources.live_cluster import (
     DEFAULT_NAMESPACE,
     add_cluster_arguments,
-    add_namespace_argument,
     find_group_kinds,
     namespace_of,
     open_cluster,
     read_cluster,
 )
+from tonnage.cli.sources.namespaces import add_namespace_argument
 from tonnage.cli.sources.operator_corrections import (
     add_operator_corrections_arguments,
     read_operator_corrections,

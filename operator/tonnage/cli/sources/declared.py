@@ -8,12 +8,15 @@ from typing import Any, Final
 from tonnage.api.names import API_VERSION, INFERENCE_DEPLOYMENT, MAX_NAME_LENGTH
 from tonnage.cli.errors import InputError
 from tonnage.cli.sources.documents import Document
+from tonnage.cli.sources.namespaces import is_namespace_name
 from tonnage.cli.sources.yaml_bounds import MAX_DEPTH
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.findings import parse_time
 
 # The CRD has the same rule: the name becomes that of a Service and a label of the pods.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+_FIELDS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 
 _TYPES: Final[Mapping[str, tuple[type, str]]] = {
     "uid": (str, "a string"),
@@ -65,12 +68,29 @@ def check_declared(document: Document) -> None:
             f"{MAX_NAME_LENGTH} lower-case letters, digits and '-', starting with a letter"
         )
     _check_depth(document)
+    unknown = next((name for name in document.body if name not in _FIELDS), None)
+    if unknown is not None:
+        raise InputError(
+            f"{document.source}: {str(unknown)[:60]!r} is none of {', '.join(_FIELDS)}; fields of "
+            "the spec are indented below spec"
+        )
     metadata = document.body["metadata"]
+    if "namespace" in metadata and not is_namespace_name(metadata["namespace"]):
+        raise _invalid(document, "metadata.namespace", "a DNS label", metadata["namespace"])
+    for name in ("labels", "annotations"):
+        if not _is_map_of_text(metadata.get(name)):
+            raise _invalid(document, f"metadata.{name}", "texts by name", metadata[name])
     for name, (kind, expected) in _TYPES.items():
         if not isinstance(metadata.get(name, kind()), kind):
             raise _invalid(document, f"metadata.{name}", expected, metadata[name])
     _check_time(document, "metadata.creationTimestamp", metadata.get("creationTimestamp"))
     _check_status(document, document.body.get("status") or {})
+
+
+def _is_map_of_text(value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _check_status(document: Document, status: Any) -> None:

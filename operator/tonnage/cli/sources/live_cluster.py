@@ -5,7 +5,6 @@ wait for it.
 """
 
 import argparse
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
@@ -50,28 +49,9 @@ SOURCE: Final = "the cluster"
 
 DEFAULT_NAMESPACE: Final = "default"
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
 
 class LiveReader(ClusterReader, ListWatch, Protocol):
     """Reads a live cluster, also page by page."""
-
-
-def add_namespace_argument(
-    parser: argparse.ArgumentParser, purpose: str = "its namespace (default: that of the context)"
-) -> None:
-    """Add `--namespace`."""
-    parser.add_argument("-n", "--namespace", type=namespace_name, help=purpose)
-
-
-def namespace_name(text: str) -> str:
-    """The text, if it can name a namespace. Raises ArgumentTypeError."""
-    if not _NAMESPACE.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is no name of a namespace: expected at most 63 lowercase letters, "
-            "digits and '-', with a letter or digit at both ends"
-        )
-    return text
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from tonnage.api.names import CORRECTIONS_CONFIG_MAP
 from tonnage.catalog.catalog import Catalog
 from tonnage.cli.sources.corrections import add_corrections_argument, read_corrections
 from tonnage.cli.sources.dump import Dump
-from tonnage.cli.sources.live_cluster import namespace_name
+from tonnage.cli.sources.namespaces import namespace_name
 from tonnage.fit.calibration.corrections import NO_CORRECTIONS, KnownCorrections
 from tonnage.fit.calibration.entries import read_entries
 from tonnage.kube.kinds import CONFIG_MAPS
