@@ -130,8 +130,8 @@ def _describe(error: ValidationError, field: str) -> str:
 
 
 def _describe_one(problem: ErrorDetails, field: str) -> str:
-    parts = (str(part) for part in problem["loc"] if part not in UNION_TAGS)
-    path = ".".join([field, *(_shorten(part, _MAX_KEY_CHARS) for part in parts)])
+    parts = (part for part in problem["loc"] if part not in UNION_TAGS)
+    path = field + "".join(map(_format_part, parts))
     if problem["type"] == "missing":
         return f"{path}: is required"
     if problem["type"] == "extra_forbidden":
@@ -141,8 +141,13 @@ def _describe_one(problem: ErrorDetails, field: str) -> str:
     return f"{path}: {_describe_expected(problem)}, found {_show(problem['input'], problem['loc'])}"
 
 
+def _format_part(part: int | str) -> str:
+    """A step into a list or an object, as in `adapters[0].name`."""
+    return f"[{part}]" if isinstance(part, int) else f".{_shorten(part, _MAX_KEY_CHARS)}"
+
+
 def _show(value: object, location: Iterable[object]) -> str:
-    """The value for the message; only the type if the value can be a secret."""
+    """The value for the message, unless it can be a secret."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):
@@ -150,7 +155,7 @@ def _show(value: object, location: Iterable[object]) -> str:
     if value is None:
         return "none"
     if _ENV in location:
-        return f"a {type(value).__name__} that is not shown"
+        return "a value that is not shown"
     return _shorten(redact(repr(value)), _MAX_INPUT_CHARS)
 
 

@@ -150,7 +150,7 @@ class WorkloadKind(Protocol):
         ...
 
     def with_pause(self, body: Object, *, paused: bool) -> Object:
-        """The workload so that no pod is replaced, or so that this goes on, whoever paused it."""
+        """The workload so that no pod is replaced, or so that a rollout goes on."""
         ...
 
     def deadline_seconds(self, body: Object) -> int | None:

@@ -46,21 +46,21 @@ def test_slots_follow_from_the_adapters(
 @pytest.mark.parametrize(
     ("lora", "want"),
     [
-        ({"adapters": [adapter("-x")]}, "spec.lora.adapters.0.name: "),
-        ({"adapters": [{"name": "a", "source": {}}]}, "spec.lora.adapters.0.source: set exactly"),
-        ({"adapters": [adapter(rank=0)]}, "spec.lora.adapters.0.rank: "),
+        ({"adapters": [adapter("-x")]}, "spec.lora.adapters[0].name: "),
+        ({"adapters": [{"name": "a", "source": {}}]}, "spec.lora.adapters[0].source: set exactly"),
+        ({"adapters": [adapter(rank=0)]}, "spec.lora.adapters[0].rank: "),
         ({"adapters": [adapter(), adapter()]}, "adapters[1].name: sql is the name of two"),
         ({"adapters": [adapter("llama")]}, "lora.adapters[0].name: llama is the name of the model"),
         ({"adapters": [adapter(rank=64)], "maxRank": 32}, "adapters[0].rank 64 is above maxRank"),
         ({"maxLoras": 0}, "spec.lora.maxLoras: "),
         ({"maxLoras": 4, "maxCpuLoras": 2}, "maxCpuLoras 2 is below maxLoras 4"),
         ({"maxRank": "16"}, "spec.lora.maxRank: "),
-        ({"targetModules": ["--no"]}, "spec.lora.targetModules.0: "),
+        ({"targetModules": ["--no"]}, "spec.lora.targetModules[0]: "),
         ({"fullySharded": "yes"}, "spec.lora.fullySharded: "),
         (
             {"adapters": [{"name": "a", "source": {"persistentVolumeClaim": {
                 "claimName": "c", "path": "../x"}}}]},
-            "spec.lora.adapters.0.source.persistentVolumeClaim.path: ",
+            "spec.lora.adapters[0].source.persistentVolumeClaim.path: ",
         ),
     ],
 )  # fmt: skip

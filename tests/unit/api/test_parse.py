@@ -147,12 +147,12 @@ def test_null_means_absent_as_for_the_api_server() -> None:
         ({"gpus": 4}, "spec.gpus", "is not a field of this version"),
         (
             {"template": {"spec": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}}},
-            "spec.template.spec.volumes.0",
+            "spec.template.spec.volumes[0]",
             "not a field",
         ),
         (
             {"engine": {"vllm": {"env": [{"name": "A", "value": "1", "valueFrom": {}}]}}},
-            "spec.engine.vllm.env.0",
+            "spec.engine.vllm.env[0]",
             "exactly one of",
         ),
         (
@@ -225,7 +225,7 @@ def test_a_toleration_that_no_pod_may_have_is_refused_with_the_pool(
     toleration: dict[str, Any], want_words: str
 ) -> None:
     raw = {"nodeSelector": {"a": "b"}, "tolerations": [toleration]}
-    with pytest.raises(InvalidSpecError, match=rf"tolerations\.0: .*{want_words}"):
+    with pytest.raises(InvalidSpecError, match=rf"tolerations\[0\]: .*{want_words}"):
         parse_model(AcceleratorPoolSpec, raw, "spec")
 
 

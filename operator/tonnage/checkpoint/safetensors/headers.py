@@ -121,6 +121,8 @@ def parse_index(text: str | bytes) -> SafetensorsIndex:
     if len(text) > MAX_INDEX_BYTES:
         raise CheckpointError(f"{what} has {len(text)} bytes, more than {MAX_INDEX_BYTES}")
     index = _parse_object(text, what, MAX_INDEX_VALUES)
+    if not index.keys() & {"metadata", "weight_map"}:
+        raise CheckpointError(f"{what} has neither metadata nor a weight_map; is it another file?")
     metadata, weight_map = index.get("metadata"), index.get("weight_map", {})
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     return SafetensorsIndex(

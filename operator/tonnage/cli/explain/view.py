@@ -74,7 +74,8 @@ def _format_workload(spec: InferenceDeploymentSpec) -> str:
     if spec.replicas is not None:
         replicas = format_count(spec.replicas, "replica")
     return (
-        f"{workload.concurrency} requests at once of up to {workload.max_model_len:,} tokens,"
+        f"{format_count(workload.concurrency, 'request')} at once of up to"
+        f" {workload.max_model_len:,} tokens,"
         f" typically {workload.input_tokens:,} in and {workload.output_tokens:,} out;"
         f" {replicas}; policy {spec.placement.policy}"
     )

@@ -6,6 +6,7 @@ The answer to an invalid line is its error; the other lines are still answered.
 import argparse
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,7 @@ from tonnage.cli.output import LINES
 from tonnage.cli.sources.corrections import read_corrections
 from tonnage.fit.calibration.corrections import UNCORRECTED, Corrections
 from tonnage.fit.legality.parallelism import check_parallelism
+from tonnage.fit.messages import format_count
 
 STDIN: Final = "-"
 _BATCH_FLAGS: Final = ("--batch", "--tp-batch", "--output", "--corrections")
@@ -74,8 +76,9 @@ def run_batch(path: str, answer: Answer, catalog: Catalog) -> int:
             sys.stdout.write(json.dumps(data) + "\n")
             invalid += "error" in data
     if invalid:
-        lines = "1 line" if invalid == 1 else f"{invalid} lines"
-        sys.stderr.write(f"tonnage fit: {lines} could not be used: see their error\n")
+        sys.stderr.write(
+            f"tonnage fit: {format_count(invalid, 'line')} could not be used: see `error`\n"
+        )
     return ExitCode.DONE
 
 
@@ -126,6 +129,7 @@ def _number_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(MAX_LINE_BYTES + 2):
         number += 1
+        line = line.removeprefix(BOM_UTF8) if number == 1 else line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             rest = file.readline(MAX_LINE_BYTES)  # skip the rest of a line that is too long
             if not rest or rest.endswith(b"\n"):

@@ -49,7 +49,8 @@ class PoolAdvice:
 def advise_plan(
     planned: Planned, pools: Sequence[Pool], dependencies: Dependencies
 ) -> tuple[PoolAdvice, ...]:
-    """Advice for a model that fits on no pool, the nearest pool first; one for equal devices."""
+    """Advice for a model that fits on no pool, the nearest pool first; one for equal devices. A
+    pool where it needs several nodes is left out if no setting helps: its verdict has the field."""
     accepted = accept(planned.observation, dependencies.catalog)
     reasons = {one.reason for one in planned.plan.status.conditions}
     if Reason.DOES_NOT_FIT not in reasons or not isinstance(accepted, Accepted):
@@ -67,7 +68,8 @@ def advise_plan(
         devices = screen_pool(accepted.spec.placement, pool)
         if not isinstance(devices, Rejection) and devices not in judged:
             changes = _advise(accepted.spec, load, devices, dependencies.catalog)
-            judged[devices] = PoolAdvice(pool, changes)
+            if changes or candidate.reason != RejectedReason.NO_INTERCONNECT:
+                judged[devices] = PoolAdvice(pool, changes)
     return tuple(judged.values())
 
 

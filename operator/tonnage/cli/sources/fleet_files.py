@@ -32,7 +32,7 @@ _FLAGS: Final = {"nodes": "Node", "pods": "Pod", "pools": ACCELERATOR_POOL}
 
 _HOW_TO_WRITE: Final = {
     "nodes": "write it by `kubectl get nodes -o yaml`, or without a cluster by hand as "
-    "docs/plan.md shows",
+    "docs/adding-an-accelerator.md shows",
     "pods": "write it by `kubectl get pods -A -o yaml`",
     "pools": "write it by `kubectl get apool -o yaml`",
 }

@@ -7,6 +7,7 @@ from typing import Any, Final
 from tonnage.api.conditions import MAX_MESSAGE_BYTES, Reason
 from tonnage.api.names import ACCELERATOR_POOL, API_VERSION
 from tonnage.api.pool import AcceleratorPoolStatus, GPUCounts
+from tonnage.fit.messages import format_count
 from tonnage.fleet.model import Pool
 
 _MAX_UNUSABLE_NODES: Final = 20
@@ -47,7 +48,7 @@ def pool_readiness(pool: Pool) -> PoolReadiness:
         return _not_ready(Reason.UNRECOGNISED, pool.unrecognised)
     usable, unusable = pool.nodes.counts.usable, format_unusable(pool)
     if usable == 0:
-        message = f"none of {len(pool.nodes)} nodes is usable ({unusable})"
+        message = f"none of {format_count(len(pool.nodes), 'node')} is usable ({unusable})"
         starting = format_starting(pool)
         message += f"; {starting}" if starting else ""
         return _not_ready(Reason.NO_USABLE_NODES, message)

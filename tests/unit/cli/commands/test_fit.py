@@ -476,7 +476,7 @@ def test_a_batch_reports_the_number_of_invalid_lines(fit: Run, tmp_path: Path) -
     path.write_text("{}\n" + json.dumps(case()) + "\nnot JSON\n")
     code, out, err = fit("--batch", str(path))
     assert (code, len(out.splitlines())) == (0, 3)
-    assert err == "tonnage fit: 2 lines could not be used: see their error\n"
+    assert err == "tonnage fit: 2 lines could not be used: see `error`\n"
 
 
 def test_what_vllm_refuses_is_refused(ask: Any) -> None:

@@ -199,7 +199,7 @@ def test_yaml_is_what_json_is(tmp_path, capsys):
     ("nodes", "want"),
     [
         pytest.param([], "No node offers GPUs.", id="no nodes"),
-        pytest.param([amd_node("a", cordoned=True)], "none of 1 nodes is usable", id="cordoned"),
+        pytest.param([amd_node("a", cordoned=True)], "none of 1 node is usable", id="cordoned"),
         pytest.param([amd_node("a", labels={})], "amd-unrecognised: ", id="not recognised"),
         pytest.param([{"kind": "Node"}], "No node offers GPUs.", id="an empty node"),
     ],
@@ -214,7 +214,8 @@ def test_a_file_of_other_objects_is_refused(tmp_path, capsys):
     assert main(["pools", "--nodes", path]) == 2
     want = (
         f"tonnage pools: --nodes {path} holds no Node, but Pod, objects without a kind: write it "
-        "by `kubectl get nodes -o yaml`, or without a cluster by hand as docs/plan.md shows\n"
+        "by `kubectl get nodes -o yaml`, or without a cluster by hand as "
+        "docs/adding-an-accelerator.md shows\n"
     )
     assert capsys.readouterr().err == want
 

@@ -78,7 +78,7 @@ def test_nodes_without_a_device_plugin_are_named_in_their_pool() -> None:
     )
     assert (alone.reason, alone.message) == (
         Reason.NO_USABLE_NODES,
-        f"none of 1 nodes is usable ({missing})",
+        f"none of 1 node is usable ({missing})",
     )
     mixed = pool_readiness(only_pool(nvidia_node("h100-0"), unplugged))
     assert mixed.ready
