@@ -3,15 +3,23 @@
 An old placement keeps as many replicas as the new one still lacks. So as many replicas as before
 serve at any moment, while their nodes live; and if the new pool has capacity for some only, the old
 one carries the rest.
+
+Old replicas on another number of nodes of the same pool may hold the GPUs that the new ones wait
+for. They all stop first, as those of a Deployment that changes its number of GPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from tonnage.api.inference import RolloutStrategy
 from tonnage.fleet.model import Reservation
 from tonnage.reconcile.actions import Action, Delete, Scale
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.children import ChildDeployment
+from tonnage.reconcile.observation.pods.scheduler_message import read_verdict
+from tonnage.reconcile.observation.serving import pool_now
+from tonnage.reconcile.scheduling.context import ReconcileContext
+from tonnage.reconcile.scheduling.outcome import Scheduled
 from tonnage.reconcile.scheduling.reservations import reserve_for
 
 
@@ -29,14 +37,16 @@ def shift_replicas(
     new: ChildDeployment | None,
     wanted: int,
     secondary: Iterable[ChildDeployment | None] = (),
+    in_the_way: Collection[ChildDeployment] = (),
 ) -> Drain:
     """Scale down or delete each old placement as far as `new` and the `secondary` placements
-    it serve; None has to be written first. `wanted` is the final number of replicas."""
+    it serve; None has to be written first. `wanted` is the final number of replicas. Those
+    `in_the_way` are deleted."""
     ready = _count_ready((new, *secondary))
     actions: list[Action] = []
     reservations: list[Reservation] = []
     for deployment in old:
-        kept = _count_kept(deployment, ready, wanted)
+        kept = 0 if deployment in in_the_way else _count_kept(deployment, ready, wanted)
         if kept == 0:
             actions.append(Delete(deployment.kind, deployment.child))
         elif (replicas := deployment.replicas_for(kept)) < deployment.wanted:
@@ -44,6 +54,25 @@ def shift_replicas(
         reservation = reserve_for(key, deployment)
         reservations.append(replace(reservation, replicas=kept or deployment.wanted))
     return Drain(tuple(actions), tuple(reservations))
+
+
+def find_in_the_way(
+    context: ReconcileContext, placed: Scheduled, old: Iterable[ChildDeployment]
+) -> list[ChildDeployment]:
+    """The old placements in the pool whose GPUs the new replicas lack. None with the strategy
+    Surge, which stops no replica before another one serves."""
+    if context.spec.rollout.strategy is RolloutStrategy.SURGE:
+        return []
+    pods, pool = context.observation.pods, placed.option.pool
+    lacks_gpus = any(
+        read_verdict(pod.unschedulable, pool.resource).lacking_gpus
+        for pod in pods
+        if pod.placement == placed.option.placement_name and pod.unschedulable is not None
+    )
+    if not lacks_gpus:
+        return []
+    pools = context.own_pools()
+    return [one for one in old if pool_now(one, pods, pools, context.fleet) == pool.name]
 
 
 def _count_ready(new: Iterable[ChildDeployment | None]) -> int | None:

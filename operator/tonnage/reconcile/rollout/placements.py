@@ -21,7 +21,7 @@ from tonnage.reconcile.rollout.claim_templates import (
     delete_claim_templates,
     render_claim_templates,
 )
-from tonnage.reconcile.rollout.drain import shift_replicas
+from tonnage.reconcile.rollout.drain import find_in_the_way, shift_replicas
 from tonnage.reconcile.rollout.retained_template import RenderedDeployment
 from tonnage.reconcile.rollout.services import (
     make_service,
@@ -85,7 +85,8 @@ def roll_out(
     current = [live, *(each.live for each in secondary)]
     others = [deployment for deployment in observation.deployments if deployment not in current]
     targets = [each.target for each in secondary]
-    drain = shift_replicas(observation.key, others, target, placed.wanted, targets)
+    in_the_way = find_in_the_way(context, placed, others)
+    drain = shift_replicas(observation.key, others, target, placed.wanted, targets, in_the_way)
     service = make_service(observation)
     services = render_services(observation, placed)
     workloads = (stamped_deployment, *(each.child for each in secondary))
