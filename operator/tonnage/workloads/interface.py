@@ -44,12 +44,13 @@ class Rendering:
 @dataclass(frozen=True, slots=True)
 class ServingPods:
     """The pods of a workload that serve requests, except those that are being deleted: how many
-    there are, how many of them have the current template, how many of these are ready, and when
-    the oldest of all was created, None where there are none."""
+    there are, how many of them have the current template, how many are ready, of all and of those
+    with the current template, and when the oldest was created, None where there are none."""
 
     existing: int
     updated: int
     ready: int
+    updated_ready: int
     oldest: datetime | None = None
 
 

@@ -255,14 +255,16 @@ class LeaderWorkerSetKind:
         status: Mapping[str, Any] = body.get("status") or {}
         existing, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
         ready, wanted = status.get("readyReplicas", 0), body["spec"].get("replicas", 1)
+        updated_ready = ready
         if pods is not None:
-            existing, updated, ready = pods.existing, pods.updated, min(ready, pods.ready)
+            existing, updated = pods.existing, pods.updated
+            updated_ready, ready = min(ready, pods.updated_ready), min(ready, pods.ready)
         return WorkloadState(
             existing=existing,
             ready=ready,
             updated=updated,
             observed=is_observed or pods is not None,
-            completed=updated == existing == wanted and ready >= wanted,
+            completed=updated == existing == wanted and updated_ready >= wanted,
         )
 
 

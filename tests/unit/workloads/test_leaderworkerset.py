@@ -252,11 +252,12 @@ STATUS = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}
 @pytest.mark.parametrize(
     ("pods", "want"),
     [
-        (ServingPods(existing=2, updated=2, ready=2), (2, 2, 2, True)),
-        (ServingPods(existing=2, updated=0, ready=0), (2, 0, 0, False)),
-        (ServingPods(existing=2, updated=2, ready=1), (2, 1, 2, False)),
-        (ServingPods(existing=3, updated=2, ready=2), (3, 2, 2, False)),
-        (ServingPods(existing=0, updated=0, ready=0), (0, 0, 0, False)),
+        (ServingPods(existing=2, updated=2, ready=2, updated_ready=2), (2, 2, 2, True)),
+        (ServingPods(existing=2, updated=0, ready=0, updated_ready=0), (2, 0, 0, False)),
+        (ServingPods(existing=2, updated=0, ready=2, updated_ready=0), (2, 2, 0, False)),
+        (ServingPods(existing=2, updated=2, ready=1, updated_ready=1), (2, 1, 2, False)),
+        (ServingPods(existing=3, updated=2, ready=2, updated_ready=2), (3, 2, 2, False)),
+        (ServingPods(existing=0, updated=0, ready=0, updated_ready=0), (0, 0, 0, False)),
         (None, (2, 2, 2, True)),
     ],
 )
@@ -272,5 +273,5 @@ def test_a_status_may_be_older_than_the_pods(
 def test_a_group_is_ready_when_its_workers_are() -> None:
     """The controller counts a group as ready only with all of its pods."""
     body = {**render(replicas=2), "status": {**STATUS, "readyReplicas": 1}}
-    state = KIND.read_state(body, ServingPods(2, 2, 2), is_observed=True)
+    state = KIND.read_state(body, ServingPods(2, 2, 2, 2), is_observed=True)
     assert state.ready == 1

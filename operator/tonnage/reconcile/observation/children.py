@@ -256,7 +256,8 @@ def _count_serving(
     template = workload_kind_of(body).template_name(body)
     current = {pod.replica for pod in serving if pod.template == template}
     oldest = min((pod.created for pod in serving), default=None)
-    return ServingPods(len(serving), len(current), len(current.intersection(ready)), oldest)
+    updated_ready = current.intersection(ready)
+    return ServingPods(len(serving), len(current), len(ready), len(updated_ready), oldest)
 
 
 def _read_placement(text: str) -> dict[str, Any]:

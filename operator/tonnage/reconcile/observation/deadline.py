@@ -66,7 +66,7 @@ def _starts(observation: Observation, placement: str) -> Iterator[datetime]:
 
 def next_report_at(observation: Observation, now: datetime) -> datetime | None:
     """When there may be more to say about pods that do not come up; None where all are ready."""
-    if all(deployment.ready >= deployment.wanted for deployment in observation.deployments):
+    if all(deployment.serves(deployment.wanted) for deployment in observation.deployments):
         return None
     overdue = (overdue_at(observation, deployment) for deployment in observation.deployments)
     times = [at for at in overdue if at is not None and at > now]

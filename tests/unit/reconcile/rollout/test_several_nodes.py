@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of
-from tests.support.in_memory.controllers import crashing, ready
+from tests.support.in_memory.controllers import crashing, loading, ready
 from tests.support.in_memory.leader_worker_sets import GROUP, WORKER
 from tests.support.in_memory.serving import SETTLED
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
@@ -14,6 +14,7 @@ from tonnage.kube import kinds
 from tonnage.kube.kinds import ACCELERATOR_POOLS, LEADER_WORKER_SETS, PODS, SERVICES
 from tonnage.kube.protocol import Object
 
+HOUR = 3600
 NODES = {**H100, "count": 8, "resources": {"rdma/ib": "1k"}}
 FULL = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total"
@@ -25,6 +26,10 @@ def cluster_of(*groups: dict[str, Any]) -> Cluster:
     cluster = Cluster(*groups)
     cluster.has_leader_worker_set = True
     return cluster
+
+
+def image_of(pod: Object) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
 
 
 def sets(cluster: Cluster) -> list[Object]:
@@ -97,6 +102,61 @@ async def test_a_replica_that_runs_out_of_memory_on_two_nodes_gets_more_of_them(
     (placement,) = cluster.status()["placements"]
     assert placement["nodesPerReplica"] == 3
     assert {plan["reason"] for plan in cluster.status()["failedPlans"]} == {"OutOfMemory"}
+
+
+SIZES = {
+    "from two nodes to one": ({"model": "deepseek-v3", "replicas": 2}, {"replicas": 2}),
+    "from one node to two": (
+        {"model": "llama-3.1-405b-fp8", "replicas": 4},
+        {"model": "deepseek-v3", "replicas": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SIZES.values(), ids=SIZES)
+async def test_replicas_that_hold_the_gpus_of_a_full_pool_make_way_for_those_of_another_size(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    cluster = cluster_of({**NODES, "count": 4})
+    cluster.apply("llama", spec_of(**before))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    cluster.apply("llama", spec_of(**after))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    assert cluster.status()["readyReplicas"] == 2
+
+
+async def test_no_replica_makes_way_with_the_strategy_surge() -> None:
+    cluster = cluster_of({**NODES, "count": 4})
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=2))
+    await cluster.settle()
+    cluster.apply("llama", spec_of(replicas=2, rollout={"strategy": "Surge"}))
+    await cluster.settle()
+    assert cluster.status()["readyReplicas"] == 2
+    assert cluster.conditions()["Ready"][0] == "False"
+
+
+async def test_groups_of_the_former_template_serve_until_another_pool_does() -> None:
+    """A change of the image fails in mid rollout, and the user then names another pool."""
+    cluster = cluster_of({**NODES, "count": 6}, {**MI300X, "count": 3, "gpusPerNode": 8})
+    on_h100 = {"accelerators": ["h100-sxm-80gb"]}
+    cluster.apply("llama", spec_of(model="deepseek-v3", replicas=3, placement=on_h100))
+    await cluster.settle()
+    cluster.clock.advance(HOUR)
+    cluster.behaviours["llama"] = lambda pod: (
+        ready(pod) if image_of(pod).startswith("vllm/") else loading(pod)
+    )
+    engine = {"vllm": {"image": "registry.local/vllm:slow"}}
+    spec = spec_of(model="deepseek-v3", replicas=3, engine=engine, placement=on_h100)
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    assert cluster.status()["readyReplicas"] == 2
+    assert cluster.conditions()["Available"] == ("True", "ReplicasReady")
+    cluster.apply("llama", {**spec, "placement": {"accelerators": ["mi300x"]}})
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert cluster.status()["readyReplicas"] == 2
 
 
 async def test_a_replica_without_its_second_pod_is_not_ready_until_it_is_replaced() -> None:

@@ -83,7 +83,7 @@ def unready_since(
 ) -> datetime | None:
     """Since when the object has not been ready; None while each replica that a Deployment has is
     ready, or where the status does not say so yet."""
-    if all(deployment.ready >= deployment.wanted for deployment in deployments):
+    if all(deployment.serves(deployment.wanted) for deployment in deployments):
         return None
     return read_since(previous_status, ConditionType.READY, "False")
 
