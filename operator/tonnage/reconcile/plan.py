@@ -43,7 +43,7 @@ from tonnage.reconcile.rollout.pending_scale import (
 )
 from tonnage.reconcile.rollout.placements import image_of, inspect_secondary, roll_out
 from tonnage.reconcile.rollout.prefetch import plan_prefetch
-from tonnage.reconcile.rollout.review import review
+from tonnage.reconcile.rollout.review import review, without_recovered
 from tonnage.reconcile.rollout.rollback import (
     Rollback,
     find_rollback,
@@ -186,6 +186,7 @@ def _plan_replicas(
         observation, accepted, fleet, dependencies, catalog, now, admission, attempts
     )
     outcome, approval = settle(context)
+    context = without_recovered(context)
     if accepted.spec.rollout.paused:
         return _pause(context, outcome, approval)
     if isinstance(outcome, Scheduled):

@@ -100,10 +100,13 @@ class Attempts:
             (plan.pool, read_parallelism(plan)) == (pool, parallelism) for plan in self.failed
         )
 
+    def without(self, plan: str) -> Self:
+        """Forget the failures of the plan of this hash."""
+        return replace(self, failed=tuple(one for one in self.failed if one.hash != plan))
+
     def with_ready(self, plan: LastReadyPlan) -> Self:
         """Record that all replicas serve by this plan, and forget its earlier failures."""
-        failed = tuple(other for other in self.failed if other.hash != plan.hash)
-        return replace(self, last_ready=plan, failed=failed)
+        return replace(self.without(plan.hash), last_ready=plan)
 
     def with_failed(self, plan: FailedPlan) -> Self:
         """Record that the plan failed."""

@@ -20,7 +20,8 @@ from tonnage.reconcile.observation.attempts import (
 )
 from tonnage.reconcile.observation.children import ChildDeployment
 from tonnage.reconcile.observation.plan_terms import Terms
-from tonnage.reconcile.rollout.approval.state import terms_of
+from tonnage.reconcile.observation.serving import newest
+from tonnage.reconcile.rollout.approval.state import terms_of, terms_of_live
 from tonnage.reconcile.rollout.placements import PlacementChildren, image_of
 from tonnage.reconcile.scheduling.blocked import find_blocked
 from tonnage.reconcile.scheduling.context import ReconcileContext
@@ -61,6 +62,15 @@ def review(
     has_user_image = settings.image is not None
     corrections = () if has_user_image else (*make_corrections(context, readings), *failures)
     return Review(context.attempts, tuple(readings), corrections)
+
+
+def without_recovered(context: ReconcileContext) -> ReconcileContext:
+    """The context without the failure of the plan that runs, once all replicas serve by it: the
+    cause may have been another program on the same GPUs."""
+    attempts, running = context.attempts, newest(context.observation.deployments)
+    if not attempts.failed or running is None or not running.serves(max(1, running.wanted)):
+        return context
+    return replace(context, attempts=attempts.without(terms_of_live(context, running).hash))
 
 
 def _iter_placements(

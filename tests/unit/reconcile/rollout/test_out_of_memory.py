@@ -186,6 +186,21 @@ KEPT: Final = pytest.mark.parametrize(
 )
 
 
+async def test_a_plan_that_was_given_up_and_then_serves_is_ready_and_scales() -> None:
+    """Another program has left the GPU, and the container starts at last."""
+    cluster = await started(FakeServer(lambda start: False), {**H100, "count": 2})
+    assert cluster.conditions()["Placed"] == ("False", "OutOfMemory")
+    failed = len(cluster.status()["failedPlans"])
+    cluster.behaviours["llama"] = ready
+    await pass_time(cluster)
+    assert cluster.conditions() == SETTLED
+    assert len(cluster.status()["failedPlans"]) == failed - 1
+    body = cluster.inference_deployment()
+    cluster.apply("llama", {**body["spec"], "replicas": 2})
+    await pass_time(cluster)
+    assert cluster.status()["readyReplicas"] == 2
+
+
 def shorter_batch(start: list[str]) -> bool:
     return "--max-num-batched-tokens=4096" in start
 
