@@ -49,6 +49,7 @@ from tonnage.reconcile.rollout.rollback import (
     find_rollback,
     find_rollback_of_running,
     pause_rollout,
+    split_others,
 )
 from tonnage.reconcile.rollout.services import make_service
 from tonnage.reconcile.rollout.strategy import is_carried_out, render
@@ -185,8 +186,8 @@ def _plan_replicas(
     context = ReconcileContext(
         observation, accepted, fleet, dependencies, catalog, now, admission, attempts
     )
-    outcome, approval = settle(context)
     context = without_recovered(context)
+    outcome, approval = settle(context)
     if accepted.spec.rollout.paused:
         return _pause(context, outcome, approval)
     if isinstance(outcome, Scheduled):
@@ -335,9 +336,7 @@ def _roll_back(
 ) -> Plan:
     """Run the last plan that served; newer placements drain as its replicas become ready."""
     observation, service = context.observation, make_service(context.observation)
-    others = [child for child in observation.deployments if child is not rollback.live]
-    secondary = [child for child in others if child.secondary]
-    old = [child for child in others if not child.secondary]
+    secondary, old = split_others(context, rollback)
     drain = shift_replicas(observation.key, old, rollback.settled, rollback.replicas)
     scales = tuple(scale_secondary(secondary, rollback.wanted - rollback.replicas))
     waits = not isinstance(outcome, Scheduled)

@@ -30,7 +30,7 @@ from tonnage.reconcile.observation.plan_terms import (
     is_running,
 )
 from tonnage.reconcile.observation.serving import newest, pool_now
-from tonnage.reconcile.rollout.approval.state import terms_in_force
+from tonnage.reconcile.rollout.approval.state import terms_in_force, terms_of_live
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
 from tonnage.reconcile.rollout.strategy import find_deployment
 from tonnage.reconcile.scheduling.context import ReconcileContext
@@ -169,6 +169,23 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     if not replicas:
         return None
     return Rollback(last, failed, live, revision, pool, replicas, wanted)
+
+
+def split_others(
+    context: ReconcileContext, rollback: Rollback
+) -> tuple[list[ChildDeployment], list[ChildDeployment]]:
+    """The other Deployments: the secondary ones that stay, and those that give way. A secondary one
+    whose plan has failed before any of its replicas served gives way, too."""
+    secondary: list[ChildDeployment] = []
+    old: list[ChildDeployment] = []
+    for child in context.observation.deployments:
+        if child is rollback.live:
+            continue
+        failed = child.ready == 0 and context.attempts.failure_of(
+            terms_of_live(context, child).hash
+        )
+        (secondary if child.secondary and not failed else old).append(child)
+    return secondary, old
 
 
 def pause_rollout(deployment: ChildDeployment) -> tuple[Action, ...]:

@@ -310,6 +310,24 @@ async def test_spread_replicas_are_scaled_down_after_a_rollback(replicas: int) -
     assert cluster.status()["desiredReplicas"] == replicas
 
 
+async def test_secondary_replicas_that_failed_too_give_way_after_a_rollback() -> None:
+    cluster = Cluster({**MI300X, "gpusPerNode": 2}, {**H100, "gpusPerNode": 4})
+    cluster.behaviours["llama"] = only_with(BAD, without_image)
+    cluster.apply("llama", spread(5, engine={"vllm": {"image": GOOD}}))
+    await cluster.settle()
+    cluster.clock.advance(HOUR)
+    change(cluster, replicas=0)
+    await cluster.settle()
+    cluster.clock.advance(HOUR)
+    change(cluster, replicas=5, engine={"vllm": {"image": BAD}})
+    await cluster.settle()
+    assert images(cluster) == [BAD] * 5
+    await cluster.wait(2 * HOUR)
+    await cluster.wait(2 * HOUR)
+    assert images(cluster) == [GOOD] * 2
+    assert cluster.conditions()["Degraded"] == ("True", "RolledBack")
+
+
 @pytest.mark.parametrize("is_rolled_back", [True, False], ids=["after", "before"])
 async def test_a_pool_may_be_renamed_around_a_rollback(is_rolled_back: bool) -> None:
     cluster = await serving({**MI300X, "gpusPerNode": 2}, replicas=2)
