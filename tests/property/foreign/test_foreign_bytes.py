@@ -62,6 +62,7 @@ ELSEWHERE = {
     "reconcile/observation/model_source.py": (
         "a Secret's value: test_an_invalid_secret_is_read_or_refused"
     ),
+    "workloads/deployment.py": "the time of a condition, which the API server parses before",
     "telemetry/prometheus.py": "an answer: test_an_error_of_prometheus_is_read_or_refused",
 }
 """Modules that parse, and are tried by other tests, or read nothing that a stranger wrote."""
