@@ -258,7 +258,8 @@ def _wait(
     )
     # No pool takes the new spec, so what runs by the old one does not grow for it.
     may_grow = not isinstance(outcome, Unschedulable)
-    return _with_scales(plan, scales_in_force(context, may_grow=may_grow))
+    plan = _with_scales(plan, scales_in_force(context, may_grow=may_grow))
+    return plan if context.observation.service else _with_service(plan)
 
 
 def _with_scales(plan: Plan, scales: Iterable[Scale]) -> Plan:

@@ -253,6 +253,16 @@ FREE_CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+async def test_a_deleted_service_is_created_again_while_a_plan_waits() -> None:
+    cluster = await approved(MI300X)
+    change(cluster, engine=OTHER_IMAGE)
+    await cluster.settle()
+    cluster.api.remove(SERVICES, NAMESPACE, "llama")
+    await cluster.settle()
+    assert [body["metadata"]["name"] for body in cluster.api.objects(SERVICES)] == ["llama"]
+    assert proposed(cluster) is not None
+
+
 async def test_an_approved_plan_does_not_run_during_a_pause() -> None:
     cluster = await approved(MI300X)
     running = cluster.status()["plan"]
