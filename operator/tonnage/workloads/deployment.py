@@ -170,7 +170,8 @@ class DeploymentKind:
             ready=status.get("readyReplicas", 0),
             updated=status.get("updatedReplicas", 0),
             observed=is_observed,
-            completed=reason == _COMPLETED and _has_served(progress, pods),
+            completed=reason == _COMPLETED,
+            has_served=reason == _COMPLETED and _has_served(progress, pods),
             overdue=None if reason == _COMPLETED else reason == _OVERDUE,
             refused=_read_refusal(conditions),
         )

@@ -60,9 +60,9 @@ class WorkloadState:
 
     `existing`, `ready` and `updated` count replicas, the last those of the current template.
     `observed`: its controller has observed that template. `completed`: all replicas have once
-    served from it. `overdue`: they have made no progress for longer than the deadline, None where
-    its controller does not say that. `refused` is why the API server rejects new pods, None where
-    it does not.
+    served from it, or there was none; `has_served`: there were some. `overdue`: they have made no
+    progress for longer than the deadline, None where its controller does not say that. `refused` is
+    why the API server rejects new pods, None where it does not.
     """
 
     existing: int
@@ -70,6 +70,7 @@ class WorkloadState:
     updated: int
     observed: bool
     completed: bool
+    has_served: bool
     overdue: bool | None = None
     refused: str | None = None
 

@@ -259,12 +259,14 @@ class LeaderWorkerSetKind:
         if pods is not None:
             existing, updated = pods.existing, pods.updated
             updated_ready, ready = min(ready, pods.updated_ready), min(ready, pods.ready)
+        completed = updated == existing == wanted and updated_ready >= wanted
         return WorkloadState(
             existing=existing,
             ready=ready,
             updated=updated,
             observed=is_observed or pods is not None,
-            completed=updated == existing == wanted and updated_ready >= wanted,
+            completed=completed,
+            has_served=completed,
         )
 
 

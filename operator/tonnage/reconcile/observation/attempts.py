@@ -207,7 +207,7 @@ def find_fault(
     the pods of a new object that no node takes for another reason than GPUs, None for an object
     that has served: it waits, since its pool was able to take them.
     """
-    if running.completed:
+    if running.has_served:
         return None
     if running.updated == 0:
         is_new = blocked is not None

@@ -72,7 +72,8 @@ class ChildDeployment:
     engine `adjustments`, and `correction_bytes`, the memory correction known when it chose the
     pool. `refused` is why the API server rejects new pods of that template (a quota, an admission
     policy, a missing ServiceAccount), `last_migration` the migration from another pool, `completed`
-    whether all replicas have once served from the current template. `updated` counts the pods of
+    whether all replicas have once served from the current template, or there was none, `has_served`
+    whether there were some. `updated` counts the pods of
     that template; `overdue` says that they have made no progress for longer than the progress
     deadline, None where its controller does not say that.
     `secondary`: a secondary placement, for replicas that the first one has no capacity for.
@@ -92,6 +93,7 @@ class ChildDeployment:
     refused: str | None = None
     last_migration: Migration | None = None
     completed: bool = False
+    has_served: bool = False
     updated: int = 0
     adjustments: EngineAdjustments = UNADJUSTED
     correction_bytes: int = 0
@@ -235,6 +237,7 @@ def read_deployment(body: Object, pods: Collection[ChildPod] | None = None) -> C
         refused=state.refused,
         last_migration=read_migration(annotations.get(ANNOTATION_MOVED, "")),
         completed=state.completed,
+        has_served=state.has_served,
         updated=state.updated if state.observed else 0,
         adjustments=_read_adjustments(placement),
         correction_bytes=_read_correction(placement),
