@@ -42,7 +42,7 @@ async def test_a_change_waits_for_the_end_of_the_pause() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert not before & pods(cluster)
-    assert not cluster.deployment("llama-mi300x")["spec"].get("paused")
+    assert "paused" not in cluster.deployment("llama-mi300x")["spec"]
 
 
 async def test_a_pause_of_the_deployment_by_somebody_else_is_ended() -> None:

@@ -8,7 +8,7 @@ import json
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -117,11 +117,12 @@ def _open_lines(path: str) -> Iterator[Iterator[tuple[int, bytes]]]:
     if path == STDIN:
         yield _number_lines(sys.stdin.buffer)
         return
-    try:
-        file = Path(path).open("rb")  # noqa: SIM115 - what fails while it is used is another error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
-    with file:
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(Path(path).open("rb"))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", error)
+            raise InputError(f"{path} cannot be read: {reason}") from None
         yield _number_lines(file)
 
 
