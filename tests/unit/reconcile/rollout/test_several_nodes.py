@@ -127,7 +127,7 @@ async def test_replicas_that_hold_the_gpus_of_a_full_pool_make_way_for_those_of_
     assert cluster.status()["readyReplicas"] == 2
 
 
-async def test_replicas_of_another_size_serve_on_where_the_pool_has_room_for_both() -> None:
+async def test_replicas_of_another_size_serve_on_where_the_pool_has_capacity_for_both() -> None:
     cluster = cluster_of(NODES)
     cluster.apply("llama", spec_of(model="deepseek-v3", replicas=2))
     await cluster.settle()
