@@ -21,15 +21,18 @@ _MARKER_OF_PATH: Final = {
     "tests/unit/cli/test_main.py": "slow",
     "tests/unit/kube/test_client.py": "slow",
     "tests/unit/manager": "slow",
-    "tests/unit/project": "slow",
+    "tests/unit/project/test_accuracy.py": "slow",
+    "tests/unit/project/test_manifests.py": "slow",
     "tests/unit/reconcile/integrations": "slow",
     "tests/unit/reconcile/rollout": "slow",
     "tests/unit/reconcile/scheduling": "slow",
+    "tests/unit/reconcile/status/test_pods_that_do_not_come_up.py": "slow",
     "tests/unit/reconcile/test_autoscaling.py": "slow",
     "tests/unit/reconcile/test_calibration.py": "slow",
     "tests/unit/reconcile/test_calibration_of_spread.py": "slow",
 }
-"""The unit tests that take more than some two seconds together are slow."""
+"""The unit tests that take more than some two seconds together are slow, but for the rules of the
+repository, which any change can break."""
 
 
 def pytest_configure() -> None:

@@ -89,6 +89,7 @@ def parts_of(name: str) -> set[str]:
     return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
+@cache
 def replaced_parts(name: str) -> list[str]:
     parts = parts_of(name)
     words = parts | {part.removesuffix(end) for part in parts for end in ("s", "es")}
