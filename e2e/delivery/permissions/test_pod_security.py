@@ -89,12 +89,13 @@ def test_an_operator_with_a_weaker_security_context_is_not_admitted(
     assert error.value.code == 403
 
 
-# docs/install.md says what the namespaces of models need, by vendor.
+# docs/install.md says what the namespaces of models need, by vendor and engine.
 STANDARDS = {
     "70b-on-h100": "restricted",
     "70b-on-mi300x": "baseline",
     "cached": "restricted",
     "model-image": "restricted",
+    "sglang-on-h100": "baseline",
 }
 
 
@@ -106,17 +107,18 @@ def models_template(case: str) -> Json:
 
 
 @pytest.mark.parametrize("case", STANDARDS)
-def test_models_are_admitted_under_the_standard_of_their_vendor(
+def test_models_are_admitted_under_the_standard_of_their_vendor_and_engine(
     admin: Admin, enforced: dict[str, str], case: str
 ) -> None:
     try_pod(admin, enforced[STANDARDS[case]], models_template(case))
 
 
-def test_models_on_amd_run_as_root_and_are_not_admitted_as_restricted(
-    admin: Admin, enforced: dict[str, str]
+@pytest.mark.parametrize("case", ["70b-on-mi300x", "sglang-on-h100"])
+def test_models_that_run_as_root_are_not_admitted_as_restricted(
+    admin: Admin, enforced: dict[str, str], case: str
 ) -> None:
     with pytest.raises(ApiError, match="runAsNonRoot"):
-        try_pod(admin, enforced["restricted"], models_template("70b-on-mi300x"))
+        try_pod(admin, enforced["restricted"], models_template(case))
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
@@ -138,7 +140,7 @@ def test_models_on_the_disk_of_a_node_need_a_namespace_without_a_standard(
     try_pod(admin, "default", template)
 
 
-def test_the_install_page_names_the_standard_of_each_vendor() -> None:
+def test_the_install_page_names_the_standard_of_each_vendor_and_engine() -> None:
     page = (ROOT / "docs" / "install.md").read_text("utf-8")
-    assert "| NVIDIA | `restricted` |" in page
+    assert "| NVIDIA | `restricted`; for [SGLang](sglang.md) `baseline` |" in page
     assert "| AMD | `baseline` |" in page

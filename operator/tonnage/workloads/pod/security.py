@@ -4,7 +4,7 @@ Both vendors: no capability, no privilege escalation, the runtime's seccomp prof
 account token, no host namespace.
 
 - NVIDIA: not root; /dev/nvidia* is open to every user. With the other settings this meets the
-  "restricted" Pod Security Standard.
+  "restricted" Pod Security Standard. SGLang's image runs as root and meets "baseline".
 - AMD: the image's user, which is root, without capabilities. The image has no other user, and the
   group that may open /dev/kfd and /dev/dri/renderD* differs from host to host, so that another user
   would work on some nodes only; AITER also writes kernels to its own package folder. This meets the
