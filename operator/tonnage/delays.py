@@ -150,7 +150,8 @@ list of 5,000 objects must not be in memory as a whole."""
 # Intervals of periodic work.
 
 RESYNC: Final = 600.0
-"""Between two reconciles of every object."""
+"""Between two resyncs. Each reconciles the objects that were planned before the fleet changed, and
+a sixth of the others."""
 
 VERIFY: Final = 600.0
 """Between two comparisons of the stores with lists."""

@@ -184,7 +184,7 @@ class LastRunTimestamp(Collector):
 
 
 class SyncMetrics:
-    """When the operator last listed the fleet, and last requeued all objects."""
+    """When the operator last listed the fleet, and last resynced."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.fleet_listed = LastRunTimestamp(
@@ -193,7 +193,7 @@ class SyncMetrics:
         )
         self.resynced = LastRunTimestamp(
             "tonnage_last_resync_timestamp_seconds",
-            "Last requeue of every InferenceDeployment, Unix time.",
+            "Last resync of InferenceDeployments, Unix time.",
         )
         registry.register(self.fleet_listed)
         registry.register(self.resynced)
