@@ -154,10 +154,10 @@ class PlacementSpec(ApiModel):
         MultiNodeChoice | None,
         Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
     ] = None
-    """Whether one replica can run on several nodes of a pool with an interconnect, as pipeline
-    stages. Auto: where no node of the pool is enough, on up to 4. Never: on one node only. An
-    object with `maxNodes` and `allowTcp`: on up to `maxNodes` nodes wherever `policy` ranks that
-    higher, and with `allowTcp` in pools without an interconnect, too. Default: Auto."""
+    """Whether one replica can run on several nodes of a pool with an interconnect. Auto: where no
+    node of the pool is enough, on up to 4. Never: on one node only. An object: on up to `maxNodes`
+    nodes wherever `policy` ranks that higher, and with `allowTcp` in pools without an interconnect,
+    too. Default: Auto."""
     data_parallel: DataParallelPolicy | None = None
     """Whether the GPUs of one replica of a mixture-of-experts model can each have whole attention
     layers and requests of their own, and share the experts (expert parallelism). Auto: wherever

@@ -85,13 +85,13 @@ class Interconnect(ApiModel):
     of 400 Gb/s per GPU. It only ranks plans. Default: that of NVLink with `computeDomain`, else
     what is usual for the resource, else 25."""
     capabilities: Annotated[list[Capability], Field(max_length=4)] | None = None
-    """Linux capabilities of the vLLM container. Default: what is usual for the resource, else
+    """Linux capabilities of the engine's container. Default: what is usual for the resource, else
     IPC_LOCK; none without a resource. The others need `--pool-pod-security=privileged`."""
     annotations: Annotated[dict[str, str], Field(max_length=32)] = {}
     """Annotations of the pods, for example those that attach the adapters. Default: none."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
-    """Environment variables of vLLM, for example NCCL_SOCKET_IFNAME. Default: those that are usual
-    for the resource."""
+    """Environment variables of the engine, for example NCCL_SOCKET_IFNAME. Default: those that are
+    usual for the resource."""
     topology_key: (
         Annotated[
             str,
@@ -167,7 +167,7 @@ class AcceleratorPoolSpec(ApiModel):
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
     """Tolerations of inference pods on these nodes."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
-    """Environment variables of vLLM on these nodes."""
+    """Environment variables of the engine on these nodes."""
     pod_template: PodTemplate | None = None
     """Settings of the pods on these nodes, merged into what the operator renders, before
     `podTemplate` of the InferenceDeployment. Default: none."""

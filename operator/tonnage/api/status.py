@@ -37,9 +37,9 @@ class MemoryStatus(ReportedModel):
     """Predicted memory of one GPU in GiB."""
 
     device_gi_b: Annotated[float, Field(alias="deviceGiB")]
-    """Device memory, as the driver reports it to vLLM."""
+    """Device memory, as the driver reports it to the engine."""
     budget_gi_b: Annotated[float, Field(alias="budgetGiB")]
-    """Memory that vLLM can use: device memory times utilization."""
+    """Memory that the other terms share. With vLLM: device memory times utilization."""
     weights_gi_b: Annotated[float, Field(alias="weightsGiB")]
     """Weights on this GPU."""
     lora_gi_b: Annotated[float | None, Field(alias="loraGiB")] = None
@@ -60,20 +60,20 @@ class MemoryStatus(ReportedModel):
 
 
 class MeasuredStatus(ReportedModel):
-    """KV cache that vLLM measured at startup, of the replica with the smallest."""
+    """KV cache that the engine measured at startup, of the replica with the smallest."""
 
     kv_cache_tokens: int
     """Tokens in the KV cache of one replica."""
     kv_cache_gi_b: Annotated[float, Field(alias="kvCacheGiB")]
     """Memory of these tokens on one GPU; memory.kvCacheGiB is the prediction."""
     blocks: int | None = None
-    """Blocks of the KV cache (num_gpu_blocks). Absent if vLLM does not report it."""
+    """Blocks of the KV cache (num_gpu_blocks). Absent if the engine does not report it."""
     block_tokens: int | None = None
-    """Tokens per block (block_size). Absent if vLLM does not report it."""
+    """Tokens per block (block_size). Absent if the engine does not report it."""
 
 
 class EstimateStatus(ReportedModel):
-    """Estimated speed and price. All values have the same uncertainty."""
+    """Estimated speed and price."""
 
     tokens_per_second: int
     """Generated tokens per second of all replicas."""
@@ -84,7 +84,7 @@ class EstimateStatus(ReportedModel):
     cost_per_million_tokens: str | None = None
     """US dollars per million generated tokens. Absent without a price."""
     band_percent: int
-    """Uncertainty of these values in percent, in both directions."""
+    """Uncertainty in percent, in both directions, of all of these values but timeToFirstToken."""
 
 
 class AdjustmentsStatus(ReportedModel):
@@ -132,7 +132,7 @@ class PlacementStatus(ReplicaLayout):
     """Share of the load for these replicas in percent, for weighted routing. Absent with a single
     placement."""
     image: str
-    """Image of the vLLM container."""
+    """Image of the engine's container."""
     reason: str
     """Why the pool was chosen, in CamelCase."""
     message: str
@@ -148,7 +148,7 @@ class PlacementStatus(ReplicaLayout):
     measured_kv_cache_tokens: int | None = None
     """Measured tokens of one replica. Absent if neither Prometheus nor the pods report them."""
     measured: MeasuredStatus | None = None
-    """KV cache that vLLM measured with exactly this plan. Absent before that."""
+    """KV cache that the engine measured with exactly this plan. Absent before that."""
     cost_per_hour: str | None = None
     """US dollars per hour for all replicas. Absent without a price."""
     price_source: PriceSourceName | None = None
@@ -233,7 +233,7 @@ class ProposedPlan(ReplicaLayout):
     replicas: int
     """Number of replicas, which the hash does not include."""
     image: str
-    """Image of the vLLM container."""
+    """Image of the engine's container."""
     cost_per_hour: str | None = None
     """US dollars per hour for all replicas. Absent without a price."""
     message: str
@@ -246,9 +246,9 @@ class AvailableUpdate(ReportedModel):
     """What the operator would run the replicas with now. `kubectl tonnage upgrade` takes it."""
 
     release: str
-    """vLLM release, for example 0.32.0."""
+    """Release of the engine, for example 0.32.0."""
     image: str
-    """Image of the vLLM container."""
+    """Image of the engine's container."""
     message: str
     """Changes from the running replicas."""
 
