@@ -96,8 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="FILE",
-        help="InferenceDeployments, and the ConfigMaps they name: a file, a folder of manifests, "
-        "or - for standard input; can be given several times",
+        help="InferenceDeployments, and ConfigMaps and AcceleratorPools to apply with them: a "
+        "file, a folder of manifests, or - for standard input; can be given several times",
     )
     add_namespace_argument(
         parser,
