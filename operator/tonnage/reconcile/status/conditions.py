@@ -51,7 +51,7 @@ _WAITING: Final = (
 )
 """Reasons of Placed that end without a change of the spec."""
 
-_PAUSED: Final = "spec.rollout.paused is true: no replica is replaced or moved"
+_PAUSED: Final = "spec.rollout.paused is true: no replica is replaced or migrated"
 
 
 def make_conditions(
