@@ -189,7 +189,7 @@ def format_illegal(shape: ModelShape, cause: IllegalParallelism | None, largest_
     """Format that the engine refuses every parallelism over the GPUs of one node."""
     gpus = format_count(largest_node, "GPU")
     why = f": {cause.message}" if cause else ""
-    return f"no legal split of {shape.attention_heads} attention heads over up to {gpus}{why}"
+    return f"no valid parallelism for {shape.attention_heads} attention heads on up to {gpus}{why}"
 
 
 def format_overrides(compatibility: Compatibility) -> tuple[str, ...]:

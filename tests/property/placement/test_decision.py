@@ -45,7 +45,7 @@ STANDS_AGAINST: dict[str, str] = {
     "KVCacheDoesNotFit": r"the KV cache of \d+ tokens needs [\d.]+ GiB",
     "OverheadDoesNotFit": r"needs? [\d.]+ GiB",
     "WeightsDoNotFit": r"the weights need [\d.]+ GiB a GPU; -?[\d.]+ of its [\d.]+ GiB are left",
-    "IllegalParallelism": r"no legal split of \d+",
+    "IllegalParallelism": r"no valid parallelism for \d+",
     "Incompatible": r"\(rule \w+\)",
     "UnsupportedArchitecture": r"\(rule Architecture\w+\)",
     "Unsupported": "mi100",

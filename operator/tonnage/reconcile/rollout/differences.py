@@ -34,7 +34,7 @@ def named_terms(terms: Terms) -> dict[str, str]:
     return {
         "pool": terms.pool,
         "accelerator": terms.accelerator,
-        "split": format_parallelism(terms.parallelism),
+        "parallelism": format_parallelism(terms.parallelism),
         "image": terms.image,
     }
 

@@ -132,7 +132,7 @@ def _format_outdated(
         proposed = {
             "pool": earlier.pool,
             "accelerator": earlier.accelerator,
-            "split": format_parallelism(read_parallelism(earlier)),
+            "parallelism": format_parallelism(read_parallelism(earlier)),
             "image": earlier.image,
         }
         changed = list(compare(proposed, named_terms(terms))) or ["the arguments"]
