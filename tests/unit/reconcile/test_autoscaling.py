@@ -285,6 +285,26 @@ async def test_without_a_sample_of_the_queue_no_replica_is_removed_or_brought_ba
     assert active(cluster) == ("False", "NoOpinion")
 
 
+async def test_a_loaded_object_keeps_a_replica_on_a_pool_that_is_a_hundred_times_as_fast():
+    cluster = Cluster({"name": "l4", "accelerator": "l4", "gpusPerNode": 1})
+    load = ReplicaLoad(cluster, work=0.4, queued=0.0)
+    scaling = {"targets": {"waitingRequests": 1}, "scaleToZero": with_zero()}
+    workload = {"concurrency": 1, "inputTokens": 2000, "outputTokens": 4000, "maxModelLen": 32768}
+    spec = spec_of(
+        replicas=None, scaling=scaling, workload=workload, placement={"fallback": {"after": "1m"}}
+    )
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    each = cluster.status()["scaling"]["replica"]["tokensPerSecond"]
+    load.answers = False
+    cluster.leave("l4")
+    cluster.join(name="b300", accelerator="b300-288gb")
+    await sample(cluster, 120)
+    assert cluster.deployments() == ["llama-b300-288gb"]
+    assert replicas(cluster) == (1, 1)
+    assert cluster.status()["scaling"]["replica"]["tokensPerSecond"] > 100 * each
+
+
 async def test_a_budget_bounds_what_the_load_may_ask_for():
     cluster, _ = await followed({**MI300X, "count": 2}, placement={"maxCostPerHour": "7"}, work=5.5)
     await sample(cluster, 60)

@@ -71,7 +71,8 @@ def count_replicas(
     needed = load.share(_largest_batch(load, most, estimate))
     if load.demanded is not None:
         count_here = _count_equivalent(load.demanded, full)
-        if count_here > 0:
+        # Also where it rounds to zero: only the load scales to zero.
+        if load.demanded.replicas > 0:
             bounded = min(Fraction(load.max_replicas), count_here)
             count_here = max(Fraction(load.min_replicas), bounded)
         # Whether a replica meets the targets must not depend on the current number of replicas.

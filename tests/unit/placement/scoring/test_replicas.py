@@ -156,6 +156,8 @@ def test_a_replica_holds_no_more_than_vllm_schedules() -> None:
         (Demanded(7, 999.999), {}, 7),
         (Demanded(7, 2500.0), {}, 18),
         (Demanded(7, 100.0), {}, 1),
+        (Demanded(1, 9.0), {}, 1),
+        (Demanded(1, 9.0), {"minReplicas": 2}, 2),
     ],
 )
 def test_the_measured_load_decides_the_number(
