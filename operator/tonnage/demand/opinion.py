@@ -35,8 +35,8 @@ class Serving:
 @dataclass(frozen=True, slots=True)
 class LoadEstimate:
     """The largest need of all targets, unrounded; `is_lower_bound`: a lower bound. `is_idle`: no
-    request runs, waits or queues. One replica holds `capacity` requests; the same throughput on any
-    other placement holds at least `smallest_capacity`."""
+    request runs, waits or queues, and none was answered lately. One replica holds `capacity`
+    requests; the same throughput on any other placement holds at least `smallest_capacity`."""
 
     need: Need
     in_flight: float
@@ -82,7 +82,9 @@ def judge_load(
         capacity=load.own.capacity,
         smallest_capacity=load.smallest_capacity,
         is_lower_bound=partial,
-        is_idle=not partial and load.in_flight <= 0,
+        is_idle=not partial
+        and load.in_flight <= 0
+        and not any(one.has_answered for one in fresh.values()),
     )
 
 

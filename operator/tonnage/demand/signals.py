@@ -34,7 +34,7 @@ class PodLoad:
     """One replica: running and waiting requests, and the used share of its KV cache, averaged over
     the last minute; `age_seconds` is the age of the newest sample.
 
-    A latency is None if no target needs it.
+    A latency is None if no target needs it; `first_token` is also measured for scale to zero.
     """
 
     running: float
@@ -44,6 +44,11 @@ class PodLoad:
     first_token: Mean | None = None
     prefill: Mean | None = None
     per_token: Mean | None = None
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether it has answered a request in the last few minutes, as far as that is measured."""
+        return self.first_token is not None and self.first_token.observations > 0
 
 
 @dataclass(frozen=True, slots=True)

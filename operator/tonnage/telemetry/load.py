@@ -50,6 +50,12 @@ class LoadQuery:
         """The metrics of each engine."""
         return tuple(engine_named(name).load_metrics for name in self.engines)
 
+    def histograms(self, metrics: LoadMetrics) -> Mapping[str, str]:
+        """Histograms of an engine to query, by signal: those of `latencies`, and with scale to zero
+        the one that counts the requests, since a gauge misses a request between two scrapes."""
+        counted = {} if self.queued is None else {"first_token": metrics.first_token}
+        return {**counted, **self.latencies(metrics)}
+
     def latencies(self, metrics: LoadMetrics) -> Mapping[str, str]:
         """Histograms of an engine that the targets need, by signal."""
         first = {"first_token": metrics.first_token}
@@ -112,7 +118,7 @@ def _of_engine(
         expression = f"avg_over_time({metric}{{{selector}}}{mean})"
         yield _join(signal, expression, aggregation, rank)
     parts = rank if metrics.class_label is None else f"{rank}, {metrics.class_label}"
-    for signal, metric in question.latencies(metrics).items():
+    for signal, metric in question.histograms(metrics).items():
         for end in ("sum", "count"):
             series = f"{metric}_{end}{{{selector}}}"
             yield _join(f"{signal}_{end}", f"rate({series}{rate})", "sum", parts)
@@ -172,7 +178,8 @@ def _read_pod(values: _Values, question: LoadQuery) -> PodLoad | None:
     scrape of a pod."""
     latencies = [question.latencies(metrics).keys() for metrics in question.metrics]
     needed = set[str].intersection(*map(set, latencies))
-    means = {signal: _read_mean(values, signal) for each in latencies for signal in each}
+    queried = [question.histograms(metrics).keys() for metrics in question.metrics]
+    means = {signal: _read_mean(values, signal) for each in queried for signal in each}
     missing = {*_GAUGES, "sampled"} - values.keys()
     if missing or any(means[signal] is None for signal in needed):
         return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.in_memory.cluster import Cluster
 from tonnage.demand.conventions import load_conventions
-from tonnage.demand.signals import MeasuredLoad, PodLoad, QueueSample
+from tonnage.demand.signals import Mean, MeasuredLoad, PodLoad, QueueSample
 from tonnage.telemetry.load import LoadQuery
 
 _QUEUED_FOR = 120.0
@@ -15,13 +15,15 @@ _QUEUED_FOR = 120.0
 class ReplicaLoad:
     """`work` is what arrives, in what a full replica does; it is spread evenly over the ready
     replicas, of which each holds `capacity` requests. What is too much for them has queued up for
-    two minutes. By default all is seen; `unseen` replicas, the first ones, are not."""
+    two minutes. By default all is seen; `unseen` replicas, the first ones, are not. Of `short`
+    requests a second and replica, no gauge shows any."""
 
     cluster: Cluster
     work: float = 0.0
     capacity: float = 10.0
     queued: float | None = None
     unseen: int = 0
+    short: float = 0.0
     answers: bool = True
     asked: list[LoadQuery] = field(default_factory=list)
 
@@ -47,7 +49,9 @@ class ReplicaLoad:
         running = done * (1 - growth) / (1 + growth * (self.capacity - 1) - growth * done)
         a_second = full.get("tokensPerSecond", 0.0) / 200
         waiting = max(0.0, share - 1) * a_second * _QUEUED_FOR
-        return PodLoad(running, waiting, running / self.capacity, age_seconds=5.0)
+        first_token = Mean(self.short / 10, self.short)
+        usage = running / self.capacity
+        return PodLoad(running, waiting, usage, age_seconds=5.0, first_token=first_token)
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:

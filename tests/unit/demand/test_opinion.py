@@ -122,3 +122,10 @@ def test_only_a_complete_sample_can_be_idle():
     assert not judge(idle, by=BY_ZERO, queue=QueueSample(1, 1)).is_idle
     assert not judge(idle, by=BY_ZERO).is_idle  # the queue is unknown
     assert not judge(idle, by=BY, ready=2).is_idle
+
+
+@pytest.mark.parametrize(("answered", "want"), [(None, True), (0.0, True), (0.008, False)])
+def test_a_replica_that_answered_a_request_between_two_scrapes_is_not_idle(answered, want):
+    latencies = {} if answered is None else {"first_token": (answered / 10, answered)}
+    one = load(0.0, 0.0, 0.0, **latencies)
+    assert judge(one, by=BY_ZERO, queue=QueueSample(0, 1)).is_idle is want

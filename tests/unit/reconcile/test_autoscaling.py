@@ -272,6 +272,16 @@ async def test_a_long_idle_object_scales_to_zero_and_a_queue_brings_a_replica_ba
     assert replicas(cluster) == (1, 1)
 
 
+async def test_an_object_with_short_requests_only_does_not_scale_to_zero():
+    cluster, load = await followed(work=0.0, scaleToZero=with_zero())
+    load.queued, load.short = 0.0, 0.01
+    await sample(cluster, 1800, every=60)
+    assert replicas(cluster) == (1, 1)
+    load.short = 0.0
+    await sample(cluster, 960, every=60)
+    assert replicas(cluster) == (0, 0)
+
+
 async def test_without_a_sample_of_the_queue_no_replica_is_removed_or_brought_back():
     cluster, load = await followed(work=0.0, scaleToZero=with_zero())
     await sample(cluster, 1800, every=200)

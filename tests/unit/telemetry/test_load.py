@@ -94,6 +94,17 @@ async def test_a_queue_in_front_of_the_replicas_is_read_with_its_age(values, wan
     assert (await measure(question(), *series("", **values))).queue == want
 
 
+async def test_requests_are_counted_for_scale_to_zero_where_the_engine_counts_them():
+    queued = QueuedRequests.model_validate({"metric": "queued", "matchLabels": {"model": "a"}})
+    query = question(queued=queued)
+    (text,) = await queries_of(query)
+    assert "rate(vllm:time_to_first_token_seconds_count{" in text
+    counted = {"first_token_sum": 0.1, "first_token_count": 0.01}
+    load = await measure(query, *series("a", **GAUGES, **counted), *series("b", **GAUGES))
+    assert load.pods["a"].first_token == Mean(0.1, 0.01)
+    assert load.pods["b"].first_token is None
+
+
 async def test_a_queue_that_is_not_a_number_is_not_missing():
     load = await measure(question(), *series("", queued=None, queue_sampled=NOW))
     assert isnan(load.queue.requests)
