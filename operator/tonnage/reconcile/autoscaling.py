@@ -73,7 +73,7 @@ def follow_load(observation: Observation, interval_seconds: float, now: datetime
     is_fixed = spec.replicas is not None
     if wanted is None:
         return ByLoad(terms, _NOT_PLACED, None, is_fixed, previous)
-    recommendations = _read_recommendations(previous)
+    recommendations = _read_recommendations(previous, now)
     if observation.load is None:
         unchanged = ScalingStep(terms.within(wanted), recommendations or Recommendations(wanted))
         return ByLoad(terms, None, unchanged, is_fixed, previous)
@@ -131,18 +131,24 @@ def _reckon(spec: InferenceDeploymentSpec, replica: FullReplicaStatus) -> Estima
     )
 
 
-def _read_recommendations(previous: ScalingStatus | None) -> Recommendations | None:
+def _read_recommendations(previous: ScalingStatus | None, now: datetime) -> Recommendations | None:
     if previous is None:
         return None
     return Recommendations(
         previous.recommended_replicas,
-        _read_past(previous.higher or ()),
-        _read_past(previous.lower or ()),
+        _read_past(previous.higher or (), now),
+        _read_past(previous.lower or (), now),
     )
 
 
-def _read_past(past: Iterable[PastRecommendation]) -> tuple[PastRecommendations, ...]:
+def _read_past(
+    past: Iterable[PastRecommendation], now: datetime
+) -> tuple[PastRecommendations, ...]:
+    """Past recommendations. One that ended in the future is of a clock that was ahead, and would
+    count until then and for a window more: it ends now."""
     times = ((one.replicas, read_time(one.until)) for one in past)
     return tuple(
-        PastRecommendations(replicas, until) for replicas, until in times if until is not None
+        PastRecommendations(replicas, min(until, now))
+        for replicas, until in times
+        if until is not None
     )

@@ -232,6 +232,22 @@ async def test_a_new_operator_goes_on_where_the_old_one_was():
     assert replicas(cluster) == (1, 1)
 
 
+async def test_a_clock_that_was_ahead_delays_fewer_replicas_by_one_window():
+    cluster, load = await followed(work=3.6)
+    await sample(cluster)
+    load.work = 0.1
+    await sample(cluster)
+    body = cluster.inference_deployment()
+    (higher,) = body["status"]["scaling"]["higher"]
+    higher["until"] = "2026-01-02T00:00:00Z"
+    cluster.api.put(INFERENCE_DEPLOYMENTS, body)
+    await sample(cluster)
+    await sample(cluster, 270, every=90)
+    assert replicas(cluster) == (4, 4)
+    await sample(cluster, 60)
+    assert replicas(cluster) == (1, 1)
+
+
 async def test_a_lost_status_restarts_the_window_with_the_present_replicas():
     cluster, load = await followed(work=3.6)
     await sample(cluster)
