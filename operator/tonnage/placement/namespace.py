@@ -105,16 +105,19 @@ class PodSecurityLevel(StrEnum):
 @dataclass(frozen=True, slots=True)
 class NamespaceLimits:
     """What the objects of a namespace, and its labels, allow its pods. What the operator may not
-    read does not limit."""
+    read does not limit. `own_usage` is what the pods of one object use of the quotas, by their
+    keys; without quotas it is not read."""
 
     quotas: tuple[Quota, ...] = ()
     limit_range_items: tuple[LimitRangeItem, ...] = ()
     pod_security: PodSecurityLevel = PodSecurityLevel.PRIVILEGED
+    own_usage: Amounts = ()
 
     @property
     def of_pods(self) -> "NamespaceLimits":
         """Those that each pod has to meet by itself, whatever others use."""
-        return replace(self, quotas=tuple(replace(quota, used=0) for quota in self.quotas))
+        quotas = tuple(replace(quota, used=0) for quota in self.quotas)
+        return replace(self, quotas=quotas, own_usage=())
 
 
 UNLIMITED: Final = NamespaceLimits()

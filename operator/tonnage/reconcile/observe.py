@@ -206,7 +206,7 @@ async def _observe_children(sources: Sources, observation: Observation) -> Obser
         load=await _read_load(sources.measure_load, key, spec, deployments),
         served_adapters=read_served(sources.read_served, key, spec, pods),
         long_endpoint=_find_long_endpoint(cache, observation),
-        limits=read_limits(cache.owned, cache.lookup, key.namespace),
+        limits=read_limits(cache.owned, cache.lookup, key),
         priority=0
         if isinstance(spec, InvalidSpecError)
         else await sources.find_priority(spec.priority_class_name),

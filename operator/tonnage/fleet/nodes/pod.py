@@ -102,11 +102,24 @@ def effective_requests(spec: Mapping[str, Any], read: Read) -> dict[str, int]:
     peak of the start, when an init container runs next to the sidecars started before it. Source:
     Kubernetes documentation, "Resource sharing within containers" of sidecar containers.
     """
-    running = _sum(_requests(container, read) for container in as_sequence(spec.get("containers")))
+    return _combine(spec, lambda container: _requests(container, read))
+
+
+def effective_limits(spec: Mapping[str, Any], read: Read) -> dict[str, int]:
+    """Return the limits of a pod with this spec as quotas count them, in the same way as its
+    requests. Never raises."""
+    return _combine(
+        spec,
+        lambda container: read(as_mapping(as_mapping(container).get("resources")).get("limits")),
+    )
+
+
+def _combine(spec: Mapping[str, Any], amounts_of: Read) -> dict[str, int]:
+    running = _sum(amounts_of(container) for container in as_sequence(spec.get("containers")))
     sidecars: dict[str, int] = {}
     start: dict[str, int] = {}
     for container in as_sequence(spec.get("initContainers")):
-        requests = _requests(container, read)
+        requests = amounts_of(container)
         if as_mapping(container).get("restartPolicy") == "Always":
             sidecars = _sum((sidecars, requests))
         else:

@@ -5,14 +5,17 @@ further replica. The input may be hostile: what cannot be read does not limit.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from tonnage.fleet.devices.resources import as_mapping, as_sequence
 from tonnage.fleet.nodes.affinity import Expression, read_expression
 from tonnage.fleet.nodes.amounts import read_all_amounts
+from tonnage.fleet.nodes.pod import effective_limits, effective_requests, read_other_requests
 from tonnage.informers.owners import ANY_OWNER
 from tonnage.kube.kinds import LIMIT_RANGES, NAMESPACES, RESOURCE_QUOTAS
+from tonnage.kube.kinds import PODS as POD_KIND
 from tonnage.kube.protocol import Kind, Object
 from tonnage.placement.namespace import (
     PODS,
@@ -22,6 +25,7 @@ from tonnage.placement.namespace import (
     PodSecurityLevel,
     Quota,
 )
+from tonnage.reconcile.key import Key
 
 _EVERY_POD: Final = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes that match every pod of a model: it requests CPU, and has no deadline."""
@@ -37,16 +41,41 @@ _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 def read_limits(
     owned: Callable[[Kind, tuple[str, str]], list[Object]],
     lookup: Callable[[Kind, str | None, str], Object | None],
-    namespace: str,
+    key: Key,
 ) -> NamespaceLimits:
-    """What the namespace allows, as far as the operator may read it. `owned` and `lookup` read the
-    cache, as ObjectCache describes them."""
-    every_owner = namespace, ANY_OWNER
+    """What the namespace of an object allows, as far as the operator may read it. `owned` and
+    `lookup` read the cache, as ObjectCache describes them."""
+    every_owner = key.namespace, ANY_OWNER
+    quotas = read_quotas(owned(RESOURCE_QUOTAS, every_owner))
     return NamespaceLimits(
-        read_quotas(owned(RESOURCE_QUOTAS, every_owner)),
+        quotas,
         read_limit_ranges(owned(LIMIT_RANGES, every_owner)),
-        read_pod_security(lookup(NAMESPACES, None, namespace)),
+        read_pod_security(lookup(NAMESPACES, None, key.namespace)),
+        tuple(sorted(sum_usage(owned(POD_KIND, key)).items())) if quotas else (),
     )
+
+
+def sum_usage(pods: Iterable[Object]) -> Mapping[str, int]:
+    """What these pods use of quotas, by the keys of quotas. A pod counts from its creation on,
+    whether or not it has a node."""
+    total: Counter[str] = Counter()
+    for pod in pods:
+        spec = as_mapping(pod.get("spec"))
+        others = read_other_requests(spec)  # with the overhead of a RuntimeClass
+        requests = effective_requests(spec, _read_amounts) | {
+            "cpu": others.cpu,
+            "memory": others.memory,
+            "ephemeral-storage": others.storage,
+        }
+        limits = effective_limits(spec, _read_amounts)
+        total.update({f"requests.{name}": amount for name, amount in requests.items()})
+        total.update({f"limits.{name}": amount for name, amount in limits.items()})
+        total[PODS] += 1
+    return total
+
+
+def _read_amounts(quantities: object) -> dict[str, int]:
+    return dict(read_all_amounts(quantities))
 
 
 def read_quotas(bodies: Iterable[Object]) -> tuple[Quota, ...]:

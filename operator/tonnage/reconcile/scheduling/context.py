@@ -20,7 +20,7 @@ from tonnage.reconcile.observation.attempts import Attempts
 from tonnage.reconcile.observation.digests import demand_digest
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.scheduling.admission import Admission, set_aside
-from tonnage.reconcile.scheduling.replica_pods import limit_pools, replica_pods, sum_requests
+from tonnage.reconcile.scheduling.replica_pods import limit_pools, replica_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,13 @@ class ReconcileContext:
         )
 
     def own_quotas(self) -> tuple[Quota, ...]:
-        """The quotas that count its pods, with what these request as not used."""
-        quotas = self.observation.limits.quotas
-        if not quotas:
-            return ()
-        own = sum_requests(self.fleet.pods_of(self.observation.key))
-        priority = self.spec.priority_class_name
+        """The quotas that count its pods, with what these use as not used."""
+        limits, priority = self.observation.limits, self.spec.priority_class_name
+        own = dict(limits.own_usage)
         return tuple(
-            quota.without(own.get(quota.key, 0)) for quota in quotas if quota.counts(priority)
+            quota.without(own.get(quota.key, 0))
+            for quota in limits.quotas
+            if quota.counts(priority)
         )
 
     def capacity_in(self, pool: str, footprint: Footprint) -> int:

@@ -1,7 +1,6 @@
 """On which pools, and with which plans, the pods of an object can run: what they request besides
 GPUs, what its namespace allows, and which nodes they can be on."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,13 +12,13 @@ from tonnage.engines.model_source import cached_path, loaded_model
 from tonnage.engines.quantity import GIB
 from tonnage.engines.replica import Replica
 from tonnage.fleet.fleet import Fleet
-from tonnage.fleet.model import GpuPod, Pool
+from tonnage.fleet.model import Pool
 from tonnage.fleet.nodes.affinity import NodeRequirement
 from tonnage.fleet.nodes.amounts import read_capacity
 from tonnage.fleet.nodes.pod import read_other_requests
 from tonnage.placement.messages import format_fit
 from tonnage.placement.model import Option, Rejection, ReplicaPods
-from tonnage.placement.namespace import PODS, UNLIMITED, NamespaceLimits
+from tonnage.placement.namespace import UNLIMITED, NamespaceLimits
 from tonnage.placement.reasons import RejectedReason
 from tonnage.reconcile.accept import Accepted
 from tonnage.workloads.pod.disk import may_download_to_cache
@@ -91,20 +90,6 @@ def replica_pods(
         usage=usage,
         refuse=refuse,
     )
-
-
-def sum_requests(pods: Iterable[GpuPod]) -> Mapping[str, int]:
-    """What the requests of these pods use of quotas, by the keys of quotas."""
-    total: Counter[str] = Counter()
-    for pod in pods:
-        others = {
-            "cpu": pod.others.cpu,
-            "memory": pod.others.memory,
-            "ephemeral-storage": pod.others.storage,
-        }
-        total.update({f"requests.{name}": each for name, each in (pod.requests | others).items()})
-        total[PODS] += 1
-    return total
 
 
 def limit_pools(

@@ -177,3 +177,25 @@ async def test_what_its_own_pods_use_does_not_keep_an_object_on_its_pool() -> No
     await cluster.settle()
     pool = "nvidia-h100-sxm-80gb"
     assert cluster.candidate(pool)[0] == "Chosen"
+
+
+@pytest.mark.parametrize("hard", [{NVIDIA: 1}, {"pods": 1}, {"limits.memory": "64Gi"}])
+async def test_a_pod_that_waits_for_a_lost_pool_leaves_its_quota_to_the_next_pool(
+    hard: dict[str, object],
+) -> None:
+    cluster = Cluster(H100, L40S)
+    price(cluster, "h100", "1")
+    cluster.administer(resource_quota(hard))
+    limits = {"cpu": "16", "memory": "64Gi"}
+    template = {"spec": {"containers": [{"name": "vllm", "resources": {"limits": limits}}]}}
+    spec = spec_of(placement={"fallback": {"after": "1m"}}, podTemplate=template)
+    cluster.apply("llama", spec)
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    cluster.leave("h100")
+    await cluster.settle()
+    (pod,) = cluster.pods()
+    assert "nodeName" not in pod["spec"]
+    await cluster.wait(70)
+    assert cluster.deployments() == ["llama-l40s"]
+    assert cluster.conditions() == SETTLED
