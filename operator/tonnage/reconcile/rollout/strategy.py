@@ -2,8 +2,9 @@
 come.
 
 A surge starts the new replica before the old one stops and needs spare GPUs on one node of the
-pool. Without them the old replica stops first, one at a time; and where the new replica is of
-another size than the old one, all old ones stop, because one of them may not free enough.
+pool, which the quotas of the namespace have to allow. Without them the old replica stops first, one
+at a time; and where the new replica is of another size than the old one, all old ones stop, because
+one of them may not free enough.
 """
 
 from collections.abc import Iterable
@@ -75,7 +76,8 @@ def _with_strategy(
     """The rendered Deployment with the template to run and the strategy for this change.
 
     A strategy is chosen when the template changes and stays until the next change, so that GPUs
-    that come and go elsewhere never cause a write; only a surge that finds no GPU is given up.
+    that come and go elsewhere never cause a write; only a surge that finds no GPU, or no quota, is
+    given up.
     """
     observation, rollout = context.observation, context.spec.rollout
     live = find_deployment(observation, rendered)
@@ -89,7 +91,7 @@ def _with_strategy(
     mode = None
     if live is not None and live.template == retained.template:
         mode = _read_mode(live, rollout)
-    if mode is None or _surge_is_stuck(live, observation, rollout):
+    if mode is None or _surge_is_stuck(context, placed, live):
         mode = _choose_mode(context, placed, live, retained.body)
     kind = workload_kind_of(retained.body)
     body = kind.with_surge_mode(retained.body, mode, rollout)
@@ -147,14 +149,14 @@ def _read_mode(live: ChildDeployment, rollout: Rollout) -> SurgeMode | None:
 
 
 def _surge_is_stuck(
-    live: ChildDeployment | None, observation: Observation, rollout: Rollout
+    context: ReconcileContext, placed: Scheduled, live: ChildDeployment | None
 ) -> bool:
-    return (
-        live is not None
-        and not live.settled
-        and _read_mode(live, rollout) is SurgeMode.SURGE
-        and _waits_for_a_node(live, observation)
-    )
+    if live is None or live.settled:
+        return False
+    if _read_mode(live, context.spec.rollout) is not SurgeMode.SURGE:
+        return False
+    is_refused = live.refused is not None and not context.quotas_admit_another(placed.option)
+    return is_refused or _waits_for_a_node(live, context.observation)
 
 
 def _choose_mode(
@@ -167,10 +169,10 @@ def _choose_mode(
     if live is None:
         return SurgeMode.ONE_BY_ONE
     gpus = placed.option.parallelism.footprint.gpus_per_node
-    stuck = _surge_is_stuck(live, observation, rollout)
+    stuck = _surge_is_stuck(context, placed, live)
     if can_surge and rollout.strategy is RolloutStrategy.AUTO and not stuck:
         spare = _spare_replicas(context.shared_pools(), placed.option)
-        if spare > 0:
+        if spare > 0 and context.quotas_admit_another(placed.option):
             return SurgeMode.SURGE
     # A pod may be of another size than the Deployment: it may be from an earlier change.
     sizes = [pod.gpus for pod in observation.pods if pod.placement == live.placement]

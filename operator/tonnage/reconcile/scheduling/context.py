@@ -13,7 +13,7 @@ from tonnage.fit.model import Footprint
 from tonnage.fleet.fleet import Fleet
 from tonnage.fleet.model import Pool
 from tonnage.placement.cache import PlacementCache
-from tonnage.placement.model import ReplicaPods
+from tonnage.placement.model import Option, ReplicaPods
 from tonnage.placement.namespace import Quota
 from tonnage.reconcile.accept import Accepted
 from tonnage.reconcile.observation.attempts import Attempts
@@ -103,6 +103,14 @@ class ReconcileContext:
             for quota in limits.quotas
             if quota.counts(priority)
         )
+
+    def quotas_admit_another(self, option: Option) -> bool:
+        """Whether the quotas leave enough for a replica of the option next to all pods that exist,
+        its own included."""
+        priority = self.spec.priority_class_name
+        quotas = [one for one in self.observation.limits.quotas if one.counts(priority)]
+        usage = self.replica_pods().usage(option) if quotas else {}
+        return all(usage.get(quota.key, 0) <= quota.left for quota in quotas)
 
     def capacity_in(self, pool: str, footprint: Footprint) -> int:
         """How many replicas of this footprint the named pool takes, including those that run

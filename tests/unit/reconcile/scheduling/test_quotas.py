@@ -199,3 +199,30 @@ async def test_a_pod_that_waits_for_a_lost_pool_leaves_its_quota_to_the_next_poo
     await cluster.wait(70)
     assert cluster.deployments() == ["llama-l40s"]
     assert cluster.conditions() == SETTLED
+
+
+def strategy(cluster: Cluster) -> object:
+    return cluster.deployment("llama-h100-sxm-80gb")["spec"]["strategy"]["rollingUpdate"]
+
+
+@pytest.mark.parametrize(("most", "want"), [(2, 0), (3, 1)])
+async def test_a_roll_surges_only_within_the_quota(most: int, want: int) -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: most}), replicas=2)
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
+    cluster.apply("llama", spec_of(replicas=2, engine={"vllm": {"maxNumSeqs": 77}}))
+    await cluster.settle()
+    assert strategy(cluster) == {"maxSurge": want, "maxUnavailable": 1 - want}
+    assert cluster.conditions() == SETTLED
+
+
+async def test_a_surge_that_another_pod_leaves_no_quota_is_given_up() -> None:
+    cluster = cluster_with(resource_quota({NVIDIA: 2}))
+    await cluster.settle()
+    cluster.apply("llama", spec_of(engine={"vllm": {"maxNumSeqs": 77}}))
+    await cluster.reconcile("llama")
+    assert strategy(cluster) == {"maxSurge": 1, "maxUnavailable": 0}
+    cluster.administer(resource_quota({NVIDIA: 1}))
+    await cluster.settle()
+    assert strategy(cluster) == {"maxSurge": 0, "maxUnavailable": 1}
+    assert cluster.conditions() == SETTLED
