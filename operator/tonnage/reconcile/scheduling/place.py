@@ -214,6 +214,9 @@ def _stay(
     migration = plan_migration(observation, placement, decision, current, context.now)
     if migration is None or search.has_failed(migration.option):
         return placed
+    # The replicas here stop only once others serve there.
+    if not context.quotas_admit_another(migration.option):
+        return placed
     may_go = context.admission.may_migrate and migration.converged and not search.bound
     if migration.moves_at > context.now or not may_go:
         return replace(placed, migration=migration)

@@ -226,3 +226,24 @@ async def test_a_surge_that_another_pod_leaves_no_quota_is_given_up() -> None:
     await cluster.settle()
     assert strategy(cluster) == {"maxSurge": 0, "maxUnavailable": 1}
     assert cluster.conditions() == SETTLED
+
+
+async def test_replicas_that_use_a_quota_up_do_not_migrate_by_choice() -> None:
+    cluster = Cluster(L40S)
+    price(cluster, "l40s", "2")
+    cluster.administer(resource_quota({NVIDIA: 1}))
+    rebalance = {"policy": "WhenCheaperBy", "stabilizationWindow": "1m"}
+    cluster.apply("llama", spec_of(placement={"rebalance": rebalance}))
+    cluster.join(**H100)
+    await cluster.settle()
+    price(cluster, "h100", "1")
+    for _ in range(2):
+        await cluster.wait(70)
+        assert cluster.deployments() == ["llama-l40s"]
+        assert cluster.conditions() == SETTLED
+    cluster.administer(resource_quota({NVIDIA: 2}))
+    for _ in range(2):
+        await cluster.wait(70)
+        await cluster.resync()
+    assert cluster.deployments() == ["llama-h100-sxm-80gb"]
+    assert cluster.conditions() == SETTLED
