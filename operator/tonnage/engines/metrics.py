@@ -11,7 +11,8 @@ class LoadMetrics:
     Gauges: requests that are `running` and `waiting`, and `kv_usage`, the used share of the KV
     cache. Histograms in seconds: `first_token`, `prefill` (None without one) and `per_token`.
     `rank_label` tells the data-parallel ranks of a server apart, `class_label` the classes of
-    requests that have histograms of their own (None without classes).
+    requests that have histograms of their own (None without classes). `has_idle_histograms`: they
+    have series before the first request.
     """
 
     running: str
@@ -22,6 +23,7 @@ class LoadMetrics:
     per_token: str
     rank_label: str
     class_label: str | None = None
+    has_idle_histograms: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,9 +174,12 @@ def _read(answer: Iterable[Series], question: LoadQuery) -> MeasuredLoad:
 
 
 def _read_pod(values: _Values, question: LoadQuery) -> PodLoad | None:
-    """The load of a pod; None if a signal is missing that every engine has, as after the first
-    scrape of a pod."""
-    latencies = [question.latencies(metrics).keys() for metrics in question.metrics]
+    """The load of a pod; None if a signal is missing that every engine has from its start on, as
+    after the first scrape of a pod."""
+    latencies = [
+        question.latencies(metrics).keys() if metrics.has_idle_histograms else ()
+        for metrics in question.metrics
+    ]
     needed = set[str].intersection(*map(set, latencies))
     queried = [question.histograms(metrics).keys() for metrics in question.metrics]
     means = {signal: _read_mean(values, signal) for each in queried for signal in each}

@@ -1,5 +1,6 @@
 """The load on replicas, from one query to Prometheus."""
 
+from dataclasses import replace
 from math import isnan, nan
 
 import pytest
@@ -59,6 +60,16 @@ async def test_latencies_are_read_if_a_target_needs_them():
     assert load.pods["a"].per_token == Mean(6.0, 100.0)
     load = await measure(query, *series("a", **GAUGES, **latencies))
     assert load.pods == {}
+
+
+async def test_a_replica_on_sglang_has_no_latency_before_its_first_request():
+    targets = {"timeToFirstToken": "2s", "timePerOutputToken": "50ms"}
+    query = replace(question(**targets), engines=("sglang",))
+    load = await measure(query, *series("a", **GAUGES))
+    assert load.pods == {"a": PodLoad(3.0, 1.0, 0.25, 5.0)}
+    latencies = {"first_token_sum": 4.0, "first_token_count": 2.0}
+    load = await measure(query, *series("a", **GAUGES, **latencies))
+    assert load.pods["a"].first_token == Mean(4.0, 2.0)
 
 
 @pytest.mark.parametrize("missing", GAUGES)

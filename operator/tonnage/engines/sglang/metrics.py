@@ -21,9 +21,11 @@ LOAD_METRICS: Final = LoadMetrics(
     "sglang:inter_token_latency_seconds",
     rank_label=_RANK,
     class_label="priority",
+    has_idle_histograms=False,
 )
 """With --enable-priority-scheduling, requests of each priority have histograms of their own; gauges
-are those of all requests, and of each priority as well."""
+are those of all requests, and of each priority as well. A server sets its gauges while it is idle,
+and its histograms begin with the first request."""
 
 
 def _read_cache(labels: Mapping[str, str], value: float) -> MeasuredCache | None:
