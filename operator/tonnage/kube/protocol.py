@@ -120,7 +120,8 @@ class TransientError(ApiError):
 
 
 class ExpiredError(TransientError):
-    """410: a resourceVersion or a continue token is too old; list again from the start."""
+    """410: a resourceVersion or a continue token is too old; list again from the start. Also for a
+    watch that cannot go on from its version."""
 
 
 LOG_LINES: Final = 1000

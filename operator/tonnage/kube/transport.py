@@ -19,7 +19,14 @@ from kubernetes.aio.config import ConfigException
 from tonnage.api.names import GROUP
 from tonnage.api.text import redact
 from tonnage.kube.json_depth import limit_depth
-from tonnage.kube.protocol import ApiError, ForbiddenError, Kind, Object, TransientError
+from tonnage.kube.protocol import (
+    ApiError,
+    ExpiredError,
+    ForbiddenError,
+    Kind,
+    Object,
+    TransientError,
+)
 from tonnage.kube.responses import parse_error, parse_object
 from tonnage.kube.rights import PermissionTracker, Right
 
@@ -37,8 +44,9 @@ IDENTITY_ENCODING: Final = "identity"
 send it; all nodes of a large fleet are 120 MB. The components of Kubernetes accept no compression
 either (DisableCompression of client-go)."""
 
-MAX_LINE_BYTES: Final = 4 * 1024 * 1024
-"""Longest line of a watch; etcd takes no object of more than 1.5 MiB."""
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""Longest line of a watch. etcd takes no object of more than 1.5 MiB by default, and the API server
+writes six bytes of JSON for each `<`, `>`, `&` and control character in it."""
 
 BATCH_BYTES: Final = 512 * 1024
 """A socket's buffer with more than this is read before the batch's time is over: 30 Nodes, or 80
@@ -120,7 +128,8 @@ class Transport:
 
         A server that is silent for `silent_seconds` has failed. One read takes what arrives within
         `batch_seconds`, or BATCH_BYTES: a wake-up costs more CPU than most lines. Raises the errors
-        of the protocol.
+        of the protocol; ExpiredError for a line that is too long, because a watch from the same
+        version would end at the same line.
         """
         limits = aiohttp.ClientTimeout(sock_read=silent_seconds)
         response, _ = await self._send(request, silent_seconds, limits, _read_error_body)
@@ -129,7 +138,8 @@ class Transport:
                 async for line in lines:
                     yield line
         except ValueError:
-            raise TransientError(f"{request}: a line is too long") from None
+            limit = f"a line has more than {MAX_LINE_BYTES} bytes"
+            raise ExpiredError(f"{request}: {limit}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _connection_error(request, error) from error
         finally:

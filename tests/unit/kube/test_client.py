@@ -13,6 +13,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.foreign.scripted_server import Answer, ReceivedRequest, ScriptedServer, serving
 from tonnage import delays
+from tonnage.kube import transport
 from tonnage.kube.client import PARTIAL_METADATA_LIST, AioKubeApi, AioLeaseApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -515,6 +516,28 @@ async def test_a_watch_that_fails_says_whether_its_version_is_too_old(
         with pytest.raises(TransientError, match="because") as caught:
             await watched(api, Selection(PODS))
     assert type(caught.value) is want
+
+
+async def test_a_watch_reads_the_longest_object_that_an_api_server_stores() -> None:
+    """It writes each `<` as six characters. A user who may create a pod may create such a one, and
+    must not end the watch of all pods."""
+    spec = b'{"containers": [{"name": "a", "args": ["%s"]}]}' % (rb"\u003c" * 1_500_000)
+    head = json.dumps(event("ADDED", "a", "6")).encode().removesuffix(b"}}")
+    stream = Answer(body=head + b', "spec": ' + spec + b"}}\n")
+    async with client_of(stream) as (api, _):
+        (seen,) = await watched(api, Selection(PODS))
+    assert seen.object["metadata"]["name"] == "a"
+
+
+async def test_a_watch_with_a_line_that_is_too_long_needs_a_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A watch from the same version would end at the same line for ever."""
+    monkeypatch.setattr(transport, "MAX_LINE_BYTES", 100)
+    begun = Answer(body=b'{"type": "ADDED", "object": {"metadata": {"name": "' + b"a" * 1000)
+    async with client_of(begun) as (api, _):
+        with pytest.raises(ExpiredError, match="a line has more than 100 bytes"):
+            await watched(api, Selection(PODS))
 
 
 async def test_a_watch_that_is_silent_from_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
