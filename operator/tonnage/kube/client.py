@@ -9,13 +9,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.objects import ObjectParser
+from tonnage.kube.pages import fetch_page, next_page
 from tonnage.kube.protocol import (
     LOG_LINES,
     ConflictError,
@@ -115,13 +116,14 @@ class AioKubeApi:
         parser = ObjectParser(selection.kind, parts)
         limit = FULL_PAGE_SIZE if parts is ObjectParts.FULL else PAGE_SIZE
         request = _list_request(selection, limit, _accept_for(parts))
-        reading = asyncio.create_task(_read(self._fetch_bytes, request))
+        reading = asyncio.create_task(fetch_page(self._fetch_part, request))
         try:
             while True:
-                page = parser.page(await reading)
+                body, answered = await reading
+                page = parser.page(body)
                 if page.token:  # the API server makes the next page while the caller takes this one
-                    request = _next_page(request, page.token)
-                    reading = asyncio.create_task(_read(self._fetch_bytes, request))
+                    request = next_page(answered, page.token, limit)
+                    reading = asyncio.create_task(fetch_page(self._fetch_part, request))
                 for start in range(0, len(page.objects), OBJECTS_PER_STEP):
                     for item in page.objects[start : start + OBJECTS_PER_STEP]:
                         take(item)
@@ -255,7 +257,7 @@ class AioKubeApi:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return objects
-            request = _next_page(request, token)
+            request = next_page(request, token, FULL_PAGE_SIZE)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.
@@ -310,9 +312,12 @@ class AioKubeApi:
         await self._bucket.take()
         return await self._transport.fetch_object(request, self._timeout_seconds)
 
-    async def _fetch_bytes(self, request: Request) -> bytes:
+    async def _fetch_bytes(self, request: Request, max_bytes: int | None = None) -> bytes:
         await self._bucket.take()
-        return await self._transport.fetch(request, self._timeout_seconds)
+        return await self._transport.fetch(request, self._timeout_seconds, max_bytes)
+
+    async def _fetch_part(self, request: Request, max_bytes: int | None) -> bytes:
+        return await _read(partial(self._fetch_bytes, max_bytes=max_bytes), request)
 
 
 class AioLeaseApi:
@@ -368,13 +373,6 @@ def _is_kept(answer: Object) -> bool:
     metadata = answer.get("metadata") or {}
     waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
     return answer.get("kind") != "Status" and bool(waits)
-
-
-def _next_page(request: Request, token: str) -> Request:
-    """The request for the next page, without the previous token: an API server takes the first of
-    several."""
-    query = ((name, value) for name, value in request.query if name != "continue")
-    return replace(request, query=(*query, ("continue", token)))
 
 
 async def _read(fetch: Callable[[Request], Awaitable[_T]], request: Request) -> _T:

@@ -108,6 +108,10 @@ class InvalidError(ApiError):
     """400, 413, 415, 422: the API server will never take this object."""
 
 
+class TooLongError(ApiError):
+    """The answer has more bytes than the caller takes."""
+
+
 class TransientError(ApiError):
     """429, 5xx, a timeout or a broken connection: the same request may go through later.
 

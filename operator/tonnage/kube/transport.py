@@ -25,6 +25,7 @@ from tonnage.kube.protocol import (
     ForbiddenError,
     Kind,
     Object,
+    TooLongError,
     TransientError,
 )
 from tonnage.kube.responses import parse_error, parse_object
@@ -114,11 +115,16 @@ class Transport:
             body = limit_depth(body.decode(errors="replace")).encode()
         return parse_object(str(request), body)
 
-    async def fetch(self, request: Request, timeout_seconds: float) -> bytes:
-        """Send the request. Returns the answer's body. Raises the errors of the protocol."""
-        _, body = await self._send(
-            request, timeout_seconds, timeout_seconds, aiohttp.ClientResponse.read
-        )
+    async def fetch(
+        self, request: Request, timeout_seconds: float, max_bytes: int | None = None
+    ) -> bytes:
+        """Send the request. Returns the answer's body. Raises the errors of the protocol, and
+        TooLongError for a body of more than `max_bytes`."""
+
+        async def read(response: aiohttp.ClientResponse) -> bytes:
+            return await _read_body(request, response, max_bytes)
+
+        _, body = await self._send(request, timeout_seconds, timeout_seconds, read)
         return body
 
     async def lines(
@@ -244,6 +250,20 @@ async def _read_batch(response: aiohttp.ClientResponse, seconds: float) -> bytes
         if not transport.is_closing():
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     return await response.content.readany()
+
+
+async def _read_body(
+    request: Request, response: aiohttp.ClientResponse, max_bytes: int | None
+) -> bytes:
+    if max_bytes is None:
+        return await response.read()
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > max_bytes:
+            response.close()
+            raise TooLongError(f"{request}: the answer has more than {max_bytes} bytes")
+    return bytes(body)
 
 
 async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:

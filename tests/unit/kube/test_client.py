@@ -13,7 +13,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from tests.support.foreign.scripted_server import Answer, ReceivedRequest, ScriptedServer, serving
 from tonnage import delays
-from tonnage.kube import transport
+from tonnage.kube import pages, transport
 from tonnage.kube.client import PARTIAL_METADATA_LIST, AioKubeApi, AioLeaseApi
 from tonnage.kube.kinds import (
     ACCELERATOR_POOLS,
@@ -443,8 +443,8 @@ async def test_a_probe_of_a_missing_kind_raises_kind_missing() -> None:
 
 async def test_each_passes_on_the_objects_of_all_pages() -> None:
     taken: list[str] = []
-    pages = pods("a", "b", token="t"), pods("c", token="u"), pods("d")
-    async with client_of(*pages) as (api, server):
+    answers = pods("a", "b", token="t"), pods("c", token="u"), pods("d")
+    async with client_of(*answers) as (api, server):
         await api.list_pages(
             Selection(PODS, "chat"),
             ObjectParts.PARTIAL,
@@ -457,6 +457,41 @@ async def test_each_passes_on_the_objects_of_all_pages() -> None:
         {"limit": "500", "continue": "t"},
         {"limit": "500", "continue": "u"},
     ]
+
+
+async def test_a_page_that_is_too_long_is_read_in_smaller_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hundreds of objects of the largest size take gigabytes in one page."""
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1000)
+    taken: list[str] = []
+    too_long = pods(*(f"pod-{number}" for number in range(100)))
+    answers = too_long, too_long, pods("a", token="t"), pods("b", token="u"), pods("c")
+    async with client_of(*answers) as (api, server):
+        await api.list_pages(
+            Selection(PODS), ObjectParts.PARTIAL, lambda pod: taken.append(pod["metadata"]["name"])
+        )
+    assert taken == ["a", "b", "c"]
+    assert [request.query for request in server.asked] == [
+        {"limit": "500"},
+        {"limit": "62"},
+        {"limit": "7"},
+        {"limit": "14", "continue": "t"},
+        {"limit": "28", "continue": "u"},
+    ]
+
+
+async def test_a_page_of_one_object_is_read_however_long_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 10)
+    taken: list[str] = []
+    async with client_of(pods("a")) as (api, server):
+        await api.list_pages(
+            Selection(PODS), ObjectParts.PARTIAL, lambda pod: taken.append(pod["metadata"]["name"])
+        )
+    assert taken == ["a"]
+    assert [request.query["limit"] for request in server.asked] == ["500", "62", "7", "1"]
 
 
 async def test_each_returns_the_version_of_the_list() -> None:
