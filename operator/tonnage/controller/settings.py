@@ -331,7 +331,12 @@ def _parse_ca_file(path: str) -> str:
     return path
 
 
+def _parse_hub_url(text: str) -> str:
+    return read_url(text, "Hub", "https://huggingface.co")
+
+
 _PARSERS: Final[Mapping[str, Any]] = {
+    "hf_endpoint": _optional(_parse_hub_url),
     "prometheus_url": _optional(read_url),
     "registry_mirrors": _parse_registry_mirrors,
     "prometheus_bearer_token_file": _optional(_parse_token_file),

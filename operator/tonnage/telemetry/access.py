@@ -16,12 +16,16 @@ from urllib.parse import urlsplit
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url
 
-from tonnage.api.text import redact, without_credentials
+from tonnage.api.text import REDACTED, redact, without_credentials
+
+_PROMETHEUS: Final = "Prometheus"
+_PROMETHEUS_URL: Final = "http://prometheus.monitoring:9090"
 
 _MAX_TOKEN_BYTES: Final = 16 * 1024
 """Few servers take a longer header; a token of a ServiceAccount has about 1 KiB."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _HEADER: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*)=(?P<value>[\x21-\x7e]+)")
+_SCHEME: Final = re.compile(r"[A-Za-z]+://")
 _RESERVED_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "host", "connection", "content-length"}
     | {"transfer-encoding", "accept-encoding"}
@@ -98,8 +102,9 @@ def _read_file(path: str, max_bytes: int = -1) -> str:
         raise AccessError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def read_url(text: str) -> str:
-    """Check the URL and return it. Raises AccessError, whose message omits the password."""
+def read_url(text: str, what: str = _PROMETHEUS, example: str = _PROMETHEUS_URL) -> str:
+    """Check the URL of `what` and return it. Raises AccessError, whose message omits the
+    password."""
     try:
         url = urlsplit(text)
         is_valid = (
@@ -113,11 +118,20 @@ def read_url(text: str) -> str:
     except ValueError:  # for a host in brackets, for a port, and for a name that IDNA rejects
         is_valid = False
     if not is_valid:
+        encode = "; percent-encode /, ?, # and @ in user and password" if "@" in text else ""
         raise AccessError(
-            f"{redact(text)!r} is not the address of a Prometheus,"
-            " expected a URL such as http://prometheus.monitoring:9090"
+            f"{_without_user(text)!r} is not the address of a {what},"
+            f" expected a URL such as {example}{encode}"
         )
     return text
+
+
+def _without_user(text: str) -> str:
+    """The text without what may be a password: all before the last @ but the scheme. A password
+    that is not percent-encoded is why a URL is invalid, and hides where it ends."""
+    user, at, host = text.rpartition("@")
+    scheme = _SCHEME.match(user)
+    return f"{scheme[0] if scheme else ''}{REDACTED}@{host}" if at else redact(text)
 
 
 def read_tenant_header(text: str) -> tuple[str, str]:

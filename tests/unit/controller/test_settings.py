@@ -161,6 +161,9 @@ def test_a_tenant_is_a_header() -> None:
         ("--prometheus-url", "http://a..b", "is not the address of a Prometheus"),
         ("--prometheus-url", "http://p/?q=1", "is not the address of a Prometheus"),
         ("--prometheus-url", "http://u:planted@[p", "http://***@[p"),
+        ("--prometheus-url", "http://u:a#planted@p", "http://***@p"),
+        ("--prometheus-url", "http://u:a/planted@p", "percent-encode /, ?, # and @"),
+        ("--prometheus-url", "u:planted@p:9090", "'***@p:9090' is not the address"),
         ("--prometheus-tenant-header", "team-a", "expected NAME=VALUE"),
         ("--prometheus-tenant-header", "X-Tenant=a\r\nHost: b", "expected NAME=VALUE"),
         ("--prometheus-tenant-header", "Authorization=Basic", "is not a tenant header"),
@@ -178,6 +181,23 @@ def test_an_invalid_prometheus_setting_is_rejected_with_its_flag(
     assert f"argument {flag}: " in error
     assert want in error
     assert "planted" not in error
+
+
+@pytest.mark.parametrize(
+    "url", ["https://u:a#planted@hub", "https://u:a/planted@hub", "u:planted@hub", "ftp://hub"]
+)
+def test_a_hub_whose_address_is_invalid_is_refused_without_its_password(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The address is in the variables of pods and in the statuses of objects, without the password
+    only where it is clear where that ends."""
+    for arguments, environment in (([f"--hf-endpoint={url}"], {}), ([], {"HF_ENDPOINT": url})):
+        with pytest.raises(SystemExit):
+            parse(*arguments, environment=environment)
+        error = capsys.readouterr().err
+        assert "argument --hf-endpoint: " in error
+        assert "is not the address of a Hub" in error
+        assert "planted" not in error
 
 
 @pytest.mark.parametrize(
