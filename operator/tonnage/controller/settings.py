@@ -161,7 +161,9 @@ def add_arguments(
 def _format_default(default: object) -> str:
     if default is False:
         return ", default false"
-    return "" if default in (None, ()) else f", default {default}"
+    if default in (None, ()):
+        return ""
+    return f", default {redact(str(default))}".replace("%", "%%")  # argparse formats the help
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:

@@ -32,6 +32,16 @@ def test_settings_are_logged_without_credentials() -> None:
     assert logged["workers"] == 3
 
 
+def test_the_help_shows_the_hub_of_the_environment_without_its_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help", environment={"HF_ENDPOINT": "https://robot:plan%2Fted@hub/a%20b"})
+    shown = "".join(capsys.readouterr().out.split())
+    assert "https://***@hub/a%20b" in shown
+    assert "ted@" not in shown
+
+
 def test_passwords_of_urls_are_secrets() -> None:
     settings = parse("--prometheus-url=http://u:pa%2Fss@p:9090", "--hf-endpoint=http://tok@hub")
     assert settings.secrets == ("pa%2Fss", "pa/ss")
