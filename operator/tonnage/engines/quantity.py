@@ -15,6 +15,7 @@ from tonnage.api.schema import ApiModel
 GIB: Final = 2**30
 
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+_SIZE: Final = re.compile(r"[1-9][0-9]{0,8}")
 _ANY_QUANTITY: Final = re.compile(
     r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
 )
@@ -26,6 +27,12 @@ _THOUSANDTH: Final = Fraction(1, _DECIMAL_BASE)
 
 _CACHED_QUANTITIES: Final = 1024
 """Pods of all objects request much the same quantities, and each plan renders them."""
+
+
+def read_size(text: str) -> int:
+    """A size in an argument of an engine, 1 for text that is none: a user who may create pods may
+    write any argument, and Python raises for thousands of digits."""
+    return int(text) if _SIZE.fullmatch(text) else 1
 
 
 def gibibytes(count: int) -> str:

@@ -84,10 +84,12 @@ def _restore(
 
 
 def _read_parallelism(pod: Object) -> Parallelism:
-    """The parallelism of the pod, from the arguments of its container."""
+    """The parallelism of the pod, from the arguments of its container; 1 where its nodes cannot
+    share its GPUs."""
     container = engine_container(pod["spec"]) or {}
     engine = engine_named(container.get("name", ""))
-    return engine.read_parallelism(container.get("args") or ())
+    parallelism = engine.read_parallelism(container.get("args") or ())
+    return Parallelism() if parallelism.gpus % parallelism.nodes else parallelism
 
 
 def _placement_digest(observation: Observation) -> str:

@@ -13,6 +13,7 @@ from tonnage.catalog.sglang_server import load_sglang_server
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import ReservedArgumentError
 from tonnage.engines.model_source import loaded_model, loaded_revision, served_name
+from tonnage.engines.quantity import read_size
 from tonnage.engines.replica import Replica
 from tonnage.fit.model import Parallelism
 from tonnage.fit.sglang.options import sglang_cache_dtype
@@ -83,14 +84,8 @@ def _memory(
 def read_parallelism(arguments: Sequence[str]) -> Parallelism:
     """The parallelism that `render_arguments` rendered; 1 without it."""
     values = dict(argument.partition("=")[::2] for argument in arguments)
-    tensor, stages, nodes = (
-        _read_size(values.get(flag, "")) for flag in (_TENSOR, _STAGES, _NODES)
-    )
+    tensor, stages, nodes = (read_size(values.get(flag, "")) for flag in (_TENSOR, _STAGES, _NODES))
     return Parallelism(tensor, stages, nodes=nodes)
-
-
-def _read_size(text: str) -> int:
-    return int(text) if text.isdecimal() and int(text) else 1
 
 
 def check_arguments(spec: InferenceDeploymentSpec) -> None:

@@ -13,6 +13,7 @@ from tonnage.engines.defaults import load_defaults
 from tonnage.engines.errors import ReservedArgumentError
 from tonnage.engines.lifetime import drain_seconds
 from tonnage.engines.model_source import loaded_model, loaded_revision, served_name
+from tonnage.engines.quantity import read_size
 from tonnage.engines.replica import Replica
 from tonnage.engines.vllm.adapters import render_adapter_arguments
 from tonnage.engines.vllm.drain import SHUTDOWN_FLAG, drains_by_itself
@@ -57,9 +58,8 @@ def render_arguments(replica: Replica) -> list[str]:
 def read_parallelism(arguments: Sequence[str]) -> Parallelism:
     """The parallelism that `render_arguments` rendered; of missing and of invalid ones, 1."""
     values = dict(argument.partition("=")[::2] for argument in arguments)
-    sizes = {field: values.get(flag, "") for field, flag in _PARALLELISM.items()}
     return Parallelism(
-        **{field: int(size) for field, size in sizes.items() if size.isdecimal() and int(size)}
+        **{field: read_size(values.get(flag, "")) for field, flag in _PARALLELISM.items()}
     )
 
 

@@ -215,6 +215,19 @@ def test_a_missing_priority_class_is_reported(tmp_path, plan):
     assert "there is no PriorityClass 'highest'" in item["status"]["conditions"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    "argument",
+    ["--tensor-parallel-size=" + "9" * 5000, "--nnodes=999999999", "--nnodes=" + "9" * 5000],
+)
+def test_no_argument_of_a_pod_ends_the_plan(tmp_path, plan, argument):
+    """A user who may create pods may write any argument, and a platform team plans with all."""
+    cluster = asyncio.run(served(MI300X, H100, replicas=2))
+    for pod in cluster.pods():
+        pod["spec"]["containers"][0]["args"].append(argument)
+        cluster.api.put(PODS, pod)
+    assert plan(*parts(cluster, tmp_path))["llama"]["status"]["conditions"]
+
+
 def test_children_in_the_dump_give_the_uid_of_an_object_that_it_lacks(tmp_path, plan):
     cluster = asyncio.run(served(MI300X, replicas=1))
     kinds = [NODES, PODS, DEPLOYMENTS, SERVICES]
