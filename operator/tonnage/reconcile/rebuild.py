@@ -87,7 +87,9 @@ def _read_candidate(status: InferenceDeploymentStatus) -> MigrationCandidate | N
 
 def _class_name(body: Object) -> str | None:
     """The PriorityClass that the spec names, if the spec is well formed down to there."""
-    value: Any = body.get("spec")
-    for name in ("template", "spec", "priorityClassName"):
+    spec: Any = body.get("spec")
+    field = "podTemplate" if isinstance(spec, dict) and "podTemplate" in spec else "template"
+    value = spec
+    for name in (field, "spec", "priorityClassName"):
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None

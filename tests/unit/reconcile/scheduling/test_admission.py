@@ -192,11 +192,13 @@ async def test_an_older_object_that_is_deleted_blocks_no_other() -> None:
 # What survives a restart of the operator
 
 
-async def test_the_order_survives_a_restart() -> None:
+@pytest.mark.parametrize("field", ["template", "podTemplate"])
+async def test_the_order_survives_a_restart(field: str) -> None:
     cluster = Cluster(MI300X)
     classes(cluster, high=100)
     cluster.occupy("mi300x-0", 8)
-    apply_in_order(cluster, {"c": spec_of(), "b": with_class("high"), "a": spec_of()})
+    high = spec_of(**{field: {"spec": {"priorityClassName": "high"}}})
+    apply_in_order(cluster, {"c": spec_of(), "b": high, "a": spec_of()})
     await cluster.settle()
     cluster.occupy("mi300x-0", 7)
     cluster.start_operator()
