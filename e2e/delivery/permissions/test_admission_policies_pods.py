@@ -48,6 +48,8 @@ def with_context(**fields: Any) -> Json:
 HOST_VOLUME: Json = {"name": "model", "hostPath": {"path": "/"}}
 SCRATCH: Json = {"name": "scratch", "emptyDir": {}}
 INIT: Json = {"name": "first", "image": "i"}
+CONFINED: Json = {**INIT, "securityContext": {"allowPrivilegeEscalation": False}}
+TCP: Json = {"tcpSocket": {"port": 80, "host": "10.0.0.1"}}
 PODS: dict[str, tuple[Json, str]] = {
     "the network of the node": (with_pod({"hostNetwork": True}), "hostNetwork, hostPID and"),
     "the processes of the node": (with_pod({"hostPID": True}), "hostNetwork, hostPID and"),
@@ -55,6 +57,20 @@ PODS: dict[str, tuple[Json, str]] = {
     "a port of the node": (
         with_container({"ports": [{"name": "http", "containerPort": 8000, "hostPort": 80}]}),
         "hostPort is not allowed",
+    ),
+    "a probe of another host": (
+        with_container({"livenessProbe": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}),
+        "the host of probes and of lifecycle hooks must be empty",
+    ),
+    "a probe of another host in an init container": (
+        with_pod(
+            {"initContainers": [{**CONFINED, "restartPolicy": "Always", "startupProbe": TCP}]}
+        ),
+        "the host of probes and of lifecycle hooks must be empty",
+    ),
+    "a hook that calls another host": (
+        with_container({"lifecycle": {"postStart": TCP}}),
+        "the host of probes and of lifecycle hooks must be empty",
     ),
     "a node": (with_pod({"nodeName": "control-plane"}), "bypasses the scheduler"),
     "privilege": (
