@@ -81,7 +81,7 @@ async def test_an_answer_is_read():
     (request,) = server.asked
     assert request.target.startswith("/api/v1/query?")
     assert request.query["query"] == 'up{pod="a"}'
-    assert request.query["timeout"] == "120s"
+    assert request.query["timeout"] == "96s"
     assert request.query["partial_response"] == "false"
     assert request.query["deny_partial_response"] == "1"
     assert request.headers["user-agent"].startswith("tonnage/")
@@ -312,6 +312,22 @@ async def test_one_bad_query_holds_back_no_other(say):
     async with hostile_server.serving(say) as server:
         bench = Bench(server.url)
         assert await bench.ask() is None
+        server.say = says(200, ONE, JSON)
+        assert await bench.ask() is not None
+
+
+async def test_a_query_that_prometheus_ends_as_too_slow_holds_back_no_other():
+    """A user names the metric of waiting requests, and may name one with a million series."""
+    too_slow = says(503, prometheus_error("timeout"))
+
+    async def end_the_query(writer):
+        await asyncio.sleep(float(server.asked[-1].query["timeout"].removesuffix("s")))
+        await too_slow(writer)
+
+    async with hostile_server.serving(end_the_query) as server:
+        bench = Bench(server.url, deadline=2.0)
+        assert await bench.ask() is None
+        assert bench.outcomes == [QueryOutcome.QUERY_REFUSED]
         server.say = says(200, ONE, JSON)
         assert await bench.ask() is not None
 
