@@ -8,10 +8,16 @@ from hashlib import sha256
 from typing import Final
 
 ELLIPSIS: Final = "..."
+_ORDER: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that order others from right to left: a line reads as another one than it is."""
+_SEPARATORS: Final = (0x2028, 0x2029)
+"""Of lines and of paragraphs."""
+
 _CONTROLS: Final = {
-    code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))
+    **{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))},
+    **{code: f"\\u{code:04x}" for code in (*_ORDER, *_SEPARATORS)},
 }
-"""All control characters except tab and line feed."""
+"""All characters that control a terminal or the order of text, except tab and line feed."""
 
 
 def escape_controls(text: str) -> str:
