@@ -186,6 +186,7 @@ class _PodSpec(TypedDict, total=False):
     resources: Any
     overhead: Any
     resourceClaims: Any
+    schedulerName: Any
 
 
 class _PodStatus(TypedDict, total=False):

@@ -19,6 +19,8 @@ from tonnage.reconcile.observation.findings import format_time
 
 Arrange = Callable[[list[Object]], None]
 
+_INSTALLED: Final = (None, "", "default-scheduler", "volcano")
+"""The schedulers that pods may name; nothing tries the pods of others."""
 _HEAD: Final = "0/{} nodes are available:"
 _NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
@@ -49,7 +51,8 @@ def schedule_pods(api: FakeApi, arrange: Arrange = keep_order) -> None:
         if pod["spec"].get("nodeName") in free and not has_finished(pod):
             take(free[pod["spec"]["nodeName"]], requests_of(pod))
     for pod in pods:
-        if pod["spec"].get("nodeName") is None and not has_finished(pod):
+        is_tried = pod["spec"].get("schedulerName") in _INSTALLED
+        if is_tried and pod["spec"].get("nodeName") is None and not has_finished(pod):
             _schedule(api, pod, nodes, free)
 
 

@@ -12,7 +12,7 @@ from tonnage.engines.defaults import load_defaults
 from tonnage.engines.registry import engine_container
 from tonnage.fleet.nodes.pod import count_requested_gpus, read_kept_weights
 from tonnage.kube.protocol import Object
-from tonnage.reconcile.observation.findings import parse_time
+from tonnage.reconcile.observation.findings import parse_time, shorten
 from tonnage.telemetry.pods import ServingPod
 from tonnage.workloads.claim_template import claim_template_names
 from tonnage.workloads.metadata import adapters_of_pod, takes_adapters
@@ -20,6 +20,8 @@ from tonnage.workloads.registry import replica_of_pod, template_of_pod
 
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a pod whose containers never start again."""
+
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 _NO_CAUSE: Final = (None, "PodInitializing", "CrashLoopBackOff")
 """Why a container waits where that is not the cause: how it ended last is."""
@@ -64,9 +66,10 @@ class ChildPod:
     `address` is where its server listens, None while it has none. `waiting` is (reason, message) of
     a container that does not run; `end` is how it last ended, `ended_before` whether it has started
     again since (its log is then the previous one). `unschedulable` is why no node fits; `held_back`
-    is the message of a scheduling gate, as Kueue sets one until there is quota; either has been so
-    since `waits_since`. `scheduled` is when it got its node. `lost`: its node was deleted, so that
-    it serves nothing, whatever it says.
+    is the message of a scheduling gate, as Kueue sets one until there is quota, or says that a
+    scheduler of the user's choice has not tried it; either has been so since `waits_since`.
+    `scheduled` is when it got its node. `lost`: its node was deleted, so that it serves nothing,
+    whatever it says.
     `serves`: it has the server of its replica, which the pods on further nodes have not; `replica`
     is the name of the pod that has it. `adapters` are the names of the LoRA adapters that it starts
     with; `takes_adapters`: it loads and unloads them while it runs.
@@ -151,6 +154,7 @@ def _read_pod(body: Object, claimed: Mapping[str, int]) -> ChildPod:
     state, last_state = container.get("state") or {}, container.get("lastState") or {}
     end = state.get("terminated") or last_state.get("terminated")
     scheduled, keeper = conditions.get("PodScheduled", {}), _read_keeper(body["spec"], status)
+    held_back = _read_hold(body["spec"], scheduled)
     waiting = _read_waiting(state, keeper)
     return ChildPod(
         name=metadata["name"],
@@ -169,10 +173,8 @@ def _read_pod(body: Object, claimed: Mapping[str, int]) -> ChildPod:
         end=_read_end(end) if end else None,
         ended_before="terminated" not in state,
         unschedulable=_read_unschedulable(scheduled),
-        held_back=scheduled.get("message", "")
-        if scheduled.get("reason") == "SchedulingGated"
-        else None,
-        waits_since=_read_wait(metadata, scheduled),
+        held_back=held_back,
+        waits_since=_read_wait(metadata, scheduled, held_back),
         scheduled=_read_true_since(scheduled),
         serves=LABEL_OWNER in labels,
         replica=replica_of_pod(metadata["name"], labels),
@@ -238,9 +240,22 @@ def _read_time(time: str | None) -> datetime | None:
     return datetime.fromisoformat(time) if time else None
 
 
-def _read_wait(metadata: Mapping[str, Any], scheduled: Mapping[str, Any]) -> datetime | None:
+def _read_hold(spec: Mapping[str, Any], scheduled: Mapping[str, Any]) -> str | None:
+    """What keeps the pod from being tried: a gate, or a scheduler that may not exist. The default
+    one tries all of its pods, and may only be late."""
+    if scheduled.get("reason") == "SchedulingGated":
+        return str(scheduled.get("message", ""))
+    scheduler = spec.get("schedulerName") or _DEFAULT_SCHEDULER
+    if scheduled or spec.get("nodeName") or scheduler == _DEFAULT_SCHEDULER:
+        return None
+    return f"scheduler {shorten(scheduler)} has not tried it"
+
+
+def _read_wait(
+    metadata: Mapping[str, Any], scheduled: Mapping[str, Any], held_back: str | None
+) -> datetime | None:
     """Since when no node has the pod. The API server sets no time where it adds a gate."""
-    if scheduled.get("status") != "False":
+    if scheduled.get("status") != "False" and held_back is None:
         return None
     since = scheduled.get("lastTransitionTime") or metadata["creationTimestamp"]
     return datetime.fromisoformat(since)

@@ -1,9 +1,10 @@
 """Replicas that cannot come: no GPUs are reserved for them, until they can.
 
 The API server refuses their pods (a quota, an admission policy, a missing ServiceAccount), the
-scheduler finds no node for another reason than GPUs (CPU, disk, a volume), or their pods are bound
-to a node that was deleted. Their Deployments stay as they are, so that the pods come by themselves
-once the cause is gone; the next reconcile then reserves their GPUs again.
+scheduler finds no node for another reason than GPUs (CPU, disk, a volume), the scheduler that they
+name does not try them, or their pods are bound to a node that was deleted. Their Deployments stay
+as they are, so that the pods come by themselves once the cause is gone; the next reconcile then
+reserves their GPUs again.
 """
 
 from collections.abc import Collection, Iterable, Iterator

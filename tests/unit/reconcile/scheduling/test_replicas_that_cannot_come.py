@@ -15,7 +15,7 @@ from tests.support.production.pod_security import enforced_namespace
 from tests.support.production.quotas import resource_quota
 from tests.support.production.webhooks import adding_node_selector, denying
 from tonnage import delays
-from tonnage.kube.kinds import NODES, SERVICES
+from tonnage.kube.kinds import NODES, PODS, SERVICES
 from tonnage.kube.protocol import Object
 
 GREEDY = "team-a/greedy"
@@ -66,6 +66,13 @@ def label_nodes(cluster: Cluster) -> None:
         cluster.api.put(NODES, node)
 
 
+def install_scheduler(cluster: Cluster) -> None:
+    """The scheduler that the pods name takes them now."""
+    for pod in cluster.pods(GREEDY):
+        pod["spec"]["schedulerName"] = "default-scheduler"
+        cluster.api.put(PODS, pod)
+
+
 PLAIN = spec_of(replicas=8)
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 OBSTACLES = {
@@ -100,6 +107,12 @@ OBSTACLES = {
         nothing,
         lambda cluster: cluster.administer(volume_claim("data", bound=True, namespace="team-a")),
         template(volumes=[CLAIM]),
+        soon=False,
+    ),
+    "a scheduler that does not exist": Obstacle(
+        nothing,
+        install_scheduler,
+        spec_of(replicas=8, podTemplate={"spec": {"schedulerName": "absent"}}),
         soon=False,
     ),
     "a node selector that a webhook adds": Obstacle(
