@@ -42,6 +42,16 @@ half of the operator's memory limit."""
 MOST_OF_ONE_NAMESPACE: Final = 2
 """Models and adapters of one namespace that are read at once."""
 
+MOST_QUEUED: Final = 1024
+"""Models and adapters of one namespace that wait to be read. An object may name 129, and a user
+may name others faster than a Hub answers."""
+
+_QUEUE_IS_FULL: Final = ModelUnavailable(
+    Reason.MODEL_SOURCE_UNREACHABLE,
+    f"{MOST_QUEUED} other models and adapters of this namespace wait to be read from the Hub",
+    delays.HUB_FIRST_RETRY,
+)
+
 CAPACITY: Final = 1024
 """Most models and adapters in the cache; the least recently used one is evicted first."""
 
@@ -99,9 +109,14 @@ class _FairQueue:
         self._by_namespace: OrderedDict[str, OrderedDict[_ModelKey, _Read]] = OrderedDict()
         self._running: Counter[str] = Counter()
 
-    def add(self, namespace: str, read: _Read) -> None:
-        """Add a read. The same one of another namespace is started by whose turn comes first."""
-        self._by_namespace.setdefault(namespace, OrderedDict()).setdefault(read.key, read)
+    def add(self, namespace: str, read: _Read) -> bool:
+        """Add a read; return False where the namespace has MOST_QUEUED others. The same one of
+        another namespace is started by whose turn comes first."""
+        reads = self._by_namespace.setdefault(namespace, OrderedDict())
+        if read.key not in reads and len(reads) >= MOST_QUEUED:
+            return False
+        reads.setdefault(read.key, read)
+        return True
 
     def start_next(self) -> tuple[str, _Read] | None:
         """Take the next read and its namespace; None where there is none, or no thread for it."""
@@ -148,7 +163,7 @@ class HubModelCache:
         self._clock = clock
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="tonnage-hub")
         self._entries: OrderedDict[_ModelKey, _CachedModel] = OrderedDict()
-        self._waiting: dict[_ModelKey, list[Callable[[], None]]] = {}
+        self._waiting: dict[_ModelKey, dict[Callable[[], None], None]] = {}
         self._queue = _FairQueue()
         self._reading: set[_ModelKey] = set()
         self._closed = False
@@ -163,7 +178,8 @@ class HubModelCache:
         """Return the cached answer to an object of the namespace, and have the model read if that
         is due. Never blocks.
 
-        If a read is due or running, `wake` is called when it has ended.
+        If a read is due or running, `wake` is called when it has ended, once for all lookups with
+        an equal one: an object may be reconciled thousands of times while a Hub does not answer.
         """
         answer = self._lookup(_ModelKey.of(source, token, False), source, token, wake, namespace)
         assert not isinstance(answer, AdapterFacts), "the key is of a model"
@@ -195,7 +211,9 @@ class HubModelCache:
         if entry is None or entry.due <= self._clock():
             self._queue_read(_Read(key, source, token), namespace)
         if key in self._waiting:
-            self._waiting[key].append(wake)
+            self._waiting[key][wake] = None
+        elif entry is None and not self._closed:
+            return _QUEUE_IS_FULL
         return self._answer(key, entry)
 
     def close(self) -> None:
@@ -225,9 +243,9 @@ class HubModelCache:
     def _queue_read(self, read: _Read, namespace: str) -> None:
         if self._closed or read.key in self._reading:
             return
-        self._waiting.setdefault(read.key, [])
-        self._queue.add(namespace, read)
-        self._start_reads()
+        if self._queue.add(namespace, read):
+            self._waiting.setdefault(read.key, {})
+            self._start_reads()
 
     def _start_reads(self) -> None:
         while (started := self._queue.start_next()) is not None:

@@ -23,7 +23,7 @@ from tonnage.manager.scope import Scope
 from tonnage.manager.work import LoopDependencies, Work
 from tonnage.reconcile.execute import Writer
 from tonnage.reconcile.integrations.accelerator_pools import PoolReporter
-from tonnage.reconcile.key import Key
+from tonnage.reconcile.key import Key, Wake
 from tonnage.reconcile.observation.pods.lost_nodes import has_every_node
 from tonnage.reconcile.observation.priority import Priorities
 from tonnage.reconcile.observation.volumes import VolumeReader, require_nothing
@@ -104,7 +104,7 @@ def _sources(
     ask = _build_query(settings, dependencies.metrics.prometheus.asked)
 
     def ask_hub(key: Key) -> HubLookup:
-        wake = partial(dependencies.wake, key)
+        wake = Wake(dependencies.wake, key)
         return HubLookup(
             partial(hub.lookup, wake=wake, namespace=key.namespace),
             partial(hub.lookup_adapter, wake=wake, namespace=key.namespace),

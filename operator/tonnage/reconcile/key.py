@@ -1,5 +1,6 @@
 """The key of an object to reconcile, and when to reconcile it again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -13,6 +14,18 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Requeues a key when it is called; equal for equal keys, so that each waits once."""
+
+    requeue: Callable[[Key], None]
+    key: Key
+
+    def __call__(self) -> None:
+        """Requeue the key."""
+        self.requeue(self.key)
 
 
 @dataclass(frozen=True, slots=True)

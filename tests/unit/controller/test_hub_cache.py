@@ -20,9 +20,11 @@ from tonnage.checkpoint.shape import parse_config_text
 from tonnage.controller.hub_cache import (
     CAPACITY,
     MOST_OF_ONE_NAMESPACE,
+    MOST_QUEUED,
     WORKERS,
     HubModelCache,
 )
+from tonnage.reconcile.key import Key, Wake
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = Checkpoint(parse_config_text(CONFIG.start), weights_bytes=1, revision=COMMIT)
@@ -118,6 +120,14 @@ async def test_one_read_answers_all_lookups_and_wakes_each_once(
     bench.ask(wake=lambda: woken.append("late"))
     await asyncio.sleep(0)
     assert woken == ["a", "b", "c"]
+
+
+async def test_an_object_that_asks_again_waits_once(make_bench: MakeBench) -> None:
+    bench, woken = make_bench(MODEL), list[Key]()
+    for _ in range(100):
+        bench.ask(wake=Wake(woken.append, Key("chat", "llama")))
+    assert await bench.settle() == MODEL
+    assert woken == [Key("chat", "llama")]
 
 
 async def test_a_branch_is_read_again_after_an_hour_and_stays_cached_meanwhile(
@@ -235,6 +245,26 @@ async def test_the_many_models_of_a_namespace_delay_no_other(make_bench: MakeBen
     await await_reads(bench, 1)
     assert [revision for _, revision, _ in bench.hub.requests][-1] == "theirs"
     assert len(bench.hub.requests) == MOST_OF_ONE_NAMESPACE + 1
+
+
+async def test_a_namespace_queues_a_bounded_number_of_reads(make_bench: MakeBench) -> None:
+    """A user may name 128 further adapters with each patch of an object."""
+    bench = make_bench(MODEL)
+    for number in range(MOST_OF_ONE_NAMESPACE + MOST_QUEUED):
+        assert isinstance(bench.ask(revision=str(number), namespace="greedy"), ModelPending)
+    last = bench.ask(revision="last", namespace="greedy")
+    assert isinstance(last, ModelUnavailable)
+    assert (last.reason, last.retry_after_seconds) == ("ModelSourceUnreachable", 30.0)
+    assert "1024 other models and adapters of this namespace wait" in last.message
+    assert isinstance(bench.ask(revision="2", namespace="greedy"), ModelPending)
+    other, last_queued = asyncio.Event(), asyncio.Event()
+    assert isinstance(bench.ask("last", wake=other.set, namespace="other"), ModelPending)
+    newest = str(MOST_OF_ONE_NAMESPACE + MOST_QUEUED - 1)
+    bench.ask(newest, wake=last_queued.set, namespace="greedy")
+    bench.hub.released.set()
+    await asyncio.wait_for(other.wait(), 60)
+    await asyncio.wait_for(last_queued.wait(), 60)
+    assert isinstance(bench.ask("afterwards", namespace="greedy"), ModelPending)
 
 
 async def test_namespaces_take_turns(make_bench: MakeBench) -> None:
