@@ -16,7 +16,7 @@ from tonnage import delays
 from tonnage.api.names import CHILD_FIELD_MANAGER, STATUS_FIELD_MANAGER
 from tonnage.kube.kinds import EVENTS, LEASES, PODS
 from tonnage.kube.objects import ObjectParser
-from tonnage.kube.pages import fetch_page, next_page
+from tonnage.kube.pages import fetch_objects, fetch_page, next_page
 from tonnage.kube.protocol import (
     LOG_LINES,
     ConflictError,
@@ -68,7 +68,8 @@ _T = TypeVar("_T")
 
 
 class AioKubeApi:
-    """KubeApi of one API server; all calls share one token bucket."""
+    """KubeApi of one API server; all calls share one token bucket. `max_list_bytes` is the longest
+    answer of `list`, None for any."""
 
     def __init__(
         self,
@@ -77,8 +78,10 @@ class AioKubeApi:
         before_write: WriteGate,
         bucket: TokenBucket,
         timeout_seconds: float = delays.REQUEST_TIMEOUT,
+        max_list_bytes: int | None = None,
     ) -> None:
         self._transport = transport
+        self._max_list_bytes = max_list_bytes
         self._before_write = before_write
         self._bucket = bucket
         self._timeout_seconds = timeout_seconds
@@ -95,15 +98,16 @@ class AioKubeApi:
     ) -> list[Object]:
         """Read all objects with these labels live; restart where a continue token expired."""
         request = _list_request(Selection(kind, namespace, labels), FULL_PAGE_SIZE)
+        read = partial(fetch_objects, self._fetch_part, request, self._max_list_bytes)
         for _ in range(LIST_ATTEMPTS - 1):
             with suppress(ExpiredError):
-                return await self._all_pages(request)
-        return await self._all_pages(request)
+                return await read()
+        return await read()
 
     async def list_first(self, selection: Selection, parts: ObjectParts, limit: int) -> _Objects:
         """Read the first objects of the selection live, at most `limit`, by one request."""
         request = _list_request(selection, limit, _accept_for(parts))
-        body = await _read(self._fetch_bytes, request)
+        body, _ = await fetch_page(self._fetch_part, request)
         return [*ObjectParser(selection.kind, parts).page(body).objects]
 
     async def list_pages(
@@ -246,18 +250,6 @@ class AioKubeApi:
         except InvalidError as error:  # 400: the container has not started, or has no previous one
             raise NotFoundError(str(error)) from error
         return log[-limit_bytes:].decode(errors="replace")
-
-    async def _all_pages(self, request: Request) -> _Objects:
-        # A list names apiVersion and kind once, not in its items.
-        type_meta = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
-        objects: _Objects = []
-        while True:
-            page = await _read(self._fetch_object, request)
-            objects += [type_meta | item for item in page.get("items") or []]
-            token = page.get("metadata", {}).get("continue")
-            if not token:
-                return objects
-            request = next_page(request, token, FULL_PAGE_SIZE)
 
     async def _pin_to_uid(self, kind: Kind, body: Object) -> Object:
         """Make a status conditional on the uid in it, which the API server ignores on /status.

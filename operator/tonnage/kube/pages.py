@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from tonnage.kube.protocol import TooLongError
-from tonnage.kube.transport import Request
+from tonnage.kube.protocol import Object, TooLongError, TransientError
+from tonnage.kube.transport import Request, parse_answer
 
 MAX_PAGE_BYTES: Final = 32 * 1024 * 1024
 """Longest page of several objects; 500 nodes have 12 MB. A page of one object has no limit."""
@@ -30,6 +30,25 @@ async def fetch_page(fetch: Fetch, request: Request) -> tuple[bytes, Request]:
         except TooLongError:
             request = _with_parameter(request, _LIMIT, max(1, limit // _SHRINK))
     return await fetch(request, None), request
+
+
+async def fetch_objects(fetch: Fetch, request: Request, max_bytes: int | None) -> list[Object]:
+    """Fetch the objects of all pages. Raises TransientError for more than `max_bytes`: the list may
+    be shorter later."""
+    # A list names apiVersion and kind once, not in its items.
+    type_meta = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
+    most, total, objects = _limit_of(request), 0, list[Object]()
+    while True:
+        body, answered = await fetch_page(fetch, request)
+        total += len(body)
+        if max_bytes is not None and total > max_bytes:
+            raise TransientError(f"{request}: the list has more than {max_bytes} bytes")
+        page = parse_answer(request, body)
+        objects += [type_meta | item for item in page.get("items") or []]
+        token = page.get("metadata", {}).get("continue")
+        if not token:
+            return objects
+        request = next_page(answered, token, most)
 
 
 def next_page(request: Request, token: str, most: int) -> Request:

@@ -110,10 +110,7 @@ class Transport:
 
     async def fetch_object(self, request: Request, timeout_seconds: float) -> Object:
         """Send the request and parse the answer. Raises the errors of the protocol."""
-        body = await self.fetch(request, timeout_seconds)
-        if request.kind.group == GROUP:  # other kinds bound the nesting
-            body = limit_depth(body.decode(errors="replace")).encode()
-        return parse_object(str(request), body)
+        return parse_answer(request, await self.fetch(request, timeout_seconds))
 
     async def fetch(
         self, request: Request, timeout_seconds: float, max_bytes: int | None = None
@@ -209,6 +206,13 @@ class Transport:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+def parse_answer(request: Request, body: bytes) -> Object:
+    """Parse an object, or a list of objects. Raises TransientError."""
+    if request.kind.group == GROUP:  # other kinds bound the nesting
+        body = limit_depth(body.decode(errors="replace")).encode()
+    return parse_object(str(request), body)
 
 
 async def _lines_of(

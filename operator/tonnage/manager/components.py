@@ -62,6 +62,10 @@ EVENTS_PER_SECOND: Final = 1 / 300
 EVENT_BURST: Final = 25
 """Per object, as in client-go's spam filter (client-go tools/record/events_cache.go)."""
 
+_MAX_LIST_BYTES: Final = 32 * 1024 * 1024
+"""Longest list that a reconcile keeps, such as the pods of a Job: users may give its label to any
+number of pods."""
+
 _CHILDREN: Final = frozenset({DEPLOYMENTS, SERVICES, PODS})
 
 
@@ -301,7 +305,9 @@ def _build_elector(
 
 def _build_api(transport: Transport, settings: Settings, elector: LeaderElector) -> AioKubeApi:
     bucket = TokenBucket(settings.kube_api_qps, settings.kube_api_burst)
-    return AioKubeApi(transport, before_write=elector.check, bucket=bucket)
+    return AioKubeApi(
+        transport, before_write=elector.check, bucket=bucket, max_list_bytes=_MAX_LIST_BYTES
+    )
 
 
 def _build_controller(

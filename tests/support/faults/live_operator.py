@@ -342,7 +342,7 @@ def _assemble(
     settings, no_connection = Settings(), Connection(ApiClient(Configuration()))
     with ExitStack() as stack:
         for name, substitute in {
-            "AioKubeApi": lambda _, *, before_write, bucket: Line(reads, before_write, wakefulness),
+            "AioKubeApi": lambda _, *, before_write, **__: Line(reads, before_write, wakefulness),
             "AioLeaseApi": lambda _: LeaseLine(api, wakefulness),
             "ConfigMapEntries": lambda *_: _NoCorrections(),
             "WorkQueue": partial(WorkQueue, clock=clock),

@@ -66,6 +66,7 @@ async def client_of(
     gate: WriteGate = open_gate,
     observe: Callable[[Request, str, float], None] = ignore,
     timeout_seconds: float = 60.0,
+    max_list_bytes: int | None = None,
 ) -> AsyncIterator[tuple[AioKubeApi, ScriptedServer]]:
     async with serving(*answers) as server, ApiClient(Configuration(host=server.url)) as client:
         api = AioKubeApi(
@@ -73,6 +74,7 @@ async def client_of(
             before_write=gate,
             bucket=TokenBucket(1000, 1000),
             timeout_seconds=timeout_seconds,
+            max_list_bytes=max_list_bytes,
         )
         yield api, server
 
@@ -361,8 +363,8 @@ def page(*names: str, token: str = "") -> Answer:
 
 
 async def test_list_is_read_page_by_page() -> None:
-    pages = page("a", "b", token="next=="), page("c", token="last"), page("d")
-    async with client_of(*pages) as (api, server):
+    answers = page("a", "b", token="next=="), page("c", token="last"), page("d")
+    async with client_of(*answers) as (api, server):
         config_maps = await api.list(CONFIG_MAPS, "chat", {"team": "a/b"})
     assert [each["metadata"]["name"] for each in config_maps] == ["a", "b", "c", "d"]
     assert [request.query for request in server.asked] == [
@@ -370,6 +372,24 @@ async def test_list_is_read_page_by_page() -> None:
         {"limit": "200", "labelSelector": "team=a/b", "continue": "next=="},
         {"limit": "200", "labelSelector": "team=a/b", "continue": "last"},
     ]
+
+
+async def test_a_list_that_is_kept_has_a_limit() -> None:
+    """A user may give any number of pods the label of a Job."""
+    answers = [page("a" * 300, token="t"), page("b" * 300)]
+    async with client_of(*answers, max_list_bytes=600) as (api, _):
+        with pytest.raises(TransientError, match="list Pod chat: the list has more than 600 bytes"):
+            await api.list(PODS, "chat")
+    async with client_of(*answers, max_list_bytes=1000) as (api, _):
+        assert len(await api.list(PODS, "chat")) == 2
+
+
+async def test_no_page_of_a_list_that_is_kept_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1000)
+    answers = [page(*(["a" * 100] * 50)), page("a", token="t"), page("b")]
+    async with client_of(*answers) as (api, server):
+        assert len(await api.list(PODS, "chat")) == 2
+    assert [request.query["limit"] for request in server.asked] == ["200", "25", "50"]
 
 
 async def test_an_expired_list_restarts() -> None:
