@@ -23,11 +23,7 @@ _RELEASE_TAG: Final = re.compile(r"[^@\s]{1,512}:v([0-9]{1,4}(?:\.[0-9]{1,4}){2}
 
 
 _PLACED: Final = (Reason.POOL_CHOSEN, Reason.INSUFFICIENT_GPUS, Reason.SCALED_TO_ZERO)
-_RUNS_AN_EARLIER_SPEC: Final = (
-    Reason.AWAITING_APPROVAL,
-    Reason.ROLLED_BACK,
-    Reason.ROLLOUT_PAUSED,
-)
+_RUNS_AN_EARLIER_SPEC: Final = (Reason.AWAITING_APPROVAL, Reason.ROLLOUT_PAUSED)
 """Reasons of condition Ready."""
 
 
@@ -64,6 +60,9 @@ def is_unchanged_since_report(observation: Observation, live: ChildDeployment) -
     operator has reported on this very spec, and no other client has edited the Deployment since."""
     status = observation.previous_status
     if status.get("observedGeneration") != observation.generation or not _is_carried_out(status):
+        return False
+    # Condition Ready does not say it where no replica is wanted.
+    if any(one.reason == Reason.ROLLED_BACK for one in observation.reported_placements):
         return False
     if not observation.is_choice(live.placement_digest):
         return False

@@ -145,9 +145,10 @@ def _reduces_ready(context: ReconcileContext, placed: Scheduled, deployment: Obj
 
 def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Rollback | None:
     """The rollback to the last plan that served, in place of `failed`; None where none has failed
-    or served, or its Deployment, template or capacity is gone."""
+    or served, or its Deployment, template or capacity is gone. With zero replicas its Deployment
+    stays, since the plan runs again once there are replicas."""
     last = context.attempts.last_ready
-    if failed is None or last is None or context.spec.replicas == 0:
+    if failed is None or last is None:
         return None
     deployments, revisions = context.observation.deployments, context.observation.revisions
     live = find_carrier(last, deployments)
@@ -166,7 +167,7 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
     if replicas > running:
         capacity = context.capacity_in(pool, read_parallelism(last.placement).footprint)
         replicas = max(running, min(replicas, capacity))
-    if not replicas:
+    if not replicas and wanted:
         return None
     return Rollback(last, failed, live, revision, pool, replicas, wanted)
 
@@ -175,7 +176,8 @@ def split_others(
     context: ReconcileContext, rollback: Rollback
 ) -> tuple[list[ChildDeployment], list[ChildDeployment]]:
     """The other Deployments: the secondary ones that stay, and those that give way. A secondary one
-    whose plan has failed before any of its replicas served gives way, too."""
+    whose plan has failed before any of its replicas served gives way, too, and each one where no
+    replica is wanted."""
     secondary: list[ChildDeployment] = []
     old: list[ChildDeployment] = []
     for child in context.observation.deployments:
@@ -184,7 +186,8 @@ def split_others(
         failed = child.ready == 0 and context.attempts.failure_of(
             terms_of_live(context, child).hash
         )
-        (secondary if child.secondary and not failed else old).append(child)
+        stays = child.secondary and not failed and rollback.wanted > 0
+        (secondary if stays else old).append(child)
     return secondary, old
 
 

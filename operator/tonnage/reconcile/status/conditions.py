@@ -106,7 +106,7 @@ def own_findings(observation: Observation, inputs: StatusInput) -> list[Finding]
     accepted, placed = _find_accepted(inputs.accepted), find_placed(inputs)
     failure = _find_first_failure(observation, inputs)
     available = _find_available(observation, inputs, placed, failure)
-    if inputs.rollback is not None:
+    if inputs.rollback is not None and inputs.wanted > 0:
         rolled_back = _find_rolled_back(inputs.rollback, available)
         return [accepted, placed, *rolled_back, *find_scaling(inputs.scaling)]
     ready = _find_ready(observation, inputs, (accepted, placed), failure)

@@ -360,6 +360,41 @@ async def test_another_pool_that_fails_leaves_the_first_one_serving() -> None:
     assert [placement["name"] for placement in cluster.status()["placements"]] == ["mi300x"]
 
 
+async def rolled_back_to_another_pool(replicas: int = 2) -> Cluster:
+    """The pool that the spec asks for has failed, and the one before serves."""
+    first, second = (
+        {"placement": {"accelerators": [name]}} for name in ("mi300x", "h100-sxm-80gb")
+    )
+    cluster = await served(MI300X, H100, replicas=replicas, **first)
+    cluster.behaviours["llama"] = lambda pod: (
+        without_image(pod) if "h100" in pod["metadata"]["name"] else ready(pod)
+    )
+    cluster.apply("llama", spec_of(replicas=replicas, **second))
+    await cluster.settle()
+    await cluster.wait(HOUR)
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+    return cluster
+
+
+async def test_a_rollback_to_another_pool_outlasts_zero_replicas() -> None:
+    cluster = await rolled_back_to_another_pool()
+    change(cluster, replicas=0)
+    await cluster.settle()
+    assert cluster.pods() == []
+    assert cluster.conditions()["Ready"] == ("True", "ScaledToZero")
+    assert cluster.conditions()["Progressing"] == ("False", "Settled")
+    assert not {"Degraded", "Stalled"} & cluster.conditions().keys()
+    (placement,) = cluster.status()["placements"]
+    assert (placement["name"], placement["replicas"]) == ("mi300x", 0)
+    cluster.start_operator()
+    await cluster.wait(HOUR)
+    change(cluster, replicas=2)
+    await cluster.settle()
+    assert cluster.deployments() == ["llama-mi300x"]
+    assert cluster.status()["readyReplicas"] == 2
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
+
+
 async def test_a_rollback_needs_no_approval() -> None:
     cluster = Cluster(MI300X)
     cluster.apply("llama", image(GOOD, approval="Manual"))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.in_memory.approving import change
 from tests.support.in_memory.cluster import H100, NAMESPACE, Cluster, spec_of
 from tests.support.in_memory.controllers import crashing, ready, without_image
 from tests.support.in_memory.serving import SETTLED
@@ -210,3 +211,17 @@ async def test_revisions_are_listed_only_for_a_rollback() -> None:
     await cluster.settle()
     kinds = (CONTROLLER_REVISIONS, REPLICA_SETS)
     assert not [call for call in cluster.api.calls if call.kind in kinds]
+
+
+async def test_a_rollback_outlasts_zero_replicas() -> None:
+    """At zero replicas the controller deletes all templates but the present one."""
+    cluster = await failed(replicas=2)
+    change(cluster, replicas=0)
+    await cluster.settle()
+    assert images(cluster) == []
+    assert cluster.conditions()["Ready"] == ("True", "ScaledToZero")
+    await cluster.wait(HOUR)
+    change(cluster, replicas=2)
+    await cluster.settle()
+    assert images(cluster) == [GOOD] * 4
+    assert cluster.conditions()["Ready"] == ("False", "RolledBack")
