@@ -7,7 +7,7 @@ from pydantic import Field
 
 from tonnage.api.conditions import Condition, StartingList
 from tonnage.api.model import PrefetchStatus
-from tonnage.api.scaling import ScalingStatus
+from tonnage.api.scaling import FullReplicaStatus, ScalingStatus
 from tonnage.api.schema import ReportedModel
 from tonnage.api.workload import Context
 
@@ -18,6 +18,7 @@ UNREPORTED: Final = {"observedGeneration": -1}
 reconciled yet as current."""
 
 CONDITION_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+_NAMED_LIST = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 class ModelStatus(ReportedModel):
@@ -265,6 +266,8 @@ class LastReadyPlan(ReportedModel):
     ReplicaSet."""
     placement: PlacementStatus
     """Placement of the replicas, as status reported it."""
+    full_replica: FullReplicaStatus | None = None
+    """Estimated capacity of one replica. Present with spec.scaling.targets."""
 
 
 class FailedPlan(ReplicaLayout):
@@ -342,15 +345,7 @@ class InferenceDeploymentStatus(ReportedModel):
     """Label selector of the pods, for the scale subresource."""
     model: ModelStatus | None = None
     """Model properties that the operator read."""
-    placements: Annotated[
-        list[PlacementStatus],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            }
-        ),
-    ] = []
+    placements: Annotated[list[PlacementStatus], Field(json_schema_extra=_NAMED_LIST)] = []
     """Pools with replicas."""
     candidates: Annotated[
         list[CandidateStatus], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
@@ -372,15 +367,7 @@ class InferenceDeploymentStatus(ReportedModel):
         list[EndpointStatus] | None, Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = None
     """Endpoints for short and long requests. Present with spec.workload.longContext."""
-    adapters: Annotated[
-        list[AdapterStatus] | None,
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            }
-        ),
-    ] = None
+    adapters: Annotated[list[AdapterStatus] | None, Field(json_schema_extra=_NAMED_LIST)] = None
     """LoRA adapters. Present with spec.lora.adapters."""
     prefetch: PrefetchStatus | None = None
     """Downloads to nodes without replicas. Present with spec.model.cache.nodeDisk.prefetch."""

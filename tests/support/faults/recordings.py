@@ -23,7 +23,7 @@ _KINDS = {kind.kind: kind for kind in SERVED}
 _TRANSLATED = ("Deployment", "ReplicaSet", "Pod")
 _COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas")
 _OF_LATER_RELEASES = ("availableUpdate", "starting")
-_REVISED = ("message", "estimate", "slowdownPerRequest", "tokensPerSecond")
+_REVISED = ("message", "estimate", "slowdownPerRequest", "tokensPerSecond", "fullReplica")
 
 
 def load_recording(commit: str) -> Recording:
@@ -121,7 +121,7 @@ def _status(status: Object, template_hash: str) -> Object:
 
 def comparable_status(status: Object) -> object:
     """A status without texts for people and estimates, and without what only a later release
-    reports: an update to it, and the phases of starts."""
+    reports: an update to it, the phases of starts, and the capacity of a replica that served."""
     kept = {key: value for key, value in status.items() if key not in _OF_LATER_RELEASES}
     return _without_wording(kept)
 

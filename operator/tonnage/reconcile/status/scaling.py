@@ -54,7 +54,8 @@ def report_scaling(
     if by_load is None:
         return None
     if rollback is not None:
-        taken = Taken(rollback.last.placement.name, rollback.wanted)
+        last = rollback.last
+        taken = Taken(last.placement.name, rollback.wanted, _read_full(last.full_replica))
         return scaling_status(by_load, taken)
     return scaling_status(by_load, taken_by(outcome))
 
@@ -169,6 +170,17 @@ def _report_past(past: Iterable[PastRecommendations]) -> list[PastRecommendation
         PastRecommendation(replicas=one.replicas, until=format_time(one.until)) for one in past
     ]
     return reported or None
+
+
+def _read_full(reported: FullReplicaStatus | None) -> FullReplica | None:
+    if reported is None:
+        return None
+    return FullReplica(
+        requests_at_once=reported.requests_at_once,
+        max_num_seqs=reported.max_num_seqs,
+        tokens_per_second=reported.tokens_per_second,
+        growth=reported.slowdown_per_request,
+    )
 
 
 def _report_full(full: FullReplica) -> FullReplicaStatus:

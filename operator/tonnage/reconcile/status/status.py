@@ -139,12 +139,15 @@ def _attempts(
         return known
     if not target.settled or not target.ready >= outcome.granted > 0:
         return known
+    placement, scaling = placements[0], status_input.scaling
+    is_same = scaling is not None and scaling.placement == placement.name
     return known.with_ready(
         LastReadyPlan(
             hash=status_input.plan,
             generation=observation.generation,
             template=target.template,
-            placement=placements[0],
+            placement=placement,
+            full_replica=scaling.replica if scaling and is_same else None,
         )
     )
 
