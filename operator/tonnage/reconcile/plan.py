@@ -33,6 +33,7 @@ from tonnage.reconcile.observation.previous import read_remembered
 from tonnage.reconcile.observation.serving import newest, serving_deployment
 from tonnage.reconcile.rollout.approval.state import ApprovalState, settle, terms_of
 from tonnage.reconcile.rollout.available_update import find_update
+from tonnage.reconcile.rollout.deleted_children import create_deleted
 from tonnage.reconcile.rollout.drain import shift_replicas
 from tonnage.reconcile.rollout.live_adapters import plan_adapter_calls
 from tonnage.reconcile.rollout.pending_scale import (
@@ -127,7 +128,9 @@ def make_plan(
     """Plan the next step that brings the object closer to its spec; `admission` is what other
     objects leave to it."""
     plan = _with_gateway(_plan_replicas(observation, fleet, dependencies, now, admission))
-    status_input = plan.status_input
+    status_input, actions = plan.status_input, plan.actions
+    if not status_input.is_carried_out:
+        actions = (*create_deleted(observation, fleet, actions), *actions)
     wanted = status_input.wanted if isinstance(status_input.accepted, Accepted) else None
     budget = plan_budget(observation, wanted, plan.children)
     endpoints = plan_endpoints(observation, status_input)
@@ -138,7 +141,7 @@ def make_plan(
     due = due.or_after(delays.REQUEUE_NOW if endpoints.listing else None)
     return replace(
         plan,
-        actions=(*plan.actions, *delete_unwanted_jobs(observation), *endpoints.actions),
+        actions=(*actions, *delete_unwanted_jobs(observation), *endpoints.actions),
         budget=budget.actions,
         children=(*plan.children, *budget.children, *endpoints.children),
         status_input=replace(status_input, endpoints=endpoints.findings),
@@ -258,8 +261,7 @@ def _wait(
     )
     # No pool takes the new spec, so what runs by the old one does not grow for it.
     may_grow = not isinstance(outcome, Unschedulable)
-    plan = _with_scales(plan, scales_in_force(context, may_grow=may_grow))
-    return plan if context.observation.service else _with_service(plan)
+    return _with_scales(plan, scales_in_force(context, may_grow=may_grow))
 
 
 def _with_scales(plan: Plan, scales: Iterable[Scale]) -> Plan:
@@ -394,6 +396,5 @@ def _with_service(plan: Plan) -> Plan:
     if not observation.deployments:
         return plan
     service = make_service(observation)
-    service_actions = apply_if_changed(SERVICES, service, observation.service)
-    children = (service, *plan.children)
-    return replace(plan, actions=(*service_actions, *plan.actions), children=children)
+    actions = (*apply_if_changed(SERVICES, service, observation.service), *plan.actions)
+    return replace(plan, actions=actions, children=(service, *plan.children))

@@ -22,26 +22,31 @@ Json = dict[str, Any]
 
 
 def render_claim_template(owner: Owner, option: Option) -> Json | None:
-    """The ResourceClaimTemplate of the placement; None where its pods claim no devices.
+    """The ResourceClaimTemplate of the placement; None where its pods claim no devices."""
+    request = option.pool.claim
+    if request is None:
+        return None
+    return render_claims(owner, option.placement_name, request, _count_devices(option))
+
+
+def render_claims(owner: Owner, placement: str, request: ClaimRequest, devices: int) -> Json:
+    """The ResourceClaimTemplate of a placement whose pods claim so many devices each.
 
     Its spec is immutable, so its name ends in a digest of the spec.
     """
-    name = claim_template_of(owner, option)
-    if name is None or option.pool.claim is None:
-        return None
-    labels = placement_labels(owner, option)
+    labels = placement_labels(owner, placement)
     return {
         "apiVersion": f"{RESOURCE_CLAIM_TEMPLATES.group}/{RESOURCE_CLAIM_TEMPLATES.version}",
         "kind": RESOURCE_CLAIM_TEMPLATES.kind,
         "metadata": {
-            "name": name,
+            "name": _name_of(owner, placement, request, devices),
             "namespace": owner.namespace,
             "labels": labels,
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
             "metadata": {"labels": dict(labels)},
-            "spec": _claim_spec(option.pool.claim, _count_devices(option)),
+            "spec": _claim_spec(request, devices),
         },
     }
 
@@ -51,8 +56,7 @@ def claim_template_of(owner: Owner, option: Option) -> str | None:
     request = option.pool.claim
     if request is None:
         return None
-    spec_digest = _claim_digest(request, _count_devices(option), owner.shard, owner.context)
-    return claim_template_name(owner.name, option.placement_name, spec_digest)
+    return _name_of(owner, option.placement_name, request, _count_devices(option))
 
 
 def claimed_devices(body: Json) -> int:
@@ -70,6 +74,11 @@ def claim_template_names(template: Json) -> frozenset[str]:
     claims = map(as_mapping, as_sequence(as_mapping(template.get("spec")).get("resourceClaims")))
     names = (claim.get("resourceClaimTemplateName") for claim in claims)
     return frozenset(name for name in names if isinstance(name, str))
+
+
+def _name_of(owner: Owner, placement: str, request: ClaimRequest, devices: int) -> str:
+    spec_digest = _claim_digest(request, devices, owner.shard, owner.context)
+    return claim_template_name(owner.name, placement, spec_digest)
 
 
 def _count_devices(option: Option) -> int:

@@ -23,18 +23,20 @@ Json = dict[str, Any]
 
 
 def render_compute_domain(owner: Owner, option: Option) -> Json | None:
-    """The ComputeDomain of the placement; None where its pods claim no channel. Its spec is
-    immutable."""
-    name = compute_domain_of(owner, option)
-    if name is None:
-        return None
+    """The ComputeDomain of the placement; None where its pods claim no channel."""
+    return render_domain(owner, option.placement_name) if claims_channel(option) else None
+
+
+def render_domain(owner: Owner, placement: str) -> Json:
+    """The ComputeDomain of a placement whose pods claim a channel. Its spec is immutable."""
+    name = compute_domain_name(owner.name, placement)
     return {
         "apiVersion": f"{COMPUTE_DOMAINS.group}/{COMPUTE_DOMAINS.version}",
         "kind": COMPUTE_DOMAINS.kind,
         "metadata": {
             "name": name,
             "namespace": owner.namespace,
-            "labels": placement_labels(owner, option),
+            "labels": placement_labels(owner, placement),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {

@@ -114,9 +114,9 @@ def owner_labels(owner: Owner) -> dict[str, str]:
     }
 
 
-def placement_labels(owner: Owner, option: Option) -> dict[str, str]:
+def placement_labels(owner: Owner, placement: str) -> dict[str, str]:
     """Labels of the Deployment and the pods of one placement."""
-    return {**owner_labels(owner), LABEL_PLACEMENT: option.placement_name}
+    return {**owner_labels(owner), LABEL_PLACEMENT: placement}
 
 
 def adapter_labels(spec: InferenceDeploymentSpec) -> dict[str, str]:
@@ -202,7 +202,7 @@ def workload_metadata(name: str, replica: Replica, placement_digest: str) -> dic
         "namespace": owner.namespace,
         "labels": {
             **queue_labels(owner, replica.spec.pod_metadata),
-            **placement_labels(owner, option),
+            **placement_labels(owner, option.placement_name),
         },
         "annotations": placement_annotations(option, placement_digest),
         "ownerReferences": [owner_reference(owner)],

@@ -6,7 +6,6 @@ from typing import Any
 from tonnage.api.names import LABEL_OWNER, LABEL_PLACEMENT
 from tonnage.engines.defaults import load_defaults
 from tonnage.engines.inputs import Owner
-from tonnage.placement.model import Option
 from tonnage.workloads.metadata import owner_labels, owner_reference
 from tonnage.workloads.names import placement_service_name, service_name
 
@@ -16,11 +15,11 @@ def render_service(owner: Owner) -> dict[str, Any]:
     return _service(owner, service_name(owner.name), {LABEL_OWNER: owner.name}, {})
 
 
-def render_placement_service(owner: Owner, option: Option) -> dict[str, Any]:
-    """The Service of the placement of an option, for routers that weight placements."""
-    placement = option.placement_name
+def render_placement_service(owner: Owner, placement: str, nodes: int) -> dict[str, Any]:
+    """The Service of a placement whose replicas are on so many nodes each, for routers that weight
+    placements."""
     label = {LABEL_PLACEMENT: placement}
-    name = placement_service_name(owner.name, placement, option.parallelism.nodes)
+    name = placement_service_name(owner.name, placement, nodes)
     return _service(owner, name, {LABEL_OWNER: owner.name, **label}, label)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tonnage.kube.kinds import COMPUTE_DOMAINS, RESOURCE_CLAIM_TEMPLATES
 from tonnage.kube.protocol import Kind, Object
-from tonnage.reconcile.actions import Action, Delete, Stamped, apply_if_changed, stamped
+from tonnage.reconcile.actions import Action, Apply, Delete, Stamped, apply_if_changed, stamped
 from tonnage.reconcile.observation.children import Child
 from tonnage.reconcile.observation.observation import Observation
 from tonnage.reconcile.observation.template_record import template_of
@@ -40,7 +40,7 @@ def render_claim_templates(
     )
 
 
-def apply_claim_templates(observation: Observation, wanted: Iterable[Stamped]) -> Iterator[Action]:
+def apply_claim_templates(observation: Observation, wanted: Iterable[Stamped]) -> Iterator[Apply]:
     """Create those that do not exist yet."""
     live = _live(observation)
     for body in wanted:
@@ -48,6 +48,17 @@ def apply_claim_templates(observation: Observation, wanted: Iterable[Stamped]) -
         if kind == COMPUTE_DOMAINS and not observation.has_compute_domains:
             continue
         yield from apply_if_changed(kind, body, live.get((kind, body["metadata"]["name"])))
+
+
+def find_missing_claim_templates(
+    observation: Observation, rendered: Iterable[Object]
+) -> Iterator[Apply]:
+    """Create those of the rendered ones that do not exist, and leave all others as they are."""
+    live = _live(observation)
+    missing = (
+        body for body in rendered if (_KINDS[body["kind"]], body["metadata"]["name"]) not in live
+    )
+    yield from apply_claim_templates(observation, map(stamped, missing))
 
 
 def delete_claim_templates(

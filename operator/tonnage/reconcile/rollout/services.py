@@ -47,7 +47,10 @@ def render_services(observation: Observation, placed: Scheduled) -> tuple[Stampe
     options = [placed.option, *(share.option for share in placed.secondary)]
     if not placed.secondary:
         return ()
-    return tuple(stamped(render_placement_service(owner, option)) for option in options)
+    return tuple(
+        stamped(render_placement_service(owner, option.placement_name, option.parallelism.nodes))
+        for option in options
+    )
 
 
 def sync_services(observation: Observation, wanted: tuple[Stamped, ...]) -> Iterator[Action]:

@@ -78,6 +78,11 @@ class StatusInput:
         return isinstance(self.accepted, Accepted) and bool(self.accepted.spec.rollout.paused)
 
     @property
+    def is_carried_out(self) -> bool:
+        """Whether the children of a plan are made or changed, and none has to be awaited first."""
+        return bool(self.plan) and self.weights is None
+
+    @property
     def targets(self) -> tuple[ChildDeployment | None, ...]:
         """The target of each placement that is to carry replicas, the first placement's first."""
         return (self.target, *(secondary.target for secondary in self.secondary))

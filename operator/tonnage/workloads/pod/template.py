@@ -82,7 +82,7 @@ def render_pod_template(replica: Replica) -> Json:
             **labels,
             **queue_labels(replica.owner, replica.spec.pod_metadata),
             **adapter_labels(replica.spec),
-            **placement_labels(replica.owner, replica.option),
+            **placement_labels(replica.owner, replica.option.placement_name),
         }
     }
     if replica.spec.rollout.restarted_at is not None:
