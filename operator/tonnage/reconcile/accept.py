@@ -108,6 +108,18 @@ def refuse_name(taken: Object, of: str) -> Refused:
     return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=seconds, passing=leftover)
 
 
+def refuse_leader_name(service: Object) -> Refused:
+    """The refusal when a Service of another owner has the name of a LeaderWorkerSet to be created.
+    The controller would take it for its own, and no pod would find the leader of its group."""
+    name = f"{service['metadata']['namespace']}/{service['metadata']['name']}"
+    message = (
+        f"Service {name} exists, and the pods of LeaderWorkerSet {name} need a Service of this name"
+        " to find their leader; it is left alone. Delete or rename it, or give the"
+        " InferenceDeployment another name"
+    )
+    return Refused(Reason.NAME_CONFLICT, message, retry_after_seconds=delays.REQUEUE_UNWATCHED)
+
+
 def give_back(observation: Observation, refused: Refused) -> tuple[Delete, ...]:
     """Delete the Deployments: they hold GPUs, and no user can reach their replicas while a foreign
     object has the name, or a quota allows no Service."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tonnage import delays
 from tonnage.api.conditions import Reason
 from tonnage.informers.stores import Stores
-from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES
 from tonnage.kube.protocol import (
     ConflictError,
     ForbiddenError,
@@ -27,6 +27,7 @@ from tonnage.reconcile.accept import (
     Refused,
     may_serve,
     refuse_child,
+    refuse_leader_name,
     refuse_name,
     was_refused,
     was_taken,
@@ -139,10 +140,27 @@ async def find_name_conflict(
     another object has."""
     for action in actions:
         if isinstance(action, Apply) and not action.exists:
-            existing = await _get_if_exists(reader, action)
+            existing = await _get_if_exists(reader, action.kind, action.body)
             if existing is not None and not is_controlled_by(existing, observation.uid):
                 return refuse_name(existing, observation.key.name)
+            refused = await _find_leader_conflict(reader, action)
+            if refused is not None:
+                return refused
     return None
+
+
+async def _find_leader_conflict(reader: ObjectReader, action: Apply) -> Refused | None:
+    """The refusal of a LeaderWorkerSet to be created whose name a Service has that no
+    LeaderWorkerSet of this name has left."""
+    if action.kind != LEADER_WORKER_SETS:
+        return None
+    service = await _get_if_exists(reader, SERVICES, action.body)
+    if service is None:
+        return None
+    owners = service["metadata"].get("ownerReferences") or []
+    own = {"kind": LEADER_WORKER_SETS.kind, "name": action.body["metadata"]["name"]}
+    is_own = any(own.items() <= owner.items() for owner in owners)
+    return None if is_own else refuse_leader_name(service)
 
 
 async def execute(
@@ -191,26 +209,31 @@ async def _create(writer: Writer, observation: Observation, action: Apply) -> Re
     """Create a child that no list showed. If its name is taken nonetheless, change the existing
     object only if this InferenceDeployment controls it: it was created since, or lost its label.
     A name that was taken is read first, so that waiting for it writes nothing."""
-    existing = await _get_if_exists(writer, action) if was_taken(observation) else None
+    refused = await _find_leader_conflict(writer, action)
+    if refused is not None:
+        return refused
+    kind, body = action.kind, action.body
+    existing = await _get_if_exists(writer, kind, body) if was_taken(observation) else None
     if existing is None:
         try:
-            await writer.create(action.kind, action.body)
+            await writer.create(kind, body)
         except ConflictError:
-            existing = await _get_if_exists(writer, action)
+            existing = await _get_if_exists(writer, kind, body)
             if existing is None:
                 raise
     if existing is None:
         return None
     if not is_controlled_by(existing, observation.uid):
         return refuse_name(existing, observation.key.name)
-    await writer.apply(action.kind, pin_to_uid(action.body, existing["metadata"]["uid"]))
+    await writer.apply(kind, pin_to_uid(body, existing["metadata"]["uid"]))
     return None
 
 
-async def _get_if_exists(reader: ObjectReader, action: Apply) -> Object | None:
-    metadata = action.body["metadata"]
+async def _get_if_exists(reader: ObjectReader, kind: Kind, named: Object) -> Object | None:
+    """The object of this kind with the name of another object."""
+    metadata = named["metadata"]
     try:
-        return await reader.get(action.kind, metadata["namespace"], metadata["name"])
+        return await reader.get(kind, metadata["namespace"], metadata["name"])
     except NotFoundError:
         return None
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.in_memory.cluster import MI300X, NAMESPACE, Cluster, spec_of, write_count
+from tests.support.in_memory.cluster import H100, MI300X, NAMESPACE, Cluster, spec_of, write_count
 from tests.support.in_memory.controllers import loading
 from tests.support.in_memory.serving import SETTLED, served
-from tonnage.kube.kinds import DEPLOYMENTS, SERVICES
+from tonnage.kube.kinds import DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES
 from tonnage.kube.protocol import ConflictError, ForbiddenError, InvalidError, TransientError
 
 FOREIGN = {"metadata": {"name": "llama", "namespace": NAMESPACE}, "spec": {"ports": []}}
@@ -42,6 +42,45 @@ async def test_replicas_that_once_served_stay_when_the_service_name_is_taken() -
     await cluster.wait(60)
     assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
     assert cluster.deployments() == ["llama-mi300x"]
+
+
+GROUPED = {**H100, "count": 2, "resources": {"rdma/ib": "1k"}}
+LEADER = "llama-h100-sxm-80gb-2nodes"
+
+
+async def test_a_foreign_service_with_the_name_of_a_group_is_reported_and_left_alone() -> None:
+    """The controller would take it for the one by which pods find the leader of their group."""
+    cluster = Cluster(GROUPED)
+    cluster.has_leader_worker_set = True
+    foreign = {**FOREIGN, "metadata": {**FOREIGN["metadata"], "name": LEADER}}
+    cluster.api.put(SERVICES, foreign)
+    before = cluster.api.object(SERVICES, NAMESPACE, LEADER)
+    cluster.start_operator()
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    await cluster.settle()
+    assert cluster.conditions()["Accepted"] == ("False", "NameConflict")
+    assert f"Service chat/{LEADER} exists" in cluster.message("Accepted")
+    assert cluster.api.objects(LEADER_WORKER_SETS) == []
+    assert cluster.fleet.view().snapshot().reservations == ()
+    writes = cluster.api.write_count
+    await cluster.wait(600)
+    assert cluster.api.write_count == writes
+    assert cluster.api.object(SERVICES, NAMESPACE, LEADER) == before
+    cluster.api.remove(SERVICES, NAMESPACE, LEADER)
+    await cluster.wait(30)
+    assert cluster.conditions() == SETTLED
+
+
+async def test_a_group_takes_the_service_that_a_former_one_has_left() -> None:
+    cluster = Cluster(GROUPED)
+    cluster.has_leader_worker_set = True
+    former = {"kind": "LeaderWorkerSet", "name": LEADER, "uid": "gone", "controller": True}
+    metadata = {**FOREIGN["metadata"], "name": LEADER, "ownerReferences": [former]}
+    cluster.api.put(SERVICES, {**FOREIGN, "metadata": metadata})
+    cluster.start_operator()
+    cluster.apply("llama", spec_of(model="deepseek-v3"))
+    await cluster.settle()
+    assert cluster.conditions() == SETTLED
 
 
 async def test_a_name_that_the_garbage_collector_is_about_to_free_is_waited_for() -> None:
