@@ -22,7 +22,7 @@ from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import Action, Apply, Delete, apply_if_changed
 from tonnage.reconcile.observation.findings import format_age, format_time, shorten
 from tonnage.reconcile.observation.observation import Observation
-from tonnage.reconcile.observation.optional.download_jobs import DownloadJob
+from tonnage.reconcile.observation.optional.download_jobs import DownloadJob, is_active
 from tonnage.reconcile.observation.optional.weights import Claim, is_loaded
 from tonnage.reconcile.rollout.job_inputs import has_other_inputs, with_inputs
 from tonnage.reconcile.rollout.services import make_service
@@ -54,8 +54,8 @@ def find_missing_weights(context: ReconcileContext, placed: Scheduled) -> Missin
     observation, spec = context.observation, context.spec
     commit, live = context.accepted.checkpoint.revision, observation.weights.job
     claim = spec.model.cache_claim
-    is_complete = live is not None and live.is_complete
-    if claim is None or is_complete or is_loaded(spec, commit, observation.deployments):
+    is_there = live is not None and (live.is_complete or live.has_downloaded)
+    if claim is None or is_there or is_loaded(spec, commit, observation.deployments):
         return None
     replica = Replica(
         owner_of(observation),
@@ -89,7 +89,8 @@ def find_missing_weights(context: ReconcileContext, placed: Scheduled) -> Missin
 
 
 def delete_unwanted_jobs(observation: Observation) -> Iterator[Delete]:
-    """Delete the Jobs that download what the spec does not ask for any more."""
+    """Delete the Jobs that download what the spec does not ask for any more, and those that have
+    not ended though a workload loads the checkpoint: a container in their pods never ends."""
     spec, model = observation.spec, observation.model
     if isinstance(spec, InvalidSpecError):
         return
@@ -97,8 +98,10 @@ def delete_unwanted_jobs(observation: Observation) -> Iterator[Delete]:
         return
     commit = model.revision if isinstance(model, Checkpoint) else None
     wanted = wanted_weights_job(owner_of(observation), spec, commit)
+    is_needless = is_loaded(spec, commit, observation.deployments)
     for child in observation.weights.jobs:
-        if child.name != wanted and not child.is_ending:
+        is_unwanted = child.name != wanted or (is_needless and is_active(child))
+        if is_unwanted and not child.is_ending:
             yield Delete(JOBS, child)
 
 

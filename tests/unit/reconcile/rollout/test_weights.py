@@ -419,7 +419,8 @@ async def test_a_suspended_job_is_named() -> None:
     assert cluster.conditions() == SETTLED
 
 
-async def test_a_container_that_keeps_the_pod_from_its_end_is_named() -> None:
+async def test_a_container_that_never_ends_keeps_no_replica_from_its_start() -> None:
+    """A webhook has added it to the pod that downloads."""
     cluster = await begun()
     (pod,) = cluster.api.objects(PODS)
     status = downloaded(pod) | {"phase": "Running"}
@@ -427,10 +428,11 @@ async def test_a_container_that_keeps_the_pod_from_its_end_is_named() -> None:
     cluster.behaviours[POD_NAME] = lambda _: status
     cluster.api.set_status(PODS, NAMESPACE, pod["metadata"]["name"], status)
     await cluster.wait(delays.REQUEUE_UNWATCHED)
-    assert cluster.conditions()["Ready"] == ("False", "WeightsNotDownloaded")
-    assert cluster.message("Ready").endswith(
-        "the download has ended, and its pod waits for the end of the containers proxy"
-    )
+    assert cluster.conditions() == SETTLED
+    assert jobs(cluster) == [], "its pod would keep a volume on its node, and the Job open"
+    writes = cluster.api.write_count
+    await cluster.wait(3600)
+    assert cluster.api.write_count == writes
 
 
 async def test_pods_of_a_job_that_cannot_be_listed_hide_only_their_words() -> None:

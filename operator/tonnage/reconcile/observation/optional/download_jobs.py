@@ -41,7 +41,8 @@ class DownloadJob:
     `failed` is when it gave up. `cause` is why it did, or why its newest pod does not run, in the
     words of the program, the scheduler or the kubelet; None where nothing is wrong. `is_held`: the
     cause is none that another attempt of the Job would meet. `progress` is how much it has
-    downloaded, None where that is not known.
+    downloaded, None where that is not known. `has_downloaded`: all of it is there, and only a
+    container that a webhook has added keeps the Job from its end, maybe for ever.
     """
 
     child: Child
@@ -51,6 +52,7 @@ class DownloadJob:
     cause: str | None = None
     is_held: bool = False
     progress: DownloadProgress | None = None
+    has_downloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,11 @@ async def read_job(
         at = parse_time(str(failed.get("lastTransitionTime") or metadata["creationTimestamp"]))
         words = shorten(failed.get("message")) or shorten(failed.get("reason")) or "the Job failed"
         return DownloadJob(child, created, failed=at, cause=_explain_pod(pod_status) or words)
-    held = _explain_suspension(conditions) or _explain_rest(pod_status)
+    rest = _explain_rest(pod_status)
+    held = _explain_suspension(conditions) or rest
     if held is not None:
-        return DownloadJob(child, created, cause=held, is_held=True)
+        has_downloaded = rest is not None
+        return DownloadJob(child, created, cause=held, is_held=True, has_downloaded=has_downloaded)
     if pod is None:
         if live is None or status.get("active"):
             return DownloadJob(child, created)
@@ -102,6 +106,15 @@ async def read_job(
     is_running = _state_of(pod_status).get("running") is not None
     progress = await read_download(_read_pod(pod)) if is_running else None
     return DownloadJob(child, created, cause=_explain_pod(pod_status), progress=progress)
+
+
+def is_active(job: Child) -> bool:
+    """Whether the Job has not ended."""
+    conditions = map(as_mapping, as_sequence(as_mapping(job.body.get("status")).get("conditions")))
+    return not any(
+        one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
+        for one in conditions
+    )
 
 
 async def _read_newest_pod(live: ClusterReader, namespace: str, job: str) -> Object | None:
