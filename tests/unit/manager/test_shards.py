@@ -5,6 +5,7 @@ import pytest
 from tests.support.api_server.fake_api import FakeApi
 from tests.support.fleets.gpu_nodes import amd_node, snapshot_of
 from tests.support.in_memory.cluster import H100, WORLD, Cluster, spec_of
+from tests.support.in_memory.controllers import ready, without_image
 from tonnage.api.names import LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from tonnage.api.shard import UNNAMED_SHARD, Shard, shard_of
 from tonnage.fleet.fleet import build_pools
@@ -38,6 +39,7 @@ CHILDREN = (
 )
 SHARDED = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS, NODES, *CHILDREN)
 EAST, WEST = Shard("east"), Shard("west")
+HOUR = 3600
 
 
 def body(name: str, shard: object, namespace: str | None = "chat") -> Object:
@@ -240,6 +242,26 @@ async def test_an_object_that_returns_to_its_shard_is_reconciled_there_again() -
         assert cluster.conditions()["Ready"] == ("True", "ReplicasReady")
         assert [pod["spec"]["nodeName"] for pod in east.pods()] == [f"{shard.name}-0"]
     assert west.fleet.known_keys() == set()
+
+
+async def test_a_plan_that_fails_in_another_shard_leaves_no_pod_in_the_former_one() -> None:
+    east, west = side_by_side()
+    declare(east, EAST, replicas=2)
+    await east.settle()
+    for cluster in (east, west):
+        cluster.behaviours["llama"] = lambda pod: (
+            ready(pod) if pod["spec"]["nodeName"] == "east-0" else without_image(pod)
+        )
+    west.clock.advance(HOUR)
+    label(east, WEST)
+    await west.settle()
+    await west.wait(24 * HOUR)
+    assert {pod["metadata"]["labels"].get(LABEL_SHARD) for pod in west.pods()} == {"east", "west"}
+    assert west.conditions()["Ready"] == ("False", "ImagePullFailed")
+    west.behaviours.clear()
+    await west.settle()
+    assert west.conditions()["Ready"] == ("True", "ReplicasReady")
+    assert [pod["spec"]["nodeName"] for pod in west.pods()] == ["west-0", "west-0"]
 
 
 async def test_a_late_write_of_the_former_shard_is_reverted() -> None:

@@ -30,6 +30,7 @@ from tonnage.reconcile.observation.plan_terms import (
     is_running,
 )
 from tonnage.reconcile.observation.serving import newest, pool_now
+from tonnage.reconcile.observation.template_record import template_of
 from tonnage.reconcile.rollout.approval.state import terms_in_force, terms_of_live
 from tonnage.reconcile.rollout.pending_scale import subtract_secondary
 from tonnage.reconcile.rollout.strategy import find_deployment
@@ -145,8 +146,8 @@ def _reduces_ready(context: ReconcileContext, placed: Scheduled, deployment: Obj
 
 def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Rollback | None:
     """The rollback to the last plan that served, in place of `failed`; None where none has failed
-    or served, or its Deployment, template or capacity is gone. With zero replicas its Deployment
-    stays, since the plan runs again once there are replicas."""
+    or served, or its Deployment, template or capacity is gone, or is in a former shard. With zero
+    replicas its Deployment stays, since the plan runs again once there are replicas."""
     last = context.attempts.last_ready
     if failed is None or last is None:
         return None
@@ -156,6 +157,9 @@ def _find_rollback(context: ReconcileContext, failed: FailedPlan | None) -> Roll
         return None
     revision = None if is_running(last, live) else find_revision(last, live, revisions)
     if revision is None and not is_running(last, live):
+        return None
+    # By the template of a former shard, pods would run on the nodes of that one.
+    if not context.observation.shard.has(template_of(revision or live.child.body)):
         return None
     asked = context.accepted.asked_on(last.placement.name)
     own = subtract_secondary(asked, live, deployments)
