@@ -5,6 +5,7 @@ never acts on a state older than the operator's own writes.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage import delays
@@ -12,6 +13,7 @@ from tonnage.api.conditions import Reason
 from tonnage.informers.stores import Stores
 from tonnage.kube.kinds import INFERENCE_DEPLOYMENTS, LEADER_WORKER_SETS, SERVICES
 from tonnage.kube.protocol import (
+    ApiError,
     ConflictError,
     ForbiddenError,
     InvalidError,
@@ -253,7 +255,9 @@ async def execute_optional(writer: Writer, actions: Iterable[Action]) -> Optiona
     return None
 
 
-async def execute_each(writer: Writer, actions: Iterable[Action]) -> list[tuple[Action, str]]:
+async def execute_each(
+    writer: Writer, observation: Observation, actions: Iterable[Action]
+) -> list[tuple[Action, str]]:
     """Carry out actions that may fail without harm and do not depend on each other; return those
     that fail, with the causes.
 
@@ -267,8 +271,19 @@ async def execute_each(writer: Writer, actions: Iterable[Action]) -> list[tuple[
         except TOLERATED as error:
             failed.append((action, describe_error(error, action.kind).message))
         except (ConflictError, NotFoundError) as error:
-            failed.append((action, str(error)))
+            failed.append((action, await _explain(error, writer, observation, action)))
     return failed
+
+
+async def _explain(
+    error: ApiError, writer: Writer, observation: Observation, action: Action
+) -> str:
+    """The foreign object that has the name, where there is one and it can be read; the API server
+    says of a conflict only that the object has changed."""
+    taken: Refused | None = None
+    with suppress(*TOLERATED):
+        taken = await find_name_conflict(writer, observation, [action])
+    return str(error) if taken is None else taken.message
 
 
 async def _execute(writer: Writer, action: Action) -> None:

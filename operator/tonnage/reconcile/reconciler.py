@@ -134,7 +134,7 @@ class Reconciler:
         """Execute the actions on Jobs that prefetch; return the plan with the causes where some
         fail."""
         prefetch = plan.status_input.prefetch
-        failed = await execute_each(self._writer, prefetch.actions)
+        failed = await execute_each(self._writer, plan.observation, prefetch.actions)
         if not failed:
             return plan
         status_input = replace(plan.status_input, prefetch=prefetch.failed(failed))

@@ -428,7 +428,14 @@ async def test_a_name_that_another_object_has_stops_no_replica() -> None:
     await cluster.settle()
     assert cluster.conditions() == SETTLED
     assert prefetch(cluster)["readyNodes"] == 0
-    assert f"a Job could not be written: Job {name}" in prefetch(cluster)["message"]
+    assert prefetch(cluster)["message"].startswith(
+        f"a Job could not be written: Job chat/{name} exists and is not controlled by this"
+    )
+    assert (
+        cluster.api.object(JOBS, NAMESPACE, name)["metadata"]
+        .keys()
+        .isdisjoint({"ownerReferences", "labels"})
+    )
 
 
 async def test_a_job_that_expires_is_made_again_since_the_files_may_be_gone() -> None:
