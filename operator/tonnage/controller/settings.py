@@ -25,8 +25,6 @@ _ENVIRONMENT_PREFIX: Final = "TONNAGE_"
 _SHARD: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 """Short enough to prefix the name of any pool within 63 characters."""
 
-METRICS_AUTH: Final = ("none", "token")
-
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -170,13 +168,9 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """Take the settings from the parsed arguments. Raises SettingsError."""
     values = {field.name: getattr(arguments, field.name) for field in fields(Settings)}
     settings = Settings(**values)
-    _check_combinations(settings)
-    return settings
-
-
-def _check_combinations(settings: Settings) -> None:
     _check_prometheus(settings)
     _check_certificate(settings)
+    return settings
 
 
 def _check_certificate(settings: Settings) -> None:
@@ -225,24 +219,27 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, str]:
     return defaults
 
 
-def _parse_positive_int(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
-    return number
+def _above_zero(read: Callable[[str], float], what: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = read(text)
+        except ValueError:
+            number = 0
+        if not 0 < number < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not {what}")
+        return number
+
+    return parse
 
 
-def _parse_positive_float(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return number
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            choices = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise argparse.ArgumentTypeError(f"{text} is not {choices}")
+        return text
+
+    return parse
 
 
 def _parse_address(text: str) -> str:
@@ -281,34 +278,12 @@ def _parse_shard(text: str) -> str | None:
     return text or None
 
 
-def _parse_pod_security(text: str) -> str:
-    if text not in (BASELINE, PRIVILEGED):
-        raise argparse.ArgumentTypeError(f"{text} is not {BASELINE} or {PRIVILEGED}")
-    return text
-
-
 def _parse_switch(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text} is not true or false")
-    return text == "true"
+    return _one_of("true", "false")(text) == "true"
 
 
 def _parse_level(text: str) -> str:
-    if text.lower() not in ("debug", "info", "warning", "error"):
-        raise argparse.ArgumentTypeError(f"{text} is not debug, info, warning or error")
-    return text.lower()
-
-
-def _parse_format(text: str) -> str:
-    if text not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text} is not {' or '.join(FORMATS)}")
-    return text
-
-
-def _parse_metrics_auth(text: str) -> str:
-    if text not in METRICS_AUTH:
-        raise argparse.ArgumentTypeError(f"{text} is not {' or '.join(METRICS_AUTH)}")
-    return text
+    return _one_of("debug", "info", "warning", "error")(text.lower())
 
 
 def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -337,6 +312,9 @@ def _parse_hub_url(text: str) -> str:
     return read_url(text, "Hub", "https://huggingface.co")
 
 
+_POSITIVE_INT: Final = _above_zero(int, "an integer of at least 1")
+_POSITIVE_FLOAT: Final = _above_zero(float, "a number above 0")
+
 _PARSERS: Final[Mapping[str, Any]] = {
     "hf_endpoint": _optional(_parse_hub_url),
     "prometheus_url": _optional(read_url),
@@ -344,21 +322,21 @@ _PARSERS: Final[Mapping[str, Any]] = {
     "prometheus_bearer_token_file": _optional(_parse_token_file),
     "prometheus_ca_file": _optional(_parse_ca_file),
     "prometheus_tenant_header": _optional(read_tenant_header),
-    "prometheus_deadline_seconds": _parse_positive_float,
-    "scaling_interval_seconds": _parse_positive_float,
-    "pool_pod_security": _parse_pod_security,
+    "prometheus_deadline_seconds": _POSITIVE_FLOAT,
+    "scaling_interval_seconds": _POSITIVE_FLOAT,
+    "pool_pod_security": _one_of(BASELINE, PRIVILEGED),
     "compute_domains": _parse_switch,
     "namespaces": _parse_namespaces,
     "shard": _parse_shard,
     "listen": _parse_address,
     "tls_certificate_file": _optional(str),
     "tls_key_file": _optional(str),
-    "metrics_auth": _parse_metrics_auth,
-    "workers": _parse_positive_int,
-    "kube_api_qps": _parse_positive_float,
-    "kube_api_burst": _parse_positive_int,
-    "reconcile_deadline_seconds": _parse_positive_float,
-    "drain_seconds": _parse_positive_float,
+    "metrics_auth": _one_of("none", "token"),
+    "workers": _POSITIVE_INT,
+    "kube_api_qps": _POSITIVE_FLOAT,
+    "kube_api_burst": _POSITIVE_INT,
+    "reconcile_deadline_seconds": _POSITIVE_FLOAT,
+    "drain_seconds": _POSITIVE_FLOAT,
     "log_level": _parse_level,
-    "log_format": _parse_format,
+    "log_format": _one_of(*FORMATS),
 }
