@@ -1,11 +1,11 @@
-"""Truncates text, escapes control characters, removes secrets from text of other programs, and
-digests data."""
+"""Truncates text, escapes control characters, removes secrets from text of other programs, reads
+JSON of theirs, and digests data."""
 
 import json
 import re
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 ELLIPSIS: Final = "..."
 _ORDER: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -41,6 +41,15 @@ def digest(value: object) -> str:
 def digest_json(text: str) -> str:
     """The digest of data that is canonical JSON already."""
     return sha256(text.encode()).hexdigest()[:16]
+
+
+def read_json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a foreign text; None for any other text."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def truncate(text: str, max_bytes: int) -> str:

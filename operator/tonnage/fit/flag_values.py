@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from tonnage.api.text import read_json_object
+
 MAX_COUNT: Final = 2**53
 """Largest accepted number; the limit of integers that JSON readers hold exactly."""
 
@@ -206,10 +208,7 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
+    parsed = read_json_object(text)
+    if parsed is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected a JSON object")
     return parsed

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tonnage import delays
 from tonnage.api.names import GROUP
-from tonnage.api.text import redact
+from tonnage.api.text import read_json_object, redact
 from tonnage.kube.protocol import (
     ApiError,
     ConflictError,
@@ -54,7 +54,7 @@ def parse_error(
 
     `required` is the right that the request itself needs.
     """
-    status_object = _parse_status(body)
+    status_object = read_json_object(body) or {}  # empty where a proxy answered instead
     server_message = _server_message(status_object, body)
     message = f"{what}: {status}: {_advice(server_message)}{server_message}"
     if status == 403:
@@ -68,15 +68,6 @@ def parse_error(
     if status == 404 and not _names_an_object(status_object):
         return KindMissingError(message)
     return _ERRORS.get(status, InvalidError)(message)
-
-
-def _parse_status(body: bytes) -> Mapping[str, Any]:
-    """The Status object of a failure; empty where a proxy answered instead."""
-    try:
-        status = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _server_message(status: Mapping[str, Any], body: bytes) -> str:

@@ -34,6 +34,7 @@ PARSING = frozenset(
     {
         "json.loads",
         "json.load",
+        "read_json_object",
         "msgspec.json.decode",
         "msgspec.json.Decoder",
         "from_json",

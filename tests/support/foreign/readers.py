@@ -602,7 +602,7 @@ READERS: Mapping[str, Reader] = {
         (RENDERED_FROM,),
     ),
     "the inputs of a download": Reader(
-        _text(_job_inputs), ("reconcile/rollout/job_inputs.py",), (INPUTS,)
+        _text(_job_inputs), ("api/text.py", "reconcile/rollout/job_inputs.py"), (INPUTS,)
     ),
     "a file for the command line": Reader(
         _fleet_file, ("cli/sources/documents.py",), (NODE, POOL), (InputError,)

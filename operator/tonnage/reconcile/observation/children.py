@@ -1,6 +1,5 @@
 """Read the children of an InferenceDeployment: its Deployments, its Service, its pods."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from tonnage.api.names import (
     ANNOTATION_TEMPLATE,
     LABEL_PLACEMENT,
 )
-from tonnage.api.text import is_secret_name
+from tonnage.api.text import is_secret_name, read_json_object
 from tonnage.engines.registry import engine_container, engine_named
 from tonnage.fit.model import Parallelism
 from tonnage.kube.protocol import Kind, Object
@@ -148,7 +147,7 @@ class ChildDeployment:
     def accelerator(self) -> str:
         """Id of its accelerator, which names the placement, except on further pools of it."""
         annotations = self.child.body["metadata"].get("annotations") or {}
-        placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
+        placement = _read_placement(annotations)
         return str(placement.get("accelerator") or self.placement)
 
 
@@ -208,7 +207,7 @@ def read_deployment(body: Object, pods: Collection[ChildPod] | None = None) -> C
     are unknown."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     annotations = metadata.get("annotations") or {}
-    placement = _read_placement(annotations.get(ANNOTATION_PLACEMENT, ""))
+    placement = _read_placement(annotations)
     wanted = spec.get("replicas", 1)
     nodes_per_replica = _read_count_or_one(placement.get(NODES_PER_REPLICA))
     name = (metadata.get("labels") or {}).get(LABEL_PLACEMENT, "")
@@ -263,13 +262,9 @@ def _count_serving(
     return ServingPods(len(serving), len(current), len(ready), len(updated_ready), oldest)
 
 
-def _read_placement(text: str) -> dict[str, Any]:
+def _read_placement(annotations: Mapping[str, str]) -> dict[str, Any]:
     """Parse the placement annotation; an invalid one counts as absent."""
-    try:
-        placement = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return placement if isinstance(placement, dict) else {}
+    return read_json_object(annotations.get(ANNOTATION_PLACEMENT, "")) or {}
 
 
 def _read_count_or_one(value: object) -> int:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tonnage.api.names import ANNOTATION_MOVED
-from tonnage.api.text import truncate
+from tonnage.api.text import read_json_object, truncate
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.observation.findings import format_time
 
@@ -39,10 +39,10 @@ class Migration:
 def read_migration(text: str) -> Migration | None:
     """Read the annotation; an unreadable one counts as absent."""
     try:
-        content = json.loads(text)
+        content = read_json_object(text) or {}
         reason, at = MigrationReason(content["reason"]), datetime.fromisoformat(content["at"])
         pool, why = content["from"], truncate(content["why"], _MAX_WHY_BYTES)
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     if at.tzinfo is None or not isinstance(pool, str):
         return None

@@ -19,7 +19,7 @@ from tonnage.api.names import (
     ANNOTATION_TEMPLATE,
 )
 from tonnage.api.packed import pack_json, unpack_json
-from tonnage.api.text import canonical_json, digest, digest_json
+from tonnage.api.text import canonical_json, digest, digest_json, read_json_object
 from tonnage.kube.protocol import Object
 from tonnage.workloads.registry import workload_kind_of
 
@@ -119,10 +119,10 @@ def read_record(annotations: Mapping[str, str]) -> TemplateRecord | None:
 def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
     """Parse a record once for all reconciles of its object, each of which reads it several
     times."""
-    text, values = unpack_json(packed), _parse_object(source)
+    text, values = unpack_json(packed), read_json_object(source)
     if text is None or values is None or digest_json(text) != values.get("template"):
         return None
-    template = _parse_object(text)
+    template = read_json_object(text)
     if template is None or not isinstance(template.get("spec"), dict):
         return None
     return TemplateRecord(
@@ -148,7 +148,7 @@ def _parse_record(source: str, packed: str, name: str) -> TemplateRecord | None:
 def read_recorded_at(annotations: Mapping[str, str]) -> int | None:
     """The generation of a Deployment that got its record later than its template; the API server
     counts that write as a new generation. None where its record says nothing of it."""
-    values = _parse_object(annotations.get(ANNOTATION_RENDERED_FROM, ""))
+    values = read_json_object(annotations.get(ANNOTATION_RENDERED_FROM, ""))
     return (_count(values, "recordedAt") or None) if values else None
 
 
@@ -188,15 +188,6 @@ def as_rendered(body: Object) -> Object:
         return body
     record = read_record(body["metadata"]["annotations"])
     return body if record is None else workload_kind_of(body).with_template(body, record.template)
-
-
-def _parse_object(text: str) -> dict[str, Any] | None:
-    """Parse a JSON object; None for any other text."""
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def _read_digest(values: Mapping[str, Any], key: str) -> str:

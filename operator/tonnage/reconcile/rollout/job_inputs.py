@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from tonnage.api.names import ANNOTATION_JOB_INPUTS
-from tonnage.api.text import digest
+from tonnage.api.text import digest, read_json_object
 from tonnage.engines.replica import Replica
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.actions import with_annotations
@@ -45,9 +45,5 @@ def has_other_inputs(live: DownloadJob, wanted: Object) -> bool:
 
 def _read_inputs(job: Object) -> dict[str, Any]:
     text = (job["metadata"].get("annotations") or {}).get(ANNOTATION_JOB_INPUTS, "")
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    read = values if isinstance(values, dict) else {}
+    read = read_json_object(text) or {}
     return {name: read.get(name) for name in ("pool", "engine", "digest")}

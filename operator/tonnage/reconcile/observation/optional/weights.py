@@ -13,6 +13,7 @@ from typing import Final
 
 from tonnage.api.inference import InferenceDeploymentSpec
 from tonnage.api.names import ANNOTATION_MODEL_COMMIT, ANNOTATION_MODEL_FACTS
+from tonnage.api.text import read_json_object
 from tonnage.checkpoint.kept_facts import decode_facts
 from tonnage.checkpoint.lookup import ModelAnswer
 from tonnage.checkpoint.model import Checkpoint
@@ -104,12 +105,7 @@ def kept_commit(spec: InferenceDeploymentSpec, service: Child | None) -> str | N
     """The commit that the replicas keep; None where the user asks for the newest one: with another
     source, or another time of the upgrade."""
     text = _annotations(service).get(ANNOTATION_MODEL_COMMIT, "")
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(values, dict):
-        return None
+    values = read_json_object(text) or {}
     commit = values.pop("commit", None)
     is_commit = isinstance(commit, str) and _COMMIT.fullmatch(commit) is not None
     return commit if is_commit and values == _pinned_for(spec) else None
