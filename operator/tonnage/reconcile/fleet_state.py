@@ -1,12 +1,14 @@
-"""The state of the fleet in memory: nodes, pods with GPUs, declared pools and reservations.
+"""The state of the fleet in memory: nodes, pods with GPUs, declared pools, reservations, and the
+objects that wait for GPUs.
 
 Nothing is persisted: the stores deliver nodes, pods and pools, and a new leader rebuilds the
-reservations from the child Deployments. Only a change that matters to placement counts as one, so
-a node's heartbeat requeues nothing.
+reservations from the child Deployments and the waiting objects from statuses. Only a change that
+matters to placement counts as one, so a node's heartbeat requeues nothing.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from tonnage.api.parse import InvalidSpecError
 from tonnage.fleet.fleet import Fleet
@@ -16,9 +18,16 @@ from tonnage.fleet.resource_slices import AllocatedClaim, DeviceClass, ResourceS
 from tonnage.kube.protocol import Object
 from tonnage.reconcile.key import Key
 from tonnage.reconcile.observation.priority import Precedence
-from tonnage.reconcile.waiting_queue import WaitingQueue
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingObject:
+    """An object that waits for GPUs, and what it would reserve."""
+
+    precedence: Precedence
+    claims: tuple[Reservation, ...]
 
 
 class FleetState:
@@ -41,13 +50,13 @@ class FleetState:
         self._on_loss = on_loss
         self._declared: dict[str, DeclaredPool] = {}
         self._device_classes: dict[str, DeviceClass] = {}
-        self._waiting = WaitingQueue()
+        self._waiting: dict[Key, _WaitingObject] = {}
         self._changes = 0
 
     @property
     def changes(self) -> int:
         """How often this state has changed. While it has not, planning gives the same plan."""
-        return self._changes + self._waiting.changes
+        return self._changes
 
     def view(self) -> Fleet:
         """The live fleet: it changes with every event."""
@@ -60,9 +69,7 @@ class FleetState:
         if before == after:
             return
         fleet = self._fleet
-        for owner in sorted(fleet.remove_node(name) if after is None else fleet.put_node(after)):
-            self._on_loss(Key(*owner))
-        self._record_change()
+        self._record_loss(fleet.remove_node(name) if after is None else fleet.put_node(after))
 
     def change_pod(self, before: GpuPod | None, after: GpuPod | None) -> None:
         """Record the GPUs of a Pod; None is a Pod that has no GPU or is deleted."""
@@ -78,14 +85,10 @@ class FleetState:
         """Record a ResourceSlice; None is one of another driver, or deleted."""
         if before == after:
             return
-        losers = set()
         if after is not None:
-            losers = self._fleet.put_slice(after)
+            self._record_loss(self._fleet.put_slice(after))
         elif before is not None:
-            losers = self._fleet.remove_slice(before.name)
-        for owner in sorted(losers):
-            self._on_loss(Key(*owner))
-        self._record_change()
+            self._record_loss(self._fleet.remove_slice(before.name))
 
     def change_claim(self, before: AllocatedClaim | None, after: AllocatedClaim | None) -> None:
         """Record a ResourceClaim; None is one that holds no GPU, or deleted."""
@@ -106,9 +109,7 @@ class FleetState:
             del self._device_classes[before.name]
         if after is not None:
             self._device_classes[after.name] = after
-        for owner in sorted(self._fleet.set_device_classes(self._device_classes.values())):
-            self._on_loss(Key(*owner))
-        self._record_change()
+        self._record_loss(self._fleet.set_device_classes(self._device_classes.values()))
 
     def change_pool(self, name: str, obj: Object | None) -> bool:
         """Record an AcceleratorPool (None: deleted); return whether its declaration changed.
@@ -157,25 +158,42 @@ class FleetState:
 
     def wait_for_capacity(self, precedence: Precedence, claims: Iterable[Reservation] = ()) -> None:
         """Requeue the object when GPUs may have become free; `claims` is what it would reserve."""
-        if self._waiting.put(precedence, claims):
+        before = self._waiting.get(precedence.key)
+        after = _WaitingObject(precedence, tuple(claims))
+        self._waiting[precedence.key] = after
+        self._changes += after != before
+        if before is not None and not set(before.claims) <= set(after.claims):
             self._on_capacity_freed()
 
     def stop_waiting(self, key: Key) -> None:
         """Record that the key has all its GPUs, or needs none."""
-        if self._waiting.drop(key):
+        before = self._waiting.pop(key, None)
+        self._changes += before is not None
+        if before is not None and before.claims:
             self._on_capacity_freed()
 
     def waiting_keys(self) -> list[Key]:
         """The keys of the waiting objects, highest precedence first."""
-        return self._waiting.keys()
+        return [waiting.precedence.key for waiting in _in_order(self._waiting.values())]
 
     def claims_before(self, precedence: Precedence) -> tuple[Reservation, ...]:
         """What the waiting objects of higher precedence would reserve."""
-        return self._waiting.claims_before(precedence)
+        before = (
+            waiting
+            for waiting in self._waiting.values()
+            if waiting.claims and waiting.precedence < precedence
+        )
+        return tuple(claim for waiting in _in_order(before) for claim in waiting.claims)
 
     def known_keys(self) -> set[Key]:
         """Keys that wait or have a reservation, even of objects whose DELETED event was lost."""
-        return {Key(*owner) for owner in self._fleet.owners()} | set(self._waiting.keys())
+        return {Key(*owner) for owner in self._fleet.owners()} | self._waiting.keys()
+
+    def _record_loss(self, owners: Iterable[tuple[str, str]]) -> None:
+        """Record a change by which these objects may have lost GPUs."""
+        for owner in sorted(owners):
+            self._on_loss(Key(*owner))
+        self._record_change()
 
     def _record_change(self, frees_capacity: bool = True) -> None:
         self._changes += 1
@@ -191,3 +209,7 @@ def _read_declared_pool(obj: Object) -> DeclaredPool | None:
     except InvalidSpecError as error:
         _log.warning("ignoring invalid AcceleratorPool: %s", error)
         return None
+
+
+def _in_order(waiting: Iterable[_WaitingObject]) -> list[_WaitingObject]:
+    return sorted(waiting, key=lambda one: one.precedence)

@@ -36,7 +36,6 @@ from tonnage.reconcile.observation.children import read_child
 from tonnage.reconcile.reconciler import Reconciler
 from tonnage.reconcile.rollout import placements
 from tonnage.reconcile.rollout.drain import Drain
-from tonnage.reconcile.waiting_queue import WaitingQueue
 from tonnage.workloads import deployment, registry
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -183,7 +182,7 @@ def _come_back_never(patch: pytest.MonkeyPatch) -> None:
 
 
 def _skip_waiting_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WaitingQueue, "keys", lambda _: [])
+    patch.setattr(FleetState, "waiting_keys", lambda _: [])
 
 
 def _keep_what_the_dead_held(patch: pytest.MonkeyPatch) -> None:
