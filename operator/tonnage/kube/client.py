@@ -162,10 +162,6 @@ class AioKubeApi:
                     raise _watch_error(request, event.object)
                 yield event
 
-    async def probe(self, selection: Selection) -> None:
-        """List at most one object, to find out what prevents listing."""
-        await _read(self._fetch_bytes, _list_request(selection, limit=1))
-
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced."""
         return await self._apply("apply", kind, body, CHILD_FIELD_MANAGER)

@@ -144,7 +144,7 @@ class ClusterReader(ObjectReader, Protocol):
     """Reads a cluster, or a dump of one."""
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> list[Object]:
         """Read all objects with these labels live (paged inside); namespace None means all."""
         ...
@@ -196,19 +196,6 @@ class ListWatch(Protocol):
 
 class KubeApi(ClusterReader, ListWatch, Protocol):
     """The API server. Every call has a timeout, and raises only the errors above."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
-    ) -> list[Object]:
-        """Read all objects with these labels live (paged inside); namespace None means all."""
-        ...
-
-    async def probe(self, selection: Selection) -> None:
-        """Find out what prevents listing these objects.
-
-        Raises KindMissingError, ForbiddenError, or any other ApiError.
-        """
-        ...
 
     async def apply(self, kind: Kind, body: Object) -> Object:
         """Server-side apply as field manager `tonnage`, forced. Returns the stored object."""

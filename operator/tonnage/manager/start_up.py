@@ -16,6 +16,7 @@ from tonnage.kube.protocol import (
     KindMissingError,
     KubeApi,
     NotLeadingError,
+    ObjectParts,
     Selection,
 )
 
@@ -58,14 +59,14 @@ class MissingKindsError(ApiError):
 
 
 async def check_kinds(api: KubeApi, selections: Iterable[Selection]) -> None:
-    """Check that the API server has the kinds of these selections.
+    """Check that the API server has the kinds of these selections, and lists their objects.
 
     Raises MissingKindsError, and other ApiErrors.
     """
     missing = []
     for selection in selections:
         try:
-            await api.probe(selection)
+            await api.list_first(selection, ObjectParts.METADATA, 1)
         except KindMissingError:
             missing.append(selection.kind)
     if missing:

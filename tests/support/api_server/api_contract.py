@@ -324,10 +324,12 @@ class ReadContract:
         assert bodies == []
         assert int(listed) > int(version(live))
 
-    async def test_probe_accepts_a_served_kind(self, world: World) -> None:
-        await world.api.probe(Selection(SERVICES, world.namespace))
+    async def test_only_a_served_kind_is_listed(self, world: World) -> None:
+        first = world.api.list_first
+        await first(Selection(SERVICES, world.namespace), ObjectParts.METADATA, 1)
+        unknown = KindOf("unknown.example", "v1", "Nothing", "nothings")
         with pytest.raises(KindMissingError):
-            await world.api.probe(Selection(KindOf("unknown.example", "v1", "Nothing", "nothings")))
+            await first(Selection(unknown), ObjectParts.METADATA, 1)
 
     async def test_list_of_an_empty_namespace_is_empty(self, world: World) -> None:
         assert await world.api.list(SERVICES, world.namespace) == []

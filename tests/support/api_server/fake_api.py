@@ -318,9 +318,6 @@ class FakeApi:
         raise NotImplementedError("the API in memory tells its listeners, and has no watches")
         yield WatchEvent("BOOKMARK", {})  # makes it a generator
 
-    async def probe(self, selection: Selection) -> None:
-        await self.list(selection.kind, selection.namespace, selection.labels)
-
     async def apply(self, kind: Kind, body: Object) -> Object:
         return self._write("apply", kind, body, CHILD_FIELD_MANAGER)
 

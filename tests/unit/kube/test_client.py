@@ -449,16 +449,16 @@ async def test_the_accept_header_asks_for_metadata_alone_where_parts_are_metadat
     ]
 
 
-async def test_a_probe_lists_one_object() -> None:
-    async with client_of(page("a", token="t")) as (api, server):
-        await api.probe(Selection(DEPLOYMENTS, labels={"app": "d"}))
+async def test_the_first_objects_are_read_by_one_request() -> None:
+    async with client_of(pods("a", token="t")) as (api, server):
+        await api.list_first(Selection(PODS, labels={"app": "d"}), ObjectParts.METADATA, 1)
     assert [request.query for request in server.asked] == [{"limit": "1", "labelSelector": "app=d"}]
 
 
-async def test_a_probe_of_a_missing_kind_raises_kind_missing() -> None:
+async def test_the_first_objects_of_a_missing_kind_raise_kind_missing() -> None:
     async with client_of(Answer(404, STATUS)) as (api, _):
         with pytest.raises(KindMissingError):
-            await api.probe(Selection(INFERENCE_DEPLOYMENTS))
+            await api.list_first(Selection(INFERENCE_DEPLOYMENTS), ObjectParts.METADATA, 1)
 
 
 async def test_each_passes_on_the_objects_of_all_pages() -> None:

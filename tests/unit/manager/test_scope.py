@@ -35,6 +35,7 @@ from tonnage.kube.protocol import (
     Kind,
     KindMissingError,
     Object,
+    ObjectParts,
     Selection,
     TransientError,
     select_labels,
@@ -279,7 +280,9 @@ async def test_only_the_files_nodes_of_the_shard_are_used(make_file) -> None:
 
 async def test_every_missing_crd_is_named_with_the_command_to_run() -> None:
     class Bare(FakeApi):
-        async def probe(self, selection: Selection) -> None:
+        async def list_first(
+            self, selection: Selection, parts: ObjectParts, limit: int
+        ) -> list[Object]:
             raise KindMissingError(f"list {selection.kind.kind}: 404")
 
     kinds = (INFERENCE_DEPLOYMENTS, ACCELERATOR_POOLS)

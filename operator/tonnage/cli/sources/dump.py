@@ -32,10 +32,12 @@ from tonnage.kube.kinds import (
 from tonnage.kube.protocol import (
     ClusterReader,
     Kind,
+    Labels,
     NotFoundError,
     Object,
     ObjectParts,
     Selection,
+    has_labels,
 )
 from tonnage.reconcile.observation.child_pods import read_pods
 from tonnage.reconcile.observation.children import is_controlled_by, read_child, read_deployment
@@ -135,15 +137,13 @@ class Dump:
         raise NotFoundError(f"{kind.kind} {namespace}/{name} is in none of the files")
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, kind: Kind, namespace: str | None = None, labels: Labels | None = None
     ) -> list[Object]:
         """The objects of a kind with these labels."""
-        required = dict(labels or {}).items()
         return [
             body
             for body in self.bodies(kind.kind)
-            if namespace in (None, body["metadata"]["namespace"])
-            and required <= body["metadata"]["labels"].items()
+            if namespace in (None, body["metadata"]["namespace"]) and has_labels(body, labels or {})
         ]
 
     async def list_first(self, selection: Selection, parts: ObjectParts, limit: int) -> _Objects:
